@@ -1,0 +1,42 @@
+"""autotune finds how ONNX Runtime runs a model fastest and leanest, with the same answers.
+
+    session = autotune.load("model.autotune/best.json")   # an onnxruntime.InferenceSession
+    result = autotune.tune("model.onnx", trials=100)       # the job of `autotune study`
+
+Importing this package imports neither onnxruntime, onnx nor optuna: each name brings in what it
+needs when it is first used, so that an application pays for the loader alone.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autotune.errors import AutotuneError
+    from autotune.loader import ConfigWarning, load
+    from autotune.search.result import StudyResult
+    from autotune.search.study import tune
+
+__version__ = "0.1.0"
+
+__all__ = ["AutotuneError", "ConfigWarning", "StudyResult", "__version__", "load", "tune"]
+
+_HOMES = {
+    "AutotuneError": "autotune.errors",
+    "ConfigWarning": "autotune.loader",
+    "StudyResult": "autotune.search.result",
+    "load": "autotune.loader",
+    "tune": "autotune.search.study",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'autotune' has no attribute '{name}'")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

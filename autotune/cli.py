@@ -1,0 +1,394 @@
+"""The commands. The only module that prints."""
+
+import contextlib
+import json
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+import autotune
+from autotune.errors import AutotuneError, NotBetterError, RequestError
+from autotune.facts.runtime import runtime
+
+app = typer.Typer(
+    name="autotune",
+    help="Finds how ONNX Runtime runs a model fastest and leanest on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    # a bug shows its plain traceback
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_out = Console(highlight=False, soft_wrap=False)
+_err = Console(stderr=True, highlight=False)
+
+_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_UNITS_MIB = {"": 1.0, "mib": 1.0, "mb": 1e6 / 2**20, "gib": 1024.0, "gb": 1e9 / 2**20}
+_UNITS_MS = {"": 1.0, "ms": 1.0, "us": 1e-3, "s": 1e3}
+
+
+def main() -> None:
+    """Runs the command line; the entry point of the program."""
+    try:
+        app()
+    except AutotuneError as error:
+        _err.print(f"autotune: {error}", style="red", markup=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _err.print("interrupted; nothing was measured yet")
+        sys.exit(130)
+
+
+def _quantity(option: str, text: str | None, units: dict[str, float]) -> float | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[2].lower() not in units:
+        known = ", ".join(unit for unit in units if unit)
+        raise RequestError(f"{option}: '{text}' is not a number with one of the units {known}")
+    return float(match[1]) * units[match[2].lower()]
+
+
+def _pairs(option: str, items: list[str], example: str) -> dict[str, str]:
+    pairs = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not (name and equals and value):
+            raise RequestError(f"{option}: '{item}' is not of the form {example}")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _shapes(items: list[str]) -> dict[str, tuple[int, ...]]:
+    shapes = {}
+    for name, text in _pairs("--shape", items, "NAME=1,3,224,224").items():
+        sizes = text.split(",")
+        if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
+            raise RequestError(f"--shape: '{text}' is no list of sizes of at least 1")
+        shapes[name] = tuple(int(size) for size in sizes)
+    return shapes
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="INPUTS.npz|DIR",
+        help="Your inputs: an .npz whose arrays are named after the inputs and whose first axis "
+        "counts samples, or a folder of .npz files with one feed each. Generated if left out.",
+    ),
+]
+ShapeOption = Annotated[
+    list[str],
+    typer.Option(
+        "--shape", metavar="NAME=1,3,224,224", help="Shape of a generated input; repeat for others."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+MaxErrorOption = Annotated[
+    float,
+    typer.Option("--max-error", help="Largest relative L2 error of an output."),
+]
+
+
+@app.command()
+def study(
+    model: Annotated[Path, typer.Argument(help="The .onnx file; it is never written to.")],
+    trials: Annotated[
+        int, typer.Option(help="Candidates to measure in all, earlier runs included.")
+    ] = 100,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="10m", help="Stop searching after this time; the run-off follows."),
+    ] = None,
+    space: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="A preset (see `autotune spaces`) or a file.")
+    ] = "default",
+    fix: Annotated[
+        list[str], typer.Option(metavar="KEY=VALUE", help="Give a parameter one value; repeatable.")
+    ] = [],  # noqa: B006  # Typer copies it
+    data: DataOption = None,
+    shape: ShapeOption = [],  # noqa: B006  # likewise
+    max_error: MaxErrorOption = 0.05,
+    max_memory: Annotated[
+        str | None, typer.Option(metavar="300MiB", help="Largest peak that a session may add.")
+    ] = None,
+    max_latency: Annotated[
+        str | None, typer.Option(metavar="10ms", help="Longest run that is acceptable.")
+    ] = None,
+    prefer: Annotated[
+        str, typer.Option(metavar="latency|memory|balanced", help="What to emit of the front.")
+    ] = "latency",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write; MODEL.autotune if left out.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Searches, verifies and writes the tuned config. Goes on with a study that exists."""
+    from autotune.report import table
+    from autotune.report.progress import StudyProgress
+    from autotune.search.study import Interrupted, tune
+
+    timeout_s = _quantity("--timeout", timeout, _UNITS_S)
+    memory_mib = _quantity("--max-memory", max_memory, _UNITS_MIB)
+    latency_ms = _quantity("--max-latency", max_latency, _UNITS_MS)
+    fixed = _pairs("--fix", fix, "KEY=VALUE")
+    shapes = _shapes(shape)
+    code = 0
+    with _interruptible(), StudyProgress(_err) as progress:
+        try:
+            result = tune(
+                model,
+                trials=trials,
+                timeout_s=timeout_s,
+                space=space,
+                fix=fixed,
+                data=data,
+                shapes=shapes,
+                max_error=max_error,
+                max_memory_mib=memory_mib,
+                max_latency_ms=latency_ms,
+                prefer=prefer,  # type: ignore[arg-type]  # checked by tune
+                out=out,
+                seed=seed,
+                on_progress=progress,
+            )
+        except Interrupted as interrupted:
+            result, code = interrupted.result, 130
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _out.print(table.render(result))
+        if code == 0:
+            _out.print(f'Load it: session = autotune.load("{result.folder / "best.json"}")')
+    if code:
+        again = shlex.join(["autotune", *sys.argv[1:]])
+        _err.print(f"Interrupted; everything measured is kept. Go on with: {again}", markup=False)
+        raise typer.Exit(code)
+
+
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Shows the front of a study beside the default."""
+    from autotune.report import table
+    from autotune.search.result import StudyResult
+
+    result = StudyResult.read(folder)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _out.print(table.render(result))
+
+
+@app.command()
+def pick(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")],
+    trial: Annotated[int | None, typer.Option(help="The member's trial number.")] = None,
+    prefer: Annotated[
+        str | None, typer.Option(metavar="latency|memory|balanced", help="What matters most.")
+    ] = None,
+    max_memory: Annotated[
+        str | None, typer.Option(metavar="300MiB", help="Largest peak that a session may add.")
+    ] = None,
+    max_latency: Annotated[
+        str | None, typer.Option(metavar="10ms", help="Longest run that is acceptable.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Emits another member of the front as best.json."""
+    from autotune.report import table
+    from autotune.search.emit import pick_member
+    from autotune.search.result import StudyResult, choose_member
+    from autotune.search.storage import sole_driver
+
+    result = StudyResult.read(folder)
+    if trial is None:
+        trial = choose_member(
+            result,
+            prefer=prefer,
+            max_memory_mib=_quantity("--max-memory", max_memory, _UNITS_MIB),
+            max_latency_ms=_quantity("--max-latency", max_latency, _UNITS_MS),
+        ).trial
+    elif prefer or max_memory or max_latency:
+        raise RequestError("--trial names a member already; leave the other options out")
+    with sole_driver(folder):
+        result = pick_member(result, trial)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _out.print(table.render(result))
+
+
+@app.command()
+def compare(
+    config: Annotated[Path, typer.Argument(help="A tuned config such as best.json.")],
+    data: DataOption = None,
+    shape: ShapeOption = [],  # noqa: B006  # Typer copies it
+    max_error: MaxErrorOption = 0.05,
+    as_json: JsonOption = False,
+) -> None:
+    """Measures a config against the default here and now; exit code 3 if it is not better."""
+    from autotune.report import progress, table
+    from autotune.search import compare as comparing
+
+    with _interruptible(), progress.bar(_err) as bar:
+        task = bar.add_task("comparing", total=None, left="", told="")
+
+        def on_step(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        found = comparing.compare(
+            config, data=data, shapes=_shapes(shape), max_error=max_error, on_step=on_step
+        )
+    if as_json:
+        _print_json(asdict(found))
+    else:
+        _out.print(table.render_comparison(found, str(config)))
+    if not found.better:
+        raise typer.Exit(NotBetterError.exit_code)
+
+
+@app.command()
+def sample(
+    path: Annotated[Path, typer.Argument(help="Where to write the model.")],
+    kind: Annotated[
+        str, typer.Option(metavar="cnn|transformer|lstm", help="Of which kind.")
+    ] = "cnn",
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is there.")
+    ] = False,
+) -> None:
+    """Writes a small model to try things on."""
+    from autotune import samples
+    from autotune.errors import did_you_mean
+
+    if kind not in samples.KINDS:
+        near = did_you_mean(kind, samples.KINDS)
+        raise RequestError(f"--kind: '{kind}' is none of {', '.join(samples.KINDS)}.{near}")
+    if path.exists() and not force:
+        raise RequestError(f"{path} is there already; name another file, or add --force")
+    try:
+        samples.write(kind, path)
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+    _out.print(
+        f"Wrote {path}. Next: autotune study {shlex.quote(str(path))} --trials 20", markup=False
+    )
+
+
+@app.command()
+def hardware(as_json: JsonOption = False) -> None:
+    """Shows this machine as a study sees it, and what makes timings on it doubtful."""
+    from autotune.facts import hardware as machines
+
+    installed = runtime()
+    machine = machines.hardware()
+    doubts = machines.doubts(machine)
+    fingerprint = machine.fingerprint(installed)
+    if as_json:
+        _print_json(
+            {
+                **asdict(machine),
+                "onnxruntime": installed.version,
+                "providers": installed.providers,
+                "fingerprint": fingerprint,
+                "doubts": doubts,
+            }
+        )
+        return
+    rows = {
+        "CPU": machine.cpu,
+        "features": ", ".join(machine.features) or "unknown",
+        "cores": f"{machine.usable_cores} usable of {machine.logical_cores} logical, "
+        f"{machine.physical_cores} physical",
+        "memory": f"{machine.memory_mib} MiB",
+        "system": f"{machine.system}, {machine.architecture}",
+        "ONNX Runtime": f"{installed.version}, {', '.join(installed.providers)}",
+        "fingerprint": fingerprint,
+    }
+    for name, text in rows.items():
+        _out.print(f"{name:13} {text}", markup=False)
+    for doubt in doubts:
+        _out.print(f"warning: {doubt}", style="yellow", markup=False)
+    if not doubts:
+        _out.print("nothing speaks against timings on this machine now")
+
+
+@app.command()
+def spaces(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME|FILE]", help="One of them in full.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Resolve it for this model on this machine.")
+    ] = None,
+    data: DataOption = None,
+    shape: ShapeOption = [],  # noqa: B006  # Typer copies it
+) -> None:
+    """Lists the presets, or shows one of them, resolved for a model if you name one."""
+    from autotune.facts import hardware as machines
+    from autotune.facts import workload as workloads
+    from autotune.facts.model import describe
+    from autotune.report import table
+    from autotune.space import space as spaces_
+
+    if name is None and model is None:
+        for preset in spaces_.presets():
+            found = spaces_.find(preset)
+            _out.print(f"{preset:10} {found.description}", markup=False)
+        return
+    chosen = spaces_.find(name or "default")
+    if model is not None:
+        described = describe(model)
+        if data is None:
+            workload = workloads.generate(described, _shapes(shape))
+        else:
+            workload = workloads.read(described, data)
+        chosen = spaces_.resolve(chosen, described, workload, machines.hardware())
+    _out.print(table.render_space(chosen))
+    if model is not None:
+        count = "more than 20,000" if chosen.candidates is None else f"{len(chosen.candidates):,}"
+        _out.print(f"\n{count} candidates")
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        _out.print(f"autotune {autotune.__version__}")
+        raise typer.Exit
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Lets SIGTERM end the work as Ctrl-C does: with everything measured kept."""
+
+    def interrupt(_: int, __: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    earlier = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier)

@@ -1,0 +1,363 @@
+"""The tuned config: what `autotune study` emits and an application loads.
+
+A frozen record that goes to JSON and back through a closed schema (``autotune/1``). A config is
+data: it names one model file beside it, options from :mod:`autotune.options`, and nothing else. It
+cannot name a path outside its folder, a library, or a file to write. Standard library only.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, TypeVar
+
+from autotune import options
+from autotune.errors import ConfigError, did_you_mean
+from autotune.options import Value
+
+FORMAT = "autotune/1"
+
+# A config is read whole into memory; a real one has a few kilobytes.
+_LARGEST_BYTES = 1 << 20
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionConfig:
+    """How ONNX Runtime opens and runs a model; the empty record is its default.
+
+    Attributes:
+        providers: Execution providers in order of preference, each with its options.
+        options: Attributes of ``SessionOptions`` by name, enums by their name.
+        entries: Session config entries, string to string.
+        disabled_optimizers: Graph transformers that are left out.
+        free_dimensions: Sizes of symbolic dimensions by name.
+        env_allocator: Options of the process-wide CPU arena; empty means none is registered.
+        run_entries: Run config entries, string to string, that apply to every run.
+    """
+
+    providers: tuple[tuple[str, Mapping[str, str]], ...] = (("CPUExecutionProvider", {}),)
+    options: Mapping[str, Value] = field(default_factory=dict)
+    entries: Mapping[str, str] = field(default_factory=dict)
+    disabled_optimizers: tuple[str, ...] = ()
+    free_dimensions: Mapping[str, int] = field(default_factory=dict)
+    env_allocator: Mapping[str, int] = field(default_factory=dict)
+    run_entries: Mapping[str, str] = field(default_factory=dict)
+
+    def is_default(self) -> bool:
+        """Returns whether this opens a session with a fresh ``SessionOptions()``."""
+        return self == SessionConfig(providers=self.providers)
+
+    def to_json(self) -> Json:
+        """Returns the record as JSON values."""
+        return {
+            "providers": [[name, dict(opts)] for name, opts in self.providers],
+            "options": dict(self.options),
+            "entries": dict(self.entries),
+            "disabled_optimizers": list(self.disabled_optimizers),
+            "free_dimensions": dict(self.free_dimensions),
+            "env_allocator": dict(self.env_allocator),
+            "run_entries": dict(self.run_entries),
+        }
+
+    @classmethod
+    def from_json(cls, data: object, where: str = "session") -> "SessionConfig":
+        """Returns the record that `data` describes.
+
+        Raises:
+            ConfigError: an unknown key or option, or a value that the option does not take.
+        """
+        given = _record(data, where, [item.name for item in fields(cls)])
+        providers = _list(given.get("providers", [["CPUExecutionProvider", {}]]), where)
+        return cls(
+            providers=tuple(_provider(item, f"{where}.providers") for item in providers),
+            options=_chosen(given, "options", options.ATTRIBUTES, where),
+            entries=_chosen(given, "entries", options.SESSION_ENTRIES, where),
+            disabled_optimizers=_optimizers(given.get("disabled_optimizers", []), where),
+            free_dimensions=_free_dimensions(given.get("free_dimensions", {}), where),
+            env_allocator=_chosen(given, "env_allocator", options.ARENA_OPTIONS, where),
+            run_entries=_chosen(given, "run_entries", options.RUN_ENTRIES, where),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """The model file beside a config.
+
+    Attributes:
+        file: Its bare name.
+        sha256: Digest of its bytes and, after them, of its external data files.
+        size_bytes: Size of the file itself.
+        source_sha256: The same digest of the model that was tuned.
+        steps: What was done to the source, in words of the search space; empty if nothing.
+    """
+
+    file: str
+    sha256: str
+    size_bytes: int
+    source_sha256: str
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A value with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What was measured of a config on the machine that tuned it.
+
+    Latencies are medians of one run on a quiet machine, as the run-off estimates them.
+
+    Attributes:
+        latency_ms: Of the config.
+        baseline_latency_ms: Of the untouched model under a fresh ``SessionOptions()``.
+        speedup: How many times faster than the baseline, with its interval.
+        peak_memory_mib: What the session adds, at its highest, to the process before it.
+        baseline_peak_memory_mib: The same of the baseline.
+        error: Largest relative L2 error of an output against the unoptimised model.
+        error_data: ``"user"`` or ``"generated"``: the inputs on which `error` was measured.
+        rounds: Rounds of the run-off in which it was measured; 0 means that a study was cut short
+            and these are the numbers of its search.
+        significant: Whether the gain is larger than the noise.
+        trial: Number of the trial in its study.
+    """
+
+    latency_ms: float
+    baseline_latency_ms: float
+    speedup: Interval
+    peak_memory_mib: float
+    baseline_peak_memory_mib: float
+    error: float
+    error_data: str
+    rounds: int
+    significant: bool
+    trial: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requires:
+    """What a machine must have for the config to hold there."""
+
+    providers: tuple[str, ...] = ()
+    cpu_features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Where the config was tuned."""
+
+    autotune: str
+    onnxruntime: str
+    cpu: str
+    cores: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedConfig:
+    """One tuned config: a model file, how to open it, and why."""
+
+    model: ModelFile
+    session: SessionConfig
+    evidence: Evidence
+    requires: Requires
+    environment: Environment
+
+    def to_json(self) -> Json:
+        """Returns the config as JSON values, in the order in which a reader wants them."""
+        return {
+            "format": FORMAT,
+            "model": _plain(self.model),
+            "session": self.session.to_json(),
+            "evidence": _plain(self.evidence),
+            "requires": _plain(self.requires),
+            "environment": _plain(self.environment),
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> "TunedConfig":
+        """Returns the config that `data` describes.
+
+        Raises:
+            ConfigError: `data` breaks the schema; the message names the key.
+        """
+        if isinstance(data, dict) and data.get("format") != FORMAT:
+            raise ConfigError(
+                f"format is {data.get('format')!r}, and this version of autotune reads {FORMAT!r}"
+            )
+        sections = ["format", *(item.name for item in fields(cls))]
+        given = _record(data, "", sections, required=sections)
+        model = _from_plain(ModelFile, given["model"], "model")
+        _check_bare_name(model.file)
+        evidence = _from_plain(Evidence, given["evidence"], "evidence")
+        return cls(
+            model=model,
+            session=SessionConfig.from_json(given["session"]),
+            evidence=evidence,
+            requires=_from_plain(Requires, given["requires"], "requires"),
+            environment=_from_plain(Environment, given["environment"], "environment"),
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> "TunedConfig":
+        """Returns the config in the file `path`.
+
+        Raises:
+            ConfigError: there is no such file, it is no JSON, or it breaks the schema.
+        """
+        try:
+            if path.stat().st_size > _LARGEST_BYTES:
+                raise ConfigError(f"{path} is larger than any tuned config ({_LARGEST_BYTES} B)")
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read the config {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise ConfigError(f"{path} is no JSON: {error}") from None
+        try:
+            return cls.from_json(data)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+
+def _plain(record: Any) -> Json:
+    """Returns a flat record (one level of records inside at most) as JSON values."""
+    plain: Json = {}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        if isinstance(value, Interval):
+            value = _plain(value)
+        plain[item.name] = list(value) if isinstance(value, tuple) else value
+    return plain
+
+
+def _from_plain(kind: type[T], data: object, where: str) -> T:
+    """Returns the flat record of class `kind` that `data` describes; see :func:`_plain`."""
+    names = [item.name for item in fields(kind)]  # type: ignore[arg-type]  # always a dataclass
+    given = _record(data, where, names, required=names)
+    values = {
+        item.name: _FIELD_READERS[item.type](given[item.name], f"{where}.{item.name}")
+        for item in fields(kind)  # type: ignore[arg-type]  # likewise
+    }
+    return kind(**values)
+
+
+def _record(data: object, where: str, known: list[str], required: list[str] | None = None) -> Json:
+    """Returns `data` if it is an object with only `known` keys, and at least the `required`."""
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where or 'the config'} must be an object, not {data!r}")
+    for key in data:
+        if key not in known:
+            path = f"{where}.{key}" if where else key
+            raise ConfigError(f"unknown key '{path}'.{did_you_mean(str(key), known)}")
+    for key in required or []:
+        if key not in data:
+            raise ConfigError(f"'{where}.{key}' is missing" if where else f"'{key}' is missing")
+    return data
+
+
+def _list(data: object, where: str) -> list[Any]:
+    if not isinstance(data, list):
+        raise ConfigError(f"{where} must be a list, not {data!r}")
+    return data
+
+
+def _text(data: object, where: str) -> str:
+    if not isinstance(data, str):
+        raise ConfigError(f"{where} must be a string, not {data!r}")
+    return data
+
+
+def _number(data: object, where: str) -> float:
+    if isinstance(data, bool) or not isinstance(data, int | float):
+        raise ConfigError(f"{where} must be a number, not {data!r}")
+    return float(data)
+
+
+def _whole(data: object, where: str) -> int:
+    if type(data) is not int:
+        raise ConfigError(f"{where} must be a whole number, not {data!r}")
+    return data
+
+
+def _flag(data: object, where: str) -> bool:
+    if not isinstance(data, bool):
+        raise ConfigError(f"{where} must be true or false, not {data!r}")
+    return data
+
+
+def _texts(data: object, where: str) -> tuple[str, ...]:
+    return tuple(_text(item, where) for item in _list(data, where))
+
+
+def _interval(data: object, where: str) -> Interval:
+    return _from_plain(Interval, data, where)
+
+
+_FIELD_READERS: Mapping[object, Callable[[object, str], Any]] = {
+    str: _text,
+    float: _number,
+    int: _whole,
+    bool: _flag,
+    Interval: _interval,
+    tuple[str, ...]: _texts,
+}
+
+
+def _chosen(
+    given: Json, name: str, known: Mapping[str, options.Domain], where: str
+) -> dict[str, Any]:
+    """Returns the options in section `name`, each checked against its domain in `known`."""
+    chosen = given.get(name, {})
+    if not isinstance(chosen, dict):
+        raise ConfigError(f"{where}.{name} must be an object, not {chosen!r}")
+    for key, value in chosen.items():
+        if key not in known:
+            raise ConfigError(f"{where}.{name}: {options.unknown_option(key, known)}")
+        if problem := known[key].problem(value):
+            raise ConfigError(f"{where}.{name}.{key} {problem}")
+    return chosen
+
+
+def _provider(item: object, where: str) -> tuple[str, Mapping[str, str]]:
+    if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
+        raise ConfigError(f"{where} holds {item!r}; each must be [name, {{options}}]")
+    name, chosen = item
+    if name not in options.PROVIDERS:
+        near = did_you_mean(name, options.PROVIDERS)
+        raise ConfigError(f"{where}: '{name}' is not an execution provider known here.{near}")
+    return name, _chosen({name: chosen}, name, options.PROVIDERS[name], where)
+
+
+def _optimizers(data: object, where: str) -> tuple[str, ...]:
+    names = _texts(data, f"{where}.disabled_optimizers")
+    for name in names:
+        if name not in options.OPTIMIZERS:
+            near = did_you_mean(name, options.OPTIMIZERS)
+            raise ConfigError(
+                f"{where}.disabled_optimizers: ONNX Runtime has no optimizer '{name}'.{near}"
+            )
+    return names
+
+
+def _free_dimensions(data: object, where: str) -> dict[str, int]:
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where}.free_dimensions must be an object, not {data!r}")
+    for name, size in data.items():
+        if _whole(size, f"{where}.free_dimensions.{name}") < 1:
+            raise ConfigError(f"{where}.free_dimensions.{name} must be at least 1, not {size}")
+    return data
+
+
+def _check_bare_name(name: str) -> None:
+    """Refuses anything that could lead out of the config's own folder, on any system."""
+    bare = PurePosixPath(name).name == name and PureWindowsPath(name).name == name
+    if not bare or name in {"", ".", ".."} or "\0" in name:
+        raise ConfigError(f"model.file must be a bare file name beside the config, not {name!r}")

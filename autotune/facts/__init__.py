@@ -1,0 +1,1 @@
+"""What is given: the model, the inputs, the machine, this ONNX Runtime."""

@@ -1,0 +1,98 @@
+"""This machine as a study sees it."""
+
+import hashlib
+import json
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from autotune import cpu
+from autotune.facts.runtime import Runtime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """What of a machine decides how fast a session is.
+
+    Attributes:
+        cpu: The processor's name.
+        features: Its instruction sets that ONNX Runtime chooses kernels by.
+        architecture: Such as ``x86_64``.
+        logical_cores: Of the whole machine.
+        physical_cores: Of the whole machine.
+        usable_cores: What this process may keep busy: affinity, cut down to the cgroup's quota.
+        memory_mib: Of the whole machine.
+        system: Operating system and kernel family, such as ``Linux 6``.
+    """
+
+    cpu: str
+    features: tuple[str, ...]
+    architecture: str
+    logical_cores: int
+    physical_cores: int
+    usable_cores: int
+    memory_mib: int
+    system: str
+
+    def fingerprint(self, runtime: Runtime) -> str:
+        """Returns 16 hexadecimal digits that differ where measurements cannot be mixed."""
+        # memory to the GiB: kernels differ by some pages
+        facts = {**asdict(self), "memory_mib": round(self.memory_mib / 1024)}
+        text = json.dumps([facts, runtime.version, runtime.build], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def hardware() -> Hardware:
+    """Returns this machine."""
+    logical = psutil.cpu_count(logical=True) or 1
+    return Hardware(
+        cpu=cpu.cpu_model(),
+        features=tuple(sorted(cpu.cpu_features())),
+        architecture=platform.machine(),
+        logical_cores=logical,
+        physical_cores=psutil.cpu_count(logical=False) or logical,
+        usable_cores=cpu.usable_cores(),
+        memory_mib=psutil.virtual_memory().total >> 20,
+        system=f"{platform.system()} {platform.release().split('.')[0]}",
+    )
+
+
+def doubts(machine: Hardware) -> list[str]:
+    """Returns what makes timings on this machine doubtful now, each with its cure."""
+    found = []
+    quota = cpu.cgroup_quota()
+    if quota is not None and quota < machine.logical_cores:
+        found.append(
+            f"a CPU quota of {quota:g} cores throttles this process; "
+            "give it whole cores (a cpuset) instead"
+        )
+    governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    if governor not in {"", "performance"}:
+        found.append(
+            f"the frequency governor is '{governor}'; "
+            "set it to 'performance' (cpupower frequency-set -g performance)"
+        )
+    load = psutil.getloadavg()[0] / machine.logical_cores
+    if load > 0.2:
+        found.append(f"other programs keep {load:.0%} of the cores busy; stop what can be stopped")
+    busy = psutil.cpu_times_percent(interval=0.2)
+    if getattr(busy, "steal", 0.0) > 1:
+        found.append(
+            f"neighbours on the same host take {busy.steal:.0f} % of the cores; "
+            "measure at a quieter time or on a machine of your own"
+        )
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    if battery is not None and not battery.power_plugged:
+        found.append("the machine runs on battery; plug it in")
+    if psutil.swap_memory().used > 0.5 * machine.memory_mib * 2**20:
+        found.append("the machine swaps; free some memory")
+    return found
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,240 @@
+"""The child of :mod:`autotune.facts.model`: opens a stranger's file and reports what is in it."""
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import external_data_helper, numpy_helper
+
+from autotune.child import Message, serve
+
+# Nodes that are worth a thread of their own.
+_HEAVY = frozenset(
+    """
+    Conv ConvTranspose MatMul Gemm LSTM GRU RNN Attention Einsum FusedConv FusedMatMul
+    """.split()
+)
+# Nodes that hand their first input on with its values unchanged.
+_CARRIERS = frozenset(
+    """
+    Cast Reshape Squeeze Unsqueeze Flatten Identity Transpose Expand Slice Concat Split
+    """.split()
+)
+# Saving the optimised graph takes a copy of all weights; above this it is not worth knowing.
+_LARGEST_OPTIMISED_BYTES = 1 << 30
+
+
+def inspect(message: Message) -> Message:
+    """Returns the facts of the model in the file ``message["path"]``.
+
+    Raises:
+        ValueError: the file is no model, or one that autotune cannot feed.
+        Exception: whatever ONNX Runtime raises when it opens the model with default options.
+    """
+    path = Path(message["path"])
+    model = _parse(path)
+    data_files = _data_files(model, path.parent)
+    inputs = _inputs(path, model)
+    nodes = list(_nodes(model.graph))
+    operators = Counter(node.op_type for node in nodes)
+    return {
+        "data_files": data_files,
+        "inputs": inputs,
+        "outputs": [output.name for output in model.graph.output],
+        "opset": max(
+            (item.version for item in model.opset_import if item.domain in {"", "ai.onnx"}),
+            default=0,
+        ),
+        "operators": dict(operators.most_common()),
+        "parameters": sum(int(np.prod(item.dims)) for item in _weights(model.graph)),
+        "has_conv": "Conv" in operators,
+        "has_gelu": not operators.keys().isdisjoint({"Erf", "Gelu", "BiasGelu"}),
+        "branches": max(map(_branches, _graphs(model.graph))),
+        "subnormals": _subnormals(path),
+    }
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # the parser's own classes differ between protobuf versions
+        raise ValueError("it is no ONNX model, or a truncated one") from error
+    if not model.ir_version or not model.graph.node:
+        raise ValueError("it is no ONNX model, or one without nodes")
+    return model
+
+
+def _data_files(model: onnx.ModelProto, folder: Path) -> list[str]:
+    """Returns the names of the external data files; each is there, inside `folder` and long enough.
+
+    ONNX Runtime refuses paths that leave the folder; the check is repeated because the files are
+    hashed and copied by us.
+    """
+    names: dict[str, None] = {}
+    for tensor in filter(external_data_helper.uses_external_data, _weights(model.graph)):
+        place = external_data_helper.ExternalDataInfo(tensor)
+        name = place.location
+        file = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"its external data '{name}' lie outside its folder")
+        if not file.is_file():
+            raise ValueError(f"its external data file '{name}' is missing; put it beside the model")
+        end = (place.offset or 0) + (place.length or 0)
+        if file.stat().st_size < end:
+            raise ValueError(f"its external data file '{name}' is truncated")
+        names[name] = None
+    return list(names)
+
+
+def _inputs(path: Path, model: onnx.ModelProto) -> list[Message]:
+    """Returns the inputs that must be fed, after ONNX Runtime has opened the model."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(
+        str(path), providers=["CPUExecutionProvider"], enable_fallback=0
+    )
+    types = {item.name: item.type for item in model.graph.input}
+    bounds = _index_bounds(model.graph)
+    found = []
+    for item in session.get_inputs():
+        kind = types[item.name].WhichOneof("value")
+        if kind != "tensor_type":
+            raise ValueError(
+                f"its input '{item.name}' is a {kind.removesuffix('_type')}, and autotune feeds "
+                "tensors only; export the model with tensor inputs"
+            )
+        found.append(
+            {
+                "name": item.name,
+                "dtype": _dtype(item.name, types[item.name].tensor_type.elem_type),
+                "shape": [size or None for size in item.shape],
+                "index_bound": bounds.get(item.name),
+            }
+        )
+    return found
+
+
+def _dtype(name: str, element: int) -> str:
+    if element == onnx.TensorProto.STRING:
+        return "str"
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
+    if dtype.kind not in "fiubc" or dtype.str[1:] == "V1":  # bfloat16, float8, int4: no numpy type
+        named = onnx.TensorProto.DataType.Name(element).lower()
+        raise ValueError(
+            f"its input '{name}' has the type {named}, which numpy cannot hold; "
+            "export the model with a cast inside"
+        )
+    return dtype.name
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yields every node, those of subgraphs included."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _graphs(inner)
+
+
+def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    for inner in _graphs(graph):
+        yield from inner.initializer
+
+
+def _weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yields the initializers and the tensors of Constant nodes, where some exporters put them."""
+    yield from _initializers(graph)
+    for node in _nodes(graph):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+
+
+def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
+    """Returns for each graph input that reaches the indices of a constant Gather its row count."""
+    rows = {item.name: list(item.dims) for item in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    rows[node.output[0]] = list(attribute.t.dims)
+    origin = {item.name: item.name for item in graph.input}
+    bounds: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type in _CARRIERS and node.input and node.input[0] in origin:
+            origin.update(dict.fromkeys(node.output, origin[node.input[0]]))
+        if node.op_type != "Gather" or node.input[1] not in origin:
+            continue
+        dims = rows.get(node.input[0])
+        axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
+        if dims:
+            name = origin[node.input[1]]
+            bounds[name] = min(bounds.get(name, dims[axis]), dims[axis])
+    return bounds
+
+
+def _branches(graph: onnx.GraphProto) -> int:
+    """Returns the most heavy nodes that lie equally deep.
+
+    Counting only heavy nodes along the longest path to each, two of the same depth cannot depend
+    on each other: this is a lower bound of how many can run side by side.
+    """
+    depth: dict[str, int] = {}
+    width: Counter[int] = Counter()
+    for node in graph.node:
+        below = max((depth.get(name, 0) for name in node.input), default=0)
+        if node.op_type in _HEAVY:
+            below += 1
+            width[below] += 1
+        depth.update(dict.fromkeys(node.output, below))
+    return max(width.values(), default=1)
+
+
+def _subnormals(path: Path) -> int:
+    """Returns how many weights are subnormal once ONNX Runtime has optimised the graph.
+
+    The file itself does not tell: folding a batch normalisation into a convolution can make nearly
+    all weights subnormal, or none.
+    """
+    import onnxruntime
+
+    if path.stat().st_size > _LARGEST_OPTIMISED_BYTES:
+        return 0
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        settings = onnxruntime.SessionOptions()
+        settings.optimized_model_filepath = str(Path(folder) / "optimised.onnx")
+        try:
+            onnxruntime.InferenceSession(
+                str(path), settings, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
+            optimised = onnx.load(settings.optimized_model_filepath)
+        except Exception as error:  # noqa: BLE001  # models beyond 2 GiB cannot be saved whole
+            print(f"the optimised graph could not be read: {error}", file=sys.stderr)  # noqa: T201
+            return 0
+        floats = (
+            numpy_helper.to_array(item)
+            for item in _initializers(optimised.graph)
+            if item.data_type == onnx.TensorProto.FLOAT
+        )
+        return sum(_count_subnormals(array) for array in floats)
+
+
+def _count_subnormals(array: np.ndarray) -> int:
+    bits = array.view(np.uint32) & 0x7FFFFFFF
+    return int(((bits > 0) & (bits < 0x00800000)).sum())
+
+
+if __name__ == "__main__":
+    serve({"inspect": inspect})

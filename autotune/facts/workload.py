@@ -1,0 +1,264 @@
+"""What the model is fed: the user's samples or generated ones."""
+
+import hashlib
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.errors import DataError, RequestError, did_you_mean
+from autotune.facts.model import Model, Tensor
+
+Feed = Mapping[str, NDArray[np.generic]]
+"""One call's inputs: an array for each input name."""
+
+_GENERATED_SAMPLES = 8
+_VALIDATION_SAMPLES = 16
+# MLPerf asks for rotating inputs (no caching); more than a handful only fills the caches.
+_TIMING_SAMPLES = 8
+_CALIBRATION_SAMPLES = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """The samples that a study works with.
+
+    Attributes:
+        feeds: The samples.
+        source: ``"user"`` or ``"generated"``.
+        notes: How they came about, a sentence each, for the user to read.
+    """
+
+    feeds: tuple[Feed, ...]
+    source: str
+    notes: tuple[str, ...]
+
+    @property
+    def calibration(self) -> tuple[Feed, ...]:
+        """Samples for quantisation: every second one, so that validation sees none of them."""
+        return self.feeds[1::2][:_CALIBRATION_SAMPLES] or self.feeds
+
+    @property
+    def validation(self) -> tuple[Feed, ...]:
+        """Samples on which answers are compared."""
+        return self.feeds[::2][:_VALIDATION_SAMPLES]
+
+    @property
+    def timing(self) -> tuple[Feed, ...]:
+        """Samples that are run in turn while timing, taken evenly from all."""
+        step = max(1, len(self.feeds) // _TIMING_SAMPLES)
+        return self.feeds[::step][:_TIMING_SAMPLES]
+
+    @property
+    def one_shape(self) -> bool:
+        """Whether all samples have the same shapes."""
+        shapes = {tuple((name, feed[name].shape) for name in sorted(feed)) for feed in self.feeds}
+        return len(shapes) == 1
+
+    def signature(self) -> str:
+        """Returns 16 hexadecimal digits that tell workloads apart, by every value in them."""
+        digest = hashlib.sha256()
+        for feed in self.feeds:
+            for name in sorted(feed):
+                array = np.ascontiguousarray(feed[name])
+                digest.update(f"{name} {array.dtype} {array.shape}".encode())
+                digest.update(array.tobytes())
+        return digest.hexdigest()[:16]
+
+    def dimensions(self, model: Model) -> dict[str, int]:
+        """Returns the size of each named dimension that is the same in all samples.
+
+        A name that stands for different sizes, as exporters' ``?`` does, is left out.
+        """
+        sizes: dict[str, set[int]] = {}
+        for tensor in model.inputs:
+            for axis, size in enumerate(tensor.shape):
+                if isinstance(size, str):
+                    seen = sizes.setdefault(size, set())
+                    seen.update(feed[tensor.name].shape[axis] for feed in self.feeds)
+        return {name: found.pop() for name, found in sizes.items() if len(found) == 1}
+
+
+def generate(model: Model, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Workload:
+    """Returns samples made up for `model`.
+
+    Floats are normal, integers that index a table lie within its rows, masks and other integers
+    are ones, booleans true, strings a word. Open dimensions are 1 unless `shapes` names the input.
+
+    Raises:
+        RequestError: `shapes` names an unknown input or does not fit it.
+    """
+    inputs = {tensor.name: tensor for tensor in model.inputs}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise RequestError(
+                f"--shape: {model.path.name} has no input '{name}'.{did_you_mean(name, inputs)} "
+                f"Its inputs are {', '.join(inputs)}."
+            )
+        if problem := _shape_problem(inputs[name], shape):
+            raise RequestError(f"--shape {name}={','.join(map(str, shape))}: {problem}")
+    random = np.random.default_rng(seed)
+    chosen = {
+        tensor.name: tuple(
+            shapes.get(tensor.name, [s if isinstance(s, int) else 1 for s in tensor.shape])
+        )
+        for tensor in model.inputs
+    }
+    feeds = tuple(
+        {tensor.name: _made_up(tensor, chosen[tensor.name], random) for tensor in model.inputs}
+        for _ in range(_GENERATED_SAMPLES)
+    )
+    notes = [
+        f"input '{tensor.name}': {tensor.dtype} {list(chosen[tensor.name])}, {_how(tensor)}"
+        for tensor in model.inputs
+    ]
+    if opened := [t.name for t in model.inputs if t.is_dynamic and t.name not in shapes]:
+        first = opened[0]
+        notes.append(
+            f"open dimensions of {', '.join(opened)} are 1; "
+            f"--shape {first}={','.join(map(str, chosen[first]))} sets others"
+        )
+    return Workload(feeds=feeds, source="generated", notes=tuple(notes))
+
+
+def read(model: Model, source: Path) -> Workload:
+    """Returns the user's samples.
+
+    `source` is an .npz file whose arrays are named after the inputs and whose first axis counts the
+    samples (sample i of every array is one feed; a rank-0 input has a rank-1 array), or a folder of
+    .npz files that hold one feed each.
+
+    Raises:
+        DataError: it cannot be read, or does not fit the model.
+    """
+    if source.is_dir():
+        files = sorted(source.glob("*.npz"))
+        if not files:
+            raise DataError(f"--data: the folder {source} holds no .npz file")
+        feeds = []
+        for file in files:
+            feed = _read_npz(file)
+            _check_names(model, feed, file)
+            feeds.append({name: _fit(model, name, feed[name], file) for name in feed})
+        return _user_workload(feeds, source)
+    if not source.is_file():
+        raise DataError(f"--data: there is no file or folder {source}")
+    arrays = _read_npz(source)
+    _check_names(model, arrays, source)
+    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if len(set(counts.values())) > 1 or 0 in counts.values():
+        told = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        raise DataError(
+            f"{source}: the first axis of every array counts the samples and must be the same "
+            f"for all, at least 1; here it is {told}"
+        )
+    feeds = [
+        {name: _fit(model, name, array[i], source) for name, array in arrays.items()}
+        for i in range(min(counts.values(), default=0))
+    ]
+    return _user_workload(feeds, source)
+
+
+def _user_workload(feeds: list[dict[str, NDArray[np.generic]]], source: Path) -> Workload:
+    count = f"{len(feeds)} sample{'s' if len(feeds) > 1 else ''}"
+    notes = [f"inputs: {count} from {source}"]
+    if len(feeds) < 2:
+        notes.append("with one sample only, answers are compared on the very input that is timed")
+    return Workload(feeds=tuple(feeds), source="user", notes=tuple(notes))
+
+
+def _read_npz(file: Path) -> dict[str, NDArray[np.generic]]:
+    try:
+        # allow_pickle stays off: an array of objects would run code of the file's author
+        with np.load(file, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise DataError(
+                    f"{file} is a single array; save it with numpy.savez(file, name=...)"
+                )
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        if "pickle" in str(error) and "Object arrays" in str(error):
+            raise DataError(
+                f"{file} holds arrays of Python objects; save text as numpy strings (dtype 'U')"
+            ) from None
+        raise DataError(f"{file} is no readable .npz file: {error}") from None
+
+
+def _check_names(model: Model, arrays: Mapping[str, object], file: Path) -> None:
+    wanted = [tensor.name for tensor in model.inputs]
+    for name in arrays:
+        if name not in wanted:
+            raise DataError(
+                f"{file}: the model has no input '{name}'.{did_you_mean(name, wanted)} "
+                f"Its inputs are {', '.join(wanted)}."
+            )
+    if missing := [name for name in wanted if name not in arrays]:
+        raise DataError(f"{file}: no array for the input {', '.join(map(repr, missing))}")
+
+
+def _fit(model: Model, name: str, value: NDArray[np.generic], file: Path) -> NDArray[np.generic]:
+    """Returns one sample's array, checked against the input `name`."""
+    tensor = next(item for item in model.inputs if item.name == name)
+    array = np.asarray(value)
+    given = "str" if array.dtype.kind in "US" else array.dtype.name
+    if given != tensor.dtype:
+        raise DataError(
+            f"{file}: '{name}' holds {given}, and the model takes {tensor.dtype}; "
+            f"convert it with .astype('{tensor.dtype}')"
+        )
+    if problem := _shape_problem(tensor, array.shape):
+        raise DataError(f"{file}: a sample of '{name}' has shape {list(array.shape)}; {problem}")
+    return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _shape_problem(tensor: Tensor, shape: Sequence[int]) -> str | None:
+    """Returns why `shape` does not fit the input; None if it does."""
+    model_shape = "[" + ", ".join("?" if s is None else str(s) for s in tensor.shape) + "]"
+    if len(shape) != len(tensor.shape):
+        return f"the model takes rank {len(tensor.shape)}: {model_shape}"
+    for given, wanted in zip(shape, tensor.shape, strict=True):
+        if isinstance(wanted, int) and given != wanted:
+            return f"the model takes {model_shape}"
+    return None
+
+
+def _is_mask(tensor: Tensor) -> bool:
+    return "mask" in tensor.name.lower()
+
+
+def _made_up(
+    tensor: Tensor, shape: tuple[int, ...], random: np.random.Generator
+) -> NDArray[np.generic]:
+    if tensor.dtype == "str":
+        return np.full(shape, "word")
+    dtype = np.dtype(tensor.dtype)
+    if _is_mask(tensor):
+        return np.ones(shape, dtype)
+    if dtype.kind == "f":
+        return np.asarray(random.standard_normal(shape)).astype(dtype)
+    if dtype.kind == "c":
+        pair = random.standard_normal((2, *shape))
+        return np.asarray(pair[0] + 1j * pair[1]).astype(dtype)
+    if dtype == np.uint8:  # pixels, in practice
+        return np.asarray(random.integers(0, tensor.index_bound or 256, shape)).astype(dtype)
+    if dtype.kind in "iu" and tensor.index_bound:
+        return np.asarray(random.integers(0, tensor.index_bound, shape)).astype(dtype)
+    return np.ones(shape, dtype)
+
+
+def _how(tensor: Tensor) -> str:
+    """Returns how :func:`_made_up` fills the input, in words."""
+    if tensor.dtype == "str":
+        return "the word 'word'"
+    if _is_mask(tensor):
+        return "ones (a mask by its name)"
+    if tensor.dtype.startswith(("float", "complex")):
+        return "standard normal"
+    if tensor.index_bound:
+        return f"uniform below {tensor.index_bound} (it indexes a table of so many rows)"
+    if tensor.dtype == "uint8":
+        return "uniform below 256"
+    return "all true" if tensor.dtype == "bool" else "ones"

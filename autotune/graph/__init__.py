@@ -1,0 +1,1 @@
+"""Model to model: what makes the file that a candidate runs."""

@@ -1,0 +1,1 @@
+"""Candidate to numbers: child processes, duets, memory, fidelity."""

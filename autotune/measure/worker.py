@@ -1,0 +1,129 @@
+"""The child that opens one session, runs it and tells what it saw. It never decides."""
+
+import gc
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from autotune.child import Message, serve
+from autotune.config import SessionConfig
+from autotune.facts.workload import Feed
+from autotune.loader import open_session
+from autotune.measure import memory
+from autotune.measure.fidelity import flatten
+
+# Enough for memory patterns to settle; more only cost time.
+_MEMORY_RUNS = 5
+
+
+def save_samples(samples: Sequence[Feed], path: Path) -> None:
+    """Writes samples to an .npz file that :func:`load_samples` reads."""
+    arrays: dict[str, Any] = {
+        f"{i}:{name}": array for i, feed in enumerate(samples) for name, array in feed.items()
+    }
+    np.savez(path, **arrays)
+
+
+def load_samples(path: Path) -> list[dict[str, np.ndarray]]:
+    """Returns the samples in a file of :func:`save_samples`."""
+    samples: dict[int, dict[str, np.ndarray]] = {}
+    with np.load(path, allow_pickle=False) as archive:
+        for key in archive.files:
+            index, _, name = key.partition(":")
+            samples.setdefault(int(index), {})[name] = archive[key]
+    return [samples[index] for index in sorted(samples)]
+
+
+class Worker:
+    """The state of the child: one session and the samples that it runs."""
+
+    def __init__(self) -> None:
+        self._session: onnxruntime.InferenceSession | None = None
+        self._feeds: list[dict[str, np.ndarray]] = []
+        self._next = 0
+
+    def open(self, message: Message) -> Message:
+        """Creates the session; returns how long that took and the memory around it."""
+        self._feeds = load_samples(Path(message["samples"]))
+        config = SessionConfig.from_json(message["session"])
+        gc.collect()
+        memory.reset_peak()
+        base = memory.usage()
+        began = time.perf_counter_ns()
+        self._session = open_session(Path(message["model"]), config)
+        load_ms = (time.perf_counter_ns() - began) / 1e6
+        return {
+            "load_ms": load_ms,
+            "base_mib": base.resident_mib,
+            "load_peak_mib": memory.usage().peak_mib,
+        }
+
+    def first_runs(self, _: Message) -> Message:
+        """Runs each sample, and all at least five times in sum; returns times and memory.
+
+        The memory of the first runs is the highest: memory patterns are planned and the arena
+        grows in them.
+        """
+        memory.reset_peak()
+        times = [self._timed_run() for _ in range(max(_MEMORY_RUNS, len(self._feeds)))]
+        after = memory.usage()
+        return {
+            "first_run_ms": times[0] / 1e6,
+            "run_ms": float(np.median(times[1:])) / 1e6,
+            "run_peak_mib": after.peak_mib,
+            "resident_mib": after.resident_mib,
+            "anonymous_mib": after.anonymous_mib,
+        }
+
+    def answers(self, message: Message) -> Message:
+        """Runs other samples and writes the outputs to a file, for the parent to compare."""
+        session = self._opened()
+        names = [output.name for output in session.get_outputs()]
+        samples = load_samples(Path(message["samples"]))
+        outputs = [flatten(names, session.run(None, feed)) for feed in samples]
+        save_samples(outputs, Path(message["to"]))
+        return {}
+
+    def turn(self, message: Message) -> Message:
+        """Runs for a short while; returns every run's time and the CPU time of all threads.
+
+        The first runs after a pause are cold and are not told: caches hold the other side's data.
+        """
+        for _ in range(message["unrecorded_runs"]):
+            self._timed_run()
+        times: list[int] = []
+        began_cpu = time.process_time_ns()
+        end = time.perf_counter_ns() + int(message["seconds"] * 1e9)
+        while len(times) < message["fewest_runs"] or time.perf_counter_ns() < end:
+            times.append(self._timed_run())
+        return {"run_ns": times, "cpu_ns": time.process_time_ns() - began_cpu}
+
+    def _timed_run(self) -> int:
+        session = self._opened()
+        feed = self._feeds[self._next]
+        self._next = (self._next + 1) % len(self._feeds)
+        began = time.perf_counter_ns()
+        session.run(None, feed)
+        return time.perf_counter_ns() - began
+
+    def _opened(self) -> onnxruntime.InferenceSession:
+        if self._session is None:
+            raise RuntimeError("no session is open")
+        return self._session
+
+
+if __name__ == "__main__":
+    gc.disable()
+    worker = Worker()
+    serve(
+        {
+            "open": worker.open,
+            "first_runs": worker.first_runs,
+            "answers": worker.answers,
+            "turn": worker.turn,
+        }
+    )

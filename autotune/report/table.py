@@ -1,0 +1,162 @@
+"""A study's result for the terminal: the result first, the details after."""
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.search.compare import Comparison
+from autotune.search.result import Member, StudyResult
+from autotune.space.candidate import Candidate
+from autotune.space.space import Space
+
+
+def headline(result: StudyResult) -> str:
+    """Returns the result in a sentence or two."""
+    best, name = result.best, result.model.name
+    if best is result.baseline:
+        reason = (
+            "no other configuration keeps the limits"
+            if len(result.members) == 1
+            and any(result.limits[key] is not None for key in ("max_memory_mib", "max_latency_ms"))
+            else "nothing beats it by more than the noise"
+        )
+        told = f"{name}: the default stays: {reason}."
+        if not best.admitted:
+            told += " It breaks the limits itself."
+        return told
+    speedup = best.evidence.speedup
+    if best.evidence.significant:
+        first = f"{speedup.value:.2f}× faster than the default ({_interval(best)})"
+    elif speedup.high < 1:
+        first = f"{1 / speedup.value:.2f}× slower than the default"
+    else:
+        first = "as fast as the default within the noise"
+    told = f"{name}: {first}, {_memory_change(best)}."
+    if not result.complete:
+        told += " Not confirmed by a run-off."
+    return told
+
+
+def render(result: StudyResult) -> RenderableType:
+    """Returns everything that is told after a study."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("trial", justify="right")
+    table.add_column("latency ms", justify="right")
+    table.add_column("speed-up", justify="right")
+    table.add_column("memory MiB", justify="right")
+    table.add_column("error", justify="right")
+    table.add_column("changed from the default", overflow="fold")
+    for member in result.members:
+        evidence = member.evidence
+        mark = " ←" if member.trial == result.picked else ""
+        words = member.words if member.admitted else f"{member.words} (breaks the limits)"
+        table.add_row(
+            str(member.trial),
+            latency(evidence.latency_ms),
+            "1"
+            if member is result.baseline
+            else f"{evidence.speedup.value:.2f} ({_interval(member)})",
+            f"{evidence.peak_memory_mib:.1f}",
+            f"{evidence.error:.1g}",
+            Text(words + mark),
+            style="bold" if member.trial == result.picked else None,
+        )
+    return Group(Text(headline(result), style="bold green"), "", table, "", *_details(result))
+
+
+def _details(result: StudyResult) -> Iterable[Text]:
+    evidence = result.baseline.evidence
+    if result.complete:
+        yield Text(
+            f"Measured side by side in {evidence.rounds} rounds; in brackets the 95 % interval. "
+            "Memory is what the session adds at its peak."
+        )
+    else:
+        yield Text("These are the numbers of the search: the run-off was not reached.")
+    data = "your" if evidence.error_data == "user" else "generated"
+    yield Text(
+        f"Error is the relative L2 distance to the unoptimised model's outputs on {data} inputs."
+    )
+    failed = "".join(f", {count} {kind}" for kind, count in result.failed.items())
+    yield Text(f"{result.trials} trials measured{failed.replace('_', ' ')}.")
+    if result.left_out:
+        told = "; ".join(f"{name} ({reason})" for name, reason in result.left_out.items())
+        yield Text(f"Not tried: {told}.")
+    yield Text(f"Written to {result.folder}: {', '.join(result.files)}", style="cyan")
+
+
+def render_comparison(found: Comparison, name: str) -> RenderableType:
+    """Returns what is told after ``autotune compare``."""
+    speedup = found.speedup
+    verdict = "faster" if found.faster else "slower" if found.slower else "as fast within the noise"
+    lines = [
+        Text(
+            f"{name}: {'better' if found.better else 'not better'} than the default here and now.",
+            style="bold green" if found.better else "bold red",
+        ),
+        Text(
+            f"{verdict}: {speedup.value:.3f}× ({speedup.low:.3f} to {speedup.high:.3f}), "
+            f"{latency(found.latency_ms)} ms against {latency(found.baseline_latency_ms)} ms"
+        ),
+        Text(
+            f"memory {found.peak_memory_mib:.1f} MiB against {found.baseline_peak_memory_mib:.1f} "
+            f"MiB{', leaner' if found.leaner else ''}"
+        ),
+        Text(f"error {found.error:.1g} on {found.error_data} inputs; {found.rounds} rounds"),
+    ]
+    return Group(*lines)
+
+
+def render_space(space: Space) -> RenderableType:
+    """Returns a search space as a table of its parameters."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("parameter")
+    table.add_column("values", overflow="fold")
+    table.add_column("exists", overflow="fold")
+    for parameter in space.parameters:
+        conditions = [f"if {n} is {_either(v)}" for n, v in parameter.when.items()]
+        conditions += [f"unless {n} is {_either(v)}" for n, v in parameter.unless.items()]
+        conditions += [f"needs {need}" for need in parameter.needs]
+        table.add_row(
+            Text(parameter.name),
+            Text(", ".join(map(str, parameter.values))),
+            Text(", ".join(conditions)),
+        )
+    parts: list[RenderableType] = [
+        Text(f"{space.name}: {space.description}", style="bold"),
+        "",
+        table,
+    ]
+    if space.left_out:
+        parts += ["", *(Text(f"left out: {n} ({why})") for n, why in space.left_out.items())]
+    return Group(*parts)
+
+
+def latency(ms: float) -> str:
+    """Returns a latency with four significant digits and no exponent."""
+    return f"{ms:.4g}" if 0.001 <= ms < 10_000 else f"{ms:.4f}" if ms < 1 else f"{ms:.0f}"
+
+
+def words(candidate: Candidate) -> str:
+    """Returns what a candidate changes, short enough for a line of progress."""
+    text = candidate.in_words()
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _either(values: Iterable[object]) -> str:
+    return " or ".join(map(str, values))
+
+
+def _interval(member: Member) -> str:
+    speedup = member.evidence.speedup
+    return f"{speedup.low:.2f}–{speedup.high:.2f}"
+
+
+def _memory_change(member: Member) -> str:
+    evidence = member.evidence
+    change = evidence.peak_memory_mib / evidence.baseline_peak_memory_mib - 1
+    if abs(change) < 0.02:
+        return "with as much memory"
+    return f"with {abs(change):.0%} {'less' if change < 0 else 'more'} memory"

@@ -1,0 +1,1 @@
+"""Which candidate next, when to stop, and what is emitted."""

@@ -1,0 +1,107 @@
+"""A tuned config against the default, here and now: the gate of a build."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.config import Interval, SessionConfig, TunedConfig
+from autotune.errors import CannotMeasureError, ConfigError
+from autotune.facts import workload as workloads
+from autotune.facts.model import describe
+from autotune.loader import missing_requirements
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import RUN_OFF, Failure, Measurement
+from autotune.search import pareto
+from autotune.search.runoff import is_gain, is_loss, paired_speedup
+
+_ROUNDS = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What became of the comparison.
+
+    Attributes:
+        speedup: How many times faster than the default, with its interval.
+        latency_ms: Of the config.
+        baseline_latency_ms: Of the default.
+        peak_memory_mib: Of the config.
+        baseline_peak_memory_mib: Of the default.
+        error: Largest fidelity error.
+        error_data: The inputs on which it was measured.
+        faster: Whether it is faster by more than the noise.
+        slower: Whether it is slower by more than the noise.
+        leaner: Whether it needs less memory by more than processes differ.
+        better: Faster, or leaner and not slower.
+        rounds: Rounds that were measured.
+    """
+
+    speedup: Interval
+    latency_ms: float
+    baseline_latency_ms: float
+    peak_memory_mib: float
+    baseline_peak_memory_mib: float
+    error: float
+    error_data: str
+    faster: bool
+    slower: bool
+    leaner: bool
+    better: bool
+    rounds: int
+
+
+def compare(
+    config_path: Path,
+    *,
+    data: Path | None,
+    shapes: dict[str, tuple[int, ...]],
+    max_error: float,
+    on_step: Callable[[int, int], None],
+) -> Comparison:
+    """Returns how the config fares against default options on its own model file.
+
+    Raises:
+        ConfigError: the config is wrong, or needs what this machine lacks.
+        CannotMeasureError: the config fails here.
+    """
+    config = TunedConfig.read(config_path)
+    if lacking := missing_requirements(config):
+        raise ConfigError(f"{config_path}: this machine lacks {', '.join(lacking)}")
+    model = describe(config_path.parent / config.model.file)
+    if data is None:
+        workload = workloads.generate(model, shapes)
+    else:
+        workload = workloads.read(model, data)
+    measurer = DuetMeasurer(model, workload, max_error=max_error)
+    own: list[Measurement] = []
+    baseline: list[Measurement] = []
+    try:
+        for round_number in range(_ROUNDS):
+            measurer.renew()
+            sides = [(own, config.session), (baseline, SessionConfig())]
+            for kept, session in sides if round_number % 2 else reversed(sides):
+                outcome = measurer.measure_session(model.path.resolve(), session, RUN_OFF)
+                if isinstance(outcome, Failure):
+                    raise CannotMeasureError(f"{config_path} fails here: {outcome.message}")
+                kept.append(outcome)
+                on_step(len(own) + len(baseline), 2 * _ROUNDS)
+    finally:
+        measurer.close()
+    speedup = paired_speedup(own, baseline)
+    memory_mib = max(m.peak_memory_mib for m in own)
+    baseline_mib = max(m.peak_memory_mib for m in baseline)
+    leaner = pareto.less_memory(memory_mib, baseline_mib)
+    return Comparison(
+        speedup=speedup,
+        latency_ms=measurer.reference_ms / speedup.value,
+        baseline_latency_ms=measurer.reference_ms,
+        peak_memory_mib=memory_mib,
+        baseline_peak_memory_mib=baseline_mib,
+        error=max(m.fidelity.error for m in own),
+        error_data=workload.source,
+        faster=is_gain(speedup),
+        slower=is_loss(speedup),
+        leaner=leaner,
+        better=is_gain(speedup) or (leaner and not is_loss(speedup)),
+        rounds=_ROUNDS,
+    )

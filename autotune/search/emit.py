@@ -1,0 +1,134 @@
+"""Writes what a study found: the tuned config with its model, and the front."""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autotune.config import ModelFile, TunedConfig
+from autotune.errors import StorageError, StudyError
+from autotune.facts.model import describe
+from autotune.graph.prepare import PreparedModel, prepare
+from autotune.loader import digest_files
+from autotune.search.result import FRONT, Member, StudyResult
+from autotune.space.candidate import Candidate, session_config
+
+CONFIG = "best.json"
+MODEL = "best.onnx"
+
+
+def emit(result: StudyResult, prepared: PreparedModel) -> StudyResult:
+    """Writes ``best.json``, its model and ``front.json``; returns the result with their names.
+
+    Each file appears whole or not at all, the config last: it never names a model that is not
+    there.
+
+    Raises:
+        StorageError: the disk gave out.
+    """
+    files = [CONFIG, MODEL, *(file.name for file in prepared.data_files), FRONT]
+    result = replace(result, files=tuple(files))
+    with _disk_faults(result.folder):
+        copy(prepared.path, result.folder / MODEL)
+        for file in prepared.data_files:
+            copy(file, result.folder / file.name)
+        write_json(result.to_json(), result.folder / FRONT)
+        config = tuned_config(result, result.best, prepared)
+        write_json(config.to_json(), result.folder / CONFIG)
+    return result
+
+
+def tuned_config(result: StudyResult, member: Member, prepared: PreparedModel) -> TunedConfig:
+    """Returns the config of one member; its model is ``best.onnx`` in the result's folder."""
+    candidate = Candidate.of(member.candidate)
+    return TunedConfig(
+        model=ModelFile(
+            file=MODEL,
+            sha256=digest_files([prepared.path]),
+            size_bytes=prepared.path.stat().st_size,
+            source_sha256=result.model_sha256,
+            steps=prepared.steps,
+        ),
+        session=session_config(candidate, result.dimensions),
+        evidence=member.evidence,
+        requires=result.requires,
+        environment=result.environment,
+    )
+
+
+def pick_member(result: StudyResult, trial: int) -> StudyResult:
+    """Writes the config of another member of the front; returns the result that says so.
+
+    Raises:
+        StudyError: the trial is not on the front, or the model is gone or has changed.
+        StorageError: the disk gave out.
+    """
+    member = result.member(trial)
+    model = describe(source_of(result))
+    if model.sha256 != result.model_sha256:
+        raise StudyError(f"{result.model} has changed since the study; run `autotune study` again")
+    prepared = prepare(model, Candidate.of(member.candidate))
+    return emit(replace(result, picked=trial), prepared)
+
+
+def source_of(result: StudyResult) -> Path:
+    """Returns the model that was tuned, for making a member's file again.
+
+    Raises:
+        StudyError: it is gone or has changed.
+    """
+    if not result.model.is_file():
+        raise StudyError(
+            f"the model {result.model} is no longer there; "
+            f"put it back, or run `autotune study` on it where it is now"
+        )
+    return result.model
+
+
+def write_json(data: Mapping[str, Any], path: Path) -> None:
+    """Writes `data` to `path` whole or not at all."""
+    with _replacing(path) as temporary:
+        temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copies a file whole or not at all; the same file is left alone."""
+    if target.exists() and source.samefile(target):
+        return
+    with _replacing(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Gives a temporary file that takes the place of `path` once it is safely on the disk."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        # mkstemp makes files for the owner alone
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _disk_faults(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot write the result to {folder}: {error.strerror}. What was measured is kept; "
+            "make room and type the same command again."
+        ) from None

@@ -1,0 +1,196 @@
+"""What a study found, as it is kept in ``front.json`` and shown."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, cast
+
+from autotune.config import Environment, Evidence, Interval, Requires
+from autotune.errors import RequestError, StudyError
+from autotune.options import Value
+from autotune.search import pareto
+from autotune.search.trial import Limits
+from autotune.space.candidate import Candidate
+
+FORMAT = "autotune-front/1"
+FRONT = "front.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One configuration with its evidence: the baseline, or a member of the front.
+
+    Attributes:
+        candidate: What differs from the default, by parameter.
+        words: The same for a person to read.
+        evidence: What was measured of it.
+        admitted: Whether it keeps the limits of the study.
+    """
+
+    candidate: Mapping[str, Value]
+    words: str
+    evidence: Evidence
+    admitted: bool
+
+    @property
+    def trial(self) -> int:
+        """The number of its trial."""
+        return self.evidence.trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """What a study found.
+
+    Attributes:
+        study: Its name in the storage.
+        folder: Where everything was written.
+        model: The model's file as it was named, absolute.
+        model_sha256: Its digest, external data included.
+        picked: Number of the trial that ``best.json`` holds.
+        prefer: What decided between the members.
+        limits: Limits that members had to keep, by name; None means no limit.
+        members: The baseline first, then the front, fastest first.
+        trials: Trials measured.
+        failed: How many of them failed, by kind.
+        left_out: Parameters that this model or machine has no use for, with the reason.
+        notes: What the reader has to know of the inputs.
+        dimensions: Sizes of the model's named dimensions in the samples.
+        requires: What a machine needs for these configurations.
+        environment: Where they were measured.
+        complete: False where the study was cut short: the numbers are those of the search.
+        files: What was written, by name, relative to `folder`.
+    """
+
+    study: str
+    folder: Path
+    model: Path
+    model_sha256: str
+    picked: int
+    prefer: str
+    limits: Mapping[str, float | None]
+    members: tuple[Member, ...]
+    trials: int
+    failed: Mapping[str, int]
+    left_out: Mapping[str, str]
+    notes: tuple[str, ...]
+    dimensions: Mapping[str, int]
+    requires: Requires
+    environment: Environment
+    complete: bool
+    files: tuple[str, ...]
+
+    @property
+    def baseline(self) -> Member:
+        """The untouched model under default options."""
+        return self.members[0]
+
+    @property
+    def best(self) -> Member:
+        """The member that ``best.json`` holds."""
+        return self.member(self.picked)
+
+    def member(self, trial: int) -> Member:
+        """Returns the member of that trial.
+
+        Raises:
+            StudyError: the trial is no member; the message lists those that are.
+        """
+        for member in self.members:
+            if member.trial == trial:
+                return member
+        numbers = ", ".join(str(member.trial) for member in self.members)
+        raise StudyError(f"trial {trial} is not on the front; its members are {numbers}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON values."""
+        data = asdict(self)
+        data["folder"], data["model"] = str(self.folder), str(self.model)
+        return {"format": FORMAT, **data}
+
+    @classmethod
+    def read(cls, folder: Path) -> "StudyResult":
+        """Returns the result that a study left in `folder`.
+
+        Raises:
+            StudyError: there is none, or it is not one of ours.
+        """
+        path = folder / FRONT
+        if not path.is_file():
+            raise StudyError(
+                f"{folder} holds no result of a study ({FRONT} is missing); "
+                "run `autotune study MODEL` first, or name the folder that it wrote"
+            )
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data.pop("format") != FORMAT:
+                raise StudyError(f"{path} was written by another version of autotune")
+            return cls._from_json(data, folder)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StudyError(f"{path} is damaged ({error}); run the study again") from None
+
+    @classmethod
+    def _from_json(cls, data: dict[str, Any], folder: Path) -> "StudyResult":
+        members = tuple(
+            Member(
+                candidate=Candidate.of(item["candidate"]).to_json(),
+                words=item["words"],
+                evidence=_evidence(item["evidence"]),
+                admitted=item["admitted"],
+            )
+            for item in data["members"]
+        )
+        requires = Requires(**{name: tuple(v) for name, v in data["requires"].items()})
+        plain = {item.name: data[item.name] for item in fields(cls)}
+        return cls(
+            **{
+                **plain,
+                "folder": folder,
+                "model": Path(data["model"]),
+                "members": members,
+                "notes": tuple(data["notes"]),
+                "files": tuple(data["files"]),
+                "requires": requires,
+                "environment": Environment(**data["environment"]),
+            }
+        )
+
+
+def _evidence(data: dict[str, Any]) -> Evidence:
+    return Evidence(**{**data, "speedup": Interval(**data["speedup"])})
+
+
+def choose_member(
+    result: StudyResult,
+    *,
+    prefer: str | None,
+    max_memory_mib: float | None,
+    max_latency_ms: float | None,
+) -> Member:
+    """Returns the member that keeps these limits and suits the preference (the study's if None).
+
+    Raises:
+        RequestError: there is no such preference.
+        StudyError: no member keeps the limits; the message says how near they come.
+    """
+    chosen = prefer or result.prefer
+    if chosen not in pareto.PREFERENCES:
+        raise RequestError(f"--prefer must be one of {', '.join(pareto.PREFERENCES)}")
+
+    def point(member: Member) -> pareto.Point:
+        return member.evidence.latency_ms, member.evidence.peak_memory_mib
+
+    limits = Limits(
+        max_error=math.inf, max_memory_mib=max_memory_mib, max_latency_ms=max_latency_ms
+    )
+    fitting = [member for member in result.members if limits.admit(*point(member), 0.0)]
+    if not fitting:
+        fastest = min(point(member)[0] for member in result.members)
+        leanest = min(point(member)[1] for member in result.members)
+        raise StudyError(
+            f"no member of the front keeps these limits: the fastest takes {fastest:.4g} ms, "
+            f"the leanest {leanest:.1f} MiB"
+        )
+    return pareto.pick(fitting, point, cast("pareto.Preference", chosen))

@@ -1,0 +1,558 @@
+"""The study: from a model and a wish to a tuned config that is proven."""
+
+import hashlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+
+from autotune import __version__
+from autotune.config import Environment, Evidence, Interval, Requires
+from autotune.errors import CannotMeasureError, RequestError, StudyError
+from autotune.facts import workload as workloads
+from autotune.facts.hardware import Hardware, hardware
+from autotune.facts.model import Model, describe
+from autotune.facts.runtime import Runtime, runtime
+from autotune.facts.workload import Workload
+from autotune.graph.prepare import prepare
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import SEARCH, Failure, Measurer
+from autotune.search import pareto, storage
+from autotune.search.emit import emit
+from autotune.search.result import Member, StudyResult
+from autotune.search.runoff import Finalist, choose, finalists, run_off
+from autotune.search.sampler import make_sampler, portfolio, unseen_neighbour
+from autotune.search.trial import Limits, Trial
+from autotune.space import space as spaces
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.space import Parameter, Space
+
+# A sampler that proposes only what is known gets a neighbour of the front instead.
+_MOST_DUPLICATES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a study stands; given to the progress callback.
+
+    Attributes:
+        stage: ``"model"``, ``"baseline"``, ``"search"``, ``"run-off"`` or ``"done"``.
+        done: Steps of this stage that are done: trials in the search, measurements in the run-off.
+        total: How many there will be at most.
+        best: The fastest trial within the limits so far.
+        baseline: Trial 0, once it is measured.
+        latest: The trial that was just measured.
+        remaining_s: About how long this stage will still take; None where nothing is known.
+        note: Something to tell the user, once.
+    """
+
+    stage: str
+    done: int = 0
+    total: int = 0
+    best: Trial | None = None
+    baseline: Trial | None = None
+    latest: Trial | None = None
+    remaining_s: float | None = None
+    note: str = ""
+
+
+OnProgress = Callable[[Progress], None]
+
+
+class Interrupted(KeyboardInterrupt):
+    """A study was interrupted after its baseline was measured; the best so far is written.
+
+    Attributes:
+        result: What was written, with the numbers of the search.
+    """
+
+    def __init__(self, result: StudyResult) -> None:
+        super().__init__()
+        self.result = result
+
+
+def tune(
+    model: str | os.PathLike[str],
+    *,
+    trials: int = 100,
+    timeout_s: float | None = None,
+    space: str = "default",
+    fix: Mapping[str, str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    max_error: float = 0.05,
+    max_memory_mib: float | None = None,
+    max_latency_ms: float | None = None,
+    prefer: pareto.Preference = "latency",
+    out: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> StudyResult:
+    """Finds how ONNX Runtime runs `model` best on this machine, and writes it down.
+
+    The same job as ``autotune study``. A study that exists in the folder goes on; nothing is
+    measured twice. Call it from the main thread: measuring processes end with the thread that
+    started them.
+
+    Args:
+        model: The .onnx file; it is never written to.
+        trials: How many candidates to measure in all, earlier runs of the study included.
+        timeout_s: Stop searching after this time; the run-off follows.
+        space: Name of a preset, or a TOML file.
+        fix: Parameters that have one value in all candidates but the baseline.
+        data: Samples: an .npz file or a folder of them; generated if None.
+        shapes: Shapes of generated inputs by name.
+        max_error: Largest relative L2 error of an output.
+        max_memory_mib: Largest peak memory that a session may add.
+        max_latency_ms: Longest run.
+        prefer: What to emit of the front.
+        out: The folder to write to; ``model.autotune`` beside the working directory if None.
+        seed: Of everything random.
+        on_progress: Called as the study goes on.
+
+    Returns:
+        What was found; ``result.folder / "best.json"`` is what :func:`autotune.load` takes.
+
+    Raises:
+        AutotuneError: the request is wrong, or nothing can be measured here.
+        Interrupted: Ctrl-C after the baseline was measured.
+    """
+    report = on_progress or (lambda _: None)
+    _check_request(trials, timeout_s, max_error, prefer)
+    installed = runtime()
+    wanted = spaces.find(space)
+    limits = Limits(
+        max_error=max_error, max_memory_mib=max_memory_mib, max_latency_ms=max_latency_ms
+    )
+    path = Path(model)
+    report(Progress(stage="model"))
+    if data is not None and shapes:
+        raise RequestError("--data brings its own shapes; leave --shape out")
+    found = describe(path)
+    if data is None:
+        workload = workloads.generate(found, shapes or {}, seed)
+    else:
+        workload = workloads.read(found, Path(data))
+    machine = hardware()
+    resolved = spaces.resolve(wanted, found, workload, machine, fix)
+    folder = _make_folder(Path(out) if out is not None else Path(f"{path.stem}.autotune"))
+    with storage.sole_driver(folder), storage.quiet_optuna(), storage.storage_faults(folder):
+        study = _open_study(folder, found, workload, resolved, machine, installed)
+        job = _Job(
+            study=study,
+            folder=folder,
+            model=found,
+            workload=workload,
+            space=resolved,
+            limits=limits,
+            prefer=prefer,
+            seed=seed,
+            report=report,
+            environment=Environment(
+                autotune=__version__,
+                onnxruntime=installed.version,
+                cpu=machine.cpu,
+                cores=machine.usable_cores,
+                fingerprint=machine.fingerprint(installed),
+            ),
+        )
+        return job.run(trials, timeout_s)
+
+
+def _check_request(trials: int, timeout_s: float | None, max_error: float, prefer: str) -> None:
+    if trials < 1:
+        raise RequestError(f"--trials must be at least 1, not {trials}")
+    if timeout_s is not None and timeout_s <= 0:
+        raise RequestError(f"--timeout must be more than 0, not {timeout_s:g} s")
+    if not max_error > 0:
+        raise RequestError(f"--max-error must be more than 0, not {max_error:g}")
+    if prefer not in pareto.PREFERENCES:
+        raise RequestError(f"--prefer must be one of {', '.join(pareto.PREFERENCES)}")
+
+
+def _make_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise StudyError(f"{folder} is a file; name another folder with --out DIR") from None
+    except OSError as error:
+        raise StudyError(
+            f"cannot make the folder {folder}: {error.strerror}; name another with --out DIR"
+        ) from None
+    return folder
+
+
+def _open_study(
+    folder: Path,
+    model: Model,
+    workload: Workload,
+    space: Space,
+    machine: Hardware,
+    installed: Runtime,
+) -> optuna.Study:
+    """Returns the study of exactly this model, workload, space and machine, new or to go on with.
+
+    Raises:
+        StudyError: the folder belongs to another model.
+    """
+    database = storage.open_storage(folder)
+    for other in database.get_all_studies():
+        theirs = other.user_attrs.get("model_sha256")
+        if theirs is not None and theirs != model.sha256:
+            raise StudyError(
+                f"{folder} holds a study of another model "
+                f"({other.user_attrs.get('model', 'unknown')}, or an earlier version of this one); "
+                "give this one a folder of its own with --out DIR"
+            )
+    parts = [
+        model.sha256,
+        workload.signature(),
+        space.digest(),
+        machine.fingerprint(installed),
+    ]
+    name = f"{model.path.stem}-{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:12]}"
+    study = optuna.create_study(
+        storage=database,
+        study_name=name,
+        directions=["minimize", "minimize"],
+        load_if_exists=True,
+    )
+    if "model_sha256" not in study.user_attrs:
+        study.set_metric_names(storage.METRICS)
+        study.set_user_attr("model", model.path.name)
+        for key, part in zip(("model_sha256", "workload", "space", "machine"), parts, strict=True):
+            study.set_user_attr(key, part)
+    return study
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """One call of :func:`tune`, everything about it settled."""
+
+    study: optuna.Study
+    folder: Path
+    model: Model
+    workload: Workload
+    space: Space
+    limits: Limits
+    prefer: pareto.Preference
+    seed: int
+    report: OnProgress
+    environment: Environment
+
+    def run(self, trials: int, timeout_s: float | None) -> StudyResult:
+        """Returns the result after searching and the run-off."""
+        for note in self._opening_notes():
+            self.report(Progress(stage="model", note=note))
+        known = storage.trials(self.study)
+        if len(known) >= trials and (earlier := self._earlier_result(len(known))):
+            return earlier
+        self.report(Progress(stage="baseline"))
+        measurer = self._open_measurer()
+        try:
+            search = Search(
+                study=self.study,
+                space=self.space,
+                limits=self.limits,
+                measurer=measurer,
+                seed=self.seed,
+                report=self.report,
+            )
+            try:
+                search.run(trials, timeout_s)
+                return self._conclude(search, measurer)
+            except KeyboardInterrupt:
+                if search.baseline is None or search.baseline.measurement is None:
+                    raise
+                raise Interrupted(self._cut_short(search, search.baseline)) from None
+        finally:
+            measurer.close()
+
+    def _opening_notes(self) -> list[str]:
+        return list(self.workload.notes)
+
+    def _earlier_result(self, count: int) -> StudyResult | None:
+        """Returns what the folder holds already, if it is of this study as it stands."""
+        try:
+            earlier = StudyResult.read(self.folder)
+        except StudyError:
+            return None
+        same = (
+            earlier.complete
+            and earlier.study == self.study.study_name
+            and earlier.trials == count
+            and earlier.prefer == self.prefer
+            and earlier.limits == _plain_limits(self.limits)
+        )
+        if not same:
+            return None
+        self.report(
+            Progress(
+                stage="done",
+                note=f"all {count} trials are measured already; --trials {2 * count} goes on",
+            )
+        )
+        return earlier
+
+    def _open_measurer(self) -> Measurer:
+        known_ms = self.study.user_attrs.get("reference_ms")
+        measurer = DuetMeasurer(
+            self.model, self.workload, max_error=self.limits.max_error, reference_ms=known_ms
+        )
+        if known_ms is None:
+            self.study.set_user_attr("reference_ms", measurer.reference_ms)
+        return measurer
+
+    def _conclude(self, search: "Search", measurer: Measurer) -> StudyResult:
+        """Returns the result by the run-off, written down."""
+        baseline = search.baseline
+        if baseline is None or baseline.measurement is None:
+            reason = (
+                baseline.outcome.message
+                if baseline and isinstance(baseline.outcome, Failure)
+                else "no trial"
+            )
+            raise CannotMeasureError(f"the default itself could not be measured: {reason}")
+        began = time.monotonic()
+
+        def on_step(done: int, total: int) -> None:
+            remaining = (time.monotonic() - began) / done * (total - done)
+            self.report(Progress(stage="run-off", done=done, total=total, remaining_s=remaining))
+
+        chosen = finalists(search.trials, self.limits)
+        self.report(Progress(stage="run-off", total=1))
+        found = run_off(measurer, baseline, chosen, seed=self.seed, on_step=on_step)
+        picked = choose(found, self.limits, self.prefer)
+        others = pareto.front(found[1:], lambda f: (f.latency_ms, f.peak_memory_mib))
+        kept = [found[0], *others]
+        if picked not in kept:
+            kept.append(picked)
+        return self._write(search, kept, picked, complete=True)
+
+    def _cut_short(self, search: "Search", baseline: Trial) -> StudyResult:
+        """Returns the result by the search's own numbers, written down."""
+        found = [_unconfirmed(t, baseline) for t in finalists(search.trials, self.limits)]
+        everything = [_unconfirmed(baseline, baseline), *found]
+        picked = choose(everything, self.limits, self.prefer)
+        return self._write(search, everything, picked, complete=False)
+
+    def _write(
+        self, search: "Search", found: Sequence[Finalist], picked: Finalist, *, complete: bool
+    ) -> StudyResult:
+        members = tuple(self._member(item, found[0]) for item in found)
+        failures = Counter(t.outcome.kind for t in search.trials if isinstance(t.outcome, Failure))
+        result = StudyResult(
+            study=self.study.study_name,
+            folder=self.folder,
+            model=self.model.path.resolve(),
+            model_sha256=self.model.sha256,
+            picked=picked.trial.number,
+            prefer=self.prefer,
+            limits=_plain_limits(self.limits),
+            members=(members[0], *sorted(members[1:], key=lambda m: m.evidence.latency_ms)),
+            trials=len(search.trials),
+            failed=dict(failures),
+            left_out=self.space.left_out,
+            notes=self.workload.notes,
+            dimensions=self.workload.dimensions(self.model),
+            requires=Requires(providers=("CPUExecutionProvider",)),
+            environment=self.environment,
+            complete=complete,
+            files=(),
+        )
+        return emit(result, prepare(self.model, picked.trial.candidate))
+
+    def _member(self, item: Finalist, baseline: Finalist) -> Member:
+        candidate = item.trial.candidate
+        return Member(
+            candidate=candidate.to_json(),
+            words=candidate.in_words(),
+            admitted=self.limits.admit(item.latency_ms, item.peak_memory_mib, item.error),
+            evidence=Evidence(
+                latency_ms=item.latency_ms,
+                baseline_latency_ms=baseline.latency_ms,
+                speedup=item.speedup,
+                peak_memory_mib=item.peak_memory_mib,
+                baseline_peak_memory_mib=baseline.peak_memory_mib,
+                error=item.error,
+                error_data=self.workload.source,
+                rounds=item.rounds,
+                significant=item.significant,
+                trial=item.trial.number,
+            ),
+        )
+
+
+class Search:
+    """Asks for candidates and measures them, in Optuna's study.
+
+    Attributes:
+        trials: What is measured, in order.
+    """
+
+    def __init__(
+        self,
+        *,
+        study: optuna.Study,
+        space: Space,
+        limits: Limits,
+        measurer: Measurer,
+        seed: int,
+        report: OnProgress,
+    ) -> None:
+        self.trials = storage.trials(study)
+        self._study = study
+        self._space = space
+        self._limits = limits
+        self._measurer = measurer
+        self._report = report
+        self._record = {trial.candidate: trial for trial in self.trials}
+        self._planned = [c for c in portfolio(space) if c not in self._record]
+        self._duplicates = 0
+        study.sampler = make_sampler(seed, len(study.get_trials(deepcopy=False)))
+        self._give_up_running()
+
+    @property
+    def baseline(self) -> Trial | None:
+        """Trial 0, once it is measured."""
+        return self._record.get(BASELINE)
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest trial within the limits."""
+        admitted = [
+            (m.latency_ms, trial.number, trial)
+            for trial in self.trials
+            if (m := trial.measurement) is not None
+            and self._limits.admit(m.latency_ms, m.peak_memory_mib, m.fidelity.error)
+        ]
+        return min(admitted)[2] if admitted else None
+
+    def run(self, count: int, timeout_s: float | None) -> None:
+        """Measures until the study has `count` trials, time is up or nothing is left to measure.
+
+        Raises:
+            CannotMeasureError: the baseline fails.
+        """
+        began = time.monotonic()
+        before = len(self.trials)
+        while len(self.trials) < count:
+            spent_s = time.monotonic() - began
+            if timeout_s is not None and spent_s > timeout_s and self.baseline is not None:
+                return
+            fresh = len(self.trials) - before
+            by_count = spent_s / fresh * (count - len(self.trials)) if fresh else None
+            by_time = None if timeout_s is None else timeout_s - spent_s
+            known = [s for s in (by_count, by_time) if s is not None]
+            self._tell(count, min(known) if known else None)
+            if not self._plan_next():
+                return
+            self._study.optimize(self._objective, n_trials=1)
+
+    def _tell(self, count: int, remaining_s: float | None) -> None:
+        self._report(
+            Progress(
+                stage="search",
+                done=len(self.trials),
+                total=count,
+                best=self.best,
+                baseline=self.baseline,
+                latest=self.trials[-1] if self.trials else None,
+                remaining_s=remaining_s,
+            )
+        )
+
+    def _plan_next(self) -> bool:
+        """Enqueues a candidate where the sampler is not to choose; False if nothing is left."""
+        candidate: Candidate | None = None
+        if self._planned:
+            candidate = self._planned.pop(0)
+        elif self._duplicates >= _MOST_DUPLICATES:
+            ranked = sorted((t for t in self.trials if t.measurement), key=lambda t: _point(t))
+            around = [t.candidate for t in pareto.front(ranked, _point)]
+            candidate = unseen_neighbour(self._space, self._record, around)
+            if candidate is None:
+                return False
+        if candidate is not None:
+            self._study.enqueue_trial(
+                self._space.assignment(candidate), user_attrs={"candidate": candidate.to_json()}
+            )
+        return True
+
+    def _objective(self, trial: optuna.Trial) -> tuple[float, float]:
+        """Measures what the sampler proposes; what is known is answered from the record."""
+
+        def choose(parameter: Parameter) -> optuna.distributions.CategoricalChoiceType:
+            return trial.suggest_categorical(parameter.name, parameter.values)
+
+        proposed = self._space.candidate(choose)  # type: ignore[arg-type]  # ours are all choices
+        # planned: the baseline lies outside a space with fixed parameters
+        told = trial.user_attrs.get("candidate")
+        candidate = proposed if told is None else Candidate.of(told)
+        known = self._record.get(candidate)
+        if known is None:
+            self._duplicates = 0
+            outcome = self._measurer.measure(candidate, SEARCH)
+            known = Trial(number=trial.number, candidate=candidate, outcome=outcome)
+            for key, value in storage.describe(known).items():
+                trial.set_user_attr(key, value)
+            self._record[candidate] = known
+            self.trials.append(known)
+        else:
+            self._duplicates += 1
+            trial.set_user_attr("duplicate_of", known.number)
+        for name, violation in self._limits.violations(known.outcome).items():
+            trial.set_constraint(name, violation)
+        if known.measurement is None:
+            # pruned, not failed: samplers learn nothing from failed trials and propose them again
+            raise optuna.TrialPruned
+        return _point(known)
+
+    def _give_up_running(self) -> None:
+        """Tells Optuna that what a killed driver left running has failed, and unplans the rest."""
+        unfinished = (optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.WAITING)
+        for frozen in self._study.get_trials(deepcopy=False, states=unfinished):
+            self._study.tell(frozen.number, state=optuna.trial.TrialState.FAIL)
+
+
+def _point(trial: Trial) -> pareto.Point:
+    measurement = trial.measurement
+    assert measurement is not None
+    return measurement.latency_ms, measurement.peak_memory_mib
+
+
+def _unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
+    """Returns a trial as a finalist by the search's numbers; see :class:`Evidence`."""
+    mine, base = trial.measurement, baseline.measurement
+    assert mine is not None
+    assert base is not None
+    scale = base.ratio.value
+    own = trial is baseline
+    speedup = Interval(
+        value=1.0 if own else scale / mine.ratio.value,
+        low=1.0 if own else scale / mine.ratio.high,
+        high=1.0 if own else scale / mine.ratio.low,
+    )
+    return Finalist(
+        trial=trial,
+        speedup=speedup,
+        latency_ms=mine.latency_ms,
+        peak_memory_mib=mine.peak_memory_mib,
+        error=mine.fidelity.error,
+        rounds=0,
+        # one process each, and the luckiest of many: only a clear lead counts
+        significant=speedup.low > 1.05,
+        significantly_slower=speedup.high < 1,
+    )
+
+
+def _plain_limits(limits: Limits) -> dict[str, float | None]:
+    return {
+        "max_error": limits.max_error,
+        "max_memory_mib": limits.max_memory_mib,
+        "max_latency_ms": limits.max_latency_ms,
+    }

@@ -1,0 +1,1 @@
+"""What may be tried: parameters, their values and conditions; candidates."""
