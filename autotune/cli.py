@@ -29,7 +29,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_out = Console(highlight=False, soft_wrap=False)
+# a file or a pipe has no width: lines are not folded there
+_out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 _err = Console(stderr=True, highlight=False)
 
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -42,7 +43,7 @@ def main() -> None:
     try:
         app()
     except AutotuneError as error:
-        _err.print(f"autotune: {error}", style="red", markup=False)
+        _err.print(f"autotune: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _err.print("interrupted; nothing was measured yet")
@@ -178,7 +179,8 @@ def study(
             _out.print(f'Load it: session = autotune.load("{result.folder / "best.json"}")')
     if code:
         again = shlex.join(["autotune", *sys.argv[1:]])
-        _err.print(f"Interrupted; everything measured is kept. Go on with: {again}", markup=False)
+        _err.print("Interrupted; everything measured is kept. Go on with:", markup=False)
+        _err.print(f"    {again}", markup=False, soft_wrap=True)
         raise typer.Exit(code)
 
 

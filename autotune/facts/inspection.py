@@ -83,7 +83,7 @@ def _data_files(model: onnx.ModelProto, folder: Path) -> list[str]:
             raise ValueError(f"its external data '{name}' lie outside its folder")
         if not file.is_file():
             raise ValueError(f"its external data file '{name}' is missing; put it beside the model")
-        end = (place.offset or 0) + (place.length or 0)
+        end = sum(size for size in (place.offset, place.length) if size is not None)
         if file.stat().st_size < end:
             raise ValueError(f"its external data file '{name}' is truncated")
         names[name] = None

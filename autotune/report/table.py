@@ -112,7 +112,7 @@ def render_comparison(found: Comparison, name: str) -> RenderableType:
 def render_space(space: Space) -> RenderableType:
     """Returns a search space as a table of its parameters."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("parameter")
+    table.add_column("parameter", no_wrap=True)
     table.add_column("values", overflow="fold")
     table.add_column("exists", overflow="fold")
     for parameter in space.parameters:

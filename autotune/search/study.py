@@ -327,8 +327,8 @@ class _Job:
         self.report(Progress(stage="run-off", total=1))
         found = run_off(measurer, baseline, chosen, seed=self.seed, on_step=on_step)
         picked = choose(found, self.limits, self.prefer)
-        others = pareto.front(found[1:], lambda f: (f.latency_ms, f.peak_memory_mib))
-        kept = [found[0], *others]
+        best = pareto.front(found, lambda f: (f.latency_ms, f.peak_memory_mib))
+        kept = [found[0], *(item for item in best if item is not found[0])]
         if picked not in kept:
             kept.append(picked)
         return self._write(search, kept, picked, complete=True)

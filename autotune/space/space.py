@@ -258,7 +258,7 @@ def resolve(
         if set(resolved.values) == {parameter.default}:
             left_out[parameter.name] = "only its default fits this machine"
         else:
-            kept.append(resolved)
+            kept.append(replace(resolved, needs=()))
     forced = [
         Parameter(
             name=name,

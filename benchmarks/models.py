@@ -1,0 +1,138 @@
+"""Runs `autotune study` on a folder of models and checks what it promises of each.
+
+For every model: a study; the emitted config loaded in a separate process by a three-line script,
+its outputs compared with the untouched model's; and `autotune compare`, which must not find it
+slower than the default by more than the noise.
+
+    python benchmarks/models.py FOLDER [--trials 40] [--json]
+
+A file NAME_inputs.npz beside NAME.onnx is given as --data.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_LOAD = """
+import sys, numpy, autotune
+session = autotune.load(sys.argv[1])
+feed = dict(numpy.load(sys.argv[2]))
+numpy.savez(sys.argv[3], *session.run(None, feed))
+"""
+
+_ORIGINAL = """
+import sys, numpy, onnxruntime
+settings = onnxruntime.SessionOptions()
+settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+session = onnxruntime.InferenceSession(sys.argv[1], settings, providers=["CPUExecutionProvider"])
+feed = dict(numpy.load(sys.argv[2]))
+numpy.savez(sys.argv[3], *session.run(None, feed))
+"""
+
+
+def main() -> int:
+    """Prints a row for each model; returns 1 if a promise is broken."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--quick", action="store_true", help="8 trials")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    trials = 8 if given.quick else given.trials
+    rows = {}
+    for model in sorted(given.folder.glob("*.onnx")):
+        with tempfile.TemporaryDirectory() as scratch:
+            rows[model.stem] = row = check(model, Path(scratch), trials)
+        print(
+            f"{model.stem:22} speed-up {row['speedup']:.2f} "
+            f"({row['low']:.2f} to {row['high']:.2f}), memory {row['memory']:.2f} of the default's, error {row['error']:.1g}, "
+            f"outputs differ by {row['difference']:.1g}, again {row['again']:.2f}: {row['words']}",
+            flush=True,
+        )
+    broken = [name for name, row in rows.items() if row["slower"] or row["wrong"]]
+    print(f"broken promises: {', '.join(broken) or 'none'}")
+    if given.json:
+        print(json.dumps({"broken": len(broken), "models": rows}))
+    return 1 if broken else 0
+
+
+def check(model: Path, scratch: Path, trials: int) -> dict[str, Any]:
+    """Returns what became of one model."""
+    data = model.with_name(f"{model.stem}_inputs.npz")
+    inputs = ["--data", str(data)] if data.exists() else []
+    study = _autotune(
+        "study",
+        str(model),
+        *inputs,
+        "--trials",
+        str(trials),
+        "--out",
+        str(scratch / "out"),
+        "--json",
+    )
+    best = next(m for m in study["members"] if m["evidence"]["trial"] == study["picked"])
+    evidence = best["evidence"]
+    feed = scratch / "feed.npz"
+    np.savez(feed, **_one_feed(model, data))
+    _python(_LOAD, scratch / "out" / "best.json", feed, scratch / "tuned.npz")
+    _python(_ORIGINAL, model, feed, scratch / "original.npz")
+    difference = _difference(scratch / "original.npz", scratch / "tuned.npz")
+    again = _autotune("compare", str(scratch / "out" / "best.json"), *inputs, "--json")
+    return {
+        "speedup": evidence["speedup"]["value"],
+        "low": evidence["speedup"]["low"],
+        "high": evidence["speedup"]["high"],
+        "memory": evidence["peak_memory_mib"] / evidence["baseline_peak_memory_mib"],
+        "error": evidence["error"],
+        "words": best["words"],
+        "trials": study["trials"],
+        "difference": difference,
+        # the stated error is a mean over samples; one sample may lie above it
+        "wrong": difference > max(10 * evidence["error"], 1e-5),
+        "again": again["speedup"]["value"],
+        "slower": again["slower"],
+    }
+
+
+def _autotune(*arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode not in (0, 3):
+        raise SystemExit(f"autotune {' '.join(arguments)} failed:\n{done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _python(script: str, *arguments: Path) -> None:
+    subprocess.run([sys.executable, "-c", script, *map(str, arguments)], check=True)
+
+
+def _one_feed(model: Path, data: Path) -> dict[str, Any]:
+    if data.exists():
+        with np.load(data) as archive:
+            return {name: archive[name][0] for name in archive.files}
+    from autotune.facts.model import describe
+    from autotune.facts.workload import generate
+
+    return dict(generate(describe(model), {}, seed=7).feeds[0])
+
+
+def _difference(original: Path, tuned: Path) -> float:
+    with np.load(original) as expected, np.load(tuned) as found:
+        pairs = [(expected[name], found[name]) for name in expected.files]
+    return max(
+        float(np.linalg.norm(f - e)) / max(float(np.linalg.norm(e)), 1e-30) for e, f in pairs
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
