@@ -5,6 +5,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -76,14 +77,14 @@ def _data_files(model: onnx.ModelProto, folder: Path) -> list[str]:
     """
     names: dict[str, None] = {}
     for tensor in filter(external_data_helper.uses_external_data, _weights(model.graph)):
-        place = external_data_helper.ExternalDataInfo(tensor)
+        place: Any = external_data_helper.ExternalDataInfo(tensor)
         name = place.location
         file = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"its external data '{name}' lie outside its folder")
         if not file.is_file():
             raise ValueError(f"its external data file '{name}' is missing; put it beside the model")
-        end = sum(size for size in (place.offset, place.length) if size is not None)
+        end = (place.offset or 0) + (place.length or 0)
         if file.stat().st_size < end:
             raise ValueError(f"its external data file '{name}' is truncated")
         names[name] = None

@@ -452,6 +452,7 @@ class Search:
             if not self._plan_next():
                 return
             self._study.optimize(self._objective, n_trials=1)
+        self._tell(count, None)
 
     def _tell(self, count: int, remaining_s: float | None) -> None:
         self._report(
