@@ -2,6 +2,7 @@
 
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,13 +174,12 @@ def _user_workload(feeds: list[dict[str, NDArray[np.generic]]], source: Path) ->
 def _read_npz(file: Path) -> dict[str, NDArray[np.generic]]:
     try:
         # allow_pickle stays off: an array of objects would run code of the file's author
-        with np.load(file, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError(
-                    f"{file} is a single array; save it with numpy.savez(file, name=...)"
-                )
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{file} is a single array; save it with numpy.savez(file, name=...)")
+        with archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         if "pickle" in str(error) and "Object arrays" in str(error):
             raise DataError(
                 f"{file} holds arrays of Python objects; save text as numpy strings (dtype 'U')"

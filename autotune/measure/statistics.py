@@ -100,4 +100,8 @@ _STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.
 
 
 def _student_t(freedom: int) -> float:
-    return _STUDENT_T[freedom - 1] if freedom <= len(_STUDENT_T) else 1.96 + 2.5 / freedom
+    return (
+        _STUDENT_T[freedom - 1]
+        if freedom <= len(_STUDENT_T)
+        else 1.96 + 2.372 / freedom + 2.82 / freedom**2
+    )

@@ -24,6 +24,8 @@ MOST_ROUNDS = 7
 _HALF_WIDTH = 0.01
 # No gain below this is claimed, however narrow its interval: layout luck of a process is as large.
 _SMALLEST_GAIN = 0.01
+# A leaner configuration may be that much slower, at the pessimistic end of its interval.
+_LEAN_MAY_COST = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,6 @@ class Finalist:
         error: Largest fidelity error of the rounds.
         rounds: How often it was measured.
         significant: Whether it is faster by more than the noise.
-        significantly_slower: Whether it is slower by more than the noise.
     """
 
     trial: Trial
@@ -49,7 +50,6 @@ class Finalist:
     error: float
     rounds: int
     significant: bool
-    significantly_slower: bool
 
 
 def finalists(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
@@ -137,7 +137,6 @@ def _finalist(
         error=max(m.fidelity.error for m in own),
         rounds=len(own),
         significant=is_gain(speedup),
-        significantly_slower=is_loss(speedup),
     )
 
 
@@ -161,8 +160,8 @@ def choose(found: Sequence[Finalist], limits: Limits, prefer: pareto.Preference)
     """Returns what to emit: the preferred finalist if it wins by more than the noise.
 
     Otherwise, or where nothing keeps the limits, the baseline, which is ``found[0]``. To win is to
-    be faster; or to need less memory without being slower, which ``prefer="memory"`` waives; or to
-    keep limits that the baseline breaks.
+    be faster; or to need less memory and surely be no more than 5 % slower, a condition that
+    ``prefer="memory"`` waives; or to keep limits that the baseline breaks.
     """
     baseline, *others = found
 
@@ -175,7 +174,7 @@ def choose(found: Sequence[Finalist], limits: Limits, prefer: pareto.Preference)
             return True
         if prefer == "memory":
             return leaner
-        return item.significant or (leaner and not item.significantly_slower)
+        return item.significant or (leaner and item.speedup.low > 1 - _LEAN_MAY_COST)
 
     winners = [item for item in others if admitted(item) and wins(item)]
     # the baseline competes as well: a leaner winner is no better for one who wants speed

@@ -62,6 +62,12 @@ def storage_faults(folder: Path) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        told = f"{error} {error.__cause__}"
+        if "not a database" in told or "malformed" in told:
+            raise StorageError(
+                f"{folder / DATABASE} is damaged; move it away and type the same command again, "
+                "or restore it from a copy"
+            ) from None
         logging.getLogger(__name__).debug("storage fault", exc_info=error)
         raise StorageError(
             f"the study's database {folder / DATABASE} gave out "

@@ -514,9 +514,11 @@ class Search:
         return _point(known)
 
     def _give_up_running(self) -> None:
-        """Tells Optuna that what a killed driver left running has failed, and unplans the rest."""
-        unfinished = (optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.WAITING)
-        for frozen in self._study.get_trials(deepcopy=False, states=unfinished):
+        """Tells Optuna that what a killed driver had begun or planned has failed."""
+        waiting, running = optuna.trial.TrialState.WAITING, optuna.trial.TrialState.RUNNING
+        for _ in self._study.get_trials(deepcopy=False, states=(waiting,)):
+            self._study.ask()  # only running trials can be told
+        for frozen in self._study.get_trials(deepcopy=False, states=(running,)):
             self._study.tell(frozen.number, state=optuna.trial.TrialState.FAIL)
 
 
@@ -547,7 +549,6 @@ def _unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         rounds=0,
         # one process each, and the luckiest of many: only a clear lead counts
         significant=speedup.low > 1.05,
-        significantly_slower=speedup.high < 1,
     )
 
 

@@ -1,0 +1,334 @@
+"""A wrong request ends in a sentence and exit code 2, before anything is written."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import optuna
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import autotune
+from autotune import samples
+from autotune.errors import DataError, ModelError, RequestError, SpaceError, StudyError
+
+FLOAT = TensorProto.FLOAT
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Gives a working directory with a sound model, ``model.onnx``."""
+    monkeypatch.chdir(tmp_path)
+    samples.write("lstm", tmp_path / "model.onnx")
+    return tmp_path
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    """Returns everything in the folder: names, and what files hold."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def refused(kind: type[RequestError], told: Sequence[str], model: str, **wishes: Any) -> None:
+    """Checks that the request is refused by class and words, and that nothing is written."""
+    before = snapshot(Path.cwd())
+    with pytest.raises(autotune.AutotuneError) as caught:
+        autotune.tune(model, **wishes)
+    assert type(caught.value) is kind
+    assert caught.value.exit_code == 2
+    for words in told:
+        assert words in str(caught.value)
+    assert snapshot(Path.cwd()) == before
+
+
+def refused_by_process(arguments: Sequence[str], told: Sequence[str], **variables: str) -> str:
+    """Checks the same of the program; returns what it said, on one line."""
+    before = snapshot(Path.cwd())
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **variables},
+        check=False,
+    )
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 2, said
+    assert "Traceback" not in said
+    assert done.stdout == ""
+    for words in told:
+        assert words in said
+    assert snapshot(Path.cwd()) == before
+    return said
+
+
+def save(name: str, operator: str, *, opset: int = 17, domain: str = "", weight: Any = None) -> str:
+    """Writes a model of one node, sound or not, and returns its name."""
+    inputs = ["x"] if weight is None else ["x", weight.name]
+    graph = helper.make_graph(
+        [helper.make_node(operator, inputs, ["y"], domain=domain)],
+        "test",
+        [helper.make_tensor_value_info("x", FLOAT, ["b", 3])],
+        [helper.make_tensor_value_info("y", FLOAT, ["b", 3])],
+        [] if weight is None else [weight],
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    if domain:
+        opsets.append(helper.make_opsetid(domain, 1))
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    Path(name).write_bytes(model.SerializeToString())
+    return name
+
+
+def test_a_missing_model(folder: Path) -> None:
+    """A file that is not there is named."""
+    refused_by_process(["study", "absent.onnx"], ["there is no file absent.onnx"])
+
+
+def test_a_folder_for_a_model(folder: Path) -> None:
+    """A folder is refused with what to name instead."""
+    (folder / "models").mkdir()
+    refused(ModelError, ["models is a folder", ".onnx file"], "models")
+
+
+def test_text_for_a_model(folder: Path) -> None:
+    """A text file with the ending of a model is told by name."""
+    Path("text.onnx").write_text("this is no model\n" * 20, encoding="ascii")
+    refused_by_process(["study", "text.onnx"], ["text.onnx", "no ONNX model"])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_model(folder: Path, share: float) -> None:
+    """A model that is cut anywhere is refused by name."""
+    whole = Path("model.onnx").read_bytes()
+    Path("cut.onnx").write_bytes(whole[: int(len(whole) * share)])
+    refused(ModelError, ["cut.onnx", "no ONNX model"], "cut.onnx")
+
+
+def external(size: int = 36) -> Any:
+    tensor = numpy_helper.from_array(np.eye(3, dtype=np.float32), "w")
+    onnx.external_data_helper.set_external_data(tensor, "weights.bin", 0, size)
+    tensor.ClearField("raw_data")
+    return tensor
+
+
+def test_missing_external_data(folder: Path) -> None:
+    """The missing data file is named, and where to put it."""
+    name = save("external.onnx", "MatMul", weight=external())
+    refused(ModelError, [name, "'weights.bin' is missing", "beside the model"], name)
+
+
+def test_truncated_external_data(folder: Path) -> None:
+    """A data file that is too short is named."""
+    name = save("external.onnx", "MatMul", weight=external())
+    Path("weights.bin").write_bytes(bytes(10))
+    refused(ModelError, [name, "'weights.bin' is truncated"], name)
+
+
+def test_an_unknown_operator(folder: Path) -> None:
+    """The operator that ONNX Runtime lacks is named, with the opset."""
+    name = save("odd.onnx", "Nonsense")
+    refused(ModelError, [name, "'Nonsense'", "opset 17"], name)
+
+
+def test_an_unknown_domain(folder: Path) -> None:
+    """An operator of a domain that nobody registered is named with its domain."""
+    name = save("odd.onnx", "Nonsense", domain="my.operators")
+    refused(ModelError, [name, "my.operators", "Nonsense", "custom operators"], name)
+
+
+def test_an_opset_of_the_future(folder: Path) -> None:
+    """An opset that is too new is told with what helps."""
+    name = save("new.onnx", "Relu", opset=99)
+    refused(ModelError, [name, "opset 99", "upgrade onnxruntime"], name)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "told"),
+    [
+        ({"trials": 0}, ["--trials", "at least 1", "0"]),
+        ({"trials": -3}, ["--trials", "-3"]),
+        ({"timeout_s": 0.0}, ["--timeout", "more than 0"]),
+        ({"max_error": 0.0}, ["--max-error", "more than 0"]),
+        ({"max_error": float("nan")}, ["--max-error"]),
+        ({"prefer": "speed"}, ["--prefer", "latency, memory, balanced"]),
+        ({"shapes": {"frame": (1, 1, 16)}}, ["--shape", "'frame'", "Did you mean 'frames'?"]),
+        ({"shapes": {"frames": (1, 16)}}, ["frames=1,16", "rank 3", "[time, batch, 16]"]),
+        ({"shapes": {"frames": (1, 1, 9)}}, ["frames=1,1,9", "[time, batch, 16]"]),
+        ({"data": "a.npz", "shapes": {"frames": (1, 1, 16)}}, ["--data", "--shape"]),
+        ({"fix": {"arna": "off"}}, ["--fix", "'arna'", "Did you mean 'arena'?"]),
+        ({"fix": {"arena": "of"}}, ["--fix", "arena", "'off'", "not 'of'"]),
+        ({"fix": {"intra_op_num_threads": "two"}}, ["--fix", "intra_op_num_threads", "two"]),
+    ],
+)
+def test_wrong_wishes(folder: Path, wishes: dict[str, Any], told: list[str]) -> None:
+    """A wrong option is named with what it may be."""
+    refused(RequestError, told, "model.onnx", **wishes)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--trials", "0"], ["--trials", "at least 1"]),
+        (["--trials", "many"], ["--trials", "integer"]),
+        (["--shape", "frames=1,x"], ["--shape", "'1,x'"]),
+        (["--shape", "frames=1,0,16"], ["--shape", "'1,0,16'"]),
+        (["--shape", "frames"], ["--shape", "'frames'", "NAME=1,3,224,224"]),
+        (["--timeout", "5 parsecs"], ["--timeout", "'5 parsecs'", "s, m, min, h"]),
+        (["--max-memory", "lots"], ["--max-memory", "'lots'", "mib"]),
+        (["--max-latency", "-1ms"], ["--max-latency", "'-1ms'"]),
+        (["--prefer", "speed"], ["--prefer", "latency, memory, balanced"]),
+        (["--fix", "arena"], ["--fix", "'arena'", "KEY=VALUE"]),
+    ],
+)
+def test_wrong_options(folder: Path, options: list[str], told: list[str]) -> None:
+    """An option that cannot be understood is named with an example of what can."""
+    refused_by_process(["study", "model.onnx", *options], told)
+
+
+FRAMES = np.ones((2, 1, 1, 16), np.float32)
+STATE = np.zeros((2, 1, 1, 64), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"frame": FRAMES, "state": STATE}, ["'frame'", "Did you mean 'frames'?"]),
+        ({"frames": FRAMES}, ["no array for the input 'state'"]),
+        ({"frames": FRAMES.astype(int), "state": STATE}, ["'frames' holds int64", "float32"]),
+        ({"frames": FRAMES[0], "state": STATE[0]}, ["'frames' has shape [1, 16]", "rank 3"]),
+        ({"frames": FRAMES[:1], "state": STATE}, ["frames: 1, state: 2"]),
+        ({"frames": FRAMES.astype(object), "state": STATE}, ["Python objects"]),
+    ],
+)
+def test_data_that_do_not_fit(folder: Path, arrays: dict[str, Any], told: list[str]) -> None:
+    """Data that do not fit the model are refused with the file and the array."""
+    np.savez(folder / "inputs.npz", **arrays)
+    refused(DataError, ["inputs.npz", *told], "model.onnx", data="inputs.npz")
+
+
+def test_data_that_are_no_archive(folder: Path) -> None:
+    """A text file, or no file at all, is no data."""
+    Path("inputs.npz").write_text("1,2,3", encoding="ascii")
+    refused(DataError, ["inputs.npz"], "model.onnx", data="inputs.npz")
+    refused(DataError, ["absent.npz", "no file"], "model.onnx", data="absent.npz")
+
+
+def test_pickled_data_are_not_run(folder: Path) -> None:
+    """Arrays of Python objects are refused without running what they hold."""
+
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (folder / "trapped",))
+
+    np.savez(folder / "inputs.npz", frames=np.array([Trap()], object), state=STATE)
+    refused_by_process(
+        ["study", "model.onnx", "--data", "inputs.npz"], ["inputs.npz", "Python objects"]
+    )
+    assert not (folder / "trapped").exists()
+
+
+def test_an_output_folder_that_cannot_be(folder: Path) -> None:
+    """A path below a file, or a file in place of the folder, is refused by name."""
+    Path("file").write_text("mine", encoding="ascii")
+    refused(StudyError, ["file/x", "--out DIR"], "model.onnx", out="file/x")
+    refused(StudyError, ["file is a file", "--out DIR"], "model.onnx", out="file")
+    Path("model.autotune").write_text("mine", encoding="ascii")
+    refused_by_process(["study", "model.onnx"], ["model.autotune is a file", "--out DIR"])
+
+
+def test_a_study_folder_of_another_model(folder: Path) -> None:
+    """The folder of another model's study is left alone."""
+    (folder / "taken").mkdir()
+    database = f"sqlite:///{folder / 'taken' / 'study.db'}"
+    make = (
+        "import optuna, sys\n"
+        "study = optuna.create_study(storage=sys.argv[1], directions=['minimize'] * 2)\n"
+        "study.set_user_attr('model', 'other.onnx')\n"
+        "study.set_user_attr('model_sha256', 'f' * 64)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", make, database], check=True, capture_output=True, timeout=60
+    )
+    before = sorted(path.name for path in Path("taken").iterdir())
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", "study", "model.onnx", "--out", "taken"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 2, said
+    assert "taken holds a study of another model (other.onnx" in said
+    assert "--out DIR" in said
+    assert "Traceback" not in said
+    assert sorted({path.name for path in Path("taken").iterdir()} - {".lock"}) == before
+    assert optuna.get_all_study_names(database) != []
+
+
+def test_all_typos_of_a_space_at_once(folder: Path) -> None:
+    """Every fault of a space is told in one go, with what was probably meant."""
+    Path("space.toml").write_text(
+        """
+        descriptio = "with typos"
+        [parameters.arna]
+        values = ["on"]
+        default = "on"
+        [parameters.spinning]
+        values = ["onn"]
+        default = "off"
+        needs = ["cov"]
+        [parameters.enable_mem_pattern]
+        value = [true]
+        default = true
+        whn = { arena = "on" }
+        """,
+        encoding="utf-8",
+    )
+    refused_by_process(
+        ["study", "model.onnx", "--space", "space.toml"],
+        [
+            "space.toml",
+            "'descriptio'. Did you mean 'description'?",
+            "Did you mean 'arena'?",
+            "parameters.spinning.values",
+            "parameters.spinning.default",
+            "Did you mean 'conv'?",
+            "parameters.enable_mem_pattern.value: unknown key. Did you mean 'values'?",
+            "parameters.enable_mem_pattern.whn",
+        ],
+    )
+
+
+def test_a_space_that_is_no_toml(folder: Path) -> None:
+    """A file that is no TOML is refused with the place of the fault."""
+    Path("space.toml").write_text("[parameters\n", encoding="ascii")
+    refused(SpaceError, ["space.toml is no TOML", "line 1"], "model.onnx", space="space.toml")
+
+
+def test_an_unknown_preset(folder: Path) -> None:
+    """An unknown preset is told with those that there are."""
+    told = ["'latncy'", "Did you mean 'latency'?", "default", "memory"]
+    refused(SpaceError, told, "model.onnx", space="latncy")
+
+
+def test_without_onnxruntime(folder: Path) -> None:
+    """Without ONNX Runtime one sentence says what to install."""
+    modules = folder / "modules"
+    modules.mkdir()
+    (modules / "onnxruntime.py").write_text("raise ImportError('absent')\n", encoding="ascii")
+    said = refused_by_process(
+        ["study", "model.onnx"],
+        ["onnxruntime is not installed", 'pip install "ort-autotune[cpu]"'],
+        PYTHONPATH=str(modules),
+        PYTHONDONTWRITEBYTECODE="1",
+    )
+    assert said.count("onnxruntime is not installed") == 1

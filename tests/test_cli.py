@@ -1,0 +1,356 @@
+"""The program, as a user runs it."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import optuna
+import pytest
+
+import autotune
+from autotune import samples
+
+TIME_LIMIT_S = 120
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the program in `folder`."""
+    return subprocess.run(
+        [sys.executable, "-m", "autotune", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+    )
+
+
+def one_line(text: str) -> str:
+    """Returns the text without its line breaks, which depend on the width."""
+    return " ".join(text.split())
+
+
+def refused(folder: Path, *arguments: str) -> str:
+    """Checks that the request is refused; returns what was said, on one line."""
+    done = run(folder, *arguments)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return one_line(done.stderr)
+
+
+def test_version(tmp_path: Path) -> None:
+    """The version is printed."""
+    done = run(tmp_path, "--version")
+    assert done.returncode == 0
+    assert done.stdout.strip() == f"autotune {autotune.__version__}"
+
+
+def test_spaces_are_listed(tmp_path: Path) -> None:
+    """Every preset is listed with what it is for."""
+    done = run(tmp_path, "spaces")
+    assert done.returncode == 0
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert {"default", "latency", "memory", "session"} <= set(names)
+
+
+def test_a_space_is_shown(tmp_path: Path) -> None:
+    """A preset is shown with its parameters and their values."""
+    done = run(tmp_path, "spaces", "default")
+    assert done.returncode == 0
+    for words in ("graph_optimization_level", "ORT_ENABLE_EXTENDED", "arena", "spinning"):
+        assert words in done.stdout
+
+
+def test_a_space_is_resolved_for_a_model(tmp_path: Path) -> None:
+    """With a model the number of candidates is told, and what it has no use for."""
+    samples.write("lstm", tmp_path / "model.onnx")
+    done = run(tmp_path, "spaces", "default", "--model", "model.onnx")
+    assert done.returncode == 0
+    assert re.search(r"\d candidates|more than 20,000 candidates", done.stdout)
+    assert "the model has no convolution" in one_line(done.stdout)
+
+
+def test_an_unknown_space_is_refused(tmp_path: Path) -> None:
+    """A preset that does not exist is told with the nearest that does."""
+    assert "Did you mean 'memory'?" in refused(tmp_path, "spaces", "memry")
+
+
+def test_hardware_as_json(tmp_path: Path) -> None:
+    """The machine is one JSON document with a fingerprint that stays."""
+    first, second = (json.loads(run(tmp_path, "hardware", "--json").stdout) for _ in range(2))
+    assert first["usable_cores"] >= 1
+    assert "CPUExecutionProvider" in first["providers"]
+    assert re.fullmatch(r"[0-9a-f]{16}", first["fingerprint"])
+    assert first["fingerprint"] == second["fingerprint"]
+
+
+def test_hardware_in_words(tmp_path: Path) -> None:
+    """The machine is told in words without the option."""
+    done = run(tmp_path, "hardware")
+    assert done.returncode == 0
+    assert "fingerprint" in done.stdout
+
+
+@pytest.mark.parametrize("kind", sorted(samples.KINDS))
+def test_sample_writes_a_model(tmp_path: Path, kind: str) -> None:
+    """Each kind of sample is written as a sound model, and the next step is told."""
+    done = run(tmp_path, "sample", "a model.onnx", "--kind", kind)
+    assert done.returncode == 0
+    onnx.checker.check_model(onnx.load(tmp_path / "a model.onnx"), full_check=True)
+    assert "autotune study 'a model.onnx'" in one_line(done.stdout)
+
+
+def test_sample_does_not_overwrite(tmp_path: Path) -> None:
+    """A file that is there stays, unless it is meant to go."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"mine")
+    assert "model.onnx is there already" in refused(tmp_path, "sample", "model.onnx")
+    assert path.read_bytes() == b"mine"
+    assert run(tmp_path, "sample", "model.onnx", "--force").returncode == 0
+    assert path.read_bytes() != b"mine"
+
+
+def test_sample_refuses_what_it_cannot_write(tmp_path: Path) -> None:
+    """An unknown kind and a folder that is not there are refused in words."""
+    assert "Did you mean 'lstm'?" in refused(tmp_path, "sample", "a.onnx", "--kind", "lstmm")
+    assert "cannot write absent/a.onnx" in refused(tmp_path, "sample", "absent/a.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A study that was made: where, and what the program said."""
+
+    place: Path
+    done: subprocess.CompletedProcess[str]
+
+    @property
+    def result(self) -> dict[str, Any]:
+        found = json.loads(self.done.stdout)
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def folder(self) -> Path:
+        return self.place / "model.autotune"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Gives the folder of one small study."""
+    place = tmp_path_factory.mktemp("study")
+    samples.write("lstm", place / "model.onnx")
+    return Made(place=place, done=run(place, "study", "model.onnx", "--trials", "4", "--json"))
+
+
+def test_a_study_prints_one_document(made: Made) -> None:
+    """With --json stdout is exactly one JSON document, which front.json holds as well."""
+    assert made.done.returncode == 0, made.done.stderr
+    result = made.result
+    assert made.done.stdout == json.dumps(result, indent=2) + "\n"
+    assert result["trials"] == 4
+    assert result["complete"] is True
+    assert result["members"][0]["candidate"] == {}
+    kept = json.loads((made.folder / "front.json").read_text(encoding="utf-8"))
+    assert kept == result
+
+
+def test_a_study_leaves_its_files(made: Made) -> None:
+    """The files that the result names are there, the record too, and nothing temporary."""
+    names = {path.name for path in made.folder.iterdir()} - {".lock"}
+    assert names == {*made.result["files"], "study.db"}
+    assert (made.place / "model.onnx").read_bytes() == samples.lstm().SerializeToString()
+
+
+def test_show_repeats_the_result(made: Made) -> None:
+    """What a study found can be shown again, as JSON or as a table."""
+    done = run(made.place, "show", "model.autotune", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == made.result
+    table = run(made.place, "show", "model.autotune")
+    assert table.returncode == 0
+    assert "default" in table.stdout
+
+
+def test_a_study_that_is_done_is_not_repeated(made: Made) -> None:
+    """The same command again gives the same result without measuring, and says so."""
+    done = run(made.place, "study", "model.onnx", "--trials", "4", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == made.result
+    assert "measured already" in one_line(done.stderr)
+
+
+def test_picking_what_is_no_member(made: Made) -> None:
+    """A trial that is not on the front is refused with those that are."""
+    said = refused(made.place, "pick", "model.autotune", "--trial", "99")
+    members = ", ".join(str(member["evidence"]["trial"]) for member in made.result["members"])
+    assert f"trial 99 is not on the front; its members are {members}" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["pick", "model.autotune", "--prefer", "speed"], "latency, memory, balanced"),
+        (["pick", "model.autotune", "--trial", "0", "--prefer", "memory"], "--trial"),
+        (["pick", "model.autotune", "--max-memory", "lots"], "--max-memory: 'lots'"),
+        (["pick", "model.autotune", "--max-latency", "0.0000001ms"], "no member of the front"),
+        (["show", "absent"], "absent holds no result of a study"),
+        (["compare", "absent.json"], "cannot read the config absent.json"),
+        (["compare", "model.autotune/front.json"], "front.json"),
+        (["compare", "model.autotune/best.json", "--shape", "frames"], "NAME=1,3,224,224"),
+        (["compare", "model.autotune/best.json", "--shape", "frame=1"], "Did you mean 'frames'?"),
+        (["compare", "model.autotune/best.json", "--data", "absent.npz"], "absent.npz"),
+    ],
+)
+def test_wrong_use_of_a_result(made: Made, arguments: list[str], told: str) -> None:
+    """What cannot be done with a study's folder is refused in words and changes nothing."""
+    before = (made.folder / "best.json").read_bytes()
+    assert told in refused(made.place, *arguments)
+    assert (made.folder / "best.json").read_bytes() == before
+
+
+LOAD = """
+import sys
+import numpy as np
+import onnxruntime
+import autotune
+mine = autotune.load("model.autotune/best.json")
+theirs = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
+random = np.random.default_rng(5)
+feed = {
+    "frames": random.standard_normal((1, 1, 16)).astype(np.float32),
+    "state": random.standard_normal((1, 1, 64)).astype(np.float32),
+}
+for one, other in zip(mine.run(None, feed), theirs.run(None, feed), strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+print("same")
+"""
+
+
+def test_the_config_loads_elsewhere(made: Made) -> None:
+    """A process of its own loads the config and gets the original's outputs."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD],
+        cwd=made.place,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+    )
+    assert done.stdout == "same\n", done.stderr
+
+
+def test_picking_the_default(made: Made) -> None:
+    """Any member can be picked, the default included; the config then holds it."""
+    picked = made.result["picked"]
+    done = run(made.place, "pick", "model.autotune", "--trial", "0", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["picked"] == 0
+    config = json.loads((made.folder / "best.json").read_text(encoding="utf-8"))
+    assert config["evidence"]["trial"] == 0
+    assert run(made.place, "pick", "model.autotune", "--trial", str(picked)).returncode == 0
+
+
+def interrupt_at(place: Path, pattern: str, *arguments: str) -> tuple[int, str, str]:
+    """Runs the program, sends Ctrl-C at the first line of stderr that matches `pattern`.
+
+    Returns:
+        The exit code, stdout and stderr.
+    """
+
+    def listen() -> None:
+        # a shell's background jobs start with Ctrl-C ignored, and tests may run in one
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    lines = []
+    with subprocess.Popen(
+        [sys.executable, "-m", "autotune", *arguments],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=listen,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        sent = False
+        for line in process.stderr:
+            lines.append(line)
+            if not sent and re.search(pattern, line):
+                process.send_signal(signal.SIGINT)
+                sent = True
+        told = process.stdout.read()
+    assert sent, "".join(lines)
+    return process.returncode, told, "".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interrupted:
+    """A study that was interrupted: where, and what the program said."""
+
+    place: Path
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
+    """Gives a study that was interrupted after five trials."""
+    place = tmp_path_factory.mktemp("interrupted")
+    samples.write("lstm", place / "model.onnx")
+    code, out, err = interrupt_at(place, r"5/200", "study", "model.onnx", "--trials", "200")
+    return Interrupted(place=place, code=code, out=out, err=err)
+
+
+def record(place: Path) -> optuna.Study:
+    """Returns Optuna's study in the folder of the study."""
+    database = f"sqlite:///{place / 'model.autotune' / 'study.db'}"
+    (name,) = optuna.get_all_study_names(database)
+    return optuna.load_study(study_name=name, storage=database)
+
+
+def candidates(place: Path) -> list[str]:
+    """Returns every candidate that was measured, in the order of the record."""
+    trials = record(place).trials
+    return [
+        json.dumps(trial.user_attrs["candidate"], sort_keys=True)
+        for trial in trials
+        if "candidate" in trial.user_attrs and trial.user_attrs.keys() & {"measurement", "failure"}
+    ]
+
+
+def test_an_interrupted_study_keeps_what_it_has(interrupted: Interrupted) -> None:
+    """Ctrl-C ends a study with the best so far written and the command to go on."""
+    assert interrupted.code == 130, interrupted.err
+    assert "Traceback" not in interrupted.err
+    assert "autotune study model.onnx --trials 200" in one_line(interrupted.err)
+    folder = interrupted.place / "model.autotune"
+    assert json.loads((folder / "best.json").read_text(encoding="utf-8"))["evidence"]
+    front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
+    assert front["complete"] is False
+    assert front["trials"] >= 5
+    assert interrupted.out
+
+
+def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:
+    """Going on measures what is missing and nothing twice; the run-off can be cut short too."""
+    before = candidates(interrupted.place)
+    # as a study does that is interrupted between planning a candidate and measuring it
+    record(interrupted.place).enqueue_trial({}, user_attrs={"candidate": {"arena": "off"}})
+    code, _, err = interrupt_at(
+        interrupted.place, r"run-off", "study", "model.onnx", "--trials", "12"
+    )
+    assert code == 130, err
+    assert "Traceback" not in err
+    after = candidates(interrupted.place)
+    assert after[: len(before)] == before
+    assert len(after) == 12
+    assert len(set(after)) == 12

@@ -1,0 +1,189 @@
+"""The real measurer on a tiny model: kinds of outcomes and processes, never times."""
+
+import math
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+
+from autotune import samples
+from autotune.config import SessionConfig
+from autotune.errors import CannotMeasureError
+from autotune.facts import workload as workloads
+from autotune.facts.model import Model, describe
+from autotune.measure import measurer as measurers
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Effort, Failure, Measurement
+from autotune.space.candidate import BASELINE, Candidate
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+
+_SHORT = Effort(time_cap_s=0.05, half_width=1.0)
+
+_ABORTING = """
+import os
+from autotune.child import serve
+
+def abort(message):
+    os.abort()
+
+def accept(message):
+    return {"load_ms": 1.0, "base_mib": 1.0, "load_peak_mib": 2.0}
+
+serve({"open": accept, "first_runs": abort})
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A tiny image classifier."""
+    path = tmp_path_factory.mktemp("model") / "tiny.onnx"
+    onnx.save(samples.cnn(channels=4, size=16, blocks=1), path)
+    return describe(path)
+
+
+@pytest.fixture
+def measurer(model: Model) -> Iterator[DuetMeasurer]:
+    """A measurer of that model."""
+    opened = DuetMeasurer(model, workloads.generate(model, {}), max_error=0.05)
+    yield opened
+    opened.close()
+
+
+def _children() -> set[int]:
+    return {
+        child.pid
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE
+    }
+
+
+def test_a_measurement_is_whole(measurer: DuetMeasurer) -> None:
+    """Measuring the baseline gives numbers of every kind, with an interval around the ratio."""
+    found = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(found, Measurement)
+    assert 0 < found.ratio.low <= found.ratio.value <= found.ratio.high
+    assert found.latency_ms == pytest.approx(found.ratio.value * measurer.reference_ms)
+    assert found.peak_memory_mib > 0
+    assert found.memory.base_mib > 1
+    assert 0 <= found.fidelity.error < 1e-3
+    assert found.runs >= found.turns >= 3
+    assert 0 <= found.quiet_turns <= found.turns
+    assert math.isfinite(found.cpu_ms)
+    assert Measurement.from_json(found.to_json()) == found
+
+
+def test_a_candidate_is_measured_as_it_says(measurer: DuetMeasurer) -> None:
+    """A candidate with other options than the default is measured too, with the same answers."""
+    candidate = Candidate.of({"intra_op_num_threads": 1, "arena": "same_as_requested"})
+    found = measurer.measure(candidate, _SHORT)
+    assert isinstance(found, Measurement)
+    assert found.fidelity.error < 1e-3
+
+
+def test_the_known_reference_time_is_kept(model: Model) -> None:
+    """A study that goes on multiplies ratios with the latency that it began with."""
+    workload = workloads.generate(model, {})
+    opened = DuetMeasurer(model, workload, max_error=0.05, reference_ms=123.0)
+    try:
+        assert opened.reference_ms == 123.0
+    finally:
+        opened.close()
+
+
+def test_wrong_answers_are_not_timed(
+    measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers too far from the unoptimised model's are a failure that tells the error."""
+    doubled = [{name: 2 * a for name, a in feed.items()} for feed in measurer._expected]
+    monkeypatch.setattr(measurer, "_expected", doubled)
+    found = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(found, Failure)
+    assert (found.kind, found.phase) == ("wrong_answers", "answers")
+    assert found.error == pytest.approx(0.5, rel=1e-3)
+
+
+def test_answers_that_are_no_numbers_are_wrong(
+    measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NaN where there should be a number is a wrong answer, however lenient the limit."""
+    broken = [
+        {name: np.full_like(a, np.nan) for name, a in feed.items()} for feed in measurer._expected
+    ]
+    monkeypatch.setattr(measurer, "_expected", broken)
+    monkeypatch.setattr(measurer, "_max_error", 1e9)
+    found = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(found, Failure)
+    assert found.kind == "wrong_answers"
+
+
+def test_a_refused_model_is_a_failure(measurer: DuetMeasurer, tmp_path: Path) -> None:
+    """A file that ONNX Runtime refuses is a failure, and the next candidate is measured."""
+    damaged = tmp_path / "damaged.onnx"
+    damaged.write_bytes(b"\x08\x08this is no model")
+    found = measurer.measure_session(damaged, SessionConfig(), _SHORT)
+    assert isinstance(found, Failure)
+    assert (found.kind, found.phase) == ("refused", "open")
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+
+
+def test_an_abort_is_a_failure(
+    measurer: DuetMeasurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that aborts in its first run is a failure, and the next candidate is measured."""
+    (tmp_path / "aborting.py").write_text(_ABORTING, encoding="utf-8")
+    with monkeypatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(tmp_path))
+        patched.setattr(measurers, "_WORKER", "aborting")
+        found = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(found, Failure)
+    assert (found.kind, found.phase) == ("crashed", "run")
+    assert "SIGABRT" in found.message
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+
+
+def test_a_killed_reference_is_started_again(measurer: DuetMeasurer) -> None:
+    """A reference that dies between two candidates costs none of them its measurement."""
+    assert measurer._reference is not None
+    before = measurer._reference.pid
+    os.kill(before, signal.SIGKILL)
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+    assert measurer._reference.pid != before
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+
+
+def test_renewing_takes_another_process(measurer: DuetMeasurer) -> None:
+    """A new reference is another process, and the old one is gone."""
+    assert measurer._reference is not None
+    before = measurer._reference.pid
+    measurer.renew()
+    assert before not in _children()
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+
+
+def test_close_leaves_nothing(model: Model) -> None:
+    """After closing there is no process and no file; closing twice does no harm."""
+    before = _children()
+    opened = DuetMeasurer(model, workloads.generate(model, {}), max_error=0.05)
+    opened.measure(BASELINE, _SHORT)
+    assert len(_children() - before) == 1
+    opened.close()
+    assert _children() <= before
+    assert not opened._timing.exists()
+    opened.close()
+
+
+def test_a_model_that_does_not_run_cannot_be_measured(model: Model, tmp_path: Path) -> None:
+    """Where the model itself fails the study cannot begin, and no process is left."""
+    damaged = tmp_path / "damaged.onnx"
+    damaged.write_bytes(b"\x08\x08this is no model")
+    before = _children()
+    with pytest.raises(CannotMeasureError, match=r"damaged\.onnx does not run on these inputs"):
+        DuetMeasurer(replace(model, path=damaged), workloads.generate(model, {}), max_error=0.05)
+    assert _children() <= before

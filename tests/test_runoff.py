@@ -1,0 +1,216 @@
+"""The last round: what is measured again, what is claimed and what is emitted."""
+
+import pytest
+from fakes import REFERENCE_MS, FakeMeasurer, measurement, refusal
+
+from autotune.config import Interval
+from autotune.errors import CannotMeasureError
+from autotune.measure.outcome import Failure
+from autotune.search.pareto import Preference
+from autotune.search.runoff import (
+    MOST_FINALISTS,
+    MOST_ROUNDS,
+    Finalist,
+    choose,
+    finalists,
+    is_gain,
+    paired_speedup,
+    run_off,
+)
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import BASELINE, Candidate
+
+_NONE = Limits()
+
+
+def _trial(number: int, latency_ms: float, memory_mib: float = 100.0, error: float = 0.0) -> Trial:
+    candidate = Candidate.of({"intra_op_num_threads": number})
+    return Trial(
+        number=number, candidate=candidate, outcome=measurement(latency_ms, memory_mib, error)
+    )
+
+
+def _finalist(
+    number: int,
+    speedup: float,
+    memory_mib: float = 100.0,
+    *,
+    reach: float = 0.005,
+    error: float = 0.0,
+) -> Finalist:
+    told = Interval(value=speedup, low=speedup - reach, high=speedup + reach)
+    if number == 0:
+        told = Interval(value=1.0, low=1.0, high=1.0)
+    return Finalist(
+        trial=_trial(number, REFERENCE_MS / speedup, memory_mib, error),
+        speedup=told,
+        latency_ms=REFERENCE_MS / speedup,
+        peak_memory_mib=memory_mib,
+        error=error,
+        rounds=3,
+        significant=is_gain(told),
+    )
+
+
+_BASE = _finalist(0, 1.0)
+
+
+def _chosen(
+    *others: Finalist,
+    base: Finalist = _BASE,
+    limits: Limits = _NONE,
+    prefer: Preference = "latency",
+) -> int:
+    return choose([base, *others], limits, prefer).trial.number
+
+
+def test_the_fastest_beyond_noise_is_chosen() -> None:
+    """Of two real gains the larger one is emitted."""
+    assert _chosen(_finalist(1, 1.2), _finalist(2, 1.4)) == 2
+
+
+@pytest.mark.parametrize(("speedup", "reach"), [(1.2, 0.3), (1.005, 0.001), (1.0, 0.0)])
+def test_within_the_noise_the_default_stays(speedup: float, reach: float) -> None:
+    """A gain that the interval or the smallest claim does not carry is none."""
+    assert _chosen(_finalist(1, speedup, reach=reach)) == 0
+
+
+def test_without_rivals_the_default_stays() -> None:
+    """A run-off of the baseline alone emits the baseline."""
+    assert _chosen() == 0
+
+
+def test_less_memory_at_the_same_speed_wins() -> None:
+    """A leaner configuration that is not slower is a gain, too."""
+    assert _chosen(_finalist(1, 0.999, 60.0)) == 1
+
+
+@pytest.mark.parametrize("prefer", ["latency", "balanced"])
+def test_less_memory_does_not_excuse_a_slow_down(prefer: Preference) -> None:
+    """Unless memory is preferred, a slower configuration never wins by memory."""
+    assert _chosen(_finalist(1, 0.8, 20.0), prefer=prefer) == 0
+
+
+def test_memory_preferred_accepts_a_slow_down() -> None:
+    """Where memory is what counts the leanest is emitted, slower or not."""
+    assert _chosen(_finalist(1, 0.8, 20.0), _finalist(2, 1.5, 90.0), prefer="memory") == 1
+
+
+def test_memory_preferred_ignores_mere_speed() -> None:
+    """Where memory is what counts a faster one that needs as much is no gain."""
+    assert _chosen(_finalist(1, 1.5, 99.5), prefer="memory") == 0
+
+
+def test_balanced_weighs_both() -> None:
+    """The smallest product of latency and memory wins between two gains."""
+    assert _chosen(_finalist(1, 1.5, 100.0), _finalist(2, 1.2, 50.0), prefer="balanced") == 2
+
+
+def test_limits_exclude() -> None:
+    """What breaks a limit is not emitted, however fast."""
+    limits = Limits(max_memory_mib=150.0)
+    assert _chosen(_finalist(1, 2.0, 200.0), _finalist(2, 1.2), limits=limits) == 2
+    wrong = _finalist(1, 2.0, error=0.2)
+    assert _chosen(wrong, limits=Limits(max_error=0.1)) == 0
+
+
+def test_a_default_that_breaks_the_limits_yields() -> None:
+    """Where the baseline breaks a limit, even a slower one that keeps it is emitted."""
+    limits = Limits(max_memory_mib=50.0)
+    assert _chosen(_finalist(1, 0.5, 40.0), _finalist(2, 3.0, 90.0), limits=limits) == 1
+
+
+def test_where_nothing_keeps_the_limits_the_default_stays() -> None:
+    """Limits that nobody keeps leave the baseline."""
+    assert _chosen(_finalist(1, 2.0), limits=Limits(max_latency_ms=0.1)) == 0
+
+
+def test_finalists_are_the_front_and_the_fastest() -> None:
+    """Failures, the baseline and what breaks limits stay out; the fastest two are in."""
+    base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
+    failed = Trial(number=90, candidate=Candidate.of({"arena": "off"}), outcome=refusal())
+    trials = [
+        base,
+        failed,
+        _trial(1, 5.0, 100.0),
+        _trial(2, 5.1, 100.0),
+        _trial(3, 6.0, 50.0),
+        _trial(4, 7.0, 60.0),
+        _trial(5, 1.0, 10.0, error=0.5),
+    ]
+    assert {t.number for t in finalists(trials, Limits())} == {1, 2, 3}
+
+
+def test_finalists_are_few() -> None:
+    """A long front is thinned out, its ends kept."""
+    trials = [_trial(i, float(i), 1000.0 - 20 * i) for i in range(1, 40)]
+    numbers = [t.number for t in finalists(trials, Limits())]
+    assert len(numbers) == len(set(numbers)) == MOST_FINALISTS
+    assert {1, 2, 39} <= set(numbers)
+
+
+def _by_threads(candidate: Candidate) -> tuple[float, float]:
+    return 10.0 / (1 + int(candidate.to_json().get("intra_op_num_threads", 0))), 100.0
+
+
+def _run_off(measurer: FakeMeasurer, *others: Trial) -> list[Finalist]:
+    base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
+    return run_off(measurer, base, others, seed=3, on_step=lambda _done, _total: None)
+
+
+def test_the_run_off_reports_its_own_numbers() -> None:
+    """What the search believed does not count; each round has a fresh reference."""
+    measurer = FakeMeasurer(_by_threads)
+    base, first = _run_off(measurer, _trial(1, 0.001))
+    assert base.speedup == Interval(value=1.0, low=1.0, high=1.0)
+    assert not base.significant
+    assert first.speedup.value == pytest.approx(2.0)
+    assert first.latency_ms == pytest.approx(5.0)
+    assert first.significant
+    assert measurer.renewals == first.rounds == 3
+    assert len(measurer.raced) == 6
+
+
+def test_noise_takes_more_rounds() -> None:
+    """Rounds go on to the most where they do not agree."""
+    calls = iter(range(1000))
+    measurer = FakeMeasurer(lambda _: (10.0 + 5 * (next(calls) % 3), 100.0))
+    found = _run_off(measurer, _trial(1, 1.0))
+    assert [item.rounds for item in found] == [MOST_ROUNDS] * 2
+
+
+def test_the_worst_round_counts_for_memory() -> None:
+    """Memory is the largest peak of all rounds."""
+    calls = iter(range(1000))
+    measurer = FakeMeasurer(lambda _: (10.0, 100.0 + next(calls)))
+    found = _run_off(measurer)
+    assert found[0].peak_memory_mib == 102.0
+
+
+def test_a_finalist_that_fails_is_left_out() -> None:
+    """One failure in any round disqualifies; the others go on."""
+    failing = Candidate.of({"intra_op_num_threads": 2})
+    seen: list[Candidate] = []
+
+    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
+        seen.append(candidate)
+        return refusal() if candidate == failing and seen.count(failing) == 2 else (10.0, 100.0)
+
+    found = _run_off(FakeMeasurer(cost), _trial(1, 1.0), _trial(2, 1.0))
+    assert [item.trial.number for item in found] == [0, 1]
+    assert seen.count(failing) == 2
+
+
+def test_a_default_that_fails_cannot_be_beaten() -> None:
+    """Without the baseline there is nothing to compare with."""
+    measurer = FakeMeasurer(lambda c: refusal("gone") if c == BASELINE else (1.0, 1.0))
+    with pytest.raises(CannotMeasureError, match="gone"):
+        _run_off(measurer, _trial(1, 1.0))
+
+
+def test_speedups_pair_rounds() -> None:
+    """A slow round slows both sides and cancels."""
+    own = [measurement(5.0), measurement(50.0), measurement(8.0)]
+    base = [measurement(10.0), measurement(100.0), measurement(16.0)]
+    found = paired_speedup(own, base)
+    assert (found.low, found.value, found.high) == pytest.approx((2.0, 2.0, 2.0))

@@ -1,0 +1,83 @@
+"""The sample models."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+from autotune import samples
+
+FEEDS: dict[str, dict[str, NDArray[Any]]] = {
+    "cnn": {"image": np.ones((2, 3, 64, 64), np.float32)},
+    "transformer": {
+        "input_ids": np.full((2, 7), 999, np.int64),
+        "attention_mask": np.ones((2, 7), np.int64),
+    },
+    "lstm": {
+        "frames": np.ones((5, 2, 16), np.float32),
+        "state": np.zeros((1, 2, 64), np.float32),
+    },
+}
+SHAPES = {"cnn": [(2, 10)], "transformer": [(2, 64)], "lstm": [(2, 1), (1, 2, 64)]}
+
+
+def test_every_kind_is_covered() -> None:
+    """The tests below know every kind that is offered."""
+    assert FEEDS.keys() == SHAPES.keys() == samples.KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", sorted(FEEDS))
+def test_a_sample_passes_the_checker_and_runs(kind: str) -> None:
+    """Each sample is a valid model that gives finite outputs of the promised shapes."""
+    model = samples.KINDS[kind]()
+    onnx.checker.check_model(model, full_check=True)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    outputs = [np.asarray(output) for output in session.run(None, FEEDS[kind])]
+    assert [output.shape for output in outputs] == SHAPES[kind]
+    assert all(np.isfinite(output).all() for output in outputs)
+
+
+@pytest.mark.parametrize("kind", sorted(FEEDS))
+def test_a_sample_is_the_same_every_time(kind: str) -> None:
+    """Two calls of a builder give the same bytes."""
+    build = samples.KINDS[kind]
+    assert build().SerializeToString() == build().SerializeToString()
+
+
+def test_builders_take_sizes() -> None:
+    """A builder's arguments decide the shapes of inputs and outputs."""
+    model = samples.cnn(channels=4, size=16, blocks=1)
+    sizes = [size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim]
+    assert sizes[1:] == [3, 16, 16]
+    assert samples.lstm(features=3, width=8).graph.output[1].name == "new_state"
+    assert len(samples.transformer(width=8, heads=2, layers=1, words=5).graph.input) == 2
+
+
+def test_the_mask_of_the_transformer_counts() -> None:
+    """A masked word changes nothing but what is averaged over it."""
+    session = onnxruntime.InferenceSession(
+        samples.transformer(layers=1).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feed = dict(FEEDS["transformer"])
+    full = session.run(None, feed)[0]
+    feed["attention_mask"] = np.array([[1, 1, 1, 0, 0, 0, 0], [1] * 7], np.int64)
+    ids = np.arange(14, dtype=np.int64).reshape(2, 7)
+    masked, open_ = (
+        session.run(None, {**feed, "input_ids": ids, "attention_mask": mask})[0]
+        for mask in (feed["attention_mask"], FEEDS["transformer"]["attention_mask"])
+    )
+    assert full.shape == masked.shape
+    assert not np.allclose(masked[0], open_[0])
+    assert np.allclose(masked[1], open_[1], atol=1e-5)
+
+
+def test_write_gives_a_file_that_loads(tmp_path: Path) -> None:
+    """What is written is the model that the builder returns."""
+    samples.write("lstm", tmp_path / "a.onnx")
+    assert onnx.load(tmp_path / "a.onnx") == samples.lstm()

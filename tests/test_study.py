@@ -1,0 +1,434 @@
+"""The search and the whole job, with a measurer that computes."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import optuna
+import pytest
+from fakes import (
+    Cost,
+    FakeMeasurer,
+    parameter,
+    refusal,
+    space,
+    thread_cost,
+    thread_space,
+)
+from optuna.trial import TrialState
+
+import autotune
+from autotune import samples
+from autotune.errors import CannotMeasureError, RequestError, StudyError
+from autotune.measure.outcome import Failure
+from autotune.search import storage
+from autotune.search import study as studies
+from autotune.search.result import StudyResult
+from autotune.search.study import Interrupted, Progress, Search, tune
+from autotune.search.trial import Limits
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.space import Space
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Keeps Optuna's notes on what is experimental out of the tests."""
+    with storage.quiet_optuna():
+        yield
+
+
+@pytest.fixture
+def study() -> optuna.Study:
+    """A new study in memory."""
+    return optuna.create_study(directions=["minimize", "minimize"])
+
+
+def _search(
+    study: optuna.Study,
+    cost: Cost = thread_cost,
+    *,
+    within: Space | None = None,
+    limits: Limits | None = None,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> tuple[Search, FakeMeasurer]:
+    measurer = FakeMeasurer(cost)
+    search = Search(
+        study=study,
+        space=within or thread_space(),
+        limits=limits or Limits(),
+        measurer=measurer,
+        seed=0,
+        report=report,
+    )
+    return search, measurer
+
+
+def test_the_budget_counts_what_is_measured(study: optuna.Study) -> None:
+    """Trials answered from the record cost nothing of the budget, and nothing comes twice."""
+    search, measurer = _search(study)
+    search.run(25, None)
+    assert len(search.trials) == len(measurer.searched) == len(set(measurer.searched)) == 25
+    assert storage.trials(study) == search.trials
+
+
+def test_duplicates_are_answered_from_the_record(study: optuna.Study) -> None:
+    """A proposal that is known gets the known values and names the trial that has them."""
+    search, _ = _search(study)
+    search.run(28, None)
+    by_number = {frozen.number: frozen for frozen in study.trials}
+    repeated = [frozen for frozen in study.trials if "duplicate_of" in frozen.user_attrs]
+    assert repeated
+    for frozen in repeated:
+        original = by_number[frozen.user_attrs["duplicate_of"]]
+        assert "measurement" in original.user_attrs
+        assert frozen.values == original.values
+        assert frozen.constraints == original.constraints
+
+
+def test_the_baseline_is_trial_0(study: optuna.Study) -> None:
+    """The first trial is the default."""
+    search, measurer = _search(study)
+    search.run(3, None)
+    assert search.baseline is not None
+    assert search.baseline.number == 0
+    assert measurer.searched[0] == BASELINE
+
+
+def test_the_baseline_is_trial_0_outside_the_space(study: optuna.Study) -> None:
+    """With a fixed parameter the default is still measured first, and all others keep it."""
+    fixed = space(
+        parameter("intra_op_num_threads", 2),
+        parameter("arena", "on", "off", "same_as_requested"),
+    )
+    search, measurer = _search(study, within=fixed)
+    search.run(10, None)
+    assert measurer.searched[0] == BASELINE
+    assert search.trials[0].number == 0
+    others = measurer.searched[1:]
+    assert len(others) == 3
+    assert all(c.to_json()["intra_op_num_threads"] == 2 for c in others)
+    assert storage.trials(study) == search.trials
+
+
+def test_an_exhausted_space_ends_the_search(study: optuna.Study) -> None:
+    """Where everything is measured the search ends before its budget."""
+    search, measurer = _search(study)
+    search.run(100, None)
+    candidates = thread_space().candidates
+    assert candidates is not None
+    assert set(measurer.searched) == set(candidates)
+    assert len(measurer.searched) == 30
+
+
+def test_failures_are_pruned_with_constraints(study: optuna.Study) -> None:
+    """A candidate that fails is a pruned trial, invalid by its constraints, with its reason."""
+
+    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
+        fails = candidate.to_json().get("arena") == "off"
+        return refusal("no arena") if fails else thread_cost(candidate)
+
+    search, measurer = _search(study, cost)
+    search.run(30, None)
+    assert len(set(measurer.searched)) == len(measurer.searched) == 30
+    failed = [f for f in study.trials if "failure" in f.user_attrs]
+    assert len(failed) == 10
+    for frozen in failed:
+        assert frozen.state == TrialState.PRUNED
+        assert frozen.constraints["valid"] > 0
+        assert frozen.user_attrs["failure"]["message"] == "no arena"
+    assert all(f.state in (TrialState.COMPLETE, TrialState.PRUNED) for f in study.trials)
+
+
+def test_every_trial_has_all_constraints(study: optuna.Study) -> None:
+    """Measured, wrong, failed or repeated: the constraints are the same four, and finite."""
+    outcomes: list[tuple[float, float] | Failure] = [
+        (10.0, 100.0),
+        refusal(),
+        Failure(kind="wrong_answers", phase="answers", message="NaN", error=float("inf")),
+    ]
+    calls = iter(range(1000))
+    search, _ = _search(study, lambda _: outcomes[next(calls) % 3])
+    search.run(30, None)
+    for frozen in study.trials:
+        assert list(frozen.constraints) == ["valid", "error", "memory", "latency"]
+        assert np.isfinite(list(frozen.constraints.values())).all()
+
+
+def test_the_best_keeps_the_limits(study: optuna.Study) -> None:
+    """The fastest that keeps the limits is the best, not the fastest."""
+    search, _ = _search(study, limits=Limits(max_memory_mib=70.0))
+    search.run(30, None)
+    assert search.best is not None
+    assert search.best.candidate == Candidate.of(
+        {"intra_op_num_threads": 4, "arena": "same_as_requested"}
+    )
+
+
+def test_time_ends_the_search_after_the_baseline(study: optuna.Study) -> None:
+    """However little time there is, the baseline is measured."""
+    search, measurer = _search(study)
+    search.run(30, 1e-9)
+    assert measurer.searched == [BASELINE]
+
+
+def test_a_search_goes_on_where_it_was(study: optuna.Study) -> None:
+    """A second search over the same study measures only what the first did not."""
+    earlier, first = _search(study)
+    earlier.run(12, None)
+    search, second = _search(study)
+    assert len(search.trials) == 12
+    search.run(24, None)
+    assert len(second.searched) == 12
+    assert not set(first.searched) & set(second.searched)
+    assert search.baseline is not None
+    assert search.baseline.number == 0
+
+
+def test_an_interrupted_trial_is_measured_again(study: optuna.Study) -> None:
+    """Ctrl-C within a measurement loses that one only, and it is measured on the next run."""
+    calls = iter(range(1000))
+
+    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        return thread_cost(candidate)
+
+    search, measurer = _search(study, cost)
+    with pytest.raises(KeyboardInterrupt):
+        search.run(30, None)
+    assert len(search.trials) == 4
+    again, second = _search(study)
+    again.run(30, None)
+    assert measurer.searched[4] in second.searched
+    assert len(again.trials) == 30
+
+
+def test_a_running_trial_of_a_killed_driver_is_given_up(study: optuna.Study) -> None:
+    """What a killed driver left running has failed; the search goes on beside it."""
+    _search(study)[0].run(3, None)
+    zombie = study.ask()
+    search, _ = _search(study)
+    assert study.trials[zombie.number].state == TrialState.FAIL
+    search.run(5, None)
+    assert len(search.trials) == 5
+
+
+def test_a_planned_trial_of_a_killed_driver_is_given_up(study: optuna.Study) -> None:
+    """What a killed driver had planned and not begun is unplanned; the baseline comes first."""
+    study.enqueue_trial(
+        {"intra_op_num_threads": 4},
+        user_attrs={"candidate": {"intra_op_num_threads": 4}},
+    )
+    search, measurer = _search(study)
+    search.run(2, None)
+    assert measurer.searched[0] == BASELINE
+    assert all(frozen.state.is_finished() for frozen in study.trials)
+
+
+def test_progress_is_told(study: optuna.Study) -> None:
+    """Before each trial the callback hears how many are done and which is best."""
+    told: list[Progress] = []
+    search, _ = _search(study, report=told.append)
+    search.run(6, None)
+    assert [p.done for p in told if p.latest is not None][:5] == [1, 2, 3, 4, 5]
+    assert {p.stage for p in told} == {"search"}
+    assert all(p.total == 6 for p in told)
+    assert told[-1].best is not None
+
+
+class _Factory:
+    """Takes the place of the real measurer; keeps what it made."""
+
+    def __init__(self, cost: Cost) -> None:
+        self.made: list[FakeMeasurer] = []
+        self.reference_ms: list[float | None] = []
+        self.cost = cost
+
+    def __call__(
+        self, *_: object, max_error: float, reference_ms: float | None = None
+    ) -> FakeMeasurer:
+        self.made.append(FakeMeasurer(self.cost))
+        self.reference_ms.append(reference_ms)
+        return self.made[-1]
+
+    @property
+    def searched(self) -> list[Candidate]:
+        """What all of them measured in the search."""
+        return [candidate for measurer in self.made for candidate in measurer.searched]
+
+
+def _any_cost(candidate: Candidate) -> tuple[float, float]:
+    """Returns a cost for whatever the default space offers, the default a mediocre one."""
+    luck = 0.5 if candidate == BASELINE else int(candidate.key[:4], 16) / 0xFFFF
+    thrift = 0.5 if candidate == BASELINE else int(candidate.key[4:8], 16) / 0xFFFF
+    return 5.0 + 10 * luck, 20.0 + 100 * thrift
+
+
+@pytest.fixture
+def factory(monkeypatch: pytest.MonkeyPatch) -> _Factory:
+    """The measurers of tune(), which compute here."""
+    made = _Factory(_any_cost)
+    monkeypatch.setattr(studies, "DuetMeasurer", made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny image classifier."""
+    path = tmp_path_factory.mktemp("model") / "tiny.onnx"
+    onnx.save(samples.cnn(channels=4, size=16, blocks=1), path)
+    return path
+
+
+def test_tune_writes_what_load_opens(factory: _Factory, model: Path, tmp_path: Path) -> None:
+    """A study ends in a config that opens as a session, and a front that can be read."""
+    result = tune(model, trials=20, out=tmp_path)
+    assert result.complete
+    assert result.trials == len(set(factory.searched)) == 20
+    assert StudyResult.read(tmp_path) == result
+    assert result.baseline.candidate == {}
+    assert result.best.evidence.speedup.low > 1
+    latencies = [member.evidence.latency_ms for member in result.members[1:]]
+    assert latencies == sorted(latencies)
+    assert all((tmp_path / name).is_file() for name in result.files)
+    session = autotune.load(tmp_path / "best.json")
+    (logits,) = session.run(None, {"image": np.zeros((1, 3, 16, 16), np.float32)})
+    assert logits.shape == (1, 10)
+    assert all(measurer.closed for measurer in factory.made)
+
+
+def test_a_complete_study_is_not_repeated(factory: _Factory, model: Path, tmp_path: Path) -> None:
+    """The same request again is answered by the earlier result, without a measurer."""
+    first = tune(model, trials=8, out=tmp_path)
+    told: list[Progress] = []
+    assert tune(model, trials=8, out=tmp_path, on_progress=told.append) == first
+    assert len(factory.made) == 1
+    assert told[-1].stage == "done"
+
+
+def test_another_preference_needs_no_new_trials(
+    factory: _Factory, model: Path, tmp_path: Path
+) -> None:
+    """Other limits or another preference repeat the run-off alone."""
+    tune(model, trials=8, out=tmp_path)
+    result = tune(model, trials=8, out=tmp_path, prefer="memory")
+    assert result.prefer == "memory"
+    assert factory.made[1].searched == []
+    assert factory.made[1].raced
+
+
+def test_a_study_goes_on(factory: _Factory, model: Path, tmp_path: Path) -> None:
+    """More trials add to those that are there, on the same scale."""
+    tune(model, trials=8, out=tmp_path)
+    result = tune(model, trials=16, out=tmp_path)
+    assert result.trials == len(factory.searched) == len(set(factory.searched)) == 16
+    assert factory.reference_ms == [None, factory.made[0].reference_ms]
+
+
+def test_an_interrupt_keeps_the_best(factory: _Factory, model: Path, tmp_path: Path) -> None:
+    """Ctrl-C writes the best so far; the same command then completes, measuring nothing twice."""
+    calls = iter(range(1000))
+
+    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
+        if next(calls) == 5:
+            raise KeyboardInterrupt
+        return _any_cost(candidate)
+
+    factory.cost = cost
+    with pytest.raises(Interrupted) as caught:
+        tune(model, trials=20, out=tmp_path)
+    assert not caught.value.result.complete
+    assert caught.value.result.trials == 5
+    assert StudyResult.read(tmp_path) == caught.value.result
+    assert autotune.load(tmp_path / "best.json") is not None
+    assert factory.made[0].closed
+    measured = factory.made[0].searched[:5]
+
+    factory.cost = _any_cost
+    result = tune(model, trials=20, out=tmp_path)
+    assert result.complete
+    assert result.trials == 20
+    again = factory.made[1].searched
+    assert len(again) == len(set(again)) == 15
+    assert not set(measured) & set(again)
+
+
+def test_an_interrupt_before_the_baseline_writes_nothing(
+    factory: _Factory, model: Path, tmp_path: Path
+) -> None:
+    """Where nothing is measured there is nothing to write, and the measurer is closed."""
+
+    def cost(_: Candidate) -> tuple[float, float]:
+        raise KeyboardInterrupt
+
+    factory.cost = cost
+    with pytest.raises(KeyboardInterrupt) as caught:
+        tune(model, trials=5, out=tmp_path)
+    assert not isinstance(caught.value, Interrupted)
+    assert not (tmp_path / "best.json").exists()
+    assert factory.made[0].closed
+
+
+def test_a_default_that_fails_cannot_be_tuned(
+    factory: _Factory, model: Path, tmp_path: Path
+) -> None:
+    """Where the default itself fails there is nothing to compare with."""
+    factory.cost = lambda c: refusal("broken") if c == BASELINE else (1.0, 1.0)
+    with pytest.raises(CannotMeasureError, match="broken"):
+        tune(model, trials=3, out=tmp_path)
+    assert not (tmp_path / "best.json").exists()
+    assert factory.made[0].closed
+
+
+def test_fixed_parameters_hold_for_all_but_the_baseline(
+    factory: _Factory, model: Path, tmp_path: Path
+) -> None:
+    """What the user fixes is in every candidate, and the untouched default is still trial 0."""
+    result = tune(model, trials=6, out=tmp_path, fix={"intra_op_num_threads": "1"})
+    assert result.baseline.trial == 0
+    assert factory.searched[0] == BASELINE
+    assert all(c.to_json()["intra_op_num_threads"] == 1 for c in factory.searched[1:])
+
+
+def test_failures_are_counted_by_kind(factory: _Factory, model: Path, tmp_path: Path) -> None:
+    """The result tells how many candidates failed, and of what."""
+    calls = iter(range(1000))
+
+    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
+        return refusal() if next(calls) in (2, 3) else _any_cost(candidate)
+
+    factory.cost = cost
+    assert tune(model, trials=8, out=tmp_path).failed == {"refused": 2}
+
+
+def test_a_folder_of_another_model_is_refused(
+    factory: _Factory, model: Path, tmp_path: Path
+) -> None:
+    """A folder keeps to one model."""
+    tune(model, trials=2, out=tmp_path / "out")
+    other = tmp_path / "other.onnx"
+    onnx.save(samples.lstm(features=4, width=8), other)
+    with pytest.raises(StudyError, match="another model"):
+        tune(other, trials=2, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("request_", "option"),
+    [
+        ({"trials": 0}, "--trials"),
+        ({"timeout_s": 0.0}, "--timeout"),
+        ({"max_error": 0.0}, "--max-error"),
+        ({"max_error": float("nan")}, "--max-error"),
+        ({"prefer": "speed"}, "--prefer"),
+        ({"fix": {"no_such": "1"}}, "--fix"),
+    ],
+)
+def test_wrong_requests_name_the_option(
+    factory: _Factory, model: Path, tmp_path: Path, request_: dict[str, Any], option: str
+) -> None:
+    """A request that makes no sense is refused before anything is measured."""
+    with pytest.raises(RequestError, match=option):
+        tune(model, out=tmp_path / "out", **request_)
+    assert not factory.made

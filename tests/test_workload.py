@@ -1,0 +1,284 @@
+"""What a model is fed."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.errors import DataError, RequestError
+from autotune.facts.model import Dimension, Model, Tensor
+from autotune.facts.workload import Workload, generate, read
+
+
+def model_of(*tensors: Tensor) -> Model:
+    return Model(
+        path=Path("model.onnx"),
+        data_files=(),
+        sha256="0" * 64,
+        size_bytes=1,
+        inputs=tensors,
+        outputs=("y",),
+        opset=17,
+        operators={},
+        parameters=0,
+        has_conv=False,
+        has_gelu=False,
+        branches=1,
+        subnormals=0,
+    )
+
+
+def tensor(name: str, dtype: str, *shape: Dimension, bound: int | None = None) -> Tensor:
+    return Tensor(name=name, dtype=dtype, shape=shape, index_bound=bound)
+
+
+def save(path: Path, **arrays: Any) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+X = model_of(tensor("x", "float32", "batch", 3))
+DTYPES = ["float16", "float32", "float64", "int32", "int64", "uint8", "bool", "complex64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (2,), (1, 0), (2, 3, 4)])
+def test_generated_arrays_have_type_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
+    """Every type is generated in every rank, rank 0 included, as an array."""
+    workload = generate(model_of(tensor("x", dtype, *shape)), {})
+    for feed in workload.feeds:
+        assert isinstance(feed["x"], np.ndarray)
+        assert feed["x"].dtype == np.dtype(dtype)
+        assert feed["x"].shape == shape
+
+
+def test_generated_text_is_a_word() -> None:
+    """A string input is fed with words, whatever its rank."""
+    workload = generate(model_of(tensor("a", "str"), tensor("b", "str", 2)), {})
+    assert workload.feeds[0]["a"].item() == "word"
+    assert workload.feeds[0]["b"].tolist() == ["word", "word"]
+
+
+def test_indices_lie_within_their_table() -> None:
+    """Bounded integers are drawn below the bound and vary; others are ones."""
+    tensors = [tensor("ids", "int64", 200, bound=7), tensor("n", "int32", 4)]
+    workload = generate(model_of(*tensors, tensor("small", "uint8", 200, bound=3)), {})
+    for feed in workload.feeds:
+        assert set(feed["ids"].tolist()) == set(range(7))
+        assert set(feed["small"].tolist()) == set(range(3))
+        assert feed["n"].tolist() == [1] * 4
+
+
+def test_masks_are_ones_and_booleans_true() -> None:
+    """An input whose name says mask is ones of any type; booleans are true."""
+    tensors = [tensor("Attention_Mask", "float32", 5), tensor("flag", "bool", 2)]
+    feed = generate(model_of(*tensors), {}).feeds[0]
+    assert feed["Attention_Mask"].tolist() == [1.0] * 5
+    assert feed["flag"].all()
+
+
+def test_open_dimensions_are_one_unless_named() -> None:
+    """Open dimensions are 1, which a note says, unless a shape sets them."""
+    plain = generate(X, {})
+    assert plain.feeds[0]["x"].shape == (1, 3)
+    assert any("--shape x=1,3" in note for note in plain.notes)
+    shaped = generate(X, {"x": (4, 3)})
+    assert shaped.feeds[0]["x"].shape == (4, 3)
+    assert not any("--shape" in note for note in shaped.notes)
+
+
+def test_shapes_must_fit_the_model() -> None:
+    """A shape for an unknown input, of another rank or another fixed size is refused."""
+    with pytest.raises(RequestError, match=r"no input 'X'.*inputs are x"):
+        generate(X, {"X": (1, 3)})
+    with pytest.raises(RequestError, match=r"x=1,3,1: the model takes rank 2: \[batch, 3\]"):
+        generate(X, {"x": (1, 3, 1)})
+    with pytest.raises(RequestError, match=r"x=1,4: the model takes \[batch, 3\]"):
+        generate(X, {"x": (1, 4)})
+
+
+def test_the_seed_decides() -> None:
+    """The same seed gives the same samples, another one others; samples differ."""
+    assert generate(X, {}, 1).signature() == generate(X, {}, 1).signature()
+    assert generate(X, {}, 1).signature() != generate(X, {}, 2).signature()
+    first, second, *_ = generate(X, {}).feeds
+    assert not np.array_equal(first["x"], second["x"])
+
+
+def test_a_model_without_inputs_is_fed_nothing() -> None:
+    """A model that takes no inputs has empty feeds."""
+    workload = generate(model_of(), {})
+    assert workload.feeds
+    assert all(dict(feed) == {} for feed in workload.feeds)
+    assert workload.one_shape
+
+
+def test_reading_splits_along_the_first_axis(tmp_path: Path) -> None:
+    """Sample i is row i of every array; a rank-0 input has one number a sample."""
+    model = model_of(tensor("x", "float32", "b", 3), tensor("k", "int64"))
+    rows = np.arange(12, dtype=np.float32).reshape(4, 1, 3)
+    file = save(tmp_path / "a.npz", x=rows, k=np.arange(4))
+    workload = read(model, file)
+    assert workload.source == "user"
+    assert len(workload.feeds) == 4
+    for i, feed in enumerate(workload.feeds):
+        assert np.array_equal(feed["x"], rows[i])
+        assert isinstance(feed["k"], np.ndarray)
+        assert feed["k"].shape == ()
+        assert feed["k"].item() == i
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_is_read(tmp_path: Path, dtype: str) -> None:
+    """Arrays of every numeric type keep type and values."""
+    given = np.ones((2, 3), dtype)
+    workload = read(model_of(tensor("x", dtype, 3)), save(tmp_path / "a.npz", x=given))
+    assert workload.feeds[1]["x"].dtype == np.dtype(dtype)
+    assert np.array_equal(workload.feeds[1]["x"], given[1])
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2)])
+def test_text_is_read(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """Numpy strings feed a string input, of rank 0 or more."""
+    model = model_of(tensor("x", "str", *shape[1:]))
+    workload = read(model, save(tmp_path / "a.npz", x=np.full(shape, "é")))
+    assert len(workload.feeds) == 3
+    assert np.array_equal(workload.feeds[0]["x"], np.full(shape[1:], "é"))
+
+
+def test_a_folder_may_vary_shapes(tmp_path: Path) -> None:
+    """Each file of a folder is one feed, in order of names, of its own shape."""
+    for size in (1, 2, 3):
+        save(tmp_path / f"{size}.npz", x=np.full((size, 3), size, np.float32))
+    workload = read(X, tmp_path)
+    assert [feed["x"].shape[0] for feed in workload.feeds] == [1, 2, 3]
+    assert not workload.one_shape
+    assert workload.dimensions(X) == {}
+
+
+def test_one_sample_is_pointed_out(tmp_path: Path) -> None:
+    """With one sample a note says that it is compared on what is timed."""
+    workload = read(X, save(tmp_path / "a.npz", x=np.ones((1, 2, 3), np.float32)))
+    assert any("one sample" in note for note in workload.notes)
+    assert workload.calibration == workload.validation == workload.feeds
+
+
+def test_dimensions_are_those_with_one_size() -> None:
+    """Named dimensions of one size are told; one that stands for several is not."""
+    model = model_of(
+        tensor("x", "float32", "batch", "n", None), tensor("y", "float32", "batch", "n")
+    )
+    feed = {"x": np.ones((2, 5, 4), np.float32), "y": np.ones((2, 6), np.float32)}
+    workload = Workload(feeds=(feed, feed), source="user", notes=())
+    assert workload.dimensions(model) == {"batch": 2}
+
+
+def workload_with(**arrays: Any) -> Workload:
+    return Workload(feeds=(arrays,), source="user", notes=())
+
+
+def test_the_signature_tells_workloads_apart() -> None:
+    """Any value, type, shape, name or order of samples changes the signature."""
+    zeros = np.zeros((200, 200), np.float32)
+    changed = zeros.copy()
+    changed[123, 45] = 1e-30
+    others = [
+        workload_with(x=changed),
+        workload_with(x=zeros.reshape(100, 400)),
+        workload_with(x=zeros.view(np.int32)),
+        workload_with(y=zeros),
+        workload_with(x=zeros, y=zeros),
+        Workload(feeds=({"x": zeros}, {"x": zeros}), source="user", notes=()),
+    ]
+    signatures = {workload_with(x=zeros).signature(), *(other.signature() for other in others)}
+    assert len(signatures) == len(others) + 1
+    assert workload_with(x=zeros.T.copy().T).signature() == workload_with(x=zeros).signature()
+
+
+def test_the_signature_sees_every_letter() -> None:
+    """Text changes the signature too."""
+    first, second = workload_with(x=np.array(["ab"])), workload_with(x=np.array(["ac"]))
+    assert first.signature() != second.signature()
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 31, 300])
+def test_calibration_and_validation_are_disjoint(count: int) -> None:
+    """No sample is both calibrated on and compared on; neither part is empty."""
+    feeds = tuple({"x": np.full(1, i)} for i in range(count))
+    workload = Workload(feeds=feeds, source="user", notes=())
+    calibration, validation, timing = (
+        {feed["x"].item() for feed in part}
+        for part in (workload.calibration, workload.validation, workload.timing)
+    )
+    assert calibration
+    assert validation
+    assert timing
+    assert calibration.isdisjoint(validation)
+    assert len(calibration) <= 128
+    assert len(validation) <= 16
+    assert len(timing) <= 8
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"X": np.ones((2, 1, 3), np.float32)}, r"no input 'X'.*inputs are x"),
+        ({}, "no array for the input 'x'"),
+        ({"x": np.ones((2, 1, 3))}, r"holds float64.*float32.*astype\('float32'\)"),
+        ({"x": np.ones((2, 3), np.float32)}, r"shape \[3\].*rank 2: \[batch, 3\]"),
+        ({"x": np.ones((2, 1, 4), np.float32)}, r"shape \[1, 4\].*\[batch, 3\]"),
+        ({"x": np.ones((0, 1, 3), np.float32)}, "x: 0"),
+        ({"x": np.float32(1)}, "x: 0"),
+        ({"x": np.array([{}, []], object)}, "Python objects"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(
+    tmp_path: Path, arrays: dict[str, Any], told: str
+) -> None:
+    """Wrong names, types, ranks, sizes and counts are told with the file that has them."""
+    file = save(tmp_path / "a.npz", **arrays)
+    with pytest.raises(DataError, match=told) as caught:
+        read(X, file)
+    assert str(file) in str(caught.value)
+
+
+def test_sample_counts_must_agree(tmp_path: Path) -> None:
+    """Arrays with different numbers of samples are refused with all the numbers."""
+    model = model_of(tensor("x", "float32", 1), tensor("k", "int64"))
+    file = save(tmp_path / "a.npz", x=np.ones((3, 1), np.float32), k=np.arange(2))
+    with pytest.raises(DataError, match="x: 3, k: 2"):
+        read(model, file)
+
+
+def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:
+    """A missing file, an empty folder, text, a lone array and a cut archive are refused."""
+    with pytest.raises(DataError, match="there is no file or folder"):
+        read(X, tmp_path / "a.npz")
+    with pytest.raises(DataError, match=r"holds no \.npz file"):
+        read(X, tmp_path)
+    text = tmp_path / "text.npz"
+    text.write_text("text", encoding="ascii")
+    with pytest.raises(DataError, match=r"text\.npz"):
+        read(X, text)
+    lone = tmp_path / "lone.npy"
+    np.save(lone, np.ones(3))
+    with pytest.raises(DataError, match=r"savez"):
+        read(X, lone)
+    whole = save(tmp_path / "whole.npz", x=np.ones((2, 1, 3), np.float32))
+    cut = tmp_path / "cut.npz"
+    cut.write_bytes(whole.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"cut\.npz"):
+        read(X, cut)
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    """A flipped byte in compressed data is refused, not a crash."""
+    file = tmp_path / "a.npz"
+    np.savez_compressed(file, x=np.random.default_rng(0).random((9, 1, 3)).astype(np.float32))
+    content = bytearray(file.read_bytes())
+    for i in range(60, 120):
+        content[i] ^= 0xFF
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.npz"):
+        read(X, file)
