@@ -53,7 +53,7 @@ def main() -> int:
             rows[model.stem] = row = check(model, Path(scratch), trials)
         print(
             f"{model.stem:22} speed-up {row['speedup']:.2f} "
-            f"({row['low']:.2f} to {row['high']:.2f}), memory {row['memory']:.2f} of the default's, "
+            f"({row['low']:.2f} to {row['high']:.2f}), memory {row['memory']:.2f} of its, "
             f"error {row['error']:.1g}, "
             f"outputs differ by {row['difference']:.1g}, again {row['again']:.2f}: {row['words']}",
             flush=True,

@@ -173,11 +173,14 @@ def _user_workload(feeds: list[dict[str, NDArray[np.generic]]], source: Path) ->
 
 def _read_npz(file: Path) -> dict[str, NDArray[np.generic]]:
     try:
-        # allow_pickle stays off: an array of objects would run code of the file's author
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise DataError(f"{file} is a single array; save it with numpy.savez(file, name=...)")
-        with archive:
+        # numpy leaves the file open where the archive is damaged
+        with file.open("rb") as stream:
+            # allow_pickle stays off: an array of objects would run code of the file's author
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise DataError(
+                    f"{file} is a single array; save it with numpy.savez(file, name=..)"
+                )
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         if "pickle" in str(error) and "Object arrays" in str(error):
