@@ -292,7 +292,9 @@ def sample(
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror}") from None
     _out.print(
-        f"Wrote {path}. Next: autotune study {shlex.quote(str(path))} --trials 20", markup=False
+        f"Wrote {path}. Next: autotune study {shlex.quote(str(path))} --trials 20",
+        markup=False,
+        soft_wrap=True,
     )
 
 

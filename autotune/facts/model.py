@@ -138,10 +138,15 @@ def _refusal(path: Path, failure: ChildFailure) -> str:
             f"{path} uses the operator '{match[1]}', which ONNX Runtime does not have at opset "
             f"{match[2]}; export the model without it or with another opset"
         )
-    if match := re.search(r"(\S+) is not a registered function/op", text):
+    if match := re.search(r"(\S+?)(?:\(-?\d+\))? is not a registered function/op", text):
         return (
             f"{path} uses the operator '{match[1]}', which ONNX Runtime does not have; "
             "models with custom operators cannot be tuned"
+        )
+    if match := re.search(r"Could not find an implementation for (\w+)\((\d+)\)", text):
+        return (
+            f"{path} uses the operator '{match[1]}' with a type for which ONNX Runtime has no "
+            "kernel on the CPU; export the model with another type"
         )
     if match := re.search(r"Opset (\d+) is under development.*?till opset (\d+)", text):
         return (

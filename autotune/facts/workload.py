@@ -1,6 +1,7 @@
 """What the model is fed: the user's samples or generated ones."""
 
 import hashlib
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,11 @@ from autotune.facts.model import Model, Tensor
 Feed = Mapping[str, NDArray[np.generic]]
 """One call's inputs: an array for each input name."""
 
+# What numpy and zipfile raise for a file that is no archive, a cut, damaged or encrypted one.
+_DAMAGED = (
+    *(OSError, ValueError, EOFError, KeyError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
 _GENERATED_SAMPLES = 8
 _VALIDATION_SAMPLES = 16
 # MLPerf asks for rotating inputs (no caching); more than a handful only fills the caches.
@@ -182,7 +188,7 @@ def _read_npz(file: Path) -> dict[str, NDArray[np.generic]]:
                     f"{file} is a single array; save it with numpy.savez(file, name=..)"
                 )
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGED as error:
         if "pickle" in str(error) and "Object arrays" in str(error):
             raise DataError(
                 f"{file} holds arrays of Python objects; save text as numpy strings (dtype 'U')"

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar, get_args
 
+from autotune.errors import did_you_mean
+
 Preference = Literal["latency", "memory", "balanced"]
 PREFERENCES: tuple[str, ...] = get_args(Preference)
 
@@ -15,6 +17,12 @@ MEMORY_TOLERANCE_MIB = 0.5
 T = TypeVar("T")
 Point = tuple[float, float]
 """Latency in ms and peak memory in MiB."""
+
+
+def unknown_preference(word: str) -> str:
+    """Returns the sentence that refuses a preference."""
+    near = did_you_mean(word, PREFERENCES)
+    return f"--prefer must be one of {', '.join(PREFERENCES)}, not '{word}'.{near}"
 
 
 def less_memory(mib: float, than_mib: float) -> bool:

@@ -177,7 +177,7 @@ def choose_member(
     """
     chosen = prefer or result.prefer
     if chosen not in pareto.PREFERENCES:
-        raise RequestError(f"--prefer must be one of {', '.join(pareto.PREFERENCES)}")
+        raise RequestError(pareto.unknown_preference(chosen))
 
     def point(member: Member) -> pareto.Point:
         return member.evidence.latency_ms, member.evidence.peak_memory_mib

@@ -171,7 +171,7 @@ def _check_request(trials: int, timeout_s: float | None, max_error: float, prefe
     if not max_error > 0:
         raise RequestError(f"--max-error must be more than 0, not {max_error:g}")
     if prefer not in pareto.PREFERENCES:
-        raise RequestError(f"--prefer must be one of {', '.join(pareto.PREFERENCES)}")
+        raise RequestError(pareto.unknown_preference(prefer))
 
 
 def _make_folder(folder: Path) -> Path:

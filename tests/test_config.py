@@ -1,0 +1,140 @@
+"""The tuned config: JSON and back, and everything that may not be in one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune import options
+from autotune.config import (
+    Environment,
+    Evidence,
+    Interval,
+    ModelFile,
+    Requires,
+    SessionConfig,
+    TunedConfig,
+)
+from autotune.errors import ConfigError
+from autotune.options import Domain
+
+
+def make_config(**changes: Any) -> TunedConfig:
+    """Returns a config with plausible contents."""
+    parts: dict[str, Any] = {
+        "model": ModelFile(file="best.onnx", sha256="0" * 64, size_bytes=1, source_sha256="1" * 64),
+        "session": SessionConfig(options={"intra_op_num_threads": 1}),
+        "evidence": Evidence(
+            latency_ms=1.0,
+            baseline_latency_ms=2.0,
+            speedup=Interval(value=2.0, low=1.9, high=2.1),
+            peak_memory_mib=10.0,
+            baseline_peak_memory_mib=20.0,
+            error=0.0,
+            error_data="generated",
+            rounds=5,
+            significant=True,
+            trial=3,
+        ),
+        "requires": Requires(providers=("CPUExecutionProvider",)),
+        "environment": Environment(
+            autotune="0.1.0", onnxruntime="1.0", cpu="a cpu", cores=2, fingerprint="f"
+        ),
+    }
+    return TunedConfig(**{**parts, **changes})
+
+
+def _values(domain: Domain) -> st.SearchStrategy[Any]:
+    if domain.choices:
+        return st.sampled_from(domain.choices)
+    numbers = st.integers(domain.low, domain.high)
+    return numbers.map(str) if isinstance(domain.default, str) else numbers
+
+
+def _some(known: Any) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional={name: _values(d) for name, d in known.items()})
+
+
+SESSIONS = st.builds(
+    SessionConfig,
+    options=_some(options.ATTRIBUTES),
+    entries=_some(options.SESSION_ENTRIES),
+    disabled_optimizers=st.lists(st.sampled_from(sorted(options.OPTIMIZERS)), max_size=3).map(
+        tuple
+    ),
+    free_dimensions=st.dictionaries(st.text(min_size=1), st.integers(1, 512), max_size=3),
+    env_allocator=_some(options.ARENA_OPTIONS),
+    run_entries=_some(options.RUN_ENTRIES),
+)
+
+
+@given(session=SESSIONS)
+def test_config_survives_json(session: SessionConfig) -> None:
+    """What is written is what is read, whatever the whitelist allows."""
+    config = make_config(session=session)
+    assert TunedConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (("session", "option"), {}, "Did you mean 'options'?"),
+        (("session", "options", "intra_op_num_thread"), 1, "Did you mean 'intra_op_num_threads'?"),
+        (("session", "options", "intra_op_num_threads"), "1", "must be a whole number"),
+        (("session", "options", "intra_op_num_threads"), True, "must be a whole number"),
+        (("session", "options", "enable_mem_pattern"), 1, "must be one of True, False"),
+        (("session", "options", "optimized_model_filepath"), "/x", "not an option"),
+        (("session", "entries", "session.disable_prepacking"), 1, "must be one of '0', '1'"),
+        (("session", "entries", "ep.context_file_path"), "/x", "not an option"),
+        (("session", "disabled_optimizers"), ["Nchwc"], "no optimizer 'Nchwc'"),
+        (("session", "free_dimensions"), {"batch": 0}, "at least 1"),
+        (("session", "providers"), [["CUDA", {}]], "not an execution provider"),
+        (("session", "providers"), [["CPUExecutionProvider", {"x": "1"}]], "not an option"),
+        (("session", "run_entries", "x"), "1", "not an option"),
+        (("model", "file"), "../best.onnx", "bare file name"),
+        (("model", "file"), "/etc/passwd", "bare file name"),
+        (("model", "file"), "a/b.onnx", "bare file name"),
+        (("model", "file"), "C:\\b.onnx", "bare file name"),
+        (("model", "file"), "..", "bare file name"),
+        (("model", "library"), "x.so", "unknown key 'model.library'"),
+        (("model", "size_bytes"), "1", "model.size_bytes must be a whole number"),
+        (("evidence", "speedup"), 2.0, "evidence.speedup must be an object"),
+        (("evidence", "significant"), 1, "must be true or false"),
+        (("requires", "providers"), "CPU", "must be a list"),
+        (("format",), "autotune/9", "autotune/1"),
+        (("extra",), 1, "unknown key 'extra'"),
+    ],
+)
+def test_what_may_not_be_in_a_config(path: tuple[str, ...], value: object, told: str) -> None:
+    """An unknown key, a wrong value or a way out of the folder is refused by name."""
+    data = make_config().to_json()
+    place = data
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(ConfigError) as refused:
+        TunedConfig.from_json(data)
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("section", ["model", "session", "evidence", "requires", "environment"])
+def test_missing_section(section: str) -> None:
+    """A config without one of its sections is refused."""
+    data = make_config().to_json()
+    del data[section]
+    with pytest.raises(ConfigError, match=f"'{section}' is missing"):
+        TunedConfig.from_json(data)
+
+
+def test_files_that_are_no_config(tmp_path: Path) -> None:
+    """A missing file, no JSON, no object and something huge are refused with the path."""
+    path = tmp_path / "best.json"
+    with pytest.raises(ConfigError, match="cannot read the config"):
+        TunedConfig.read(path)
+    for text, told in (("{", "no JSON"), ("[]", "must be an object"), (" " * (2 << 20), "larger")):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError, match=told):
+            TunedConfig.read(path)
