@@ -6,6 +6,7 @@ cannot name a path outside its folder, a library, or a file to write. Standard l
 """
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -19,6 +20,7 @@ FORMAT = "autotune/1"
 
 # A config is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
+_LARGEST_DIMENSION = 2**63 - 1
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -70,9 +72,12 @@ class SessionConfig:
             ConfigError: an unknown key or option, or a value that the option does not take.
         """
         given = _record(data, where, [item.name for item in fields(cls)])
-        providers = _list(given.get("providers", [["CPUExecutionProvider", {}]]), where)
+        listed = _list(given.get("providers", [["CPUExecutionProvider", {}]]), where)
+        providers = tuple(_provider(item, f"{where}.providers") for item in listed)
+        if len({name for name, _ in providers}) < len(providers):
+            raise ConfigError(f"{where}.providers names a provider twice")
         return cls(
-            providers=tuple(_provider(item, f"{where}.providers") for item in providers),
+            providers=providers,
             options=_chosen(given, "options", options.ATTRIBUTES, where),
             entries=_chosen(given, "entries", options.SESSION_ENTRIES, where),
             disabled_optimizers=_optimizers(given.get("disabled_optimizers", []), where),
@@ -92,6 +97,7 @@ class ModelFile:
         size_bytes: Size of the file itself.
         source_sha256: The same digest of the model that was tuned.
         steps: What was done to the source, in words of the search space; empty if nothing.
+        data_files: Bare names of its external data files.
     """
 
     file: str
@@ -99,6 +105,7 @@ class ModelFile:
     size_bytes: int
     source_sha256: str
     steps: tuple[str, ...] = ()
+    data_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +203,8 @@ class TunedConfig:
         sections = ["format", *(item.name for item in fields(cls))]
         given = _record(data, "", sections, required=sections)
         model = _from_plain(ModelFile, given["model"], "model")
-        _check_bare_name(model.file)
+        for name in (model.file, *model.data_files):
+            _check_bare_name(name)
         evidence = _from_plain(Evidence, given["evidence"], "evidence")
         return cls(
             model=model,
@@ -219,7 +227,7 @@ class TunedConfig:
             data = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"cannot read the config {path}: {error.strerror}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path} is no JSON: {error}") from None
         try:
             return cls.from_json(data)
@@ -278,6 +286,8 @@ def _text(data: object, where: str) -> str:
 def _number(data: object, where: str) -> float:
     if isinstance(data, bool) or not isinstance(data, int | float):
         raise ConfigError(f"{where} must be a number, not {data!r}")
+    if not abs(data) <= sys.float_info.max:
+        raise ConfigError(f"{where} must be a finite number")
     return float(data)
 
 
@@ -353,6 +363,8 @@ def _free_dimensions(data: object, where: str) -> dict[str, int]:
     for name, size in data.items():
         if _whole(size, f"{where}.free_dimensions.{name}") < 1:
             raise ConfigError(f"{where}.free_dimensions.{name} must be at least 1, not {size}")
+        if size > _LARGEST_DIMENSION:
+            raise ConfigError(f"{where}.free_dimensions.{name} is larger than any dimension")
     return data
 
 
@@ -360,4 +372,4 @@ def _check_bare_name(name: str) -> None:
     """Refuses anything that could lead out of the config's own folder, on any system."""
     bare = PurePosixPath(name).name == name and PureWindowsPath(name).name == name
     if not bare or name in {"", ".", ".."} or "\0" in name:
-        raise ConfigError(f"model.file must be a bare file name beside the config, not {name!r}")
+        raise ConfigError(f"model: '{name}' must be a bare file name beside the config")

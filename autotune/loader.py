@@ -186,12 +186,14 @@ def _check_model(model: Path, config: TunedConfig, *, read_all: bool) -> None:
     Without `read_all` only the size is compared: hashing a large model would cost more than
     opening it.
     """
-    if not model.is_file():
-        raise ConfigError(f"the model {model} of the config is missing; keep it beside the config")
+    files = [model, *(model.parent / name for name in config.model.data_files)]
+    for file in files:
+        if not file.is_file():
+            raise ConfigError(f"{file} of the config is missing; keep it beside the config")
     size_bytes = model.stat().st_size
     same = size_bytes == config.model.size_bytes
     if same and read_all:
-        same = digest_files([model]) == config.model.sha256
+        same = digest_files(files) == config.model.sha256
     if not same:
         raise ConfigError(
             f"{model} is not the file that was tuned (its size or SHA-256 differs); "

@@ -83,3 +83,26 @@ def test_importing_the_package_needs_no_onnxruntime() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"
+
+
+def _prints(file: Path) -> list[int]:
+    calls = [n for n in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(n, ast.Call)]
+    return [
+        call.lineno
+        for call in calls
+        if (isinstance(call.func, ast.Name) and call.func.id in {"print", "pprint"})
+        or (isinstance(call.func, ast.Attribute) and call.func.attr == "print")
+    ]
+
+
+def test_only_the_command_line_prints() -> None:
+    """Whatever is said to the user is said by the command line, or to a console that it gave."""
+    # progress is handed a console; inspection runs in a child and speaks to its own stderr
+    speakers = {"autotune.cli", "autotune.report.progress", "autotune.facts.inspection"}
+    wrong = [
+        f"{module}:{line}"
+        for module, file in _modules().items()
+        if module not in speakers
+        for line in _prints(file)
+    ]
+    assert wrong == []

@@ -138,3 +138,32 @@ def test_files_that_are_no_config(tmp_path: Path) -> None:
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=told):
             TunedConfig.read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("[" * 100_000, "no JSON"), ('{"format": "autotune/1", "model": {}}', "missing")],
+)
+def test_hostile_json(tmp_path: Path, text: str, told: str) -> None:
+    """JSON that is too deep or too short is refused like any other."""
+    path = tmp_path / "best.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=told):
+        TunedConfig.read(path)
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), 10**400])
+def test_numbers_are_finite(number: float) -> None:
+    """A number that no measurement gives is refused."""
+    data = make_config().to_json()
+    data["evidence"]["latency_ms"] = number
+    with pytest.raises(ConfigError, match="finite"):
+        TunedConfig.from_json(data)
+
+
+def test_external_data_stay_in_the_folder() -> None:
+    """The names of external data files are as bare as the model's."""
+    data = make_config().to_json()
+    data["model"]["data_files"] = ["../weights.bin"]
+    with pytest.raises(ConfigError, match="bare file name"):
+        TunedConfig.from_json(data)

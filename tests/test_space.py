@@ -255,3 +255,20 @@ def test_no_nchwc_leaves_the_layout_out(tmp_path: Path) -> None:
     with_layout, without = domains(()), domains(config.disabled_optimizers)
     assert "nchwc.Conv" not in without
     assert with_layout.count("com.microsoft.nchwc") > without.count("com.microsoft.nchwc")
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ('values=["on"]\ndefault="on"\nneeds="conv"', "needs: must be a list"),
+        ('values=["on"]\ndefault="on"\nneeds=[["conv"]]', "needs: ['conv'] is none of"),
+        ('values=[["on"]]\ndefault="on"', "values: must be one of"),
+    ],
+)
+def test_values_of_a_wrong_kind_are_told(tmp_path: Path, table: str, told: str) -> None:
+    """A list where a word is wanted, or a word where a list is, is a fault like any other."""
+    file = tmp_path / "mine.toml"
+    file.write_text(f"[parameters.arena]\n{table}\n", encoding="utf-8")
+    with pytest.raises(SpaceError) as refused:
+        spaces.read(file)
+    assert told in str(refused.value)

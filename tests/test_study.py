@@ -25,8 +25,9 @@ from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.measure.outcome import Failure
 from autotune.search import storage
 from autotune.search import study as studies
+from autotune.search.loop import Progress, Search
 from autotune.search.result import StudyResult
-from autotune.search.study import Interrupted, Progress, Search, tune
+from autotune.search.study import Interrupted, tune
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space

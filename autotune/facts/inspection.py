@@ -82,6 +82,11 @@ def _data_files(model: onnx.ModelProto, folder: Path) -> list[str]:
         file = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"its external data '{name}' lie outside its folder")
+        if Path(name).name != name:
+            raise ValueError(
+                f"its external data '{name}' lie in a folder below; save the model again with "
+                "its data beside it (onnx.save_model with location='weights.bin')"
+            )
         if not file.is_file():
             raise ValueError(f"its external data file '{name}' is missing; put it beside the model")
         end = (place.offset or 0) + (place.length or 0)

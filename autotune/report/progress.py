@@ -2,12 +2,12 @@
 
 from types import TracebackType
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from autotune.measure.outcome import Failure
 from autotune.report.table import latency, words
-from autotune.search import study
+from autotune.search.loop import Progress
 from autotune.search.trial import Trial
 
 _STAGES = {
@@ -18,14 +18,14 @@ _STAGES = {
 }
 
 
-def bar(console: Console) -> Progress:
+def bar(console: Console) -> bars.Progress:
     """Returns a bar with steps done, time left and a word about where things stand."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.fields[told]}"),
+    return bars.Progress(
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(bar_width=24),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn("{task.fields[left]}"),
+        bars.TextColumn("{task.fields[told]}"),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -54,7 +54,7 @@ class StudyProgress:
     ) -> None:
         self._bar.stop()
 
-    def __call__(self, progress: "study.Progress") -> None:
+    def __call__(self, progress: Progress) -> None:
         """Shows where the study stands."""
         if progress.note:
             self._console.print(progress.note, style="dim", markup=False)
@@ -72,7 +72,7 @@ class StudyProgress:
         if not self._console.is_terminal:
             self._tell_plainly(progress, left)
 
-    def _tell_plainly(self, progress: "study.Progress", left: str) -> None:
+    def _tell_plainly(self, progress: Progress, left: str) -> None:
         """Prints a line for a new stage and for each trial."""
         if progress.stage != self._stage:
             self._stage = progress.stage
@@ -99,7 +99,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _standing(progress: "study.Progress") -> str:
+def _standing(progress: Progress) -> str:
     """Returns the best so far against the default."""
     best, baseline = progress.best, progress.baseline
     if progress.stage != "search" or best is None or baseline is None:

@@ -14,7 +14,6 @@ from autotune.config import ModelFile, TunedConfig
 from autotune.errors import StorageError, StudyError
 from autotune.facts.model import describe
 from autotune.graph.prepare import PreparedModel, prepare
-from autotune.loader import digest_files
 from autotune.search.result import FRONT, Member, StudyResult
 from autotune.space.candidate import Candidate, session_config
 
@@ -49,10 +48,11 @@ def tuned_config(result: StudyResult, member: Member, prepared: PreparedModel) -
     return TunedConfig(
         model=ModelFile(
             file=MODEL,
-            sha256=digest_files([prepared.path]),
+            sha256=prepared.sha256,
             size_bytes=prepared.path.stat().st_size,
             source_sha256=result.model_sha256,
             steps=prepared.steps,
+            data_files=tuple(file.name for file in prepared.data_files),
         ),
         session=session_config(candidate, result.dimensions),
         evidence=member.evidence,

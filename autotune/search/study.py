@@ -4,7 +4,7 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,47 +20,15 @@ from autotune.facts.runtime import Runtime, runtime
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import prepare
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import SEARCH, Failure, Measurer
+from autotune.measure.outcome import Failure, Measurer
 from autotune.search import pareto, storage
 from autotune.search.emit import emit
+from autotune.search.loop import OnProgress, Progress, Search
 from autotune.search.result import Member, StudyResult
 from autotune.search.runoff import Finalist, choose, finalists, run_off
-from autotune.search.sampler import make_sampler, portfolio, unseen_neighbour
 from autotune.search.trial import Limits, Trial
 from autotune.space import space as spaces
-from autotune.space.candidate import BASELINE, Candidate
-from autotune.space.space import Parameter, Space
-
-# A sampler that proposes only what is known gets a neighbour of the front instead.
-_MOST_DUPLICATES = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Where a study stands; given to the progress callback.
-
-    Attributes:
-        stage: ``"model"``, ``"baseline"``, ``"search"``, ``"run-off"`` or ``"done"``.
-        done: Steps of this stage that are done: trials in the search, measurements in the run-off.
-        total: How many there will be at most.
-        best: The fastest trial within the limits so far.
-        baseline: Trial 0, once it is measured.
-        latest: The trial that was just measured.
-        remaining_s: About how long this stage will still take; None where nothing is known.
-        note: Something to tell the user, once.
-    """
-
-    stage: str
-    done: int = 0
-    total: int = 0
-    best: Trial | None = None
-    baseline: Trial | None = None
-    latest: Trial | None = None
-    remaining_s: float | None = None
-    note: str = ""
-
-
-OnProgress = Callable[[Progress], None]
+from autotune.space.space import Space
 
 
 class Interrupted(KeyboardInterrupt):
@@ -246,7 +214,7 @@ class _Job:
 
     def run(self, trials: int, timeout_s: float | None) -> StudyResult:
         """Returns the result after searching and the run-off."""
-        for note in self._opening_notes():
+        for note in self.workload.notes:
             self.report(Progress(stage="model", note=note))
         known = storage.trials(self.study)
         if len(known) >= trials and (earlier := self._earlier_result(len(known))):
@@ -271,9 +239,6 @@ class _Job:
                 raise Interrupted(self._cut_short(search, search.baseline)) from None
         finally:
             measurer.close()
-
-    def _opening_notes(self) -> list[str]:
-        return list(self.workload.notes)
 
     def _earlier_result(self, count: int) -> StudyResult | None:
         """Returns what the folder holds already, if it is of this study as it stands."""
@@ -307,7 +272,7 @@ class _Job:
             self.study.set_user_attr("reference_ms", measurer.reference_ms)
         return measurer
 
-    def _conclude(self, search: "Search", measurer: Measurer) -> StudyResult:
+    def _conclude(self, search: Search, measurer: Measurer) -> StudyResult:
         """Returns the result by the run-off, written down."""
         baseline = search.baseline
         if baseline is None or baseline.measurement is None:
@@ -333,7 +298,7 @@ class _Job:
             kept.append(picked)
         return self._write(search, kept, picked, complete=True)
 
-    def _cut_short(self, search: "Search", baseline: Trial) -> StudyResult:
+    def _cut_short(self, search: Search, baseline: Trial) -> StudyResult:
         """Returns the result by the search's own numbers, written down."""
         found = [_unconfirmed(t, baseline) for t in finalists(search.trials, self.limits)]
         everything = [_unconfirmed(baseline, baseline), *found]
@@ -341,7 +306,7 @@ class _Job:
         return self._write(search, everything, picked, complete=False)
 
     def _write(
-        self, search: "Search", found: Sequence[Finalist], picked: Finalist, *, complete: bool
+        self, search: Search, found: Sequence[Finalist], picked: Finalist, *, complete: bool
     ) -> StudyResult:
         members = tuple(self._member(item, found[0]) for item in found)
         failures = Counter(t.outcome.kind for t in search.trials if isinstance(t.outcome, Failure))
@@ -385,147 +350,6 @@ class _Job:
                 trial=item.trial.number,
             ),
         )
-
-
-class Search:
-    """Asks for candidates and measures them, in Optuna's study.
-
-    Attributes:
-        trials: What is measured, in order.
-    """
-
-    def __init__(
-        self,
-        *,
-        study: optuna.Study,
-        space: Space,
-        limits: Limits,
-        measurer: Measurer,
-        seed: int,
-        report: OnProgress,
-    ) -> None:
-        self.trials = storage.trials(study)
-        self._study = study
-        self._space = space
-        self._limits = limits
-        self._measurer = measurer
-        self._report = report
-        self._record = {trial.candidate: trial for trial in self.trials}
-        self._planned = [c for c in portfolio(space) if c not in self._record]
-        self._duplicates = 0
-        study.sampler = make_sampler(seed, len(study.get_trials(deepcopy=False)))
-        self._give_up_running()
-
-    @property
-    def baseline(self) -> Trial | None:
-        """Trial 0, once it is measured."""
-        return self._record.get(BASELINE)
-
-    @property
-    def best(self) -> Trial | None:
-        """The fastest trial within the limits."""
-        admitted = [
-            (m.latency_ms, trial.number, trial)
-            for trial in self.trials
-            if (m := trial.measurement) is not None
-            and self._limits.admit(m.latency_ms, m.peak_memory_mib, m.fidelity.error)
-        ]
-        return min(admitted)[2] if admitted else None
-
-    def run(self, count: int, timeout_s: float | None) -> None:
-        """Measures until the study has `count` trials, time is up or nothing is left to measure.
-
-        Raises:
-            CannotMeasureError: the baseline fails.
-        """
-        began = time.monotonic()
-        before = len(self.trials)
-        while len(self.trials) < count:
-            spent_s = time.monotonic() - began
-            if timeout_s is not None and spent_s > timeout_s and self.baseline is not None:
-                return
-            fresh = len(self.trials) - before
-            by_count = spent_s / fresh * (count - len(self.trials)) if fresh else None
-            by_time = None if timeout_s is None else timeout_s - spent_s
-            known = [s for s in (by_count, by_time) if s is not None]
-            self._tell(count, min(known) if known else None)
-            if not self._plan_next():
-                return
-            self._study.optimize(self._objective, n_trials=1)
-        self._tell(count, None)
-
-    def _tell(self, count: int, remaining_s: float | None) -> None:
-        self._report(
-            Progress(
-                stage="search",
-                done=len(self.trials),
-                total=count,
-                best=self.best,
-                baseline=self.baseline,
-                latest=self.trials[-1] if self.trials else None,
-                remaining_s=remaining_s,
-            )
-        )
-
-    def _plan_next(self) -> bool:
-        """Enqueues a candidate where the sampler is not to choose; False if nothing is left."""
-        candidate: Candidate | None = None
-        if self._planned:
-            candidate = self._planned.pop(0)
-        elif self._duplicates >= _MOST_DUPLICATES:
-            ranked = sorted((t for t in self.trials if t.measurement), key=lambda t: _point(t))
-            around = [t.candidate for t in pareto.front(ranked, _point)]
-            candidate = unseen_neighbour(self._space, self._record, around)
-            if candidate is None:
-                return False
-        if candidate is not None:
-            self._study.enqueue_trial(
-                self._space.assignment(candidate), user_attrs={"candidate": candidate.to_json()}
-            )
-        return True
-
-    def _objective(self, trial: optuna.Trial) -> tuple[float, float]:
-        """Measures what the sampler proposes; what is known is answered from the record."""
-
-        def choose(parameter: Parameter) -> optuna.distributions.CategoricalChoiceType:
-            return trial.suggest_categorical(parameter.name, parameter.values)
-
-        proposed = self._space.candidate(choose)  # type: ignore[arg-type]  # ours are all choices
-        # planned: the baseline lies outside a space with fixed parameters
-        told = trial.user_attrs.get("candidate")
-        candidate = proposed if told is None else Candidate.of(told)
-        known = self._record.get(candidate)
-        if known is None:
-            self._duplicates = 0
-            outcome = self._measurer.measure(candidate, SEARCH)
-            known = Trial(number=trial.number, candidate=candidate, outcome=outcome)
-            for key, value in storage.describe(known).items():
-                trial.set_user_attr(key, value)
-            self._record[candidate] = known
-            self.trials.append(known)
-        else:
-            self._duplicates += 1
-            trial.set_user_attr("duplicate_of", known.number)
-        for name, violation in self._limits.violations(known.outcome).items():
-            trial.set_constraint(name, violation)
-        if known.measurement is None:
-            # pruned, not failed: samplers learn nothing from failed trials and propose them again
-            raise optuna.TrialPruned
-        return _point(known)
-
-    def _give_up_running(self) -> None:
-        """Tells Optuna that what a killed driver had begun or planned has failed."""
-        waiting, running = optuna.trial.TrialState.WAITING, optuna.trial.TrialState.RUNNING
-        for _ in self._study.get_trials(deepcopy=False, states=(waiting,)):
-            self._study.ask()  # only running trials can be told
-        for frozen in self._study.get_trials(deepcopy=False, states=(running,)):
-            self._study.tell(frozen.number, state=optuna.trial.TrialState.FAIL)
-
-
-def _point(trial: Trial) -> pareto.Point:
-    measurement = trial.measurement
-    assert measurement is not None
-    return measurement.latency_ms, measurement.peak_memory_mib
 
 
 def _unconfirmed(trial: Trial, baseline: Trial) -> Finalist:

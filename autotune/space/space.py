@@ -337,8 +337,11 @@ def _parameter(
             f"{where}.default: must be ONNX Runtime's own, {default!r}, not {table['default']!r}"
         )
     needs = table.get("needs", [])
-    for need in needs if isinstance(needs, list) else [needs]:
-        if need not in NEEDS:
+    if not isinstance(needs, list):
+        problems.append(f"{where}.needs: must be a list of names")
+        needs = []
+    for need in needs:
+        if not isinstance(need, str) or need not in NEEDS:
             near = did_you_mean(str(need), NEEDS)
             problems.append(f"{where}.needs: {need!r} is none of {', '.join(NEEDS)}.{near}")
     when = _condition(where, "when", table, tables, problems)
@@ -356,7 +359,7 @@ def _parameter(
 
 
 def _value_problem(name: str, value: object) -> str | None:
-    if name in _THREAD_COUNTS and value in _CORES:
+    if name in _THREAD_COUNTS and isinstance(value, str) and value in _CORES:
         return None
     problem = PARAMETERS[name].problem(value)
     if problem and name in _THREAD_COUNTS:
