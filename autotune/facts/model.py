@@ -153,4 +153,5 @@ def _refusal(path: Path, failure: ChildFailure) -> str:
             f"{path} uses opset {match[1]}, and this ONNX Runtime knows opsets up to {match[2]}; "
             "upgrade onnxruntime or export the model with an older opset"
         )
-    return f"{path} cannot be used: {text}"
+    reason = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?", "", text)
+    return f"{path} cannot be used: {reason}"
