@@ -47,6 +47,7 @@ class DuetMeasurer:
     ) -> None:
         self._model = model
         self._dimensions = workload.dimensions(model)
+        self._one_shape = workload.one_shape
         self._max_error = max_error
         self._scratch = tempfile.TemporaryDirectory(prefix="autotune-")
         folder = Path(self._scratch.name)
@@ -113,7 +114,8 @@ class DuetMeasurer:
     def _open(self, child: Child, model: Path, config: SessionConfig, limit_s: float) -> Message:
         samples = str(self._timing)
         request = {"do": "open", "model": str(model), "session": config.to_json()}
-        return child.request({**request, "samples": samples}, limit_s)
+        shapes = {"samples": samples, "one_shape": self._one_shape}
+        return child.request({**request, **shapes}, limit_s)
 
     def _reference_answers(self) -> list[dict[str, np.ndarray]]:
         """Returns the outputs that all others are compared with: no optimisation, on the CPU."""
