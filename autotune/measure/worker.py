@@ -18,6 +18,8 @@ from autotune.measure.fidelity import flatten
 
 # Enough for memory patterns to settle; more only cost time.
 _MEMORY_RUNS = 5
+# A model that takes seconds a run is not run through all samples of one shape first.
+_FIRST_RUNS_BUDGET_S = 3.0
 
 
 def save_samples(samples: Sequence[Feed], path: Path) -> None:
@@ -68,18 +70,27 @@ class Worker:
         """Runs each sample, and all at least five times in sum; returns times and memory.
 
         The memory of the first runs is the highest: memory patterns are planned and the arena
-        grows in them.
+        grows in them. Samples that differ in shape are all run whatever it takes.
         """
         memory.reset_peak()
-        times = [self._timed_run() for _ in range(max(_MEMORY_RUNS, len(self._feeds)))]
+        began = time.perf_counter()
+        times: list[int] = []
+        while len(times) < 2 or (
+            len(times) < max(_MEMORY_RUNS, len(self._feeds))
+            and time.perf_counter() - began < _FIRST_RUNS_BUDGET_S
+        ):
+            times.append(self._timed_run())
         after = memory.usage()
         return {
             "first_run_ms": times[0] / 1e6,
             "run_ms": float(np.median(times[1:])) / 1e6,
             "run_peak_mib": after.peak_mib,
-            "resident_mib": after.resident_mib,
-            "anonymous_mib": after.anonymous_mib,
         }
+
+    def held(self, _: Message) -> Message:
+        """Returns the memory that is held now."""
+        now = memory.usage()
+        return {"resident_mib": now.resident_mib, "anonymous_mib": now.anonymous_mib}
 
     def answers(self, message: Message) -> Message:
         """Runs other samples and writes the outputs to a file, for the parent to compare."""
@@ -131,6 +142,7 @@ if __name__ == "__main__":
         {
             "open": worker.open,
             "first_runs": worker.first_runs,
+            "held": worker.held,
             "answers": worker.answers,
             "turn": worker.turn,
         }

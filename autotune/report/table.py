@@ -6,7 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.measure.noise import NoiseCheck
 from autotune.search.compare import Comparison
+from autotune.search.objective import DEFAULT, OBJECTIVES
 from autotune.search.result import Member, StudyResult
 from autotune.space.candidate import Candidate
 from autotune.space.space import Space
@@ -33,7 +35,8 @@ def headline(result: StudyResult) -> str:
         first = f"{1 / speedup.value:.2f}× slower than the default"
     else:
         first = "as fast as the default within the noise"
-    told = f"{name}: {first}, {_memory_change(best)}."
+    others = [_change(best, name) for name in result.objectives if name not in DEFAULT]
+    told = f"{name}: {', '.join([first, _memory_change(best), *others])}."
     if not result.complete:
         told += " Not confirmed by a run-off."
     return told
@@ -46,6 +49,9 @@ def render(result: StudyResult) -> RenderableType:
     table.add_column("latency ms", justify="right")
     table.add_column("speed-up", justify="right")
     table.add_column("memory MiB", justify="right")
+    more = [OBJECTIVES[name] for name in result.objectives if name not in DEFAULT]
+    for objective in more:
+        table.add_column(objective.heading, justify="right")
     table.add_column("error", justify="right")
     table.add_column("changed from the default", overflow="fold")
     for member in result.members:
@@ -59,6 +65,7 @@ def render(result: StudyResult) -> RenderableType:
             if member is result.baseline
             else f"{evidence.speedup.value:.2f} ({_interval(member)})",
             f"{evidence.peak_memory_mib:.1f}",
+            *(f"{member.values[objective.name]:.4g}" for objective in more),
             f"{evidence.error:.1g}",
             Text(words + mark),
             style="bold" if member.trial == result.picked else None,
@@ -70,7 +77,8 @@ def _details(result: StudyResult) -> Iterable[Text]:
     evidence = result.baseline.evidence
     if result.complete:
         yield Text(
-            f"Measured side by side in {evidence.rounds} rounds; in brackets the 95 % interval. "
+            f"Measured side by side in up to {evidence.rounds} rounds; in brackets the 95 % "
+            f"interval. Noise floor {evidence.noise_floor:.1%}: no gain below it is claimed. "
             "Memory is what the session adds at its peak."
         )
     else:
@@ -104,9 +112,22 @@ def render_comparison(found: Comparison, name: str) -> RenderableType:
             f"memory {found.peak_memory_mib:.1f} MiB against {found.baseline_peak_memory_mib:.1f} "
             f"MiB{', leaner' if found.leaner else ''}"
         ),
-        Text(f"error {found.error:.1g} on {found.error_data} inputs; {found.rounds} rounds"),
+        Text(
+            f"error {found.error:.1g} on {found.error_data} inputs; {found.rounds} rounds; "
+            f"noise floor {found.noise_floor:.1%}"
+        ),
     ]
     return Group(*lines)
+
+
+def noise(check: NoiseCheck) -> str:
+    """Returns what the noise check showed, in a sentence or two."""
+    return (
+        f"{check.floor:.1%}: no smaller difference shows in one measurement "
+        f"({check.repetitions} repetitions of the same; {check.contaminated:.0%} of the turns were "
+        f"disturbed and taken again; timed without pairs they would be "
+        f"{check.plain_spread - 1:.0%} apart)"
+    )
 
 
 def render_space(space: Space) -> RenderableType:
@@ -152,6 +173,12 @@ def _either(values: Iterable[object]) -> str:
 def _interval(member: Member) -> str:
     speedup = member.evidence.speedup
     return f"{speedup.low:.2f}–{speedup.high:.2f}"
+
+
+def _change(member: Member, name: str) -> str:
+    """Returns what became of another objective, in words."""
+    mine, base = member.values[name], getattr(member.evidence, f"baseline_{name}")
+    return f"{mine / base:.2f} of its {OBJECTIVES[name].heading}"
 
 
 def _memory_change(member: Member) -> str:
