@@ -140,6 +140,7 @@ class Evidence:
         rounds: Rounds of the run-off in which it was measured; 0 means that a study was cut short
             and these are the numbers of its search.
         significant: Whether it is faster by more than the noise.
+        steady: Whether its latency came to a steady state in every measurement.
         noise_floor: Relative difference of two measurements of the baseline that chance explains;
             no gain below it is claimed.
         trial: Number of the trial in its study.
@@ -160,6 +161,7 @@ class Evidence:
     error_data: str
     rounds: int
     significant: bool
+    steady: bool
     noise_floor: float
     trial: int
 

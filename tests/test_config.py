@@ -43,6 +43,7 @@ def make_config(**changes: Any) -> TunedConfig:
             error_data="generated",
             rounds=5,
             significant=True,
+            steady=True,
             noise_floor=0.01,
             trial=3,
         ),

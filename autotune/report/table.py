@@ -58,6 +58,7 @@ def render(result: StudyResult) -> RenderableType:
         evidence = member.evidence
         mark = " ←" if member.trial == result.picked else ""
         words = member.words if member.admitted else f"{member.words} (breaks the limits)"
+        words += "" if evidence.steady else " (no steady state)"
         table.add_row(
             str(member.trial),
             latency(evidence.latency_ms),
@@ -87,8 +88,15 @@ def _details(result: StudyResult) -> Iterable[Text]:
     yield Text(
         f"Error is the relative L2 distance to the unoptimised model's outputs on {data} inputs."
     )
-    failed = "".join(f", {count} {kind}" for kind, count in result.failed.items())
-    yield Text(f"{result.trials} trials measured{failed.replace('_', ' ')}.")
+    counts = {**result.failed, "given up early, clearly beaten": result.raced}
+    told = "".join(f", {count} {kind}" for kind, count in counts.items() if count)
+    yield Text(f"{result.trials} trials measured{told.replace('_', ' ')}.")
+    if result.never_quiet:
+        yield Text(
+            f"{result.never_quiet} of them saw no quiet machine, and their numbers are those of a "
+            "busy one: `autotune hardware` says what can be done.",
+            style="yellow",
+        )
     if result.left_out:
         told = "; ".join(f"{name} ({reason})" for name, reason in result.left_out.items())
         yield Text(f"Not tried: {told}.")

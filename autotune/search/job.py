@@ -177,6 +177,7 @@ class Job:
     ) -> StudyResult:
         members = tuple(self._member(item, found[0]) for item in found)
         failures = Counter(t.outcome.kind for t in search.trials if isinstance(t.outcome, Failure))
+        measured = [m for trial in search.trials if (m := trial.measurement) is not None]
         result = StudyResult(
             study=self.study.study_name,
             folder=self.folder,
@@ -189,6 +190,8 @@ class Job:
             members=(members[0], *sorted(members[1:], key=self._first)),
             trials=len(search.trials),
             failed=dict(failures),
+            raced=sum(m.raced for m in measured),
+            never_quiet=sum(not m.is_quiet for m in measured),
             left_out=self.space.left_out,
             notes=self.workload.notes,
             dimensions=self.workload.dimensions(self.model),
@@ -225,6 +228,7 @@ class Job:
                 error_data=self.workload.source,
                 rounds=item.rounds,
                 significant=item.significant,
+                steady=item.steady,
                 noise_floor=item.noise_floor,
                 trial=item.trial.number,
             ),
@@ -252,6 +256,7 @@ def _unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         gains=gains,
         error=mine.fidelity.error,
         rounds=0,
+        steady=mine.steady,
         # one process each, and the luckiest of many: only a clear lead counts
         noise_floor=0.05,
     )

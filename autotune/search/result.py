@@ -63,6 +63,8 @@ class StudyResult:
         members: The baseline first, then the front, fastest first.
         trials: Trials measured.
         failed: How many of them failed, by kind.
+        raced: How many of them were given up early, clearly beaten.
+        never_quiet: How many of them saw no quiet machine: their numbers are those of a busy one.
         left_out: Parameters that this model or machine has no use for, with the reason.
         notes: What the reader has to know of the inputs.
         dimensions: Sizes of the model's named dimensions in the samples.
@@ -83,6 +85,8 @@ class StudyResult:
     members: tuple[Member, ...]
     trials: int
     failed: Mapping[str, int]
+    raced: int
+    never_quiet: int
     left_out: Mapping[str, str]
     notes: tuple[str, ...]
     dimensions: Mapping[str, int]

@@ -24,8 +24,9 @@ MOST_FINALISTS = 6
 _FEWEST_ROUNDS = 3
 MOST_ROUNDS = 7
 _HALF_WIDTH = 0.01
-# No gain below this is claimed, however quiet the machine: layout luck of a process is as large.
-_SMALLEST_GAIN = 0.01
+# No gain below this is claimed, however quiet the machine: the best of six finalists is lucky as
+# well, and a hundredth is what the memory layout of a process is worth.
+_SMALLEST_GAIN = 0.02
 # What wins on one objective alone may be that much worse on the preferred one, at the pessimistic
 # end of the interval.
 _MAY_COST = 0.05
@@ -42,6 +43,7 @@ class Finalist:
             mean over the rounds with its 95 % interval.
         error: Largest fidelity error of the rounds.
         rounds: How often it was measured.
+        steady: Whether it came to a steady state each time.
         noise_floor: No gain below this is claimed.
     """
 
@@ -50,6 +52,7 @@ class Finalist:
     gains: Mapping[str, Interval]
     error: float
     rounds: int
+    steady: bool = True
     noise_floor: float = _SMALLEST_GAIN
 
     @property
@@ -195,6 +198,7 @@ def _found(
                 gains=gains,
                 error=max(m.fidelity.error for m in own),
                 rounds=len(own),
+                steady=all(m.steady for m in own),
                 noise_floor=floor,
             )
         )
@@ -244,7 +248,7 @@ def paired_speedup(own: Sequence[Measurement], baseline: Sequence[Measurement]) 
 
 
 def noise_floor(baseline: Sequence[Measurement]) -> float:
-    """Returns the relative difference below which no gain is claimed; at least 1 %.
+    """Returns the relative difference below which no gain is claimed; at least 2 %.
 
     The baseline was measured against itself in each round: how well the mean of these ratios is
     known (the half-width of its 95 % interval) is how well any speed-up can be known here.
