@@ -42,7 +42,8 @@ def garbage(message):
     time.sleep(600)
 
 def listing(message):
-    return ["no", "object"]
+    os.write(CHANNEL, b'["no", "object"]\\n')
+    time.sleep(600)
 
 def infinite(message):
     return {"error": float("inf"), "deep": [float("nan"), 1.5]}
@@ -85,7 +86,7 @@ Start = Callable[..., Child]
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Gives a function that starts the misbehaving child; all are stopped at the end."""
     (tmp_path / "misbehaving.py").write_text(_MODULE, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     children: list[Child] = []
 
     def begin(limits: Limits | None = None) -> Child:

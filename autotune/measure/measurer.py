@@ -5,17 +5,19 @@ from pathlib import Path
 
 import numpy as np
 
+from autotune import scratch
 from autotune.child import Child, ChildFailure, Message, memory_limit
 from autotune.config import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import prepare
+from autotune.measure import answers
 from autotune.measure.duet import Duet, Turn, play, take_turn
 from autotune.measure.fidelity import compare
 from autotune.measure.outcome import Effort, Failure, Fidelity, Measurement, Memory, Outcome
 from autotune.measure.statistics import duet_ratio, percentile, quiet_turns
-from autotune.measure.worker import load_samples, save_samples
+from autotune.measure.worker import REPLIES, save_samples
 from autotune.space.candidate import BASELINE, Candidate, session_config
 
 _WORKER = "autotune.measure.worker"
@@ -23,8 +25,6 @@ _WORKER = "autotune.measure.worker"
 _LOAD_LIMIT_S = 600.0
 _RUN_LIMIT_S = 300.0
 _CALIBRATION_TURNS = 60
-# Files that a candidate writes are read by us: an output cannot be larger than this.
-_LARGEST_ANSWERS_BYTES = 4 << 30
 
 
 class DuetMeasurer:
@@ -49,7 +49,7 @@ class DuetMeasurer:
         self._dimensions = workload.dimensions(model)
         self._one_shape = workload.one_shape
         self._max_error = max_error
-        self._scratch = tempfile.TemporaryDirectory(prefix="autotune-")
+        self._scratch = tempfile.TemporaryDirectory(dir=scratch.root())
         folder = Path(self._scratch.name)
         self._timing = folder / "timing.npz"
         self._validation = folder / "validation.npz"
@@ -79,7 +79,7 @@ class DuetMeasurer:
 
     def measure_session(self, path: Path, config: SessionConfig, effort: Effort) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`."""
-        with Child(_WORKER, memory_limit()) as child:
+        with Child(_WORKER, memory_limit(), REPLIES) as child:
             phase = "open"
             try:
                 opened = self._open(child, path, config, self._load_limit_s)
@@ -120,7 +120,7 @@ class DuetMeasurer:
     def _reference_answers(self) -> list[dict[str, np.ndarray]]:
         """Returns the outputs that all others are compared with: no optimisation, on the CPU."""
         plain = SessionConfig(options={"graph_optimization_level": "ORT_DISABLE_ALL"})
-        with Child(_WORKER, memory_limit()) as child:
+        with Child(_WORKER, memory_limit(), REPLIES) as child:
             try:
                 self._open(child, self._model.path.resolve(), plain, _LOAD_LIMIT_S)
                 return self._run_answers(child, _RUN_LIMIT_S)
@@ -132,10 +132,9 @@ class DuetMeasurer:
 
     def _run_answers(self, child: Child, limit_s: float) -> list[dict[str, np.ndarray]]:
         request = {"do": "answers", "samples": str(self._validation), "to": str(self._answers)}
+        self._answers.unlink(missing_ok=True)  # another candidate's must not pass for this one's
         child.request(request, limit_s)
-        if self._answers.stat().st_size > _LARGEST_ANSWERS_BYTES:
-            raise ChildFailure("protocol", "the outputs are too large to compare")
-        return load_samples(self._answers)
+        return answers.read(self._answers)
 
     def _check(self, child: Child) -> Fidelity:
         return compare(self._expected, self._run_answers(child, self._run_limit_s))
@@ -143,7 +142,7 @@ class DuetMeasurer:
     def _start_reference(self) -> None:
         if self._reference is not None:
             self._reference.stop()
-        self._reference = Child(_WORKER, memory_limit())
+        self._reference = Child(_WORKER, memory_limit(), REPLIES)
         path = prepare(self._model, BASELINE).path
         config = session_config(BASELINE, self._dimensions)
         try:

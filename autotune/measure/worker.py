@@ -9,12 +9,31 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from autotune import reply
 from autotune.child import Message, serve
 from autotune.config import SessionConfig
 from autotune.facts.workload import Feed
 from autotune.loader import open_session
 from autotune.measure import memory
 from autotune.measure.fidelity import flatten
+
+REPLIES: dict[str, dict[str, reply.Shape]] = {
+    "open": {
+        "load_ms": reply.amount,
+        "base_mib": reply.amount,
+        "load_peak_mib": reply.amount,
+    },
+    "first_runs": {
+        "first_run_ms": reply.positive,
+        "run_ms": reply.positive,
+        "run_peak_mib": reply.amount,
+        "resident_mib": reply.amount,
+        "anonymous_mib": reply.maybe(reply.amount),
+    },
+    "answers": {},
+    "turn": {"run_ns": reply.several(reply.positive, fewest=1), "cpu_ns": reply.amount},
+}
+"""What the parent expects in the reply to each message."""
 
 # Enough for memory patterns to settle; more only cost time.
 _MEMORY_RUNS = 5
