@@ -266,7 +266,7 @@ class Child:
         except subprocess.TimeoutExpired:
             return ChildFailure("protocol", "the channel was closed while the process went on")
         last = self._last_words()
-        if code == -signal.SIGKILL:
+        if sys.platform != "win32" and code == -signal.SIGKILL:
             return ChildFailure("killed", "killed from outside (out of memory is the usual cause)")
         if code < 0:
             name = _signal_name(-code)
@@ -292,7 +292,7 @@ class Child:
         if self._process.poll() is None:
             with contextlib.suppress(psutil.Error):
                 family = psutil.Process(self._process.pid).children(recursive=True)
-            if os.name == "posix":
+            if sys.platform != "win32":
                 with contextlib.suppress(OSError):
                     os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
@@ -370,7 +370,7 @@ def _die_with_parent(parent: int | None) -> None:
 
     Where `parent` is None the kernel cannot, and :mod:`autotune.guardian` does it.
     """
-    if parent is not None:
+    if sys.platform == "linux" and parent is not None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the line above
             os._exit(1)

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -104,7 +105,7 @@ def _is_ours(path: Path) -> bool:
         found = path.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and (os.name != "posix" or found.st_uid == os.getuid())
+    return stat.S_ISREG(found.st_mode) and (sys.platform == "win32" or found.st_uid == os.getuid())
 
 
 def _remove(folder: Path, lock: filelock.BaseFileLock) -> None:
