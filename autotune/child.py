@@ -19,21 +19,29 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import psutil
 
+from autotune import reply, scratch
+from autotune.guardian import apart, guardian
+
 Message = dict[str, Any]
 
 # A reply is numbers and names; anything longer is not one of ours.
 _LONGEST_LINE_BYTES = 4 << 20
 _STDERR_KEPT_BYTES = 64 << 10
+# There is one reply to a message, and the end of them; a child that floods the channel has to wait.
+_MOST_WAITING = 4
+# To end the thread that reads, each of 10 ms.
+_MOST_TRIES = 200
 _PR_SET_PDEATHSIG = 1
+# Whether the kernel ends children with their parent; elsewhere the guardian does.
+_KERNEL_ENDS_CHILDREN = sys.platform == "linux"
 
 # What a child may know of our environment: enough to find its interpreter and libraries. Storage
 # URLs, tokens and ONNX Runtime's own overrides (ORT_INTRA_OP_NUM_THREADS resizes pools) stay out.
@@ -57,7 +65,7 @@ class ChildFailure(Exception):
 
     Attributes:
         kind: ``crashed``, ``killed``, ``timeout``, ``out_of_memory``, ``protocol`` (it answered
-            with something that is no message) or ``refused`` (it answered with an error).
+            with something that is no answer) or ``refused`` (it answered with an error).
         message: What happened, in a sentence.
     """
 
@@ -88,16 +96,33 @@ class Child:
     """A process of our own that runs `module` and answers one message at a time.
 
     It lives in a session and a private working directory of its own and dies with the thread that
-    started it (Linux) or when its stdin closes.
+    started it (Linux), with the process that did (elsewhere), or when its stdin closes.
+
+    Args:
+        module: What it runs; the module calls :func:`serve`.
+        limits: What it may take.
+        replies: The fields of its reply to each kind of message. A reply that lacks one, or holds
+            something else there, breaks the protocol.
     """
 
-    def __init__(self, module: str, limits: Limits) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="autotune-"))
+    def __init__(
+        self,
+        module: str,
+        limits: Limits,
+        replies: Mapping[str, Mapping[str, reply.Shape]] | None = None,
+    ) -> None:
+        self._shapes = replies or {}
+        self._sent = 0
+        self._expected: Mapping[str, reply.Shape] = {}
         self._frozen = False
-        self._replies: queue.Queue[bytes | None] = queue.Queue()
+        self._replies: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
+        self._folder = scratch.make()
+        self._stderr = (self._folder / "stderr.txt").open("w+b")
+        orders = {
+            "memory_mib": limits.memory_mib,
+            "parent": os.getpid() if _KERNEL_ENDS_CHILDREN else None,
+        }
         try:
-            self._stderr = (self._folder / "stderr.txt").open("w+b")
-            orders = {"memory_mib": limits.memory_mib, "parent": os.getpid()}
             self._process = subprocess.Popen(
                 # -P: a file named onnxruntime.py beside the model must not be imported
                 [sys.executable, "-P", "-X", "faulthandler", "-m", module, json.dumps(orders)],
@@ -105,14 +130,23 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 cwd=self._folder,
-                env=_environment(),
-                start_new_session=True,
+                env={**_environment(), scratch.MARK: str(self._folder)},
+                **apart(),
             )
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            # Ctrl-C may come when there is a process already
+            scratch.end_processes(self._folder)
+            self._remove_files()
             raise
-        self._handle = psutil.Process(self._process.pid)
-        threading.Thread(target=self._read_replies, daemon=True).start()
+        self._reader = threading.Thread(target=self._read_replies, daemon=True)
+        try:
+            self._handle = psutil.Process(self._process.pid)
+            self._reader.start()
+            if not _KERNEL_ENDS_CHILDREN:
+                guardian().watch(self._process.pid)
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def pid(self) -> int:
@@ -137,8 +171,12 @@ class Child:
     def send(self, message: Message) -> None:
         """Sends `message`; a child that is gone shows itself in :meth:`receive`."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self._sent += 1
+        self._expected = self._shapes.get(message["do"], {})
+        line = json.dumps({**message, "number": self._sent})
+        # ValueError: the pipe is closed, for the child was stopped
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
     def receive(self, timeout_s: float) -> Message:
@@ -153,15 +191,10 @@ class Child:
             self._kill()
             raise failure
         try:
-            reply = json.loads(line, parse_constant=_no_constant)
-            if not isinstance(reply, dict):
-                raise ValueError("not an object")  # noqa: TRY004  # as JSON's own faults are
+            return self._checked(line)
         except ValueError as error:
             self._kill()
-            raise ChildFailure("protocol", f"an answer that is no message ({error})") from None
-        if "failure" in reply:
-            raise ChildFailure(str(reply.get("kind", "refused")), str(reply["failure"]))
-        return reply
+            raise ChildFailure("protocol", f"an answer that is none ({error})") from None
 
     def is_running(self) -> bool:
         """Returns whether the process is alive, frozen or not."""
@@ -184,8 +217,7 @@ class Child:
     def stop(self) -> None:
         """Ends the process and everything that it started, and removes its folder."""
         self._kill()
-        self._stderr.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_files()
 
     def __enter__(self) -> "Child":
         return self
@@ -193,12 +225,36 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def _checked(self, line: bytes) -> Message:
+        """Returns the reply in `line`.
+
+        Raises:
+            ValueError: it is no reply to what was sent last; the message says why.
+            ChildFailure: it is one, and says that the child could not do it.
+        """
+        try:
+            found = json.loads(line, parse_constant=_no_constant)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        if not isinstance(found, dict):
+            raise ValueError("not an object")  # noqa: TRY004  # as JSON's own faults are
+        if found.pop("number", None) != self._sent:
+            raise ValueError("not to the last question")
+        if "failure" in found:
+            kind, failure = found.get("kind"), found["failure"]
+            if kind not in ("refused", "out_of_memory") or not reply.text(failure):
+                raise ValueError("a failure of no known kind")
+            raise ChildFailure(kind, printable(failure))
+        if wrong := reply.wrong_fields(found, self._expected):
+            raise ValueError(f"{', '.join(wrong)} missing or wrong")
+        return found
+
     def _read_replies(self) -> None:
         """Passes the child's lines on; None says that there will be no more."""
         assert self._process.stdout is not None
         with contextlib.suppress(OSError, ValueError):
             while line := self._process.stdout.readline(_LONGEST_LINE_BYTES):
-                self._replies.put(line)
+                self._replies.put(line)  # waits where there are many already, and so does the child
                 if not line.endswith(b"\n"):
                     break
         self._replies.put(None)
@@ -210,10 +266,10 @@ class Child:
         except subprocess.TimeoutExpired:
             return ChildFailure("protocol", "the channel was closed while the process went on")
         last = self._last_words()
-        if code == -signal.SIGKILL:
+        if sys.platform != "win32" and code == -signal.SIGKILL:
             return ChildFailure("killed", "killed from outside (out of memory is the usual cause)")
         if code < 0:
-            name = signal.Signals(-code).name
+            name = _signal_name(-code)
             return ChildFailure("crashed", f"{name}: {last}" if last else name)
         if "MemoryError" in last or "bad_alloc" in last:
             return ChildFailure("out_of_memory", last)
@@ -233,10 +289,10 @@ class Child:
 
     def _kill(self) -> None:
         family = []
-        with contextlib.suppress(psutil.Error):
-            family = self._handle.children(recursive=True)
         if self._process.poll() is None:
-            if os.name == "posix":
+            with contextlib.suppress(psutil.Error):
+                family = psutil.Process(self._process.pid).children(recursive=True)
+            if sys.platform != "win32":
                 with contextlib.suppress(OSError):
                     os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
@@ -244,17 +300,35 @@ class Child:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
+        scratch.end_processes(self._folder)
+        if not _KERNEL_ENDS_CHILDREN:
+            guardian().forget(self._process.pid)
+        self._close_channel()
+
+    def _close_channel(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        for _ in range(_MOST_TRIES):
+            if not self._reader.is_alive():
+                self._process.stdout.close()
+                return
+            with contextlib.suppress(queue.Empty):  # it may wait for somebody to take a reply
+                self._replies.get(timeout=0.01)
+        # somebody who could not be found holds the channel: closing it would wait for them
+
+    def _remove_files(self) -> None:
+        self._stderr.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:
     """Answers messages until stdin closes; the main function of a child.
 
-    A message ``{"do": name, ...}`` goes to the handler of that name. What a handler raises becomes
-    a failure of kind ``refused``, or ``out_of_memory`` where that is what it was.
+    A message ``{"do": name, "number": n, ...}`` goes to the handler of that name; the reply carries
+    its number. What a handler raises becomes a failure of kind ``refused``, or ``out_of_memory``
+    where that is what it was.
     """
     orders = json.loads(sys.argv[1])
     replies = _private_stdout()
@@ -263,14 +337,14 @@ def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:
     for line in sys.stdin.buffer:
         message = json.loads(line)
         try:
-            reply = handlers[message["do"]](message)
+            found = handlers[message["do"]](message)
         except MemoryError as error:
-            reply = {"failure": f"out of memory {error}".strip(), "kind": "out_of_memory"}
+            found = {"failure": f"out of memory {error}".strip(), "kind": "out_of_memory"}
         except Exception as error:  # noqa: BLE001  # the model's faults take any form
             text = printable(str(error)) or type(error).__name__
             memory = any(sign in text for sign in ("bad_alloc", "Failed to allocate memory"))
-            reply = {"failure": text[:4000], "kind": "out_of_memory" if memory else "refused"}
-        replies.write(json.dumps(_finite(reply)).encode() + b"\n")
+            found = {"failure": text[:4000], "kind": "out_of_memory" if memory else "refused"}
+        replies.write(_line(found, message["number"]))
         replies.flush()
 
 
@@ -291,12 +365,12 @@ def _private_stdout() -> BinaryIO:
     return channel
 
 
-def _die_with_parent(parent: int) -> None:
-    """Lets the kernel kill this process, frozen or not, when its parent is gone (Linux).
+def _die_with_parent(parent: int | None) -> None:
+    """Lets the kernel kill this process, frozen or not, when its parent is gone.
 
-    Elsewhere the end of stdin ends the loop of :func:`serve`.
+    Where `parent` is None the kernel cannot, and :mod:`autotune.guardian` does it.
     """
-    if sys.platform == "linux":
+    if sys.platform == "linux" and parent is not None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the line above
             os._exit(1)
@@ -315,6 +389,17 @@ def _limit(memory_mib: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         with contextlib.suppress(OSError):  # when memory runs out all the same, take this one
             Path("/proc/self/oom_score_adj").write_text("800", encoding="ascii")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of the real-time signals, which have no names
+        return f"signal {number}"
+
+
+def _line(found: Message, number: int) -> bytes:
+    return json.dumps({**_finite(found), "number": number}).encode() + b"\n"
 
 
 def _no_constant(name: str) -> float:

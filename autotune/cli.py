@@ -150,11 +150,12 @@ def study(
     as_json: JsonOption = False,
 ) -> None:
     """Searches, verifies and writes the tuned config. Goes on with a study that exists."""
-    from autotune.report import table
-    from autotune.report.progress import StudyProgress
-    from autotune.search.job import Interrupted
-    from autotune.search.objective import DEFAULT
-    from autotune.search.study import tune
+    with _signals_later():
+        from autotune.report import table
+        from autotune.report.progress import StudyProgress
+        from autotune.search.job import Interrupted
+        from autotune.search.objective import DEFAULT
+        from autotune.search.study import tune
 
     timeout_s = _quantity("--timeout", timeout, _UNITS_S)
     memory_mib = _quantity("--max-memory", max_memory, _UNITS_MIB)
@@ -414,6 +415,24 @@ def _options(
     if version:
         _out.print(f"autotune {autotune.__version__}")
         raise typer.Exit
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """Lets Ctrl-C and SIGTERM wait for the end: libraries that are loaded take it for their fault.
+
+    numpy and onnxruntime make an ImportError of it, and nothing is to be lost yet.
+    """
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    earlier = [signal.signal(number, lambda n, _: came.append(n)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, earlier, strict=True):
+            signal.signal(number, handler)
+    for each in came:
+        signal.raise_signal(each)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from autotune.child import Child, ChildFailure, Limits, printable
+from autotune.guardian import Guardian
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 
@@ -42,7 +43,8 @@ def garbage(message):
     time.sleep(600)
 
 def listing(message):
-    return ["no", "object"]
+    os.write(CHANNEL, b'["no", "object"]\\n')
+    time.sleep(600)
 
 def infinite(message):
     return {"error": float("inf"), "deep": [float("nan"), 1.5]}
@@ -85,7 +87,7 @@ Start = Callable[..., Child]
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Gives a function that starts the misbehaving child; all are stopped at the end."""
     (tmp_path / "misbehaving.py").write_text(_MODULE, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     children: list[Child] = []
 
     def begin(limits: Limits | None = None) -> Child:
@@ -291,6 +293,59 @@ def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool
         assert psutil.pid_exists(pid)
         parent.kill()
     _wait_until_gone(pid)
+
+
+_GUARDED = """
+import sys, time
+from autotune import child, guardian
+child._KERNEL_ENDS_CHILDREN = False
+children = [child.Child('misbehaving', child.Limits()) for _ in range(3)]
+for one in children:
+    one.request({'do': 'echo', 'text': ''}, 60)
+one, other, stopped = children
+one.freeze()
+other.send({'do': 'hang'})
+stopped.stop()
+print(guardian.guardian().pid, one.pid, other.pid, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_guardian_ends_children_where_the_kernel_does_not(
+    start: Start, tmp_path: Path, killed: bool
+) -> None:
+    """Frozen and hanging children end with their driver, however it ends, and the guardian too."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", _GUARDED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert all(map(psutil.pid_exists, pids))
+        assert len(pids) == 3
+        if killed:
+            parent.kill()
+        parent.communicate("\n")
+    for pid in pids:
+        _wait_until_gone(pid)
+
+
+def test_a_guardian_kills_nobody_else(start: Start) -> None:
+    """A child that it was told to forget, and one that it was not told of, go on."""
+    guardian = Guardian()
+    forgotten, unknown, watched = start(), start(), start()
+    guardian.watch(forgotten.pid)
+    guardian.watch(watched.pid)
+    guardian.forget(forgotten.pid)
+    guardian.close()
+    _wait_until_gone(watched.pid)
+    for child in (forgotten, unknown):
+        assert child.request({"do": "echo", "text": "here"}, 60) == {"text": "here"}
 
 
 def test_printable_keeps_one_line() -> None:

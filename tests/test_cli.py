@@ -82,9 +82,16 @@ def test_an_unknown_space_is_refused(tmp_path: Path) -> None:
     assert "Did you mean 'memory'?" in refused(tmp_path, "spaces", "memry")
 
 
+def _hardware(folder: Path, *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(folder, "hardware", "--json", *arguments).stdout)
+    return found
+
+
 def test_hardware_as_json(tmp_path: Path) -> None:
     """The machine is one JSON document with a fingerprint that stays."""
-    first, second = (json.loads(run(tmp_path, "hardware", "--json").stdout) for _ in range(2))
+    first, second = (_hardware(tmp_path, noise) for noise in ("--noise", "--no-noise"))
+    assert 0 <= first["noise"]["floor"] < 1
+    assert second["noise"] is None
     assert first["usable_cores"] >= 1
     assert "CPUExecutionProvider" in first["providers"]
     assert re.fullmatch(r"[0-9a-f]{16}", first["fingerprint"])
@@ -93,7 +100,7 @@ def test_hardware_as_json(tmp_path: Path) -> None:
 
 def test_hardware_in_words(tmp_path: Path) -> None:
     """The machine is told in words without the option."""
-    done = run(tmp_path, "hardware")
+    done = run(tmp_path, "hardware", "--no-noise")
     assert done.returncode == 0
     assert "fingerprint" in done.stdout
 

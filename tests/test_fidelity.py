@@ -69,6 +69,8 @@ def test_other_shapes_and_names_are_wrong() -> None:
     assert compare([{"y": np.ones(2)}], [{"z": np.ones(2)}]).error == np.inf
     assert compare([{"y": np.ones(2)}], [{"y": np.ones(2), "z": np.ones(2)}]).error == np.inf
     assert compare([{"y": np.ones(2)}], []).error == np.inf
+    assert _compare([1.0, 2.0], ["one", "two"]).error == np.inf
+    assert _compare([1, 2], [1.0, 2.0]).error == np.inf
 
 
 def test_integers_count_what_differs() -> None:

@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -139,7 +140,7 @@ def test_an_abort_is_a_failure(
     """A process that aborts in its first run is a failure, and the next candidate is measured."""
     (tmp_path / "aborting.py").write_text(_ABORTING, encoding="utf-8")
     with monkeypatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(tmp_path))
+        patched.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
         patched.setattr(measurers, "_WORKER", "aborting")
         found = measurer.measure(BASELINE, _SHORT)
     assert isinstance(found, Failure)

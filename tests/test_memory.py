@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from autotune.measure.memory import Usage, parse_status, reset_peak, usage
@@ -67,3 +69,32 @@ def test_a_system_that_cannot_reset_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("pathlib.Path.write_text", refuse)
     assert not reset_peak()
+
+
+def _pretend(patched: pytest.MonkeyPatch, platform: str, **memory_info: int) -> None:
+    """Makes it look as if this were another system, whose psutil says that."""
+    answer = SimpleNamespace(**memory_info)
+    patched.setattr(psutil, "Process", lambda: SimpleNamespace(memory_info=lambda: answer))
+    patched.setattr(sys, "platform", platform)
+
+
+def test_windows_tells_the_peak_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows the peak is that of the working set, which cannot be set back."""
+    with monkeypatch.context() as patched:
+        _pretend(patched, "win32", rss=50 << 20, peak_wset=80 << 20)
+        found = usage()
+        can_reset = reset_peak()
+    assert found == Usage(resident_mib=50.0, peak_mib=80.0, anonymous_mib=None)
+    assert not can_reset
+
+
+def test_macos_counts_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On macOS the peak is ru_maxrss in bytes, which cannot be set back either."""
+    resource = pytest.importorskip("resource")
+    with monkeypatch.context() as patched:
+        _pretend(patched, "darwin", rss=50 << 20)
+        patched.setattr(resource, "getrusage", lambda _: SimpleNamespace(ru_maxrss=80 << 20))
+        found = usage()
+        can_reset = reset_peak()
+    assert found == Usage(resident_mib=50.0, peak_mib=80.0, anonymous_mib=None)
+    assert not can_reset

@@ -9,12 +9,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune import reply
 from autotune.child import Child, ChildFailure, memory_limit
 from autotune.errors import ModelError
 from autotune.loader import digest_files
 
 # Opening a model and optimising it once; a 2 GiB model on a slow disk takes a minute.
 _TIME_LIMIT_S = 600
+
+_INPUT = reply.record(
+    name=reply.text,
+    dtype=reply.text,
+    shape=reply.several(reply.maybe(reply.either(reply.whole, reply.text))),
+    index_bound=reply.maybe(reply.whole),
+)
+_REPLIES: dict[str, dict[str, reply.Shape]] = {
+    "inspect": {
+        "data_files": reply.several(reply.bare_name),
+        "inputs": reply.several(_INPUT),
+        "outputs": reply.several(reply.text),
+        "opset": reply.whole,
+        "operators": reply.mapping(reply.whole),
+        "parameters": reply.whole,
+        "has_conv": reply.flag,
+        "has_gelu": reply.flag,
+        "branches": reply.whole,
+        "subnormals": reply.whole,
+    }
+}
 
 Dimension = int | str | None
 """A size, a symbolic name, or None where the model says nothing."""
@@ -92,7 +114,7 @@ def describe(path: Path) -> Model:
         raise ModelError(f"{path} is a folder; name the .onnx file in it")
     if not path.is_file():
         raise ModelError(f"there is no file {path}")
-    with Child("autotune.facts.inspection", memory_limit()) as child:
+    with Child("autotune.facts.inspection", memory_limit(), _REPLIES) as child:
         try:
             found = child.request({"do": "inspect", "path": str(path.resolve())}, _TIME_LIMIT_S)
         except ChildFailure as failure:

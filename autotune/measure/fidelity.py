@@ -36,8 +36,8 @@ def flatten(names: Sequence[str], values: Sequence[object]) -> dict[str, NDArray
 def compare(references: Sequence[Outputs], outputs: Sequence[Outputs]) -> Fidelity:
     """Returns how far `outputs` are from `references`, sample by sample, worst output.
 
-    Other names or shapes than the reference's are an infinite error. NaN and Inf are wrong answers
-    unless the reference has the same ones at the same places.
+    Other names, shapes or kinds of values than the reference's are an infinite error. NaN and Inf
+    are wrong answers unless the reference has the same ones at the same places.
     """
     worst = Fidelity(error=np.inf, cosine=-1.0, max_difference=np.inf, agreement=None)
     if len(references) != len(outputs):
@@ -45,7 +45,7 @@ def compare(references: Sequence[Outputs], outputs: Sequence[Outputs]) -> Fideli
     names = list(references[0])
     for reference, output in zip(references, outputs, strict=True):
         same = output.keys() == reference.keys()
-        if not same or any(output[n].shape != reference[n].shape for n in reference):
+        if not same or any(_form(output[n]) != _form(reference[n]) for n in reference):
             return worst
     # a sequence may be longer in one sample than in another
     names = list(dict.fromkeys(name for reference in references for name in reference))
@@ -62,6 +62,10 @@ def compare(references: Sequence[Outputs], outputs: Sequence[Outputs]) -> Fideli
         max_difference=max(item.max_difference for item in each),
         agreement=min(agreements) if agreements else None,
     )
+
+
+def _form(array: NDArray[np.generic]) -> tuple[tuple[int, ...], str]:
+    return array.shape, array.dtype.kind
 
 
 def _compare_output(

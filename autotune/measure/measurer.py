@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from autotune import scratch
 from autotune.child import Child, ChildFailure, Message, memory_limit
 from autotune.config import SessionConfig
 from autotune.errors import CannotMeasureError, StorageError
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import prepare
+from autotune.measure import answers
 from autotune.measure.duet import Duet, play
 from autotune.measure.fidelity import compare
 from autotune.measure.outcome import (
@@ -28,7 +30,7 @@ from autotune.measure.outcome import (
 )
 from autotune.measure.reference import Reference
 from autotune.measure.statistics import percentile
-from autotune.measure.worker import load_samples, save_samples
+from autotune.measure.worker import REPLIES, save_samples
 from autotune.space.candidate import BASELINE, Candidate, session_config
 
 _WORKER = "autotune.measure.worker"
@@ -37,8 +39,6 @@ _LOAD_LIMIT_S = 600.0
 _RUN_LIMIT_S = 300.0
 _CALIBRATION_TURNS = 80
 _CALIBRATION_BUDGET_S = 5.0
-# Files that a candidate writes are read by us: an output cannot be larger than this.
-_LARGEST_ANSWERS_BYTES = 4 << 30
 
 
 class DuetMeasurer:
@@ -66,7 +66,7 @@ class DuetMeasurer:
         self._one_shape = workload.one_shape
         self._max_error = max_error
         self._samples = samples
-        self._scratch = tempfile.TemporaryDirectory(prefix="autotune-")
+        self._scratch = tempfile.TemporaryDirectory(dir=scratch.root())
         folder = Path(self._scratch.name)
         self._timing = folder / "timing.npz"
         self._validation = folder / "validation.npz"
@@ -116,7 +116,7 @@ class DuetMeasurer:
             is_beaten: Asked meanwhile whether more of it is worth it.
             name: Of the file with the raw run times.
         """
-        with Child(_WORKER, memory_limit()) as child:
+        with Child(_WORKER, memory_limit(), REPLIES) as child:
             visit = _Visit(child)
             try:
                 visit.phase = "open"
@@ -165,7 +165,7 @@ class DuetMeasurer:
     def _reference_answers(self) -> list[dict[str, np.ndarray]]:
         """Returns the outputs that all others are compared with: no optimisation, on the CPU."""
         plain = SessionConfig(options={"graph_optimization_level": "ORT_DISABLE_ALL"})
-        with Child(_WORKER, memory_limit()) as child:
+        with Child(_WORKER, memory_limit(), REPLIES) as child:
             try:
                 self._open(child, self._model.path.resolve(), plain, _LOAD_LIMIT_S)
                 return self._run_answers(child, _RUN_LIMIT_S)
@@ -177,14 +177,13 @@ class DuetMeasurer:
 
     def _run_answers(self, child: Child, limit_s: float) -> list[dict[str, np.ndarray]]:
         request = {"do": "answers", "samples": str(self._validation), "to": str(self._answers)}
+        self._answers.unlink(missing_ok=True)  # another candidate's must not pass for this one's
         child.request(request, limit_s)
-        if self._answers.stat().st_size > _LARGEST_ANSWERS_BYTES:
-            raise ChildFailure("protocol", "the outputs are too large to compare")
-        return load_samples(self._answers)
+        return answers.read(self._answers)
 
     def _open_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the ms of a run."""
-        child = Child(_WORKER, memory_limit())
+        child = Child(_WORKER, memory_limit(), REPLIES)
         path = prepare(self._model, BASELINE).path
         config = session_config(BASELINE, self._dimensions)
         try:

@@ -1,7 +1,12 @@
 """A process's own memory by phase: what it holds, and the most that it held.
 
-The peak is the kernel's high-water mark. Never ``ru_maxrss``, which on Linux starts at the parent's
-peak, and never USS while timing: walking the pages of a large process takes milliseconds.
+The peak is the system's high-water mark. Never ``ru_maxrss`` on Linux, where it starts at the
+parent's peak, and never USS while timing: walking the pages of a large process takes milliseconds.
+
+Only Linux can set the mark back. On macOS and Windows it is the highest since the process started:
+loading cannot be told from running once the runs come, as the mark of the runs is at least that of
+loading; and a session that holds less than the process did while it imported libraries seems to
+need nothing above that. The largest of both phases, which is the objective, holds there too.
 """
 
 import re

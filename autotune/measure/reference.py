@@ -96,6 +96,11 @@ class Reference:
         self._child, self._run_ms = start()
 
     @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._child.pid
+
+    @property
     def quiet_ms(self) -> float:
         """A turn up to this long was not disturbed."""
         return quiet_limit(self._times)

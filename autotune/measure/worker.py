@@ -2,13 +2,14 @@
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
+from autotune import reply
 from autotune.child import Message, serve
 from autotune.config import SessionConfig
 from autotune.facts.workload import Feed
@@ -16,10 +17,29 @@ from autotune.loader import open_session
 from autotune.measure import memory
 from autotune.measure.fidelity import flatten
 
-# Enough for memory patterns to settle; more only cost time.
-_MEMORY_RUNS = 5
-# A model that takes seconds a run is not run through all samples of one shape first.
-_FIRST_RUNS_BUDGET_S = 3.0
+REPLIES: dict[str, dict[str, reply.Shape]] = {
+    "open": {
+        "load_ms": reply.amount,
+        "base_mib": reply.amount,
+        "load_peak_mib": reply.amount,
+    },
+    "first_runs": {
+        "first_run_ms": reply.positive,
+        "run_ms": reply.positive,
+        "run_peak_mib": reply.amount,
+    },
+    "held": {"resident_mib": reply.amount, "anonymous_mib": reply.maybe(reply.amount)},
+    "answers": {},
+    "turn": {"run_ns": reply.several(reply.positive, fewest=1), "cpu_ns": reply.amount},
+}
+"""What the parent expects in the reply to each message."""
+
+# Memory patterns settle in five; without the arena the heap grows for ten.
+_FEWEST_MEMORY_RUNS = 5
+_MEMORY_RUNS = 20
+# Of a slow model fewer must do: of one that takes seconds a run, two.
+_MEMORY_S = 1.0
+_FEWEST_MEMORY_S = 3.0
 
 
 def save_samples(samples: Sequence[Feed], path: Path) -> None:
@@ -49,6 +69,10 @@ class Worker:
         self._next = 0
         self._mixed = False
 
+    def handlers(self) -> dict[str, Callable[[Message], Message]]:
+        """Returns what answers each message; see ``REPLIES``."""
+        return {name: getattr(self, name) for name in REPLIES}
+
     def open(self, message: Message) -> Message:
         """Creates the session; returns how long that took and the memory around it."""
         self._feeds = load_samples(Path(message["samples"]))
@@ -67,17 +91,20 @@ class Worker:
         }
 
     def first_runs(self, _: Message) -> Message:
-        """Runs each sample, and all at least five times in sum; returns times and memory.
+        """Runs each sample, and all some twenty times in sum; returns times and memory.
 
-        The memory of the first runs is the highest: memory patterns are planned and the arena
-        grows in them. Samples that differ in shape are all run whatever it takes.
+        Memory grows in the first runs: memory patterns are planned, the arena is extended, and
+        without an arena the allocator's heap finds its size. Samples that differ in shape are all
+        run whatever it takes.
         """
         memory.reset_peak()
         began = time.perf_counter()
         times: list[int] = []
-        while len(times) < 2 or (
-            len(times) < max(_MEMORY_RUNS, len(self._feeds))
-            and time.perf_counter() - began < _FIRST_RUNS_BUDGET_S
+        fewest = max(_FEWEST_MEMORY_RUNS, len(self._feeds))
+        while (
+            len(times) < 2
+            or (len(times) < fewest and time.perf_counter() - began < _FEWEST_MEMORY_S)
+            or (len(times) < _MEMORY_RUNS and time.perf_counter() - began < _MEMORY_S)
         ):
             times.append(self._timed_run())
         after = memory.usage()
@@ -137,13 +164,4 @@ class Worker:
 
 if __name__ == "__main__":
     gc.disable()
-    worker = Worker()
-    serve(
-        {
-            "open": worker.open,
-            "first_runs": worker.first_runs,
-            "held": worker.held,
-            "answers": worker.answers,
-            "turn": worker.turn,
-        }
-    )
+    serve(Worker().handlers())

@@ -1,0 +1,219 @@
+"""Whether the peak memory that a trial reports is what an independent script sees.
+
+    python benchmarks/memory.py [FOLDER] [--repeats 3] [--quick] [--json]
+
+For each model (those in FOLDER, else samples made here) under six configurations: the peak of a
+trial, and that of a script of a few lines that opens the same file with plain onnxruntime in a
+fresh process and reads the kernel's high-water mark. Every trial is compared with every run of the
+script; the table shows the range of each.
+
+glibc's allocator serves large blocks from the heap once it has seen one freed, and how much of the
+heap then stays behind depends on where the kernel put it: the same script under the same options
+differs from itself by up to a half. That is no fault of either side, so both sides are compared
+with that rule switched off (MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_: large blocks go back
+when they are freed), which autotune hands on to its processes. What both show without it stands
+beside it, under "as it is".
+
+A pair within 2 MiB agrees: that is what differs between two starts of the same program.
+worst_relative is the largest relative difference among the others, 0 where there are none;
+worst_mib the largest difference of all.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from autotune import samples
+from autotune.config import SessionConfig
+from autotune.facts import workload as workloads
+from autotune.facts.model import describe
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Effort, Failure
+from autotune.measure.worker import save_samples
+
+_AGREE_MIB = 2.0
+_SHORT = Effort(time_cap_s=0.01, patience_s=0.01, half_width=1.0)
+_STEADY = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
+_NO_PREPACKING = {"session.disable_prepacking": "1"}
+_CONFIGS = {
+    "default": SessionConfig(),
+    "arena off": SessionConfig(options={"enable_cpu_mem_arena": False}),
+    "no pre-packing": SessionConfig(entries=_NO_PREPACKING),
+    "one thread": SessionConfig(options={"intra_op_num_threads": 1}),
+    "no NCHWc": SessionConfig(disabled_optimizers=("NchwcTransformer",)),
+    "external data": SessionConfig(entries=_NO_PREPACKING),
+}
+
+_SCRIPT = """
+import json, re, sys
+import numpy, onnxruntime
+
+def memory(name):
+    with open("/proc/self/status") as status:
+        return int(re.search(name + r":\\s+(\\d+) kB", status.read())[1]) / 1024
+
+given = json.loads(sys.argv[1])
+feeds = {}
+with numpy.load(given["samples"]) as archive:
+    for key in archive.files:
+        index, name = key.split(":", 1)
+        feeds.setdefault(index, {})[name] = archive[key]
+settings = onnxruntime.SessionOptions()
+for name, value in given["options"].items():
+    setattr(settings, name, value)
+for name, value in given["entries"].items():
+    settings.add_session_config_entry(name, value)
+before = memory("VmRSS")
+with open("/proc/self/clear_refs", "w") as mark:
+    mark.write("5")
+session = onnxruntime.InferenceSession(
+    given["model"],
+    settings,
+    providers=["CPUExecutionProvider"],
+    disabled_optimizers=given["disabled_optimizers"] or None,
+)
+for _ in range(given["rounds"]):
+    for feed in feeds.values():
+        session.run(None, feed)
+print(memory("VmHWM") - before)
+"""
+
+
+def main() -> None:
+    """Prints a row for each model and configuration."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--repeats", type=int, default=4, help="of each side")
+    parser.add_argument("--quick", action="store_true", help="2 repeats")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    repeats = 2 if given.quick else given.repeats
+    rows = []
+    print(f"{'MiB':40} {'trial':>15} {'script':>15}   {'as it is: trial':>15} {'script':>15}")
+    with tempfile.TemporaryDirectory() as scratch:
+        models = _made(Path(scratch)) if given.folder is None else given.folder.glob("*.onnx")
+        for path in sorted(models):
+            for row in check(path, Path(scratch), repeats):
+                rows.append(row)
+                columns = [_range(row[side]) for side in ("trial", "script")]
+                plain = [_range(row[side]) for side in ("trial_as_is", "script_as_is")]
+                name = f"{row['model']}, {row['config']}"
+                print(
+                    f"{name:40} {columns[0]:>15} {columns[1]:>15}   {plain[0]:>15} {plain[1]:>15}",
+                    flush=True,
+                )
+    pairs = [pair for row in rows for pair in product(row["trial"], row["script"])]
+    worst_mib = max(abs(trial - script) for trial, script in pairs)
+    worst_relative = max(map(_disagreement, pairs))
+    luck = max(max(row["script_as_is"]) / min(row["script_as_is"]) - 1 for row in rows)
+    print(f"largest difference {worst_mib:.2f} MiB; among those above {_AGREE_MIB:g} MiB ", end="")
+    print(f"{worst_relative:.1%}; as it is, the script differs from itself by up to {luck:.0%}")
+    if given.json:
+        summary = {"worst_relative": worst_relative, "worst_mib": worst_mib}
+        print(json.dumps({**summary, "script_as_is_spread": luck, "rows": rows}))
+
+
+def check(path: Path, scratch: Path, repeats: int) -> Iterator[dict[str, Any]]:
+    """Returns what both sides see of one model, a row for each configuration."""
+    model = describe(path)
+    data = path.with_name(f"{path.stem}_inputs.npz")
+    workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
+    save_samples(workload.timing, scratch / "samples.npz")
+    # twenty runs as a trial's, all samples included
+    rounds = -(-20 // len(workload.timing))
+    external = _with_external_data(path, scratch)
+    measurer = DuetMeasurer(model, workload, max_error=0.05)
+    try:
+        for name, config in _CONFIGS.items():
+            file = external if name == "external data" else path.resolve()
+            told = json.dumps(
+                {
+                    "model": str(file),
+                    "samples": str(scratch / "samples.npz"),
+                    "rounds": rounds,
+                    "options": dict(config.options),
+                    "entries": dict(config.entries),
+                    "disabled_optimizers": list(config.disabled_optimizers),
+                }
+            )
+            row: dict[str, Any] = {"model": path.stem, "config": name}
+            for suffix, variables in (("", _STEADY), ("_as_is", {})):
+                with _environment(variables):
+                    row[f"trial{suffix}"] = [_trial(measurer, file, config) for _ in range(repeats)]
+                    row[f"script{suffix}"] = [_independent(told) for _ in range(repeats)]
+            yield row
+    finally:
+        measurer.close()
+
+
+def _trial(measurer: DuetMeasurer, file: Path, config: SessionConfig) -> float:
+    found = measurer.measure_session(file, config, _SHORT)
+    if isinstance(found, Failure):
+        raise SystemExit(f"{file.name} cannot be measured: {found.message}")
+    return found.peak_memory_mib
+
+
+def _independent(told: str) -> float:
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
+    command = [sys.executable, "-c", _SCRIPT, told]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+
+
+def _with_external_data(path: Path, scratch: Path) -> Path:
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    file = folder / path.name
+    onnx.save(
+        onnx.load(path), file, save_as_external_data=True, location="weights", size_threshold=1024
+    )
+    # pages that are not written back yet count otherwise
+    os.sync()
+    return file
+
+
+def _made(folder: Path) -> list[Path]:
+    models = {
+        "cnn-small": samples.cnn(),
+        "cnn-large": samples.cnn(channels=256, size=112, blocks=24),
+        "transformer-small": samples.transformer(),
+        "transformer-large": samples.transformer(width=512, heads=8, layers=6, words=8000),
+        "lstm-large": samples.lstm(features=256, width=768),
+    }
+    for name, model in models.items():
+        onnx.save(model, folder / f"{name}.onnx")
+    return [folder / f"{name}.onnx" for name in models]
+
+
+def _disagreement(pair: tuple[float, float]) -> float:
+    trial, script = pair
+    return 0.0 if abs(trial - script) <= _AGREE_MIB else abs(trial - script) / script
+
+
+def _range(values: list[float]) -> str:
+    return f"{min(values):.1f} to {max(values):.1f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""A long study of a tiny model in which processes misbehave at random; what is left of it.
+
+    python benchmarks/soak.py [--trials 300] [--quick] [--json]
+
+The real search with the real measurer. Before every other trial a fault is drawn that strikes the
+candidate's process in some phase, or the reference is killed or left with a fault of its own. At
+the end everything is closed, and what is left over is counted: processes of ours (frozen ones
+among them), entries in the folder for temporary files, open descriptors, threads; and by how much
+the driver's memory grew between a third of the trials and the last one.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import optuna
+import psutil
+
+from autotune import samples, scratch
+from autotune.facts import workload as workloads
+from autotune.facts.hardware import hardware
+from autotune.facts.model import describe
+from autotune.measure import measurer as measurers
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.search import loop, storage
+from autotune.search.loop import Search
+from autotune.search.objective import DEFAULT, find
+from autotune.search.trial import Limits
+from autotune.space import space as spaces
+from autotune.space.candidate import Candidate
+
+_TINY = Effort(time_cap_s=0.01, patience_s=0.02, half_width=1.0)
+_WORKERS = Path(__file__).parent.parent / "tests"
+_PHASES = ("open", "first_runs", "answers", "turn")
+_FAULTS: list[dict[str, Any]] = [
+    {"fault": "segfault"},
+    {"fault": "abort"},
+    {"fault": "illegal_instruction"},
+    {"fault": "killed"},
+    {"fault": "hang"},
+    {"fault": "garbage", "text": "this is no reply"},
+    {"fault": "endless_line"},
+    {"fault": "flood"},
+    {"fault": "lie", "fields": {"run_ms": -1, "run_ns": [], "load_ms": "fast"}, "without": []},
+    {"fault": "grandchild", "crash": True},
+    {"fault": "grandchild", "crash": False},
+    {"fault": "wild_clock"},
+]
+
+
+class Hazard:
+    """The real measurer, with faults on the way."""
+
+    def __init__(self, measurer: DuetMeasurer, place: Path, seed: int) -> None:
+        self._measurer = measurer
+        self._random = random.Random(seed)
+        self._told = place / "grandchild"
+        self._plan = scratch.root() / "fault.json"
+        # a hang is told after that; all that can go well here takes milliseconds
+        self._limit_s = 1.0
+
+    @property
+    def reference_ms(self) -> float:
+        """As the measurer knows it."""
+        return self._measurer.reference_ms
+
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
+        """Returns the outcome, of a fault or of the candidate."""
+        del effort
+        drawn = self._random.random()
+        if drawn < 0.5:
+            fault = {**self._random.choice(_FAULTS), "do": self._random.choice(_PHASES)}
+            self._plan.write_text(json.dumps({**fault, "to": str(self._told)}), encoding="utf-8")
+            if drawn < 0.05:  # the reference is struck as well, in a turn
+                fault = {"do": "turn", "fault": "segfault", "after": 3}
+                self._plan.write_text(json.dumps(fault), encoding="utf-8")
+                self._measurer.renew()
+        elif drawn < 0.55:
+            self._reference().kill()
+        self._measurer._load_limit_s = self._measurer._run_limit_s = self._limit_s  # noqa: SLF001
+        try:
+            return self._measurer.measure(candidate, _TINY, is_beaten)
+        finally:
+            self._plan.unlink(missing_ok=True)
+            if not self._reference().is_running():
+                self._measurer.renew()
+
+    def renew(self) -> None:
+        """As the measurer does."""
+        self._measurer.renew()
+
+    def close(self) -> None:
+        """As the measurer does."""
+        self._measurer.close()
+
+    def _reference(self) -> psutil.Process:
+        reference = self._measurer._reference  # noqa: SLF001
+        assert reference is not None
+        return psutil.Process(reference.pid)
+
+
+def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
+    """Returns what became of a study of so many trials in the folder `place`, and what is left."""
+    measurers._WORKER = "faulty_worker"  # noqa: SLF001
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_WORKERS), *sys.path])
+    temporary = place / "tmp"
+    temporary.mkdir()
+    tempfile.tempdir = str(temporary)
+    samples.write("lstm", place / "model.onnx")
+    model = describe(place / "model.onnx")
+    workload = workloads.generate(model, {})
+    resolved = spaces.resolve(spaces.find("default"), model, workload, hardware())
+    sizes_mib: list[float] = []
+
+    def note(_: loop.Progress) -> None:
+        sizes_mib.append(psutil.Process().memory_info().rss / 2**20)
+
+    with storage.quiet_optuna():
+        study = optuna.create_study(
+            storage=storage.open_storage(place), directions=["minimize", "minimize"]
+        )
+        before = _held()
+        measurer = DuetMeasurer(model, workload, max_error=0.05)
+        hazard = Hazard(measurer, place, seed)
+        search = Search(
+            study=study,
+            space=resolved,
+            objectives=find(DEFAULT),
+            limits=Limits(max_error=0.05, max_memory_mib=None, max_latency_ms=None),
+            measurer=hazard,
+            seed=seed,
+            report=note,
+        )
+        try:
+            search.run(trials, None)
+        finally:
+            hazard.close()
+    after = _held()
+    kinds = Counter(
+        trial.outcome.kind if isinstance(trial.outcome, Failure) else "measured"
+        for trial in search.trials
+    )
+    third = len(sizes_mib) // 3
+    return {
+        "trials": len(search.trials),
+        "outcomes": dict(kinds),
+        "processes": after["processes"],
+        "files": len([path for path in temporary.rglob("*") if path != scratch.root()]) - 1,
+        "descriptors": after["descriptors"] - before["descriptors"],
+        "threads": after["threads"] - before["threads"],
+        "rss_third_mib": sizes_mib[third],
+        "rss_end_mib": sizes_mib[-1],
+        "growth_mib": sizes_mib[-1] - sizes_mib[third],
+    }
+
+
+def _held() -> dict[str, int]:
+    marked = 0
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get(scratch.MARK)
+        except psutil.Error:
+            continue
+        marked += mark is not None and Path(mark).is_relative_to(scratch.root())
+    children = psutil.Process().children(recursive=True)
+    return {
+        "processes": max(marked, len(children)),
+        "descriptors": psutil.Process().num_fds() if os.name == "posix" else 0,
+        "threads": threading.active_count(),
+    }
+
+
+def main() -> int:
+    """Prints what is left; returns 1 if anything is."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--trials", type=int, default=300)
+    parser.add_argument("--quick", action="store_true", help="40 trials")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        found = soak(Path(place), 40 if given.quick else given.trials, given.seed)
+    for name, value in found.items():
+        print(f"{name:15} {value}")
+    if given.json:
+        print(json.dumps(found))
+    return any(found[name] for name in ("processes", "files", "descriptors", "threads"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

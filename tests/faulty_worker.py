@@ -1,0 +1,155 @@
+"""A worker that misbehaves as told by the file ``fault.json`` in the scratch folder of its driver.
+
+The file is read when the process starts: ``{"do": the message that it fails at, "fault": one of
+the functions below, "after": how many such messages are answered as they should be before}``, and
+whatever else the fault wants to know. Without the file it is the real worker.
+"""
+
+import contextlib
+import ctypes
+import gc
+import json
+import mmap
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune.child import Message, serve
+from autotune.measure.worker import Worker
+
+# serve() takes a private copy of stdout for its replies; this is another
+CHANNEL = os.dup(1)
+LONG_S = 600
+
+Handler = Callable[[Message], Message]
+
+
+def segfault(_: Message, __: Message) -> None:
+    """Reads where there is nothing."""
+    ctypes.string_at(0)
+
+
+def abort(_: Message, __: Message) -> None:
+    """Does as C++ does with an exception that nobody catches."""
+    os.abort()
+
+
+def illegal_instruction(_: Message, __: Message) -> None:
+    """Runs an instruction that no processor of this kind has."""
+    code = b"\x0f\x0b" if platform.machine() in {"x86_64", "AMD64"} else b"\0\0\0\0"
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(code)
+    ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+
+
+def hang(_: Message, __: Message) -> None:
+    """Does not answer, and does not mind being told to end."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    time.sleep(LONG_S)
+
+
+def allocate(_: Message, plan: Message) -> None:
+    """Takes more memory than it may."""
+    bytearray(plan["mib"] << 20)
+
+
+def killed(_: Message, __: Message) -> None:
+    """Is killed as the kernel does where memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def garbage(_: Message, plan: Message) -> None:
+    """Writes something to the channel that is no reply."""
+    os.write(CHANNEL, plan["text"].encode() + b"\n")
+    time.sleep(LONG_S)
+
+
+def endless_line(_: Message, __: Message) -> None:
+    """Writes without an end."""
+    while True:
+        os.write(CHANNEL, b"x" * 65536)
+
+
+def flood(message: Message, __: Message) -> None:
+    """Answers more often than it is asked."""
+    while True:
+        os.write(CHANNEL, json.dumps({"number": message["number"] - 1}).encode() + b"\n")
+
+
+def grandchild(_: Message, plan: Message) -> None:
+    """Starts a process, by default one that leaves the session, and goes on or ends."""
+    command = [sys.executable, "-S", "-c", f"import time; time.sleep({LONG_S})"]
+    process = subprocess.Popen(command, start_new_session=plan.get("detached", True))
+    Path(plan["to"]).write_text(str(process.pid), encoding="ascii")
+    if plan.get("crash"):
+        os.abort()
+
+
+def no_file(message: Message, _: Message) -> None:
+    """Removes the file of outputs that it wrote."""
+    Path(message["to"]).unlink()
+
+
+def other_file(message: Message, plan: Message) -> None:
+    """Writes something else in its place."""
+    Path(message["to"]).write_bytes(plan["text"].encode())
+
+
+def pipe(message: Message, _: Message) -> None:
+    """Puts a pipe there, from which nothing ever comes."""
+    Path(message["to"]).unlink()
+    os.mkfifo(message["to"])
+
+
+def wild_clock(_: Message, __: Message) -> None:
+    """Lets the wall clock step to and fro for the rest of the process."""
+    steps = iter(range(10**9))
+    time.time = lambda: 1e9 * (next(steps) % 3)
+    time.time_ns = lambda: 10**18 * (next(steps) % 3)
+
+
+# what happens after the handler did its work; the others happen in its place
+_AFTERWARDS = (no_file, other_file, pipe)
+
+
+def _misbehaving(handler: Handler, plan: Message) -> Handler:
+    """Returns `handler` with the fault of `plan`."""
+    calls = 0
+
+    def handle(message: Message) -> Message:
+        nonlocal calls
+        calls += 1
+        if calls <= plan.get("after", 0):
+            return handler(message)
+        if plan["fault"] == "lie":  # a reply with other fields; None removes one
+            found = {**handler(message), **plan["fields"]}
+            return {name: value for name, value in found.items() if name not in plan["without"]}
+        fault = globals()[plan["fault"]]
+        if fault not in _AFTERWARDS:
+            fault(message, plan)
+            return handler(message)
+        found = handler(message)
+        fault(message, plan)
+        return found
+
+    return handle
+
+
+def main() -> None:
+    """Serves as :mod:`autotune.measure.worker` does, but for the fault."""
+    gc.disable()
+    handlers = Worker().handlers()
+    with contextlib.suppress(FileNotFoundError):
+        plan = json.loads((Path.cwd().parent / "fault.json").read_text(encoding="utf-8"))
+        handlers[plan["do"]] = _misbehaving(handlers[plan["do"]], plan)
+    serve(handlers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,408 @@
+"""Faults of a measuring process: each a typed outcome with its phase, and the study goes on."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import onnx
+import optuna
+import psutil
+import pytest
+
+from autotune import samples, scratch
+from autotune.child import Limits, memory_limit
+from autotune.config import SessionConfig
+from autotune.facts import workload as workloads
+from autotune.facts.model import Model, describe
+from autotune.measure import measurer as measurers
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Effort, Failure, Measurement
+from autotune.space.candidate import BASELINE
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+
+_SHORT = Effort(time_cap_s=0.02, patience_s=0.05, half_width=1.0)
+_PHASES = {
+    "open": "open",
+    "first_runs": "run",
+    "answers": "answers",
+    "held": "turns",
+    "turn": "turns",
+}
+_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A tiny image classifier."""
+    path = tmp_path_factory.mktemp("model") / "tiny.onnx"
+    onnx.save(samples.cnn(channels=4, size=16, blocks=1), path)
+    return describe(path)
+
+
+@pytest.fixture(scope="module")
+def measurer(model: Model) -> Iterator[DuetMeasurer]:
+    """A measurer whose workers misbehave when told to."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(measurers, "_WORKER", "faulty_worker")
+        patched.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        opened = DuetMeasurer(model, workloads.generate(model, {}), max_error=0.05)
+        yield opened
+        opened.close()
+
+
+Inject = Callable[..., Failure]
+
+
+@pytest.fixture
+def inject(measurer: DuetMeasurer) -> Iterator[Inject]:
+    """Gives a function that measures with a fault, which nobody but that candidate notices."""
+    plan = scratch.root() / "fault.json"
+
+    def measure(do: str, fault: str, **more: object) -> Failure:
+        plan.write_text(json.dumps({"do": do, "fault": fault, **more}), encoding="utf-8")
+        before = _family()
+        found = measurer.measure(BASELINE, _SHORT)
+        plan.unlink()
+        assert isinstance(found, Failure)
+        assert found.phase == _PHASES[do]
+        assert _family() == before
+        assert measurer._reference is not None
+        assert measurer._reference.is_running()
+        return found
+
+    yield measure
+    plan.unlink(missing_ok=True)
+
+
+def _family() -> set[int]:
+    """Returns the processes that work for this one, wherever they are."""
+    return set(_workers(scratch.root()))
+
+
+def _workers(folder: Path) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get(scratch.MARK)
+        except psutil.Error:
+            continue
+        if mark is not None and Path(mark).is_relative_to(folder):
+            found.append(process.pid)
+    return found
+
+
+@pytest.mark.parametrize("do", list(_PHASES))
+@pytest.mark.parametrize(
+    ("fault", "sign"),
+    [("segfault", "SIGSEGV"), ("abort", "SIGABRT"), ("illegal_instruction", "SIGILL")],
+)
+def test_a_crash_is_told_with_its_phase(inject: Inject, do: str, fault: str, sign: str) -> None:
+    """A signal that ends the process is a crash that names it."""
+    found = inject(do, fault)
+    assert found.kind == "crashed"
+    assert found.message.startswith(sign)
+
+
+def test_the_next_candidate_is_measured(inject: Inject, measurer: DuetMeasurer) -> None:
+    """After a crash in a duet the next candidate is measured by the same reference."""
+    assert measurer._reference is not None
+    before = measurer._reference.pid
+    inject("turn", "segfault", after=2)
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+    assert measurer._reference.pid == before
+
+
+def test_an_abort_of_onnxruntime_is_told(measurer: DuetMeasurer, model: Model) -> None:
+    """An option with a value on which ONNX Runtime itself aborts costs no more than its trial."""
+    config = SessionConfig(
+        entries={"mlas.nchwc_pointwise_conv_max_input_channel_batch": "no number"}
+    )
+    found = measurer.measure_session(model.path.resolve(), config, _SHORT)
+    assert isinstance(found, Failure)
+    assert (found.kind, found.phase) in {("crashed", "open"), ("refused", "open")}
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+
+
+@pytest.mark.parametrize("do", list(_PHASES))
+def test_a_hang_is_a_timeout(
+    inject: Inject, measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch, do: str
+) -> None:
+    """A process that does not answer is given up after its limit, at load and at run."""
+    with monkeypatch.context() as patched:
+        patched.setattr(measurer, "_load_limit_s", 60.0 if do != "open" else 1.0)
+        patched.setattr(measurer, "_run_limit_s", 60.0 if do == "open" else 0.5)
+        assert inject(do, "hang").kind == "timeout"
+
+
+@_LINUX
+@pytest.mark.parametrize("do", ["open", "first_runs"])
+def test_too_much_memory(inject: Inject, monkeypatch: pytest.MonkeyPatch, do: str) -> None:
+    """Who takes more than the limit is told so; nobody else on the machine notices."""
+    with monkeypatch.context() as patched:
+        patched.setattr(measurers, "memory_limit", lambda: Limits(memory_mib=512))
+        assert inject(do, "allocate", mib=1024).kind == "out_of_memory"
+
+
+def test_the_limit_is_below_what_is_free() -> None:
+    """A child that takes all that it may leaves the machine some."""
+    limit = memory_limit().memory_mib
+    assert limit is not None
+    assert limit < 0.9 * (psutil.virtual_memory().available >> 20)
+
+
+@pytest.mark.parametrize("do", list(_PHASES))
+def test_a_kill_from_outside(inject: Inject, do: str) -> None:
+    """A process that somebody kills is told from one that crashes."""
+    assert inject(do, "killed").kind == "killed"
+
+
+_GARBAGE = [
+    "this is no reply",
+    "[]",
+    "{}",
+    "\x00\xff",
+    '{"number": 1e999}',
+    '{"failure": "I am lying", "kind": "timeout", "number": 2}',
+    '{"failure": ["no", "text"], "kind": "refused", "number": 2}',
+    "[" * 100_000,
+    '{"number": ' + "9" * 100_000 + "}",
+]
+
+
+@pytest.mark.parametrize("text", _GARBAGE, ids=range(len(_GARBAGE)))
+def test_garbage_breaks_the_protocol(inject: Inject, text: str) -> None:
+    """Whatever is no reply to the question is told as that."""
+    assert inject("first_runs", "garbage", text=text).kind == "protocol"
+
+
+@pytest.mark.parametrize("fault", ["endless_line", "flood"])
+def test_too_much_breaks_the_protocol(inject: Inject, fault: str) -> None:
+    """A reply without an end, and replies without a question, fill nobody's memory."""
+    assert inject("first_runs", fault).kind == "protocol"
+
+
+_LIES: list[tuple[str, dict[str, object]]] = [
+    ("open", {"load_ms": "fast"}),
+    ("open", {"base_mib": -1}),
+    ("open", {"load_peak_mib": True}),
+    ("open", {"base_mib": None}),
+    ("first_runs", {"run_ms": float("nan")}),
+    ("first_runs", {"run_ms": 0}),
+    ("first_runs", {"run_peak_mib": 10**400}),
+    ("held", {"resident_mib": [1]}),
+    ("held", {"anonymous_mib": {}}),
+    ("turn", {"run_ns": []}),
+    ("turn", {"run_ns": 5}),
+    ("turn", {"run_ns": [1, 0]}),
+    ("turn", {"run_ns": [-1]}),
+    ("turn", {"run_ns": [1e300]}),
+    ("turn", {"cpu_ns": "1"}),
+]
+
+
+@pytest.mark.parametrize(("do", "fields"), _LIES, ids=range(len(_LIES)))
+def test_numbers_that_cannot_be(inject: Inject, do: str, fields: dict[str, object]) -> None:
+    """Negative times, huge numbers and other types are no measurement."""
+    found = inject(do, "lie", fields=fields, without=[])
+    assert found.kind == "protocol"
+    assert next(iter(fields)) in found.message
+
+
+@pytest.mark.parametrize(
+    ("do", "name"), [("open", "load_ms"), ("first_runs", "run_ms"), ("turn", "run_ns")]
+)
+def test_a_missing_number(inject: Inject, do: str, name: str) -> None:
+    """A reply that lacks what was asked for is no reply."""
+    assert inject(do, "lie", fields={}, without=[name]).kind == "protocol"
+
+
+@pytest.mark.parametrize(
+    ("fault", "more"),
+    [
+        ("no_file", {}),
+        ("pipe", {}),
+        ("other_file", {"text": ""}),
+        ("other_file", {"text": "PK\x03\x04 this is no archive"}),
+    ],
+)
+def test_outputs_that_cannot_be_read(inject: Inject, fault: str, more: dict[str, str]) -> None:
+    """Outputs that are missing, or are something else, are no outputs; older ones do not count."""
+    assert inject("answers", fault, **more).kind == "protocol"
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("detached", [False, True])
+def test_grandchildren_end(
+    measurer: DuetMeasurer, tmp_path: Path, detached: bool, crash: bool
+) -> None:
+    """What a candidate's process starts ends with it: detached, and also after a crash."""
+    plan = scratch.root() / "fault.json"
+    told = tmp_path / "pid"
+    fault = {"do": "first_runs", "fault": "grandchild", "to": str(told)}
+    plan.write_text(json.dumps({**fault, "detached": detached, "crash": crash}), encoding="utf-8")
+    before = _family()
+    found = measurer.measure(BASELINE, _SHORT)
+    plan.unlink()
+    assert isinstance(found, Failure) == crash
+    assert _family() == before
+    pid = int(told.read_text(encoding="ascii"))
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_reference_that_dies_in_a_duet_is_started_again(measurer: DuetMeasurer) -> None:
+    """A reference that crashes in its third turn costs the candidate nothing but that duet."""
+    plan = scratch.root() / "fault.json"
+    fault = {"do": "turn", "fault": "segfault", "after": 2}
+    plan.write_text(json.dumps(fault), encoding="utf-8")
+    measurer.renew()
+    plan.unlink()
+    assert measurer._reference is not None
+    before = measurer._reference.pid
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+    assert measurer._reference.pid != before
+
+
+def test_a_reference_that_keeps_dying_ends_the_trial_only(measurer: DuetMeasurer) -> None:
+    """A second death in the same duet is a failure of that trial; the next one goes well."""
+    plan = scratch.root() / "fault.json"
+    fault = {"do": "turn", "fault": "segfault", "after": 2}
+    plan.write_text(json.dumps(fault), encoding="utf-8")
+    measurer.renew()
+    found = measurer.measure(BASELINE, _SHORT)
+    plan.unlink()
+    assert isinstance(found, Failure)
+    assert found.phase == "turns"
+    measurer.renew()
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+
+
+def test_the_wall_clock_does_not_matter(
+    measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that steps by years, here and in the child, changes no outcome and no limit."""
+    plan = scratch.root() / "fault.json"
+    plan.write_text(json.dumps({"do": "open", "fault": "wild_clock"}), encoding="utf-8")
+    steps = iter(range(10**9))
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: 1e9 * (next(steps) % 3))
+        found = measurer.measure(BASELINE, _SHORT)
+    plan.unlink()
+    assert isinstance(found, Measurement)
+    assert found.load_ms < 60_000
+    assert found.p50_ms < 60_000
+
+
+class Study:
+    """The program at work on the model in `place`, with temporary files of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self._said = place / "stderr.txt"
+        with self._said.open("w") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "autotune", "study", "model.onnx", "--trials", "400"],
+                cwd=place,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env={**os.environ, "TMPDIR": str(place / "tmp"), "ORT_DISABLE_TELEMETRY": "1"},
+                preexec_fn=_listen,
+            )
+
+    def told(self) -> int:
+        """Returns how many trials the program said to have measured."""
+        return max((int(done) for done in re.findall(r"(\d+)/400", self.words())), default=0)
+
+    def words(self) -> str:
+        """Returns all that the program said so far."""
+        return self._said.read_text(encoding="utf-8")
+
+    def wait(self, *, measuring: bool, for_s: float) -> None:
+        """Waits that long; before that until it measures trials, if `measuring`."""
+        while measuring and not self.told():
+            assert self._process.poll() is None, self.words()
+            time.sleep(0.02)
+        time.sleep(for_s)
+
+    def end(self, number: int) -> int:
+        """Returns the exit code after it was sent the signal `number`."""
+        self._process.send_signal(number)
+        return self._process.wait(timeout=60)
+
+
+def _listen() -> None:
+    # a shell's background jobs start with Ctrl-C ignored, and tests may run in one
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a model and a folder for temporary files."""
+    samples.write("lstm", tmp_path / "model.onnx")
+    (tmp_path / "tmp").mkdir()
+    return tmp_path
+
+
+def _measured(place: Path) -> int:
+    """Returns how many trials the record of the study in `place` holds."""
+    database = place / "model.autotune" / "study.db"
+    if not database.exists():
+        return 0
+    storage = optuna.storages.RDBStorage(f"sqlite:///{database}")
+    done = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    return sum(
+        "candidate" in trial.user_attrs
+        for study in storage.get_all_studies()
+        for trial in storage.get_all_trials(study._study_id, states=done)
+    )
+
+
+def test_signals_at_any_moment(place: Path) -> None:
+    """Ctrl-C and SIGTERM keep what was measured and leave no process and no file, at any time."""
+    moments = random.Random(3)
+    before = 0
+    for attempt in range(10):
+        study = Study(place)
+        # every other one while it starts, when the baseline is measured, or early in the search
+        study.wait(measuring=attempt % 2 == 0, for_s=moments.uniform(0.1, 1.5))
+        number = (signal.SIGINT, signal.SIGTERM)[attempt // 2 % 2]
+        # until the program listens, a signal ends it at once, and there is nothing to keep
+        assert study.end(number) in (130, -number), study.words()
+        assert _workers(place / "tmp") == []
+        assert list((place / "tmp").iterdir()) == []
+        now = _measured(place)
+        assert now >= max(before, study.told())
+        before = now
+    assert before > 1
+
+
+@_LINUX
+def test_a_killed_driver_leaves_no_process(place: Path) -> None:
+    """Kill -9 leaves no process, not even a frozen one; the next start removes the files."""
+    moments = random.Random(4)
+    before = 0
+    for attempt in range(4):
+        study = Study(place)
+        study.wait(measuring=attempt % 2 == 0, for_s=moments.uniform(0.1, 1.5))
+        assert study.end(signal.SIGKILL) == -signal.SIGKILL
+        _wait_until(lambda: not _workers(place / "tmp"))
+        now = _measured(place)
+        assert now >= max(before, study.told())
+        before = now
+    assert before > 0
+    scratch.sweep(place / "tmp")
+    assert list((place / "tmp").iterdir()) == []
+
+
+def _wait_until(done: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if done():
+            return
+        time.sleep(0.1)
+    pytest.fail("a minute was not enough")
