@@ -33,6 +33,7 @@ app = typer.Typer(
 _out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 _err = Console(stderr=True, highlight=False)
 
+_PREFERENCES = "latency|memory|cpu|load|p99|balanced"
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _UNITS_MIB = {"": 1.0, "mib": 1.0, "mb": 1e6 / 2**20, "gib": 1024.0, "gb": 1e9 / 2**20}
 _UNITS_MS = {"": 1.0, "ms": 1.0, "us": 1e-3, "s": 1e3}
@@ -131,9 +132,17 @@ def study(
     max_latency: Annotated[
         str | None, typer.Option(metavar="10ms", help="Longest run that is acceptable.")
     ] = None,
+    objective: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME",
+            help="What to make small; repeatable: latency_ms, peak_memory_mib (these two if left "
+            "out), cpu_s (CPU seconds a run), load_ms (cold start), p99_ms.",
+        ),
+    ] = [],  # noqa: B006  # likewise
     prefer: Annotated[
-        str, typer.Option(metavar="latency|memory|balanced", help="What to emit of the front.")
-    ] = "latency",
+        str | None, typer.Option(metavar=_PREFERENCES, help="What to emit of the front.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write; MODEL.autotune if left out.")
     ] = None,
@@ -144,7 +153,9 @@ def study(
     with _signals_later():
         from autotune.report import table
         from autotune.report.progress import StudyProgress
-        from autotune.search.study import Interrupted, tune
+        from autotune.search.job import Interrupted
+        from autotune.search.objective import DEFAULT
+        from autotune.search.study import tune
 
     timeout_s = _quantity("--timeout", timeout, _UNITS_S)
     memory_mib = _quantity("--max-memory", max_memory, _UNITS_MIB)
@@ -165,7 +176,8 @@ def study(
                 max_error=max_error,
                 max_memory_mib=memory_mib,
                 max_latency_ms=latency_ms,
-                prefer=prefer,  # type: ignore[arg-type]  # checked by tune
+                objectives=objective or DEFAULT,
+                prefer=prefer,
                 out=out,
                 seed=seed,
                 on_progress=progress,
@@ -206,7 +218,7 @@ def pick(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")],
     trial: Annotated[int | None, typer.Option(help="The member's trial number.")] = None,
     prefer: Annotated[
-        str | None, typer.Option(metavar="latency|memory|balanced", help="What matters most.")
+        str | None, typer.Option(metavar=_PREFERENCES, help="What matters most.")
     ] = None,
     max_memory: Annotated[
         str | None, typer.Option(metavar="300MiB", help="Largest peak that a session may add.")
@@ -300,14 +312,31 @@ def sample(
 
 
 @app.command()
-def hardware(as_json: JsonOption = False) -> None:
-    """Shows this machine as a study sees it, and what makes timings on it doubtful."""
+def hardware(
+    noise: Annotated[
+        bool, typer.Option(help="Measure the noise floor too, some ten seconds.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Shows this machine as a study sees it, its noise floor, and what makes timings doubtful."""
     from autotune.facts import hardware as machines
+    from autotune.measure.noise import noise_check
+    from autotune.report import progress, table
 
     installed = runtime()
     machine = machines.hardware()
+    # before the check: it keeps the machine busy itself
     doubts = machines.doubts(machine)
     fingerprint = machine.fingerprint(installed)
+    check = None
+    if noise:
+        with _interruptible(), progress.bar(_err) as bar:
+            task = bar.add_task("noise check", total=None, left="", told="")
+
+            def on_step(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+
+            check = noise_check(on_step)
     if as_json:
         _print_json(
             {
@@ -315,6 +344,7 @@ def hardware(as_json: JsonOption = False) -> None:
                 "onnxruntime": installed.version,
                 "providers": installed.providers,
                 "fingerprint": fingerprint,
+                "noise": None if check is None else asdict(check),
                 "doubts": doubts,
             }
         )
@@ -329,6 +359,8 @@ def hardware(as_json: JsonOption = False) -> None:
         "ONNX Runtime": f"{installed.version}, {', '.join(installed.providers)}",
         "fingerprint": fingerprint,
     }
+    if check is not None:
+        rows["noise floor"] = table.noise(check)
     for name, text in rows.items():
         _out.print(f"{name:13} {text}", markup=False)
     for doubt in doubts:

@@ -129,11 +129,20 @@ class Evidence:
         speedup: How many times faster than the baseline, with its interval.
         peak_memory_mib: What the session adds, at its highest, to the process before it.
         baseline_peak_memory_mib: The same of the baseline.
+        cpu_s: CPU time of a run, all threads.
+        baseline_cpu_s: The same of the baseline.
+        load_ms: Creating the session in a fresh process.
+        baseline_load_ms: The same of the baseline.
+        p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
+        baseline_p99_ms: The same of the baseline.
         error: Largest relative L2 error of an output against the unoptimised model.
         error_data: ``"user"`` or ``"generated"``: the inputs on which `error` was measured.
         rounds: Rounds of the run-off in which it was measured; 0 means that a study was cut short
             and these are the numbers of its search.
-        significant: Whether the gain is larger than the noise.
+        significant: Whether it is faster by more than the noise.
+        steady: Whether its latency came to a steady state in every measurement.
+        noise_floor: Relative difference of two measurements of the baseline that chance explains;
+            no gain below it is claimed.
         trial: Number of the trial in its study.
     """
 
@@ -142,10 +151,18 @@ class Evidence:
     speedup: Interval
     peak_memory_mib: float
     baseline_peak_memory_mib: float
+    cpu_s: float
+    baseline_cpu_s: float
+    load_ms: float
+    baseline_load_ms: float
+    p99_ms: float | None
+    baseline_p99_ms: float | None
     error: float
     error_data: str
     rounds: int
     significant: bool
+    steady: bool
+    noise_floor: float
     trial: int
 
 
@@ -291,6 +308,10 @@ def _number(data: object, where: str) -> float:
     return float(data)
 
 
+def _number_or_none(data: object, where: str) -> float | None:
+    return None if data is None else _number(data, where)
+
+
 def _whole(data: object, where: str) -> int:
     if type(data) is not int:
         raise ConfigError(f"{where} must be a whole number, not {data!r}")
@@ -314,6 +335,7 @@ def _interval(data: object, where: str) -> Interval:
 _FIELD_READERS: Mapping[object, Callable[[object, str], Any]] = {
     str: _text,
     float: _number,
+    float | None: _number_or_none,
     int: _whole,
     bool: _flag,
     Interval: _interval,

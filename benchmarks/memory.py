@@ -42,7 +42,7 @@ from autotune.measure.outcome import Effort, Failure
 from autotune.measure.worker import save_samples
 
 _AGREE_MIB = 2.0
-_SHORT = Effort(time_cap_s=0.01, half_width=1.0)
+_SHORT = Effort(time_cap_s=0.01, patience_s=0.02, half_width=1.0)
 _STEADY = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 _NO_PREPACKING = {"session.disable_prepacking": "1"}
 _CONFIGS = {

@@ -29,16 +29,17 @@ from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
 from autotune.measure import measurer as measurers
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Effort, Failure, Outcome
+from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
 from autotune.search import loop, storage
 from autotune.search.loop import Search
+from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
 from autotune.space import space as spaces
 from autotune.space.candidate import Candidate
 
-_TINY = Effort(time_cap_s=0.01, half_width=1.0)
+_TINY = Effort(time_cap_s=0.01, patience_s=0.02, half_width=1.0)
 _WORKERS = Path(__file__).parent.parent / "tests"
-_PHASES = ("open", "first_runs", "answers", "turn")
+_PHASES = ("open", "first_runs", "answers", "held", "turn")
 _FAULTS: list[dict[str, Any]] = [
     {"fault": "segfault"},
     {"fault": "abort"},
@@ -71,15 +72,17 @@ class Hazard:
         """As the measurer knows it."""
         return self._measurer.reference_ms
 
-    def measure(self, candidate: Candidate, effort: Effort) -> Outcome:
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
         """Returns the outcome, of a fault or of the candidate."""
-        del effort
+        del effort, is_beaten
         drawn = self._random.random()
         if drawn < 0.5:
             fault = {**self._random.choice(_FAULTS), "do": self._random.choice(_PHASES)}
             self._plan.write_text(json.dumps({**fault, "to": str(self._told)}), encoding="utf-8")
             if drawn < 0.05:  # the reference is struck as well, in a turn
-                fault = {"do": "turn", "fault": "segfault", "after": 3}
+                fault = {"do": "turn", "fault": "segfault", "after": 1}
                 self._plan.write_text(json.dumps(fault), encoding="utf-8")
                 self._measurer.renew()
         elif drawn < 0.55:
@@ -103,7 +106,7 @@ class Hazard:
     def _reference(self) -> psutil.Process:
         reference = self._measurer._reference  # noqa: SLF001
         assert reference is not None
-        return reference._handle  # noqa: SLF001
+        return reference._child._handle  # noqa: SLF001
 
 
 def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
@@ -116,6 +119,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
     samples.write("lstm", place / "model.onnx")
     model = describe(place / "model.onnx")
     workload = workloads.generate(model, {})
+    objectives = find(DEFAULT)
     resolved = spaces.resolve(spaces.find("default"), model, workload, hardware())
     sizes_mib: list[float] = []
 
@@ -124,7 +128,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
 
     with storage.quiet_optuna():
         study = optuna.create_study(
-            storage=storage.open_storage(place), directions=["minimize", "minimize"]
+            storage=storage.open_storage(place), directions=["minimize"] * len(objectives)
         )
         before = _held()
         measurer = DuetMeasurer(model, workload, max_error=0.05)
@@ -132,6 +136,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
         search = Search(
             study=study,
             space=resolved,
+            objectives=objectives,
             limits=Limits(max_error=0.05, max_memory_mib=None, max_latency_ms=None),
             measurer=hazard,
             seed=seed,

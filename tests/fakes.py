@@ -1,6 +1,7 @@
 """Stand-ins that tests of several modules share: a measurer without processes, and small spaces."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from autotune.config import Interval
 from autotune.measure.outcome import (
@@ -8,9 +9,11 @@ from autotune.measure.outcome import (
     Effort,
     Failure,
     Fidelity,
+    IsBeaten,
     Measurement,
     Memory,
     Outcome,
+    never_beaten,
 )
 from autotune.options import Value
 from autotune.space.candidate import PARAMETERS, Candidate
@@ -34,6 +37,7 @@ def measurement(latency_ms: float, memory_mib: float = 100.0, error: float = 0.0
             run_peak_mib=50.0 + memory_mib,
             resident_mib=50.0 + memory_mib,
             anonymous_mib=None,
+            growth_mib=0.0,
         ),
         fidelity=Fidelity(error=error, cosine=1.0, max_difference=error, agreement=None),
         p50_ms=latency_ms,
@@ -42,10 +46,15 @@ def measurement(latency_ms: float, memory_mib: float = 100.0, error: float = 0.0
         p99_ms=None,
         load_ms=1.0,
         first_run_ms=latency_ms,
-        cpu_ms=latency_ms,
+        cpu_s=2 * latency_ms / 1e3,
         runs=40,
         turns=20,
         quiet_turns=20,
+        contaminated_turns=1,
+        steady=True,
+        raced=False,
+        spent_s={"candidate": 0.2},
+        samples=None,
     )
 
 
@@ -76,11 +85,16 @@ class FakeMeasurer:
         """Latency of the imagined baseline."""
         return REFERENCE_MS
 
-    def measure(self, candidate: Candidate, effort: Effort) -> Outcome:
-        """Returns what the cost function says."""
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
+        """Returns what the cost function says; marked where the search would have given it up."""
         (self.searched if effort == SEARCH else self.raced).append(candidate)
         told = self._cost(candidate)
-        return told if isinstance(told, Failure) else measurement(*told)
+        if isinstance(told, Failure):
+            return told
+        found = measurement(*told)
+        return replace(found, raced=is_beaten(found))
 
     def renew(self) -> None:
         """Counts."""

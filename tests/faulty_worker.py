@@ -148,6 +148,7 @@ def main() -> None:
     handlers: dict[str, Handler] = {
         "open": worker.open,
         "first_runs": worker.first_runs,
+        "held": worker.held,
         "answers": worker.answers,
         "turn": worker.turn,
     }

@@ -28,8 +28,14 @@ from autotune.space.candidate import BASELINE
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 
-_SHORT = Effort(time_cap_s=0.02, half_width=1.0)
-_PHASES = {"open": "open", "first_runs": "run", "answers": "answers", "turn": "turns"}
+_SHORT = Effort(time_cap_s=0.02, patience_s=0.05, half_width=1.0)
+_PHASES = {
+    "open": "open",
+    "first_runs": "run",
+    "answers": "answers",
+    "held": "turns",
+    "turn": "turns",
+}
 _LINUX = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 
 
@@ -108,10 +114,10 @@ def test_a_crash_is_told_with_its_phase(inject: Inject, do: str, fault: str, sig
 def test_the_next_candidate_is_measured(inject: Inject, measurer: DuetMeasurer) -> None:
     """After a crash in a duet the next candidate is measured by the same reference."""
     assert measurer._reference is not None
-    before = measurer._reference.pid
-    inject("turn", "segfault", after=2)
+    before = measurer._reference._child.pid
+    inject("turn", "segfault", after=1)
     assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
-    assert measurer._reference.pid == before
+    assert measurer._reference._child.pid == before
 
 
 def test_an_abort_of_onnxruntime_is_told(measurer: DuetMeasurer, model: Model) -> None:
@@ -191,8 +197,9 @@ _LIES: list[tuple[str, dict[str, object]]] = [
     ("first_runs", {"run_ms": float("nan")}),
     ("first_runs", {"run_ms": 0}),
     ("first_runs", {"run_peak_mib": 10**400}),
-    ("first_runs", {"resident_mib": [1]}),
-    ("first_runs", {"anonymous_mib": {}}),
+    ("first_runs", {"first_run_ms": [1]}),
+    ("held", {"resident_mib": -1}),
+    ("held", {"anonymous_mib": {}}),
     ("turn", {"run_ns": []}),
     ("turn", {"run_ns": 5}),
     ("turn", {"run_ns": [1, 0]}),
@@ -252,22 +259,22 @@ def test_grandchildren_end(
 
 
 def test_a_reference_that_dies_in_a_duet_is_started_again(measurer: DuetMeasurer) -> None:
-    """A reference that crashes in its fifth turn costs the candidate nothing but that duet."""
+    """A reference that crashes in its second turn costs the candidate nothing but that duet."""
     plan = scratch.root() / "fault.json"
-    fault = {"do": "turn", "fault": "segfault", "after": 4}
+    fault = {"do": "turn", "fault": "segfault", "after": 1}
     plan.write_text(json.dumps(fault), encoding="utf-8")
     measurer.renew()
     plan.unlink()
     assert measurer._reference is not None
-    before = measurer._reference.pid
+    before = measurer._reference._child.pid
     assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
-    assert measurer._reference.pid != before
+    assert measurer._reference._child.pid != before
 
 
 def test_a_reference_that_keeps_dying_ends_the_trial_only(measurer: DuetMeasurer) -> None:
     """A second death in the same duet is a failure of that trial; the next one goes well."""
     plan = scratch.root() / "fault.json"
-    fault = {"do": "turn", "fault": "segfault", "after": 4}
+    fault = {"do": "turn", "fault": "segfault", "after": 1}
     plan.write_text(json.dumps(fault), encoding="utf-8")
     measurer.renew()
     found = measurer.measure(BASELINE, _SHORT)

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.search.pareto import PREFERENCES, Preference, front, less_memory, pick, spread
+from autotune.errors import RequestError
+from autotune.search.objective import DEFAULT, OBJECTIVES, Values, check_preference, find
+from autotune.search.pareto import front, pick, spread
 
 Point = tuple[float, float]
 
@@ -21,14 +23,21 @@ _POINTS = st.lists(
 _PREFERENCES = st.sampled_from(["latency", "memory", "balanced"])
 
 
-def _itself(point: Point) -> Point:
-    return point
+_BOTH = find(DEFAULT)
+
+
+def _named(point: Point) -> Values:
+    return {"latency_ms": point[0], "peak_memory_mib": point[1]}
+
+
+def less_memory(mib: float, than_mib: float) -> bool:
+    return OBJECTIVES["peak_memory_mib"].is_less(mib, than_mib)
 
 
 @given(_POINTS)
 def test_no_member_beats_another(points: list[Point]) -> None:
     """Of two members the faster one needs more memory, by more than the tolerance."""
-    members = front(points, _itself)
+    members = front(points, _named, _BOTH)
     for faster, slower in pairwise(members):
         assert faster[0] <= slower[0]
         assert less_memory(slower[1], faster[1])
@@ -37,7 +46,7 @@ def test_no_member_beats_another(points: list[Point]) -> None:
 @given(_POINTS)
 def test_every_item_is_answered_by_a_member(points: list[Point]) -> None:
     """For whatever was measured a member is as fast and needs no more memory, ties aside."""
-    members = front(points, _itself)
+    members = front(points, _named, _BOTH)
     assert members
     for latency, memory in points:
         assert any(m[0] <= latency and not less_memory(memory, m[1]) for m in members)
@@ -56,9 +65,9 @@ def test_a_spread_keeps_the_ends(points: list[Point], count: int) -> None:
 
 
 @given(_POINTS, _PREFERENCES)
-def test_what_is_picked_is_near_the_best(points: list[Point], prefer: Preference) -> None:
+def test_what_is_picked_is_near_the_best(points: list[Point], prefer: str) -> None:
     """The choice is within the tolerance of the best on the axis that was asked for."""
-    latency, memory = pick(points, _itself, prefer)
+    latency, memory = pick(points, _named, _BOTH, prefer)
     assert (latency, memory) in points
     if prefer == "latency":
         assert latency <= 1.01 * min(point[0] for point in points)
@@ -71,18 +80,19 @@ def test_what_is_picked_is_near_the_best(points: list[Point], prefer: Preference
 def test_each_preference_has_its_choice() -> None:
     """The three preferences choose three different members of a front with a knee."""
     points = [(1.0, 100.0), (1.5, 20.0), (10.0, 10.0)]
-    assert {name: pick(points, _itself, name) for name in ("latency", "balanced", "memory")} == {
+    assert {
+        name: pick(points, _named, _BOTH, name) for name in ("latency", "balanced", "memory")
+    } == {
         "latency": (1.0, 100.0),
         "balanced": (1.5, 20.0),
         "memory": (10.0, 10.0),
     }
-    assert set(PREFERENCES) == {"latency", "balanced", "memory"}
 
 
 def test_ties_go_to_the_other_axis() -> None:
     """Of two that are equally fast the leaner one is chosen, of equally lean ones the faster."""
-    assert pick([(1.0, 100.0), (1.005, 50.0)], _itself, "latency") == (1.005, 50.0)
-    assert pick([(9.0, 50.0), (1.0, 50.4)], _itself, "memory") == (1.0, 50.4)
+    assert pick([(1.0, 100.0), (1.005, 50.0)], _named, _BOTH, "latency") == (1.005, 50.0)
+    assert pick([(9.0, 50.0), (1.0, 50.4)], _named, _BOTH, "memory") == (1.0, 50.4)
 
 
 def test_differences_within_the_noise_are_none() -> None:
@@ -95,6 +105,35 @@ def test_differences_within_the_noise_are_none() -> None:
 
 def test_nothing_cannot_be_picked_from() -> None:
     """Without items there is an empty front and no choice."""
-    assert front([], _itself) == []
+    assert front([], _named, _BOTH) == []
     with pytest.raises(ValueError, match="empty"):
-        pick([], _itself, "balanced")
+        pick([], _named, _BOTH, "balanced")
+
+
+def test_a_third_objective_makes_room_on_the_front() -> None:
+    """What is behind in two objectives stays where it is ahead in the third."""
+    points = [(1.0, 100.0, 5.0), (2.0, 100.0, 5.0), (2.0, 110.0, 1.0)]
+    three = find([*DEFAULT, "cpu_s"])
+
+    def named(point: tuple[float, float, float]) -> Values:
+        return dict(zip((o.name for o in three), point, strict=True))
+
+    assert front(points, named, three) == [points[0], points[2]]
+    assert pick(points, named, three, "cpu") == points[2]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [(["latency"], "Did you mean 'latency_ms'"), ([], "once"), (["cpu_s", "cpu_s"], "once")],
+)
+def test_objectives_are_checked(names: list[str], told: str) -> None:
+    """A name that is none, none at all and one twice are refused with a sentence."""
+    with pytest.raises(RequestError, match=told):
+        find(names)
+
+
+def test_a_preference_must_be_an_objective() -> None:
+    """One cannot prefer what is not looked for."""
+    check_preference("balanced", _BOTH)
+    with pytest.raises(RequestError, match="latency, memory, balanced"):
+        check_preference("cpu", _BOTH)

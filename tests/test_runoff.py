@@ -1,19 +1,21 @@
 """The last round: what is measured again, what is claimed and what is emitted."""
 
+from dataclasses import replace
+
 import pytest
 from fakes import REFERENCE_MS, FakeMeasurer, measurement, refusal
 
 from autotune.config import Interval
 from autotune.errors import CannotMeasureError
-from autotune.measure.outcome import Failure
-from autotune.search.pareto import Preference
+from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.search.objective import DEFAULT, find, values
 from autotune.search.runoff import (
     MOST_FINALISTS,
     MOST_ROUNDS,
     Finalist,
     choose,
     finalists,
-    is_gain,
+    noise_floor,
     paired_speedup,
     run_off,
 )
@@ -21,6 +23,7 @@ from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 
 _NONE = Limits()
+_BOTH = find(DEFAULT)
 
 
 def _trial(number: int, latency_ms: float, memory_mib: float = 100.0, error: float = 0.0) -> Trial:
@@ -41,15 +44,13 @@ def _finalist(
     told = Interval(value=speedup, low=speedup - reach, high=speedup + reach)
     if number == 0:
         told = Interval(value=1.0, low=1.0, high=1.0)
-    return Finalist(
-        trial=_trial(number, REFERENCE_MS / speedup, memory_mib, error),
-        speedup=told,
-        latency_ms=REFERENCE_MS / speedup,
-        peak_memory_mib=memory_mib,
-        error=error,
-        rounds=3,
-        significant=is_gain(told),
-    )
+    trial = _trial(number, REFERENCE_MS / speedup, memory_mib, error)
+    assert trial.measurement is not None
+    own = values(trial.measurement)
+    gains = dict.fromkeys(own, told)
+    leaner = 100.0 / memory_mib
+    gains["peak_memory_mib"] = Interval(value=leaner, low=leaner, high=leaner)
+    return Finalist(trial=trial, values=own, gains=gains, error=error, rounds=3)
 
 
 _BASE = _finalist(0, 1.0)
@@ -59,9 +60,9 @@ def _chosen(
     *others: Finalist,
     base: Finalist = _BASE,
     limits: Limits = _NONE,
-    prefer: Preference = "latency",
+    prefer: str = "latency",
 ) -> int:
-    return choose([base, *others], limits, prefer).trial.number
+    return choose([base, *others], limits, _BOTH, prefer).trial.number
 
 
 def test_the_fastest_beyond_noise_is_chosen() -> None:
@@ -86,7 +87,7 @@ def test_less_memory_at_the_same_speed_wins() -> None:
 
 
 @pytest.mark.parametrize("prefer", ["latency", "balanced"])
-def test_less_memory_does_not_excuse_a_slow_down(prefer: Preference) -> None:
+def test_less_memory_does_not_excuse_a_slow_down(prefer: str) -> None:
     """Unless memory is preferred, a slower configuration never wins by memory."""
     assert _chosen(_finalist(1, 0.8, 20.0), prefer=prefer) == 0
 
@@ -96,9 +97,43 @@ def test_memory_preferred_accepts_a_slow_down() -> None:
     assert _chosen(_finalist(1, 0.8, 20.0), _finalist(2, 1.5, 90.0), prefer="memory") == 1
 
 
-def test_memory_preferred_ignores_mere_speed() -> None:
-    """Where memory is what counts a faster one that needs as much is no gain."""
-    assert _chosen(_finalist(1, 1.5, 99.5), prefer="memory") == 0
+def test_memory_preferred_takes_speed_that_costs_nothing() -> None:
+    """Where memory is what counts a faster one that needs as much is a gain all the same."""
+    assert _chosen(_finalist(1, 1.5, 99.5), prefer="memory") == 1
+    assert _chosen(_finalist(1, 1.5, 120.0), prefer="memory") == 0
+
+
+def test_other_objectives_have_their_winners() -> None:
+    """Less CPU time wins where it is an objective, and is nothing where it is none."""
+    thrifty = _finalist(1, 1.0)
+    gain = Interval(value=2.0, low=1.9, high=2.1)
+    thrifty = replace(
+        thrifty,
+        values={**thrifty.values, "cpu_s": thrifty.values["cpu_s"] / 2},
+        gains={**thrifty.gains, "cpu_s": gain},
+    )
+    three = find([*DEFAULT, "cpu_s"])
+    assert choose([_BASE, thrifty], _NONE, three, "cpu") is thrifty
+    assert choose([_BASE, thrifty], _NONE, three, "latency") is thrifty
+    assert choose([_BASE, thrifty], _NONE, _BOTH, "latency") is _BASE
+    doubtful = replace(
+        thrifty, gains={**thrifty.gains, "cpu_s": Interval(value=2.0, low=0.9, high=4.0)}
+    )
+    assert choose([_BASE, doubtful], _NONE, three, "cpu") is _BASE
+
+
+def test_no_gain_below_the_noise_floor() -> None:
+    """A machine that tells the baseline from itself by 4 % shows no gain of 3 %."""
+    assert _chosen(_finalist(1, 1.03)) == 1
+    assert _chosen(replace(_finalist(1, 1.03), noise_floor=0.04)) == 0
+
+
+def test_the_noise_floor_is_how_well_the_baseline_is_known() -> None:
+    """Ratios of the baseline to itself that scatter raise the floor; it never falls below 2 %."""
+    assert noise_floor([measurement(10.0)] * 3) == pytest.approx(0.02)
+    scattered = [measurement(ms) for ms in (9.5, 10.0, 10.5)]
+    assert 0.05 < noise_floor(scattered) < 0.2
+    assert noise_floor(scattered[:1]) == 1.0
 
 
 def test_balanced_weighs_both() -> None:
@@ -138,13 +173,13 @@ def test_finalists_are_the_front_and_the_fastest() -> None:
         _trial(4, 7.0, 60.0),
         _trial(5, 1.0, 10.0, error=0.5),
     ]
-    assert {t.number for t in finalists(trials, Limits())} == {1, 2, 3}
+    assert {t.number for t in finalists(trials, Limits(), _BOTH)} == {1, 2, 3}
 
 
 def test_finalists_are_few() -> None:
     """A long front is thinned out, its ends kept."""
     trials = [_trial(i, float(i), 1000.0 - 20 * i) for i in range(1, 40)]
-    numbers = [t.number for t in finalists(trials, Limits())]
+    numbers = [t.number for t in finalists(trials, Limits(), _BOTH)]
     assert len(numbers) == len(set(numbers)) == MOST_FINALISTS
     assert {1, 2, 39} <= set(numbers)
 
@@ -155,7 +190,7 @@ def _by_threads(candidate: Candidate) -> tuple[float, float]:
 
 def _run_off(measurer: FakeMeasurer, *others: Trial) -> list[Finalist]:
     base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
-    return run_off(measurer, base, others, seed=3, on_step=lambda _done, _total: None)
+    return run_off(measurer, base, others, _BOTH, seed=3, on_step=lambda _done, _total: None)
 
 
 def test_the_run_off_reports_its_own_numbers() -> None:
@@ -163,6 +198,7 @@ def test_the_run_off_reports_its_own_numbers() -> None:
     measurer = FakeMeasurer(_by_threads)
     base, first = _run_off(measurer, _trial(1, 0.001))
     assert base.speedup == Interval(value=1.0, low=1.0, high=1.0)
+    assert base.latency_ms == pytest.approx(10.0)
     assert not base.significant
     assert first.speedup.value == pytest.approx(2.0)
     assert first.latency_ms == pytest.approx(5.0)
@@ -206,6 +242,46 @@ def test_a_default_that_fails_cannot_be_beaten() -> None:
     measurer = FakeMeasurer(lambda c: refusal("gone") if c == BASELINE else (1.0, 1.0))
     with pytest.raises(CannotMeasureError, match="gone"):
         _run_off(measurer, _trial(1, 1.0))
+
+
+def test_what_is_settled_rests() -> None:
+    """A finalist that is surely beaten takes no part in the further rounds of the others."""
+    calls = iter(range(1000))
+    beaten, near = Candidate.of({"intra_op_num_threads": 1}), Candidate.of({"arena": "off"})
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        shaky = 10.0 + 0.4 * (next(calls) % 3)
+        return {beaten: 30.0 + shaky, near: shaky}.get(candidate, 10.0), 100.0
+
+    trial = Trial(number=2, candidate=near, outcome=measurement(10.0))
+    base, first, second = _run_off(FakeMeasurer(cost), _trial(1, 1.0), trial)
+    assert first.rounds < second.rounds == base.rounds
+
+
+def test_a_measurement_of_a_loud_machine_is_taken_again() -> None:
+    """Where the machine was never quiet the measurement is repeated, once."""
+    loud = replace(measurement(10.0), quiet_turns=0)
+
+    class Loud(FakeMeasurer):
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            super().measure(candidate, effort, is_beaten)
+            return loud if len(self.raced) == 1 else measurement(10.0)
+
+    measurer = Loud(_by_threads)
+    base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
+    (found,) = run_off(measurer, base, (), _BOTH, seed=0, on_step=lambda _done, _total: None)
+    assert found.rounds == 3
+    assert len(measurer.raced) == 4
+
+
+def test_a_percentile_that_is_not_known_disqualifies() -> None:
+    """Where p99 is an objective, too few quiet runs for it are a failure."""
+    measurer = FakeMeasurer(_by_threads)
+    base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
+    with pytest.raises(CannotMeasureError, match="p99_ms needs 662"):
+        run_off(measurer, base, (), find(["p99_ms"]), seed=0, on_step=lambda _done, _total: None)
 
 
 def test_speedups_pair_rounds() -> None:

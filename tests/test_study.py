@@ -23,11 +23,13 @@ import autotune
 from autotune import samples
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.measure.outcome import Failure
+from autotune.search import job as jobs
 from autotune.search import storage
-from autotune.search import study as studies
+from autotune.search.job import Interrupted
 from autotune.search.loop import Progress, Search
+from autotune.search.objective import DEFAULT, find
 from autotune.search.result import StudyResult
-from autotune.search.study import Interrupted, tune
+from autotune.search.study import tune
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
@@ -58,6 +60,7 @@ def _search(
     search = Search(
         study=study,
         space=within or thread_space(),
+        objectives=find(DEFAULT),
         limits=limits or Limits(),
         measurer=measurer,
         seed=0,
@@ -248,7 +251,7 @@ class _Factory:
         self.cost = cost
 
     def __call__(
-        self, *_: object, max_error: float, reference_ms: float | None = None
+        self, *_: object, max_error: float, reference_ms: float | None, samples: Path
     ) -> FakeMeasurer:
         self.made.append(FakeMeasurer(self.cost))
         self.reference_ms.append(reference_ms)
@@ -271,7 +274,7 @@ def _any_cost(candidate: Candidate) -> tuple[float, float]:
 def factory(monkeypatch: pytest.MonkeyPatch) -> _Factory:
     """The measurers of tune(), which compute here."""
     made = _Factory(_any_cost)
-    monkeypatch.setattr(studies, "DuetMeasurer", made)
+    monkeypatch.setattr(jobs, "DuetMeasurer", made)
     return made
 
 
@@ -318,6 +321,39 @@ def test_another_preference_needs_no_new_trials(
     assert result.prefer == "memory"
     assert factory.made[1].searched == []
     assert factory.made[1].raced
+
+
+def test_other_objectives_are_another_study(factory: _Factory, model: Path, tmp_path: Path) -> None:
+    """Another objective has trials of its own in the same folder, and decides what is emitted."""
+    first = tune(model, trials=8, out=tmp_path)
+    assert first.prefer == "latency"
+    second = tune(model, trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"])
+    assert second.study != first.study
+    assert second.objectives == ("cpu_s", "load_ms")
+    assert second.prefer == "cpu"
+    assert len(factory.searched) == 16
+    again = tune(model, trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"])
+    assert again == second
+
+
+def test_a_percentile_of_a_slow_model_is_refused(
+    factory: _Factory, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An objective that would take minutes a trial is refused, with what it would cost."""
+    monkeypatch.setattr(jobs, "_LONGEST_TRIAL_S", 1.0)
+    with pytest.raises(RequestError, match="p99_ms needs 662 runs; at 10 ms each"):
+        tune(model, trials=8, out=tmp_path, objectives=["p99_ms"])
+    assert factory.made[0].closed
+
+
+def test_the_beaten_are_given_up_early(study: optuna.Study) -> None:
+    """The search tells the measurer when a candidate has no place on the front, if it may."""
+    search, _ = _search(study)
+    search.run(20, None)
+    raced = [t for t in search.trials if t.measurement and t.measurement.raced]
+    assert raced
+    assert search.baseline is not None
+    assert search.baseline not in raced
 
 
 def test_a_study_goes_on(factory: _Factory, model: Path, tmp_path: Path) -> None:

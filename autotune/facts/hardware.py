@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import psutil
 
 from autotune import cpu
 from autotune.facts.runtime import Runtime
+
+_THERMAL = Path("/sys/devices/system/cpu")
+_THROTTLE_COUNTS = "cpu[0-9]*/thermal_throttle/core_throttle_count"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +87,30 @@ def doubts(machine: Hardware) -> list[str]:
             f"neighbours on the same host take {busy.steal:.0f} % of the cores; "
             "measure at a quieter time or on a machine of your own"
         )
+    throttled = _throttled_periods()
+    if throttled:
+        found.append(
+            f"the CPU quota has stopped this container {throttled} times; "
+            "give it more CPU, or whole cores"
+        )
+    hot = sum(int(_read(str(path)) or 0) for path in _THERMAL.glob(_THROTTLE_COUNTS))
+    if hot:
+        found.append(
+            f"the processor was throttled for heat {hot} times since the start; "
+            "see to its cooling, and let it rest before a study"
+        )
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
     if battery is not None and not battery.power_plugged:
         found.append("the machine runs on battery; plug it in")
     if psutil.swap_memory().used > 0.5 * machine.memory_mib * 2**20:
         found.append("the machine swaps; free some memory")
     return found
+
+
+def _throttled_periods() -> int:
+    """Returns how often the cgroup's quota stopped its processes; 0 where that is not told."""
+    counts = dict(re.findall(r"(\w+) (\d+)", _read("/sys/fs/cgroup/cpu.stat")))
+    return int(counts.get("nr_throttled", 0))
 
 
 def _read(path: str) -> str:

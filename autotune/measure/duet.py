@@ -2,118 +2,201 @@
 
 An idle ONNX Runtime pool goes on spinning on the cores that the other process needs, so a waiting
 process that was merely left alone would slow the other one down. Alternating cancels what the
-machine's neighbours do to both sides; docs/design.md has the figures.
+machine's neighbours do to both sides. What they do to one side alone does not cancel: a candidate
+of one thread hardly feels a neighbour that halves the baseline's speed. So the baseline is the
+sensor as well: the candidate has its turns while the baseline runs as fast as it is known to.
+docs/design.md has the figures, ``benchmarks/noise.py`` makes them.
 """
 
+import itertools
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-
-import numpy as np
+from functools import cached_property
 
 from autotune.child import Child
+from autotune.config import Interval
 from autotune.measure.outcome import Effort
-from autotune.measure.statistics import duet_ratio, quiet_turns
+from autotune.measure.reference import Reference, Turn, take_turn
+from autotune.measure.statistics import duet_ratio, warm_up
 
-_TURN_S = 0.010
-# A warm-up that goes on: frozen processes come back to cold caches.
-_FEWEST_RUNS = 2
-_FEWEST_TURNS = 12
-_FIRST_LOOK = 20
+_FEWEST_PAIRS = 3
+_ENOUGH_PAIRS = 12
 # Looks at the interval are spaced, so that stopping early is not fishing for a lucky moment.
-_LOOK_EVERY = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class Turn:
-    """One turn of one process: the time of each run, and the CPU time of all threads."""
-
-    run_ns: tuple[int, ...]
-    cpu_ns: int
-
-    @property
-    def median_ms(self) -> float:
-        """The turn's own estimate of a run."""
-        return float(np.median(self.run_ns)) / 1e6
+_LOOKS = frozenset({8, 14, 20, *range(30, 1000, 10)})
+# A pause lets a neighbour finish and the host place the virtual cores anew: on a shared host two of
+# them share a physical core at times, and without pauses that lasted for 10 to 30 s.
+_PAUSES_S = (0.0, 0.02, 0.04, 0.08)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Duet:
-    """The turns of a duet: the reference has one more, its turns lie around the candidate's."""
+    """The turns of a duet.
+
+    Attributes:
+        reference: All turns of the reference, in order.
+        candidate: The turns of the candidate.
+        before: For each of these the number of the reference's turn before it; the next one
+            followed.
+        quiet_ms: A turn of the reference up to this long was not disturbed.
+        spent_s: What the turns took, their messages included: ``candidate``, ``reference``, and
+            ``waited`` for a quieter machine.
+    """
 
     reference: tuple[Turn, ...]
     candidate: tuple[Turn, ...]
+    before: tuple[int, ...]
+    quiet_ms: float
+    spent_s: Mapping[str, float]
+
+    @cached_property
+    def ratios(self) -> list[float]:
+        """Each turn of the candidate over the mean of the two turns around it."""
+        around = [(self.reference[i].ms + self.reference[i + 1].ms) / 2 for i in self.before]
+        return [turn.ms / ms for turn, ms in zip(self.candidate, around, strict=True)]
+
+    @cached_property
+    def quiet(self) -> list[bool]:
+        """For each turn of the candidate, whether nothing disturbed it and the turns around it."""
+        return [
+            not turn.stolen
+            and all(
+                beside.ms <= self.quiet_ms and not beside.stolen
+                for beside in self.reference[i : i + 2]
+            )
+            for turn, i in zip(self.candidate, self.before, strict=True)
+        ]
+
+    @cached_property
+    def settled_from(self) -> int | None:
+        """The number of the candidate's first turn in a steady state; None if there is none."""
+        return warm_up(self.ratios, self.quiet)
 
     @property
-    def reference_ms(self) -> list[float]:
-        """One time for each turn of the reference."""
-        return [turn.median_ms for turn in self.reference]
+    def ratio(self) -> Interval:
+        """How long a run of the candidate takes, in runs of the reference."""
+        first = self.settled_from or 0
+        return duet_ratio(self.ratios[first:], self.quiet[first:])
 
     @property
-    def candidate_ms(self) -> list[float]:
-        """One time for each turn of the candidate."""
-        return [turn.median_ms for turn in self.candidate]
+    def quiet_candidate(self) -> list[Turn]:
+        """The turns of the candidate that evidence comes from: quiet ones, or all if none is."""
+        first = self.settled_from or 0
+        turns = list(zip(self.candidate, self.quiet, strict=True))[first:]
+        return [turn for turn, quiet in turns if quiet] or [turn for turn, _ in turns]
 
-    def quiet_count(self) -> int:
-        """Returns how many of the candidate's turns lie between quiet turns of the reference."""
-        quiet = quiet_turns(self.reference_ms)
-        return sum(before and after for before, after in pairwise(quiet))
-
-
-def take_turn(child: Child, run_ms: float, limit_s: float) -> Turn:
-    """Thaws `child` for a turn and freezes it again.
-
-    Args:
-        child: A worker with an open session.
-        run_ms: About how long its runs take: one of 100 ms is not repeated for warmth.
-        limit_s: When to give it up.
-
-    Raises:
-        ChildFailure: it did not answer.
-    """
-    long = run_ms > 50
-    child.thaw()
-    reply = child.request(
-        {
-            "do": "turn",
-            "seconds": _TURN_S,
-            "unrecorded_runs": 0 if long else 1,
-            "fewest_runs": 1 if long else _FEWEST_RUNS,
-        },
-        limit_s,
-    )
-    child.freeze()
-    return Turn(run_ns=tuple(reply["run_ns"]), cpu_ns=reply["cpu_ns"])
+    @property
+    def contaminated(self) -> int:
+        """How many turns, of either side, were disturbed; the candidate's were taken again."""
+        loud = sum(turn.ms > self.quiet_ms or turn.stolen for turn in self.reference)
+        return loud + self.quiet.count(False)
 
 
 def play(
-    reference: Child,
+    reference: Reference,
     candidate: Child,
     *,
-    reference_run_ms: float,
-    candidate_run_ms: float,
+    run_ms: float,
     effort: Effort,
     limit_s: float,
+    is_beaten: Callable[[Duet], bool] = lambda _: False,
 ) -> Duet:
     """Returns the turns of both, until their ratio is known well enough or the time is up.
+
+    Args:
+        reference: The baseline.
+        candidate: The worker with the candidate's session, frozen.
+        run_ms: About how long its runs take.
+        effort: When it is known well enough, and how long to go on.
+        limit_s: When to give a turn up.
+        is_beaten: Asked at the looks whether more turns are still worth it.
 
     Raises:
         ChildFailure: one of them did not answer.
     """
-    began = time.monotonic()
-    first = [take_turn(reference, reference_run_ms, limit_s)]
-    second: list[Turn] = []
+    stage = _Stage(reference, candidate, run_ms, limit_s)
+    # both sides' turns, a cold run in each, and as much again for the neighbours
+    longest_s = effort.patience_s + 8 * effort.fewest_runs * run_ms / 1e3
     while True:
-        second.append(take_turn(candidate, candidate_run_ms, limit_s))
-        first.append(take_turn(reference, reference_run_ms, limit_s))
-        duet = Duet(reference=tuple(first), candidate=tuple(second))
-        count = len(second)
-        if count >= _FEWEST_TURNS and time.monotonic() - began > effort.time_cap_s:
-            return duet
-        # very long runs: a few turns must do
-        if count >= 3 and time.monotonic() - began > 10 * effort.time_cap_s:
-            return duet
-        if count >= _FIRST_LOOK and count % _LOOK_EVERY == 0:
-            ratio = duet_ratio(duet.reference_ms, duet.candidate_ms)
-            if (ratio.high - ratio.low) / 2 <= effort.half_width * ratio.value:
+        stage.wait_for_quiet(effort.patience_s)
+        stage.take_pair()
+        elapsed_s = stage.elapsed_s
+        if elapsed_s > longest_s and len(stage.second) >= _FEWEST_PAIRS:
+            return stage.duet()
+        has_runs = stage.quiet_runs >= effort.fewest_runs
+        if elapsed_s > effort.time_cap_s and stage.quiet_pairs >= _ENOUGH_PAIRS and has_runs:
+            return stage.duet()
+        if stage.quiet_pairs in _LOOKS:
+            duet = stage.duet()
+            if is_beaten(duet) or (has_runs and _is_known(duet, effort)):
                 return duet
+
+
+class _Stage:
+    """A duet under way."""
+
+    def __init__(
+        self, reference: Reference, candidate: Child, run_ms: float, limit_s: float
+    ) -> None:
+        self._reference = reference
+        self._candidate = candidate
+        self._run_ms = run_ms
+        self._limit_s = limit_s
+        self._began = time.monotonic()
+        self._spent_s = {"candidate": 0.0, "reference": 0.0, "waited": 0.0}
+        self._first = [self._reference_turn()]
+        self._before: list[int] = []
+        self.second: list[Turn] = []
+        self.quiet_pairs = 0
+        self.quiet_runs = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def wait_for_quiet(self, patience_s: float) -> None:
+        """Repeats the reference's last turn until it is an undisturbed one."""
+        pauses = itertools.chain(_PAUSES_S, itertools.repeat(_PAUSES_S[-1]))
+        while not self._reference.is_quiet(self._first[-1]) and self.elapsed_s < patience_s:
+            pause_s = next(pauses)
+            time.sleep(pause_s)
+            self._spent_s["waited"] += pause_s
+            self._first.append(self._reference_turn())
+
+    def take_pair(self) -> None:
+        """Takes a turn of the candidate and the reference's turn after it."""
+        began = time.monotonic()
+        turn = take_turn(self._candidate, self._run_ms, self._limit_s)
+        self._spent_s["candidate"] += time.monotonic() - began
+        self.second.append(turn)
+        self._before.append(len(self._first) - 1)
+        self._first.append(self._reference_turn())
+        if not turn.stolen and all(map(self._reference.is_quiet, self._first[-2:])):
+            self.quiet_pairs += 1
+            self.quiet_runs += len(turn.run_ns)
+
+    def duet(self) -> Duet:
+        """Returns the turns so far."""
+        return Duet(
+            reference=tuple(self._first),
+            candidate=tuple(self.second),
+            before=tuple(self._before),
+            quiet_ms=self._reference.quiet_ms,
+            spent_s=dict(self._spent_s),
+        )
+
+    def _reference_turn(self) -> Turn:
+        began = time.monotonic()
+        turn = self._reference.turn()
+        self._spent_s["reference"] += time.monotonic() - began
+        return turn
+
+
+def _is_known(duet: Duet, effort: Effort) -> bool:
+    """Returns whether the ratio's interval is narrow enough."""
+    ratio = duet.ratio
+    return (
+        duet.settled_from is not None
+        and duet.quiet.count(True) >= _ENOUGH_PAIRS
+        and (ratio.high - ratio.low) / 2 <= effort.half_width * ratio.value
+    )

@@ -1,6 +1,9 @@
 """The real measurer: a fresh process for each candidate, in a duet with the baseline's."""
 
+import itertools
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +11,25 @@ import numpy as np
 from autotune import scratch
 from autotune.child import Child, ChildFailure, Message, memory_limit
 from autotune.config import SessionConfig
-from autotune.errors import CannotMeasureError
+from autotune.errors import CannotMeasureError, StorageError
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import prepare
 from autotune.measure import answers
-from autotune.measure.duet import Duet, Turn, play, take_turn
+from autotune.measure.duet import Duet, play
 from autotune.measure.fidelity import compare
-from autotune.measure.outcome import Effort, Failure, Fidelity, Measurement, Memory, Outcome
-from autotune.measure.statistics import duet_ratio, percentile, quiet_turns
+from autotune.measure.outcome import (
+    Effort,
+    Failure,
+    Fidelity,
+    IsBeaten,
+    Measurement,
+    Memory,
+    Outcome,
+    never_beaten,
+)
+from autotune.measure.reference import Reference
+from autotune.measure.statistics import percentile
 from autotune.measure.worker import REPLIES, save_samples
 from autotune.space.candidate import BASELINE, Candidate, session_config
 
@@ -24,7 +37,8 @@ _WORKER = "autotune.measure.worker"
 # Until the baseline is known; afterwards limits follow it.
 _LOAD_LIMIT_S = 600.0
 _RUN_LIMIT_S = 300.0
-_CALIBRATION_TURNS = 60
+_CALIBRATION_TURNS = 80
+_CALIBRATION_BUDGET_S = 5.0
 
 
 class DuetMeasurer:
@@ -35,6 +49,7 @@ class DuetMeasurer:
         workload: Its inputs.
         max_error: Largest fidelity error with which a candidate is still timed.
         reference_ms: Latency of the baseline as the study knows it; measured if None.
+        samples: Folder where the raw run times of each measurement are kept; None keeps none.
     """
 
     def __init__(
@@ -44,11 +59,13 @@ class DuetMeasurer:
         *,
         max_error: float,
         reference_ms: float | None = None,
+        samples: Path | None = None,
     ) -> None:
         self._model = model
         self._dimensions = workload.dimensions(model)
         self._one_shape = workload.one_shape
         self._max_error = max_error
+        self._samples = samples
         self._scratch = tempfile.TemporaryDirectory(dir=scratch.root())
         folder = Path(self._scratch.name)
         self._timing = folder / "timing.npz"
@@ -56,11 +73,14 @@ class DuetMeasurer:
         self._answers = folder / "answers.npz"
         save_samples(workload.timing, self._timing)
         save_samples(workload.validation, self._validation)
-        self._reference: Child | None = None
+        self._reference: Reference | None = None
+        self._run_limit_s = _RUN_LIMIT_S
         try:
             self._expected = self._reference_answers()
-            self._start_reference()
-            self._reference_ms = reference_ms or self._calibrate()
+            self._reference = Reference(self._open_baseline, lambda: self._run_limit_s)
+            self._reference_ms = reference_ms or self._reference.calibrate(
+                _CALIBRATION_TURNS, _CALIBRATION_BUDGET_S
+            )
         except BaseException:
             self.close()
             raise
@@ -70,39 +90,64 @@ class DuetMeasurer:
         """Latency of the baseline that ratios are multiplied with."""
         return self._reference_ms
 
-    def measure(self, candidate: Candidate, effort: Effort) -> Outcome:
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
         """Returns the outcome of measuring `candidate` in a process of its own."""
         prepared = prepare(self._model, candidate)
-        return self.measure_session(
-            prepared.path, session_config(candidate, self._dimensions), effort
-        )
+        config = session_config(candidate, self._dimensions)
+        return self.measure_session(prepared.path, config, effort, is_beaten, name=candidate.key)
 
-    def measure_session(self, path: Path, config: SessionConfig, effort: Effort) -> Outcome:
-        """Returns the outcome of opening `path` as `config` says; see :meth:`measure`."""
+    def measure_session(
+        self,
+        path: Path,
+        config: SessionConfig,
+        effort: Effort,
+        is_beaten: IsBeaten = never_beaten,
+        *,
+        name: str = "session",
+    ) -> Outcome:
+        """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
+
+        Args:
+            path: The model's file.
+            config: How it is opened.
+            effort: How much this may cost.
+            is_beaten: Asked meanwhile whether more of it is worth it.
+            name: Of the file with the raw run times.
+        """
         with Child(_WORKER, memory_limit(), REPLIES) as child:
-            phase = "open"
+            visit = _Visit(child)
             try:
-                opened = self._open(child, path, config, self._load_limit_s)
-                phase = "run"
-                ran = child.request({"do": "first_runs"}, self._run_limit_s)
-                phase = "answers"
-                fidelity = self._check(child)
-                if fidelity.error > self._max_error:
-                    return Failure(
-                        kind="wrong_answers",
-                        phase=phase,
-                        message=f"error {fidelity.error:.2g} is above {self._max_error:g}",
-                        error=fidelity.error,
-                    )
-                phase = "turns"
-                duet = self._duet(child, ran["run_ms"], effort)
+                visit.phase = "open"
+                visit.opened = self._open(child, path, config, self._load_limit_s)
+                visit.lap("start")
+                visit.book(visit.opened["load_ms"] / 1e3, "start", "open")
+                visit.phase = "run"
+                visit.ran = child.request({"do": "first_runs"}, self._run_limit_s)
+                visit.lap("first_runs")
+                visit.phase = "answers"
+                visit.fidelity = compare(
+                    self._expected, self._run_answers(child, self._run_limit_s)
+                )
+                visit.lap("answers")
+                if visit.fidelity.error > self._max_error:
+                    return visit.wrong_answers(self._max_error)
+                visit.phase = "turns"
+                duet = self._duet(visit, effort, is_beaten)
             except ChildFailure as failure:
-                return Failure(kind=failure.kind, phase=phase, message=failure.message)
-        return self._measurement(opened, ran, fidelity, duet)
+                return Failure(kind=failure.kind, phase=visit.phase, message=failure.message)
+            visit.lap("other")
+        for part, seconds in duet.spent_s.items():
+            visit.book(seconds, "other", part)
+        found = visit.measurement(duet, self._reference_ms)
+        return replace(found, samples=self._keep(name, duet))
 
     def renew(self) -> None:
         """Starts the reference again."""
-        self._start_reference()
+        if self._reference is None:
+            raise RuntimeError("closed")
+        self._reference.renew()
 
     def close(self) -> None:
         """Ends the reference and removes what was written for it."""
@@ -136,87 +181,160 @@ class DuetMeasurer:
         child.request(request, limit_s)
         return answers.read(self._answers)
 
-    def _check(self, child: Child) -> Fidelity:
-        return compare(self._expected, self._run_answers(child, self._run_limit_s))
-
-    def _start_reference(self) -> None:
-        if self._reference is not None:
-            self._reference.stop()
-        self._reference = Child(_WORKER, memory_limit(), REPLIES)
+    def _open_baseline(self) -> tuple[Child, float]:
+        """Returns a process with the baseline's session, frozen, and the ms of a run."""
+        child = Child(_WORKER, memory_limit(), REPLIES)
         path = prepare(self._model, BASELINE).path
         config = session_config(BASELINE, self._dimensions)
         try:
-            opened = self._open(self._reference, path, config, _LOAD_LIMIT_S)
-            ran = self._reference.request({"do": "first_runs"}, _RUN_LIMIT_S)
+            opened = self._open(child, path, config, _LOAD_LIMIT_S)
+            ran = child.request({"do": "first_runs"}, _RUN_LIMIT_S)
         except ChildFailure as failure:
+            child.stop()
             raise CannotMeasureError(
                 f"{self._model.path.name} does not run with default options ({failure.kind}): "
                 f"{failure.message}"
             ) from None
-        self._reference.freeze()
-        self._reference_run_ms: float = ran["run_ms"]
+        except BaseException:
+            child.stop()
+            raise
+        child.freeze()
         # generous: a candidate may well be slower, and the machine busier than now
         self._load_limit_s = max(60.0, 20 * opened["load_ms"] / 1e3)
         self._run_limit_s = max(30.0, 200 * max(ran["first_run_ms"], ran["run_ms"]) / 1e3)
+        return child, ran["run_ms"]
 
-    def _calibrate(self) -> float:
-        """Returns the baseline's latency on this machine when it is quiet."""
-        assert self._reference is not None
-        turns: list[Turn] = []
-        spent_ms = 0.0
-        while len(turns) < 3 or (len(turns) < _CALIBRATION_TURNS and spent_ms < 5000):
-            turns.append(take_turn(self._reference, self._reference_run_ms, self._run_limit_s))
-            spent_ms += sum(turns[-1].run_ns) / 1e6
-        times = [turn.median_ms for turn in turns]
-        quiet = [ms for ms, good in zip(times, quiet_turns(times), strict=True) if good]
-        return float(np.median(quiet))
-
-    def _duet(self, child: Child, run_ms: float, effort: Effort) -> Duet:
+    def _duet(self, visit: "_Visit", effort: Effort, is_beaten: IsBeaten) -> Duet:
         """Returns the duet; a reference that died is started again once."""
-        child.freeze()
+
+        def check(duet: Duet) -> bool:
+            visit.raced = is_beaten(visit.measurement(duet, self._reference_ms))
+            return visit.raced
+
+        visit.before = visit.after = visit.child.request({"do": "held"}, self._run_limit_s)
+        visit.child.freeze()
         for last_try in (False, True):
             assert self._reference is not None
             try:
-                return play(
+                duet = play(
                     self._reference,
-                    child,
-                    reference_run_ms=self._reference_run_ms,
-                    candidate_run_ms=run_ms,
+                    visit.child,
+                    run_ms=visit.ran["run_ms"],
                     effort=effort,
                     limit_s=self._run_limit_s,
+                    is_beaten=check,
                 )
             except ChildFailure:
                 if last_try or self._reference.is_running():
                     raise
-                self._start_reference()
+                self._reference.renew()
+            else:
+                visit.child.thaw()
+                visit.after = visit.child.request({"do": "held"}, self._run_limit_s)
+                return duet
         raise AssertionError("unreachable")
 
-    def _measurement(
-        self, opened: Message, ran: Message, fidelity: Fidelity, duet: Duet
-    ) -> Measurement:
-        ratio = duet_ratio(duet.reference_ms, duet.candidate_ms)
-        run_ms = [ns / 1e6 for turn in duet.candidate for ns in turn.run_ns]
+    def _keep(self, name: str, duet: Duet) -> str | None:
+        """Writes the raw run times to a file of their own; returns its name."""
+        if self._samples is None:
+            return None
+        numbers = (f"{name}-{i}.npz" for i in itertools.count(1))
+        file = next(f for f in numbers if not (self._samples / f).exists())
+        try:
+            self._samples.mkdir(exist_ok=True)
+            write_raw(duet, self._samples / file)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write raw run times to {self._samples}: {error.strerror}; make room and "
+                "type the same command again"
+            ) from None
+        return file
+
+
+def write_raw(duet: Duet, path: Path) -> None:
+    """Writes a duet's raw times: for each side all runs, one after another, and runs per turn.
+
+    The arrays are ``reference_ns``, ``reference_runs``, ``candidate_ns``, ``candidate_runs``,
+    ``candidate_cpu_ns`` (one per turn), ``before`` (number of the reference's turn before each of
+    the candidate's) and ``quiet_ms``.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for side, turns in (("reference", duet.reference), ("candidate", duet.candidate)):
+        arrays[f"{side}_ns"] = np.asarray([ns for turn in turns for ns in turn.run_ns])
+        arrays[f"{side}_runs"] = np.asarray([len(turn.run_ns) for turn in turns])
+    np.savez_compressed(
+        path,
+        **arrays,  # type: ignore[arg-type]  # numpy's stub takes them for allow_pickle
+        candidate_cpu_ns=np.asarray([turn.cpu_ns for turn in duet.candidate]),
+        before=np.asarray(duet.before),
+        quiet_ms=np.asarray(duet.quiet_ms),
+    )
+
+
+class _Visit:
+    """One candidate's process and what it told, phase by phase."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self.phase = ""
+        self.opened: Message = {}
+        self.ran: Message = {}
+        self.before: Message = {}
+        self.after: Message = {}
+        self.fidelity: Fidelity
+        self.raced = False
+        self._spent_s: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, part: str) -> None:
+        """Books the time since the last call on `part`."""
+        now = time.monotonic()
+        self._spent_s[part] = now - self._last
+        self._last = now
+
+    def book(self, seconds: float, part: str, to: str) -> None:
+        """Books time of one part on another."""
+        self._spent_s[part] -= seconds
+        self._spent_s[to] = seconds
+
+    def wrong_answers(self, max_error: float) -> Failure:
+        """Returns the failure of a candidate whose answers are too far off."""
+        error = self.fidelity.error
+        message = f"error {error:.2g} is above {max_error:g}"
+        return Failure(kind="wrong_answers", phase=self.phase, message=message, error=error)
+
+    def measurement(self, duet: Duet, reference_ms: float) -> Measurement:
+        """Returns the numbers by the turns so far."""
+        turns = duet.quiet_candidate
+        run_ms = [ns / 1e6 for turn in turns for ns in turn.run_ns]
         p50_ms = percentile(run_ms, 50)
         assert p50_ms is not None
+        ratio = duet.ratio
         return Measurement(
             ratio=ratio,
-            latency_ms=ratio.value * self._reference_ms,
+            latency_ms=ratio.value * reference_ms,
             memory=Memory(
-                base_mib=opened["base_mib"],
-                load_peak_mib=opened["load_peak_mib"],
-                run_peak_mib=ran["run_peak_mib"],
-                resident_mib=ran["resident_mib"],
-                anonymous_mib=ran["anonymous_mib"],
+                base_mib=self.opened["base_mib"],
+                load_peak_mib=self.opened["load_peak_mib"],
+                run_peak_mib=self.ran["run_peak_mib"],
+                resident_mib=self.after["resident_mib"],
+                anonymous_mib=self.after["anonymous_mib"],
+                growth_mib=self.after["resident_mib"] - self.before["resident_mib"],
             ),
-            fidelity=fidelity,
+            fidelity=self.fidelity,
             p50_ms=p50_ms,
             p90_ms=percentile(run_ms, 90),
             p95_ms=percentile(run_ms, 95),
             p99_ms=percentile(run_ms, 99),
-            load_ms=opened["load_ms"],
-            first_run_ms=ran["first_run_ms"],
-            cpu_ms=sum(turn.cpu_ns for turn in duet.candidate) / len(run_ms) / 1e6,
+            load_ms=self.opened["load_ms"],
+            first_run_ms=self.ran["first_run_ms"],
+            cpu_s=sum(turn.cpu_ns for turn in turns) / len(run_ms) / 1e9,
             runs=len(run_ms),
             turns=len(duet.candidate),
-            quiet_turns=duet.quiet_count(),
+            quiet_turns=duet.quiet.count(True),
+            contaminated_turns=duet.contaminated,
+            steady=duet.settled_from is not None,
+            raced=self.raced,
+            spent_s=self._spent_s,
+            samples=None,
         )

@@ -1,10 +1,14 @@
 """What a measurement gives: numbers, or a failure that is data. And the seam to what measures."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from autotune.config import Interval
 from autotune.space.candidate import Candidate
+
+FEWEST_QUIET = 5
+"""With fewer quiet turns than this, or than half of them, all turns count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +37,10 @@ class Memory:
         base_mib: Before the session was created: interpreter, libraries and inputs.
         load_peak_mib: The most that it held while the session was created.
         run_peak_mib: The most that it held in the first runs over all inputs.
-        resident_mib: What it held after them.
+        resident_mib: What it held at the end.
         anonymous_mib: What of that is not page cache; None where the system does not tell.
+        growth_mib: How much more it held after the timed runs than before them: a leak, or an
+            arena that goes on growing over inputs of varying shapes.
     """
 
     base_mib: float
@@ -42,11 +48,13 @@ class Memory:
     run_peak_mib: float
     resident_mib: float
     anonymous_mib: float | None
+    growth_mib: float
 
     @property
     def peak_mib(self) -> float:
         """What the session added at its highest: the objective."""
-        return max(self.load_peak_mib, self.run_peak_mib) - self.base_mib
+        grown = max(0.0, self.growth_mib)
+        return max(self.load_peak_mib, self.run_peak_mib + grown) - self.base_mib
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +66,21 @@ class Measurement:
         latency_ms: `ratio` times the study's reference latency; comparable within a study.
         memory: Memory by phase.
         fidelity: How far the answers are from the unoptimised model's.
-        p50_ms: Median of the candidate's own runs, as a clock saw them.
+        p50_ms: Median of the candidate's own runs in quiet turns, as a clock saw them.
         p90_ms: As MLPerf estimates it; None where there were too few runs. Likewise p95, p99.
         p95_ms: See `p90_ms`.
         p99_ms: See `p90_ms`.
         load_ms: Creating the session.
         first_run_ms: The first run.
-        cpu_ms: CPU time of a run, all threads.
-        runs: Timed runs.
-        turns: Timed turns.
-        quiet_turns: Turns that the estimate rests on.
+        cpu_s: CPU time of a run, all threads; a pool that spins shows here.
+        runs: Timed runs in quiet turns.
+        turns: The candidate's turns.
+        quiet_turns: Those that the estimate rests on; 0 if the machine was never quiet.
+        contaminated_turns: Turns of either side that were disturbed; they were taken again.
+        steady: Whether the candidate came to a steady state.
+        raced: Whether it was given up early because it was clearly beaten.
+        spent_s: What the measurement took, by part.
+        samples: Name of the file with the raw run times, where they are kept.
     """
 
     ratio: Interval
@@ -80,15 +93,25 @@ class Measurement:
     p99_ms: float | None
     load_ms: float
     first_run_ms: float
-    cpu_ms: float
+    cpu_s: float
     runs: int
     turns: int
     quiet_turns: int
+    contaminated_turns: int
+    steady: bool
+    raced: bool
+    spent_s: Mapping[str, float]
+    samples: str | None
 
     @property
     def peak_memory_mib(self) -> float:
         """The memory objective; see :class:`Memory`."""
         return self.memory.peak_mib
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the estimate rests on quiet turns; else it is one of the busy machine."""
+        return self.quiet_turns >= min(FEWEST_QUIET, self.turns / 2)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as JSON values."""
@@ -136,16 +159,30 @@ class Effort:
     """How much a measurement may cost.
 
     Attributes:
-        time_cap_s: Longest time of the duet.
+        time_cap_s: Longest time of the duet on a machine that is quiet often enough.
+        patience_s: Longest time of the duet with all waiting for a quieter machine. Runs of
+            seconds may exceed it: three turns are the least.
         half_width: The duet ends early once its interval is this narrow, relative to its value.
+        fewest_runs: The duet does not end, beaten candidates apart, before so many timed runs;
+            0 where no percentile is asked for.
     """
 
     time_cap_s: float
+    patience_s: float
     half_width: float
+    fewest_runs: int = 0
 
 
-SEARCH = Effort(time_cap_s=1.6, half_width=0.01)
-RUN_OFF = Effort(time_cap_s=1.6, half_width=0.005)
+SEARCH = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
+RUN_OFF = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.005)
+
+IsBeaten = Callable[[Measurement], bool]
+"""Asked in the course of a measurement, with what is known so far: is more of it still worth it?"""
+
+
+def never_beaten(_: Measurement) -> bool:
+    """Returns False: the measurement goes on to its end."""
+    return False
 
 
 class Measurer(Protocol):
@@ -155,8 +192,10 @@ class Measurer(Protocol):
     def reference_ms(self) -> float:
         """Latency of the baseline that ratios are multiplied with."""
 
-    def measure(self, candidate: Candidate, effort: Effort) -> Outcome:
-        """Returns the outcome of measuring `candidate`.
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
+        """Returns the outcome of measuring `candidate`, ended early if `is_beaten` says so.
 
         Raises:
             CannotMeasureError: it is not the candidate that fails: the baseline itself does.

@@ -2,50 +2,76 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
 from autotune.config import Interval
+from autotune.measure.outcome import FEWEST_QUIET
 
 # A turn of the reference this close to its fastest ones was not disturbed. See docs/design.md.
 _QUIET_SHARE = 0.15
 _FASTEST_QUANTILE = 0.05
-_FEWEST_QUIET = 5
-
-# Below these counts a percentile cannot be told with 99 % confidence: MLPerf Inference's early
-# stopping criterion (inference_rules.adoc, appendix; one over-latency query allowed).
-_FEWEST_RUNS = {90: 64, 95: 130, 99: 662}
+_STEADY_SHARE = 0.03
+# MLPerf Inference's early stopping criterion wants percentiles with this confidence.
+_CONFIDENCE = 0.99
 
 
-def quiet_turns(reference_ms: Sequence[float]) -> list[bool]:
-    """Returns for each turn of the reference whether the machine was quiet.
+def quiet_limit(reference_ms: Sequence[float]) -> float:
+    """Returns the time up to which a turn of the reference was not disturbed.
 
-    The reference does the same work each time, so what makes it slower comes from outside.
+    The reference does the same work each time, so what makes it slower comes from outside. The
+    fastest twentieth of its turns shows what it takes on a quiet machine; the share above is for
+    the jitter that a quiet machine has as well.
     """
-    times = np.asarray(reference_ms)
-    fastest = np.quantile(times, _FASTEST_QUANTILE)
-    return [bool(quiet) for quiet in times <= fastest * (1 + _QUIET_SHARE)]
+    return float(np.quantile(np.asarray(reference_ms), _FASTEST_QUANTILE)) * (1 + _QUIET_SHARE)
 
 
-def duet_ratio(reference_ms: Sequence[float], candidate_ms: Sequence[float]) -> Interval:
+def duet_ratio(ratios: Sequence[float], quiet: Sequence[bool]) -> Interval:
     """Returns how long a run of the candidate takes, in runs of the reference.
 
-    The turns alternate, reference first and last: candidate turn i lies between reference turns i
-    and i + 1. The estimate is the median ratio of the candidate's turns to their two neighbours,
-    over the turns whose neighbours were quiet. It assumes that a machine that was quiet before and
-    after a turn was quiet during it, up to a minority of turns which the median ignores.
+    The estimate is the median ratio of the candidate's turns to their two neighbours, over the
+    turns whose neighbours were quiet. It assumes that a machine that was quiet before and after a
+    turn was quiet during it, up to a minority of turns which the median ignores; and that the
+    reference was seen on a quiet machine at some time of the study. Where hardly a turn was quiet
+    all count, and the estimate is one of the busy machine.
+
+    Pairing in time is the duet of Bulej et al. (ICPE 2020, arXiv 2001.05811), in turns rather than
+    in parallel, because both sides want all cores. ``benchmarks/noise.py`` compares this estimator
+    with others.
 
     The interval is the distribution-free 95 % interval of a median (binomial order statistics).
 
     Args:
-        reference_ms: One time per turn, one more than the candidate has.
-        candidate_ms: One time per turn.
+        ratios: Each turn of the candidate over the mean of the reference's turns around it.
+        quiet: Which of them nothing disturbed.
     """
-    before, after = np.asarray(reference_ms[:-1]), np.asarray(reference_ms[1:])
-    ratios = np.asarray(candidate_ms) / ((before + after) / 2)
-    quiet = np.asarray(quiet_turns(reference_ms))
-    chosen = ratios[quiet[:-1] & quiet[1:]]
-    return median_interval(chosen if len(chosen) >= _FEWEST_QUIET else ratios)
+    every, chosen = np.asarray(ratios), np.asarray(ratios)[np.asarray(quiet, dtype=bool)]
+    return median_interval(chosen if len(chosen) >= min(FEWEST_QUIET, len(every) / 2) else every)
+
+
+def warm_up(ratios: Sequence[float], quiet: Sequence[bool]) -> int | None:
+    """Returns the number of the first turn in a steady state, or None if there is none.
+
+    Steady means that the median of a stretch of turns (a fifth of them, at least four) is that of
+    all later turns, within 3 % or what the scatter explains. Stretches that are not are warm-up,
+    up to half of the turns. Ratios to the reference are judged, not times: a neighbour that comes
+    and goes is no warm-up. Below eight quiet turns nothing can be told and 0 is returned.
+    """
+    places = [i for i, undisturbed in enumerate(quiet) if undisturbed]
+    values = np.asarray(ratios)[places]
+    stretch = max(4, len(values) // 5)
+    if len(values) < 2 * stretch:
+        return 0
+    for start in range(0, min(len(values) // 2, len(values) - 2 * stretch) + 1, stretch):
+        head, rest = values[start : start + stretch], values[start + stretch :]
+        middle = float(np.median(rest))
+        scatter = 1.4826 * float(np.median(np.abs(rest - middle))) / middle
+        # the median of n normal values scatters 1.25 / sqrt(n) as much as they; three times that
+        tolerance = max(_STEADY_SHARE, 3.8 * scatter / math.sqrt(len(head)))
+        if abs(float(np.median(head)) / middle - 1) <= tolerance:
+            return places[start]
+    return None
 
 
 def median_interval(values: Sequence[float] | np.ndarray) -> Interval:
@@ -81,18 +107,30 @@ def mean_log_interval(ratios: Sequence[float]) -> Interval:
 def percentile(run_ms: Sequence[float], rank: int) -> float | None:
     """Returns an upper estimate of the percentile, or None where there are too few runs for one.
 
-    MLPerf's early-stopping estimate in its simplest form: with n runs, the highest of them that
-    leaves at least the share 1 - rank/100 above it with 99 % confidence. p50 is the plain median.
+    MLPerf Inference's early-stopping estimate (inference_rules.adoc, appendix "Early Stopping
+    Criterion"): of n runs the highest t - 1 are left out and the highest of the rest is returned,
+    where t is the largest count with P[Binomial(n, 1 - rank/100) <= t] <= 1 %. It exists from 64
+    runs for p90, 130 for p95 and 662 for p99. p50 is the plain median.
     """
     ordered = sorted(run_ms)
-    count = len(ordered)
     if rank == 50:
         return float(np.median(ordered)) if ordered else None
-    if count < _FEWEST_RUNS[rank]:
-        return None
+    left_out = _over_latency(len(ordered), rank)
+    return float(ordered[len(ordered) - left_out]) if left_out else None
+
+
+@cache
+def _over_latency(count: int, rank: int) -> int:
+    """Returns t of :func:`percentile`; 0 where there is none of at least 1."""
     share = 1 - rank / 100
-    discarded = max(1, math.floor(count * share - 2.326 * math.sqrt(count * share * (1 - share))))
-    return float(ordered[count - discarded])
+    found, total = 0, 0.0
+    for t in range(count + 1):
+        ways = math.lgamma(count + 1) - math.lgamma(t + 1) - math.lgamma(count - t + 1)
+        total += math.exp(ways + t * math.log(share) + (count - t) * math.log1p(-share))
+        if total > 1 - _CONFIDENCE:
+            break
+        found = t
+    return found
 
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom (any statistics table).

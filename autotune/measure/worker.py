@@ -27,19 +27,17 @@ REPLIES: dict[str, dict[str, reply.Shape]] = {
         "first_run_ms": reply.positive,
         "run_ms": reply.positive,
         "run_peak_mib": reply.amount,
-        "resident_mib": reply.amount,
-        "anonymous_mib": reply.maybe(reply.amount),
     },
     "answers": {},
+    "held": {"resident_mib": reply.amount, "anonymous_mib": reply.maybe(reply.amount)},
     "turn": {"run_ns": reply.several(reply.positive, fewest=1), "cpu_ns": reply.amount},
 }
 """What the parent expects in the reply to each message."""
 
 # Memory patterns settle in five; without the arena the heap grows for ten.
-_FEWEST_MEMORY_RUNS = 5
 _MEMORY_RUNS = 20
-# Of a slow model fewer must do.
-_MEMORY_NS = 1_000_000_000
+# A model that takes seconds a run is not run through all samples of one shape first.
+_FIRST_RUNS_BUDGET_S = 3.0
 
 
 def save_samples(samples: Sequence[Feed], path: Path) -> None:
@@ -90,20 +88,28 @@ class Worker:
         """Runs each sample, and all some twenty times in sum; returns times and memory.
 
         Memory grows in the first runs: memory patterns are planned, the arena is extended, and
-        without an arena the allocator's heap finds its size.
+        without an arena the allocator's heap finds its size. Samples that differ in shape are all
+        run whatever it takes.
         """
         memory.reset_peak()
-        times = [self._timed_run() for _ in range(max(_FEWEST_MEMORY_RUNS, len(self._feeds)))]
-        while len(times) < _MEMORY_RUNS and sum(times) < _MEMORY_NS:
+        began = time.perf_counter()
+        times: list[int] = []
+        while len(times) < 2 or (
+            len(times) < max(_MEMORY_RUNS, len(self._feeds))
+            and time.perf_counter() - began < _FIRST_RUNS_BUDGET_S
+        ):
             times.append(self._timed_run())
         after = memory.usage()
         return {
             "first_run_ms": times[0] / 1e6,
             "run_ms": float(np.median(times[1:])) / 1e6,
             "run_peak_mib": after.peak_mib,
-            "resident_mib": after.resident_mib,
-            "anonymous_mib": after.anonymous_mib,
         }
+
+    def held(self, _: Message) -> Message:
+        """Returns the memory that is held now."""
+        now = memory.usage()
+        return {"resident_mib": now.resident_mib, "anonymous_mib": now.anonymous_mib}
 
     def answers(self, message: Message) -> Message:
         """Runs other samples and writes the outputs to a file, for the parent to compare."""
@@ -155,6 +161,7 @@ if __name__ == "__main__":
         {
             "open": worker.open,
             "first_runs": worker.first_runs,
+            "held": worker.held,
             "answers": worker.answers,
             "turn": worker.turn,
         }

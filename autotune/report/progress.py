@@ -117,4 +117,5 @@ def _outcome(trial: Trial) -> str:
     if isinstance(trial.outcome, Failure):
         return trial.outcome.kind.replace("_", " ")
     measurement = trial.outcome
-    return f"{latency(measurement.latency_ms):>8} ms {measurement.peak_memory_mib:7.1f} MiB"
+    told = f"{latency(measurement.latency_ms):>8} ms {measurement.peak_memory_mib:7.1f} MiB"
+    return f"{told}, beaten early" if measurement.raced else told

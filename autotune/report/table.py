@@ -6,7 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.measure.noise import NoiseCheck
 from autotune.search.compare import Comparison
+from autotune.search.objective import DEFAULT, OBJECTIVES
 from autotune.search.result import Member, StudyResult
 from autotune.space.candidate import Candidate
 from autotune.space.space import Space
@@ -33,7 +35,8 @@ def headline(result: StudyResult) -> str:
         first = f"{1 / speedup.value:.2f}× slower than the default"
     else:
         first = "as fast as the default within the noise"
-    told = f"{name}: {first}, {_memory_change(best)}."
+    others = [_change(best, name) for name in result.objectives if name not in DEFAULT]
+    told = f"{name}: {', '.join([first, _memory_change(best), *others])}."
     if not result.complete:
         told += " Not confirmed by a run-off."
     return told
@@ -46,12 +49,16 @@ def render(result: StudyResult) -> RenderableType:
     table.add_column("latency ms", justify="right")
     table.add_column("speed-up", justify="right")
     table.add_column("memory MiB", justify="right")
+    more = [OBJECTIVES[name] for name in result.objectives if name not in DEFAULT]
+    for objective in more:
+        table.add_column(objective.heading, justify="right")
     table.add_column("error", justify="right")
     table.add_column("changed from the default", overflow="fold")
     for member in result.members:
         evidence = member.evidence
         mark = " ←" if member.trial == result.picked else ""
         words = member.words if member.admitted else f"{member.words} (breaks the limits)"
+        words += "" if evidence.steady else " (no steady state)"
         table.add_row(
             str(member.trial),
             latency(evidence.latency_ms),
@@ -59,6 +66,7 @@ def render(result: StudyResult) -> RenderableType:
             if member is result.baseline
             else f"{evidence.speedup.value:.2f} ({_interval(member)})",
             f"{evidence.peak_memory_mib:.1f}",
+            *(f"{member.values[objective.name]:.4g}" for objective in more),
             f"{evidence.error:.1g}",
             Text(words + mark),
             style="bold" if member.trial == result.picked else None,
@@ -70,7 +78,8 @@ def _details(result: StudyResult) -> Iterable[Text]:
     evidence = result.baseline.evidence
     if result.complete:
         yield Text(
-            f"Measured side by side in {evidence.rounds} rounds; in brackets the 95 % interval. "
+            f"Measured side by side in up to {evidence.rounds} rounds; in brackets the 95 % "
+            f"interval. Noise floor {evidence.noise_floor:.1%}: no gain below it is claimed. "
             "Memory is what the session adds at its peak."
         )
     else:
@@ -79,8 +88,15 @@ def _details(result: StudyResult) -> Iterable[Text]:
     yield Text(
         f"Error is the relative L2 distance to the unoptimised model's outputs on {data} inputs."
     )
-    failed = "".join(f", {count} {kind}" for kind, count in result.failed.items())
-    yield Text(f"{result.trials} trials measured{failed.replace('_', ' ')}.")
+    counts = {**result.failed, "given up early, clearly beaten": result.raced}
+    told = "".join(f", {count} {kind}" for kind, count in counts.items() if count)
+    yield Text(f"{result.trials} trials measured{told.replace('_', ' ')}.")
+    if result.never_quiet:
+        yield Text(
+            f"{result.never_quiet} of them saw no quiet machine, and their numbers are those of a "
+            "busy one: `autotune hardware` says what can be done.",
+            style="yellow",
+        )
     if result.left_out:
         told = "; ".join(f"{name} ({reason})" for name, reason in result.left_out.items())
         yield Text(f"Not tried: {told}.")
@@ -104,9 +120,22 @@ def render_comparison(found: Comparison, name: str) -> RenderableType:
             f"memory {found.peak_memory_mib:.1f} MiB against {found.baseline_peak_memory_mib:.1f} "
             f"MiB{', leaner' if found.leaner else ''}"
         ),
-        Text(f"error {found.error:.1g} on {found.error_data} inputs; {found.rounds} rounds"),
+        Text(
+            f"error {found.error:.1g} on {found.error_data} inputs; {found.rounds} rounds; "
+            f"noise floor {found.noise_floor:.1%}"
+        ),
     ]
     return Group(*lines)
+
+
+def noise(check: NoiseCheck) -> str:
+    """Returns what the noise check showed, in a sentence or two."""
+    return (
+        f"{check.floor:.1%}: no smaller difference shows in one measurement "
+        f"({check.repetitions} repetitions of the same; {check.contaminated:.0%} of the turns were "
+        f"disturbed and taken again; timed without pairs they would be "
+        f"{check.plain_spread - 1:.0%} apart)"
+    )
 
 
 def render_space(space: Space) -> RenderableType:
@@ -152,6 +181,12 @@ def _either(values: Iterable[object]) -> str:
 def _interval(member: Member) -> str:
     speedup = member.evidence.speedup
     return f"{speedup.low:.2f}–{speedup.high:.2f}"
+
+
+def _change(member: Member, name: str) -> str:
+    """Returns what became of another objective, in words."""
+    mine, base = member.values[name], getattr(member.evidence, f"baseline_{name}")
+    return f"{mine / base:.2f} of its {OBJECTIVES[name].heading}"
 
 
 def _memory_change(member: Member) -> str:

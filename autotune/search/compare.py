@@ -11,8 +11,8 @@ from autotune.facts.model import describe
 from autotune.loader import missing_requirements
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Failure, Measurement
-from autotune.search import pareto
-from autotune.search.runoff import is_gain, is_loss, paired_speedup
+from autotune.search.objective import OBJECTIVES
+from autotune.search.runoff import is_gain, is_loss, noise_floor, paired_speedup
 
 _ROUNDS = 7
 
@@ -33,6 +33,7 @@ class Comparison:
         slower: Whether it is slower by more than the noise.
         leaner: Whether it needs less memory by more than processes differ.
         better: Faster, or leaner and not slower.
+        noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds that were measured.
     """
 
@@ -47,6 +48,7 @@ class Comparison:
     slower: bool
     leaner: bool
     better: bool
+    noise_floor: float
     rounds: int
 
 
@@ -90,7 +92,8 @@ def compare(
     speedup = paired_speedup(own, baseline)
     memory_mib = max(m.peak_memory_mib for m in own)
     baseline_mib = max(m.peak_memory_mib for m in baseline)
-    leaner = pareto.less_memory(memory_mib, baseline_mib)
+    leaner = OBJECTIVES["peak_memory_mib"].is_less(memory_mib, baseline_mib)
+    floor = noise_floor(baseline)
     return Comparison(
         speedup=speedup,
         latency_ms=measurer.reference_ms / speedup.value,
@@ -99,9 +102,10 @@ def compare(
         baseline_peak_memory_mib=baseline_mib,
         error=max(m.fidelity.error for m in own),
         error_data=workload.source,
-        faster=is_gain(speedup),
-        slower=is_loss(speedup),
+        faster=is_gain(speedup, floor),
+        slower=is_loss(speedup, floor),
         leaner=leaner,
-        better=is_gain(speedup) or (leaner and not is_loss(speedup)),
+        better=is_gain(speedup, floor) or (leaner and not is_loss(speedup, floor)),
+        noise_floor=floor,
         rounds=_ROUNDS,
     )

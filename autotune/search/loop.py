@@ -1,13 +1,15 @@
 """The loop: ask for a candidate, measure it, tell Optuna; until the budget is spent."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import optuna
 
-from autotune.measure.outcome import SEARCH, Failure, Measurer
+from autotune.measure.outcome import SEARCH, Failure, Measurement, Measurer, Outcome, never_beaten
 from autotune.search import pareto, storage
+from autotune.search.objective import Objective, Values, complete, is_beaten, values
+from autotune.search.runoff import effort_for
 from autotune.search.sampler import make_sampler, portfolio, unseen_neighbour
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
@@ -25,7 +27,7 @@ class Progress:
         stage: ``"model"``, ``"baseline"``, ``"search"``, ``"run-off"`` or ``"done"``.
         done: Steps of this stage that are done: trials in the search, measurements in the run-off.
         total: How many there will be at most.
-        best: The fastest trial within the limits so far.
+        best: The trial within the limits that is best in the first objective so far.
         baseline: Trial 0, once it is measured.
         latest: The trial that was just measured.
         remaining_s: About how long this stage will still take; None where nothing is known.
@@ -48,6 +50,16 @@ OnProgress = Callable[[Progress], None]
 class Search:
     """Asks for candidates and measures them, in Optuna's study.
 
+    Args:
+        study: Optuna's study.
+        space: What may be tried.
+        objectives: What is made small.
+        limits: What a configuration must keep.
+        measurer: What measures.
+        seed: Of the sampler.
+        report: Called as the search goes on.
+        racing: Whether a candidate that is clearly beaten is given up early.
+
     Attributes:
         trials: What is measured, in order.
     """
@@ -57,15 +69,19 @@ class Search:
         *,
         study: optuna.Study,
         space: Space,
+        objectives: Sequence[Objective],
         limits: Limits,
         measurer: Measurer,
         seed: int,
         report: OnProgress,
+        racing: bool = True,
     ) -> None:
         self.trials = [t for t in storage.trials(study) if not _is_forgiven(t, limits)]
         self._study = study
         self._space = space
+        self._objectives = objectives
         self._limits = limits
+        self._racing = racing
         self._measurer = measurer
         self._report = report
         self._record = {trial.candidate: trial for trial in self.trials}
@@ -81,12 +97,12 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The fastest trial within the limits."""
+        """The trial within the limits that is best in the first objective."""
+        first = self._objectives[0].name
         admitted = [
-            (m.latency_ms, trial.number, trial)
+            (self._values(trial)[first], trial.number, trial)
             for trial in self.trials
-            if (m := trial.measurement) is not None
-            and self._limits.admit(m.latency_ms, m.peak_memory_mib, m.fidelity.error)
+            if (m := trial.measurement) is not None and self._admits(m)
         ]
         return min(admitted)[2] if admitted else None
 
@@ -131,8 +147,9 @@ class Search:
         if self._planned:
             candidate = self._planned.pop(0)
         elif self._duplicates >= _MOST_DUPLICATES:
-            ranked = sorted((t for t in self.trials if t.measurement), key=lambda t: _point(t))
-            around = [t.candidate for t in pareto.front(ranked, _point)]
+            measured = [trial for trial in self.trials if trial.measurement]
+            best = pareto.front(measured, self._values, self._objectives)
+            around = [trial.candidate for trial in best]
             candidate = unseen_neighbour(self._space, self._record, around)
             if candidate is None:
                 return False
@@ -142,7 +159,7 @@ class Search:
             )
         return True
 
-    def _objective(self, trial: optuna.Trial) -> tuple[float, float]:
+    def _objective(self, trial: optuna.Trial) -> tuple[float, ...]:
         """Measures what the sampler proposes; what is known is answered from the record."""
 
         def choose(parameter: Parameter) -> optuna.distributions.CategoricalChoiceType:
@@ -155,7 +172,7 @@ class Search:
         known = self._record.get(candidate)
         if known is None:
             self._duplicates = 0
-            outcome = self._measurer.measure(candidate, SEARCH)
+            outcome = self._measure(candidate)
             known = Trial(number=trial.number, candidate=candidate, outcome=outcome)
             for key, value in storage.describe(known).items():
                 trial.set_user_attr(key, value)
@@ -169,7 +186,30 @@ class Search:
         if known.measurement is None:
             # pruned, not failed: samplers learn nothing from failed trials and propose them again
             raise optuna.TrialPruned
-        return _point(known)
+        return tuple(self._values(known).values())
+
+    def _measure(self, candidate: Candidate) -> Outcome:
+        """Measures; what is clearly beaten by the front of today is given up early."""
+        measured = [t for t in self.trials if (m := t.measurement) and self._admits(m)]
+        best = pareto.front(measured, self._values, self._objectives)
+        rivals = [self._values(trial) for trial in best]
+
+        def beaten(measurement: Measurement) -> bool:
+            return is_beaten(measurement, rivals, self._objectives)
+
+        never = candidate == BASELINE or not self._racing
+        effort = effort_for(SEARCH, self._objectives)
+        outcome = self._measurer.measure(candidate, effort, never_beaten if never else beaten)
+        return complete(outcome, self._objectives)
+
+    def _admits(self, measurement: Measurement) -> bool:
+        return self._limits.admit(
+            measurement.latency_ms, measurement.peak_memory_mib, measurement.fidelity.error
+        )
+
+    def _values(self, trial: Trial) -> Values:
+        assert trial.measurement is not None
+        return values(trial.measurement, self._objectives)
 
     def _give_up_running(self) -> None:
         """Tells Optuna that what a killed driver had begun or planned has failed."""
@@ -178,12 +218,6 @@ class Search:
             self._study.ask()  # only running trials can be told
         for frozen in self._study.get_trials(deepcopy=False, states=(running,)):
             self._study.tell(frozen.number, state=optuna.trial.TrialState.FAIL)
-
-
-def _point(trial: Trial) -> pareto.Point:
-    measurement = trial.measurement
-    assert measurement is not None
-    return measurement.latency_ms, measurement.peak_memory_mib
 
 
 def _is_forgiven(trial: Trial, limits: Limits) -> bool:

@@ -1,43 +1,28 @@
-"""The Pareto front of latency and peak memory, and the choice of one member."""
+"""The Pareto front of a study's objectives, and the choice of one member."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar
 
-from autotune.errors import did_you_mean
-
-Preference = Literal["latency", "memory", "balanced"]
-PREFERENCES: tuple[str, ...] = get_args(Preference)
-
-# Differences below these are not worth a place on the front: two processes of one configuration
-# differ by as much.
-LATENCY_TOLERANCE = 0.01
-MEMORY_TOLERANCE = 0.02
-MEMORY_TOLERANCE_MIB = 0.5
+from autotune.search.objective import BALANCED, Objective, Values, product
 
 T = TypeVar("T")
-Point = tuple[float, float]
-"""Latency in ms and peak memory in MiB."""
 
 
-def unknown_preference(word: str) -> str:
-    """Returns the sentence that refuses a preference."""
-    near = did_you_mean(word, PREFERENCES)
-    return f"--prefer must be one of {', '.join(PREFERENCES)}, not '{word}'.{near}"
+def front(
+    items: Sequence[T], values: Callable[[T], Values], objectives: Sequence[Objective]
+) -> list[T]:
+    """Returns the items that no other beats in every objective, best in the first objective first.
 
-
-def less_memory(mib: float, than_mib: float) -> bool:
-    """Returns whether a peak is below another by more than processes of one kind differ."""
-    return mib < than_mib - max(MEMORY_TOLERANCE_MIB, MEMORY_TOLERANCE * than_mib)
-
-
-def front(items: Sequence[T], point: Callable[[T], Point]) -> list[T]:
-    """Returns the items that no other beats on both axes, fastest first.
-
-    An item that is slower than another must need less memory by more than the tolerance to stay.
+    To stay beside an item that is ahead of it in the first objective, an item must be less in
+    another one by more than the tolerance.
     """
     chosen: list[T] = []
-    for item in sorted(items, key=point):
-        if not chosen or less_memory(point(item)[1], point(chosen[-1])[1]):
+    for item in sorted(items, key=_key(values, objectives)):
+        mine = values(item)
+        if all(
+            any(o.is_less(mine[o.name], values(other)[o.name]) for o in objectives)
+            for other in chosen
+        ):
             chosen.append(item)
     return chosen
 
@@ -51,20 +36,33 @@ def spread(items: Sequence[T], count: int) -> list[T]:
     return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
 
 
-def pick(items: Sequence[T], point: Callable[[T], Point], prefer: Preference) -> T:
-    """Returns the item that suits the preference; ties go to the better one on the other axis.
+def pick(
+    items: Sequence[T],
+    values: Callable[[T], Values],
+    objectives: Sequence[Objective],
+    prefer: str,
+) -> T:
+    """Returns the item that suits the preference; ties go to the better one in the others.
 
-    ``balanced`` is the smallest product of both, so that a tenth less of either counts the same.
+    Args:
+        items: What to choose from.
+        values: An item's values.
+        objectives: The objectives of the study.
+        prefer: The word of one of them, or ``balanced``: the smallest product of all.
 
     Raises:
         ValueError: there are no items.
     """
-    if prefer == "balanced":
-        return min(items, key=lambda item: point(item)[0] * point(item)[1])
-    if prefer == "latency":
-        fastest = min(point(item)[0] for item in items)
-        tied = [item for item in items if point(item)[0] <= fastest * (1 + LATENCY_TOLERANCE)]
-        return min(tied, key=lambda item: (point(item)[1], point(item)[0]))
-    leanest = min(point(item)[1] for item in items)
-    tied = [item for item in items if not less_memory(leanest, point(item)[1])]
-    return min(tied, key=point)
+    if prefer == BALANCED:
+        return min(items, key=lambda item: product(values(item), objectives))
+    first = next(objective for objective in objectives if objective.word == prefer)
+    others = [objective for objective in objectives if objective is not first]
+    least = min(values(item)[first.name] for item in items)
+    tied = [item for item in items if not first.is_less(least, values(item)[first.name])]
+    return min(tied, key=_key(values, [*others, first]))
+
+
+def _key(
+    values: Callable[[T], Values], objectives: Sequence[Objective]
+) -> Callable[[T], tuple[float, ...]]:
+    return lambda item: tuple(values(item)[objective.name] for objective in objectives)

@@ -5,12 +5,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from autotune.config import Environment, Evidence, Interval, Requires
-from autotune.errors import RequestError, StudyError
+from autotune.errors import StudyError
 from autotune.options import Value
 from autotune.search import pareto
+from autotune.search.objective import OBJECTIVES, Values, check_preference, find
 from autotune.search.trial import Limits
 from autotune.space.candidate import Candidate
 
@@ -39,6 +40,12 @@ class Member:
         """The number of its trial."""
         return self.evidence.trial
 
+    @property
+    def values(self) -> Values:
+        """Its value in each objective that was measured."""
+        known = {name: getattr(self.evidence, name) for name in OBJECTIVES}
+        return {name: value for name, value in known.items() if value is not None}
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult:
@@ -50,11 +57,14 @@ class StudyResult:
         model: The model's file as it was named, absolute.
         model_sha256: Its digest, external data included.
         picked: Number of the trial that ``best.json`` holds.
+        objectives: Names of what was made small.
         prefer: What decided between the members.
         limits: Limits that members had to keep, by name; None means no limit.
         members: The baseline first, then the front, fastest first.
         trials: Trials measured.
         failed: How many of them failed, by kind.
+        raced: How many of them were given up early, clearly beaten.
+        never_quiet: How many of them saw no quiet machine: their numbers are those of a busy one.
         left_out: Parameters that this model or machine has no use for, with the reason.
         notes: What the reader has to know of the inputs.
         dimensions: Sizes of the model's named dimensions in the samples.
@@ -69,11 +79,14 @@ class StudyResult:
     model: Path
     model_sha256: str
     picked: int
+    objectives: tuple[str, ...]
     prefer: str
     limits: Mapping[str, float | None]
     members: tuple[Member, ...]
     trials: int
     failed: Mapping[str, int]
+    raced: int
+    never_quiet: int
     left_out: Mapping[str, str]
     notes: tuple[str, ...]
     dimensions: Mapping[str, int]
@@ -150,6 +163,7 @@ class StudyResult:
                 "folder": folder,
                 "model": Path(data["model"]),
                 "members": members,
+                "objectives": tuple(data["objectives"]),
                 "notes": tuple(data["notes"]),
                 "files": tuple(data["files"]),
                 "requires": requires,
@@ -175,22 +189,23 @@ def choose_member(
         RequestError: there is no such preference.
         StudyError: no member keeps the limits; the message says how near they come.
     """
+    objectives = find(result.objectives)
     chosen = prefer or result.prefer
-    if chosen not in pareto.PREFERENCES:
-        raise RequestError(pareto.unknown_preference(chosen))
+    check_preference(chosen, objectives)
 
-    def point(member: Member) -> pareto.Point:
-        return member.evidence.latency_ms, member.evidence.peak_memory_mib
+    def admits(member: Member) -> bool:
+        told = member.evidence
+        return limits.admit(told.latency_ms, told.peak_memory_mib, 0.0)
 
     limits = Limits(
         max_error=math.inf, max_memory_mib=max_memory_mib, max_latency_ms=max_latency_ms
     )
-    fitting = [member for member in result.members if limits.admit(*point(member), 0.0)]
+    fitting = [member for member in result.members if admits(member)]
     if not fitting:
-        fastest = min(point(member)[0] for member in result.members)
-        leanest = min(point(member)[1] for member in result.members)
+        fastest = min(member.evidence.latency_ms for member in result.members)
+        leanest = min(member.evidence.peak_memory_mib for member in result.members)
         raise StudyError(
             f"no member of the front keeps these limits: the fastest takes {fastest:.4g} ms, "
             f"the leanest {leanest:.1f} MiB"
         )
-    return pareto.pick(fitting, point, cast("pareto.Preference", chosen))
+    return pareto.pick(fitting, lambda member: member.values, objectives, chosen)

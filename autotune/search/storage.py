@@ -18,7 +18,6 @@ from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
 
 DATABASE = "study.db"
-METRICS = ["latency_ms", "peak_memory_mib"]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,80 @@
+"""The noise check: how far apart measurements of the same thing come out on this machine."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from autotune import samples
+from autotune.errors import CannotMeasureError
+from autotune.facts import workload as workloads
+from autotune.facts.model import describe
+from autotune.measure.machine import disturbance
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import SEARCH, Measurement
+from autotune.space.candidate import BASELINE
+
+REPETITIONS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseCheck:
+    """What measuring the default against itself showed.
+
+    Attributes:
+        floor: The largest relative difference of a repetition from their median: one measurement
+            cannot tell configurations apart that differ by less.
+        plain_spread: Largest over smallest median run of these same repetitions as a clock saw
+            them: what a tool would see that does not measure in pairs.
+        contaminated: Share of the turns that something disturbed.
+        stolen_ticks: Scheduler ticks that the host took away meanwhile.
+        repetitions: Fresh processes that were measured.
+    """
+
+    floor: float
+    plain_spread: float
+    contaminated: float
+    stolen_ticks: int
+    repetitions: int
+
+
+def noise_check(on_step: Callable[[int, int], None]) -> NoiseCheck:
+    """Measures the default of a small built model against itself, in fresh processes.
+
+    Raises:
+        CannotMeasureError: nothing can be measured here.
+    """
+    began = disturbance()
+    found: list[Measurement] = []
+    with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
+        path = Path(folder) / "check.onnx"
+        samples.write("cnn", path)
+        model = describe(path)
+        measurer = DuetMeasurer(model, workloads.generate(model, {}), max_error=0.05)
+        try:
+            for repetition in range(REPETITIONS):
+                outcome = measurer.measure(BASELINE, SEARCH)
+                if not isinstance(outcome, Measurement):
+                    raise CannotMeasureError(f"the noise check failed: {outcome.message}")
+                found.append(outcome)
+                on_step(repetition + 1, REPETITIONS)
+        finally:
+            measurer.close()
+    return summarise(found, disturbance().since(began).stolen_ticks)
+
+
+def summarise(found: list[Measurement], stolen_ticks: int) -> NoiseCheck:
+    """Returns what these measurements of one configuration show."""
+    ratios = np.asarray([m.ratio.value for m in found])
+    plain = [m.p50_ms for m in found]
+    # each turn of the candidate has one of the reference beside it, and one came before them all
+    turns = sum(2 * m.turns + 1 for m in found)
+    return NoiseCheck(
+        floor=float(np.max(np.abs(ratios / np.median(ratios) - 1))),
+        plain_spread=max(plain) / min(plain),
+        contaminated=min(1.0, sum(m.contaminated_turns for m in found) / turns),
+        stolen_ticks=stolen_ticks,
+        repetitions=len(found),
+    )

@@ -1,0 +1,140 @@
+"""A process's turn, and the long-lived process that the baseline's turns come from."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.child import Child
+from autotune.measure.machine import disturbance
+from autotune.measure.statistics import quiet_limit
+
+_TURN_S = 0.010
+# The first run of a turn is cold, and up to this long it costs little to leave it out.
+_COLD_RUN_MS = 5.0
+# Runs this long drown what a cold cache costs.
+_LONG_RUN_MS = 50.0
+# The speed of a quiet machine is looked for in so many turns: those of some 20 trials.
+_MEMORY_TURNS = 2000
+_FEWEST_CALIBRATION_TURNS = 3
+_CALIBRATION_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One turn of one process.
+
+    Attributes:
+        run_ns: The time of each run.
+        cpu_ns: The CPU time of all threads in all of them.
+        stolen: Whether the host took a core away meanwhile.
+        pressure_us: How long some thread of the machine waited for a core meanwhile.
+    """
+
+    run_ns: tuple[int, ...]
+    cpu_ns: int
+    stolen: bool
+    pressure_us: int
+
+    @property
+    def ms(self) -> float:
+        """The turn's own estimate of a run: the median."""
+        return float(np.median(self.run_ns)) / 1e6
+
+
+def take_turn(child: Child, run_ms: float, limit_s: float) -> Turn:
+    """Thaws `child` for a turn and freezes it again.
+
+    Args:
+        child: A worker with an open session.
+        run_ms: About how long its runs take: one of 100 ms is not repeated for warmth.
+        limit_s: When to give it up.
+
+    Raises:
+        ChildFailure: it did not answer.
+    """
+    began = disturbance()
+    child.thaw()
+    reply = child.request(
+        {
+            "do": "turn",
+            "seconds": _TURN_S,
+            "unrecorded_runs": 0 if run_ms > _LONG_RUN_MS else 1,
+            "fewest_runs": 1 if run_ms > _COLD_RUN_MS else 2,
+        },
+        limit_s,
+    )
+    child.freeze()
+    added = disturbance().since(began)
+    return Turn(
+        run_ns=tuple(reply["run_ns"]),
+        cpu_ns=reply["cpu_ns"],
+        stolen=added.stolen_ticks > 0,
+        pressure_us=added.pressure_us,
+    )
+
+
+class Reference:
+    """The long-lived process of the baseline, and how fast it is while the machine is quiet.
+
+    It does the same work in each turn, so whatever makes it slower comes from outside.
+
+    Args:
+        start: Starts the process and opens the baseline in it; returns it, frozen, with about how
+            long a run takes, in ms.
+        limit_s: When to give a turn up; asked before each.
+    """
+
+    def __init__(
+        self, start: Callable[[], tuple[Child, float]], limit_s: Callable[[], float]
+    ) -> None:
+        self._start = start
+        self._limit_s = limit_s
+        self._times: deque[float] = deque(maxlen=_MEMORY_TURNS)
+        self._child, self._run_ms = start()
+
+    @property
+    def quiet_ms(self) -> float:
+        """A turn up to this long was not disturbed."""
+        return quiet_limit(self._times)
+
+    def turn(self) -> Turn:
+        """Returns a turn of the process.
+
+        Raises:
+            ChildFailure: it did not answer.
+        """
+        turn = take_turn(self._child, self._run_ms, self._limit_s())
+        self._times.append(turn.ms)
+        return turn
+
+    def is_quiet(self, turn: Turn) -> bool:
+        """Returns whether nothing disturbed this turn."""
+        return turn.ms <= self.quiet_ms and not turn.stolen
+
+    def calibrate(self, turns: int, budget_s: float) -> float:
+        """Returns the time of a run in ms while the machine is quiet, by turns with pauses."""
+        spent_s = 0.0
+        count = 0
+        while count < _FEWEST_CALIBRATION_TURNS or (count < turns and spent_s < budget_s):
+            spent_s += sum(self.turn().run_ns) / 1e9
+            count += 1
+            if count % 8 == 0:
+                time.sleep(_CALIBRATION_PAUSE_S)
+        recent = list(self._times)[-count:]
+        return float(np.median([ms for ms in recent if ms <= self.quiet_ms]))
+
+    def is_running(self) -> bool:
+        """Returns whether the process is alive, frozen or not."""
+        return self._child.is_running()
+
+    def renew(self) -> None:
+        """Replaces the process by a fresh one; what is known of its speed is kept."""
+        self._child.stop()
+        self._child, self._run_ms = self._start()
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self._child.stop()

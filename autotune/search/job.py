@@ -1,0 +1,270 @@
+"""One run of a study: search, run-off, result."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+
+from autotune.config import Environment, Evidence, Interval, Requires
+from autotune.errors import CannotMeasureError, RequestError, StudyError
+from autotune.facts.model import Model
+from autotune.facts.workload import Workload
+from autotune.graph.prepare import prepare
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Failure, Measurer
+from autotune.search import pareto, storage
+from autotune.search.emit import emit
+from autotune.search.loop import OnProgress, Progress, Search
+from autotune.search.objective import Objective, values
+from autotune.search.result import Member, StudyResult
+from autotune.search.runoff import Finalist, choose, finalists, run_off
+from autotune.search.trial import Limits, Trial
+from autotune.space.space import Space
+
+SAMPLES = "samples"
+"""Folder of the raw run times, in a study's folder."""
+
+_LONGEST_TRIAL_S = 300.0
+
+
+class Interrupted(KeyboardInterrupt):
+    """A study was interrupted after its baseline was measured; the best so far is written.
+
+    Attributes:
+        result: What was written, with the numbers of the search.
+    """
+
+    def __init__(self, result: StudyResult) -> None:
+        super().__init__()
+        self.result = result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One run of a study, everything about it settled."""
+
+    study: optuna.Study
+    folder: Path
+    model: Model
+    workload: Workload
+    space: Space
+    objectives: Sequence[Objective]
+    limits: Limits
+    prefer: str
+    seed: int
+    report: OnProgress
+    environment: Environment
+
+    def run(self, trials: int, timeout_s: float | None) -> StudyResult:
+        """Returns the result after searching and the run-off."""
+        for note in self.workload.notes:
+            self.report(Progress(stage="model", note=note))
+        known = storage.trials(self.study)
+        if len(known) >= trials and (earlier := self._earlier_result(len(known))):
+            return earlier
+        self.report(Progress(stage="baseline"))
+        measurer = self._open_measurer()
+        try:
+            search = Search(
+                study=self.study,
+                space=self.space,
+                objectives=self.objectives,
+                limits=self.limits,
+                measurer=measurer,
+                seed=self.seed,
+                report=self.report,
+            )
+            try:
+                search.run(trials, timeout_s)
+                return self._conclude(search, measurer)
+            except KeyboardInterrupt:
+                if search.baseline is None or search.baseline.measurement is None:
+                    raise
+                raise Interrupted(self._cut_short(search, search.baseline)) from None
+        finally:
+            measurer.close()
+
+    def _earlier_result(self, count: int) -> StudyResult | None:
+        """Returns what the folder holds already, if it is of this study as it stands."""
+        try:
+            earlier = StudyResult.read(self.folder)
+        except StudyError:
+            return None
+        same = (
+            earlier.complete
+            and earlier.study == self.study.study_name
+            and earlier.trials == count
+            and earlier.prefer == self.prefer
+            and earlier.limits == _plain_limits(self.limits)
+        )
+        if not same:
+            return None
+        self.report(
+            Progress(
+                stage="done",
+                note=f"all {count} trials are measured already; --trials {2 * count} goes on",
+            )
+        )
+        return earlier
+
+    def _open_measurer(self) -> Measurer:
+        known_ms = self.study.user_attrs.get("reference_ms")
+        measurer = DuetMeasurer(
+            self.model,
+            self.workload,
+            max_error=self.limits.max_error,
+            reference_ms=known_ms,
+            samples=self.folder / SAMPLES,
+        )
+        self._check_cost(measurer)
+        if known_ms is None:
+            self.study.set_user_attr("reference_ms", measurer.reference_ms)
+        return measurer
+
+    def _check_cost(self, measurer: Measurer) -> None:
+        """Refuses an objective that would take minutes a trial on this model."""
+        for objective in self.objectives:
+            # candidate and reference take turns, and each turn has a cold run
+            cost_s = objective.fewest_runs * measurer.reference_ms * 4 / 1e3
+            if cost_s > _LONGEST_TRIAL_S:
+                measurer.close()
+                raise RequestError(
+                    f"--objective {objective.name} needs {objective.fewest_runs} runs; at "
+                    f"{measurer.reference_ms:.3g} ms each a trial would take "
+                    f"{cost_s / 60:.0f} min. Leave it out: latency_ms is known from far fewer"
+                )
+
+    def _conclude(self, search: Search, measurer: Measurer) -> StudyResult:
+        """Returns the result by the run-off, written down."""
+        baseline = search.baseline
+        if baseline is None or baseline.measurement is None:
+            reason = (
+                baseline.outcome.message
+                if baseline and isinstance(baseline.outcome, Failure)
+                else "no trial"
+            )
+            raise CannotMeasureError(f"the default itself could not be measured: {reason}")
+        began = time.monotonic()
+
+        def on_step(done: int, total: int) -> None:
+            remaining = (time.monotonic() - began) / done * (total - done)
+            self.report(Progress(stage="run-off", done=done, total=total, remaining_s=remaining))
+
+        chosen = finalists(search.trials, self.limits, self.objectives)
+        self.report(Progress(stage="run-off", total=1))
+        found = run_off(
+            measurer, baseline, chosen, self.objectives, seed=self.seed, on_step=on_step
+        )
+        picked = choose(found, self.limits, self.objectives, self.prefer)
+        best = pareto.front(found, lambda item: item.values, self.objectives)
+        kept = [found[0], *(item for item in best if item is not found[0])]
+        if picked not in kept:
+            kept.append(picked)
+        return self._write(search, kept, picked, complete=True)
+
+    def _cut_short(self, search: Search, baseline: Trial) -> StudyResult:
+        """Returns the result by the search's own numbers, written down."""
+        chosen = finalists(search.trials, self.limits, self.objectives)
+        everything = [_unconfirmed(trial, baseline) for trial in (baseline, *chosen)]
+        picked = choose(everything, self.limits, self.objectives, self.prefer)
+        return self._write(search, everything, picked, complete=False)
+
+    def _write(
+        self, search: Search, found: Sequence[Finalist], picked: Finalist, *, complete: bool
+    ) -> StudyResult:
+        members = tuple(self._member(item, found[0]) for item in found)
+        failures = Counter(t.outcome.kind for t in search.trials if isinstance(t.outcome, Failure))
+        measured = [m for trial in search.trials if (m := trial.measurement) is not None]
+        result = StudyResult(
+            study=self.study.study_name,
+            folder=self.folder,
+            model=self.model.path.resolve(),
+            model_sha256=self.model.sha256,
+            picked=picked.trial.number,
+            objectives=tuple(objective.name for objective in self.objectives),
+            prefer=self.prefer,
+            limits=_plain_limits(self.limits),
+            members=(members[0], *sorted(members[1:], key=self._first)),
+            trials=len(search.trials),
+            failed=dict(failures),
+            raced=sum(m.raced for m in measured),
+            never_quiet=sum(not m.is_quiet for m in measured),
+            left_out=self.space.left_out,
+            notes=self.workload.notes,
+            dimensions=self.workload.dimensions(self.model),
+            requires=Requires(providers=("CPUExecutionProvider",)),
+            environment=self.environment,
+            complete=complete,
+            files=(),
+        )
+        return emit(result, prepare(self.model, picked.trial.candidate))
+
+    def _first(self, member: Member) -> float:
+        return member.values[self.objectives[0].name]
+
+    def _member(self, item: Finalist, baseline: Finalist) -> Member:
+        candidate = item.trial.candidate
+        mine, base = item.values, baseline.values
+        return Member(
+            candidate=candidate.to_json(),
+            words=candidate.in_words(),
+            admitted=self.limits.admit(item.latency_ms, item.peak_memory_mib, item.error),
+            evidence=Evidence(
+                latency_ms=item.latency_ms,
+                baseline_latency_ms=baseline.latency_ms,
+                speedup=item.speedup,
+                peak_memory_mib=item.peak_memory_mib,
+                baseline_peak_memory_mib=baseline.peak_memory_mib,
+                cpu_s=mine["cpu_s"],
+                baseline_cpu_s=base["cpu_s"],
+                load_ms=mine["load_ms"],
+                baseline_load_ms=base["load_ms"],
+                p99_ms=mine.get("p99_ms"),
+                baseline_p99_ms=base.get("p99_ms"),
+                error=item.error,
+                error_data=self.workload.source,
+                rounds=item.rounds,
+                significant=item.significant,
+                steady=item.steady,
+                noise_floor=item.noise_floor,
+                trial=item.trial.number,
+            ),
+        )
+
+
+def _unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
+    """Returns a trial as a finalist by the search's numbers; see :class:`Evidence`."""
+    mine, base = trial.measurement, baseline.measurement
+    assert mine is not None
+    assert base is not None
+    own, scale = values(mine), values(base)
+    gains = {}
+    for name in own.keys() & scale.keys():
+        gain = scale[name] / own[name]
+        gains[name] = Interval(value=gain, low=gain, high=gain)
+    gains["latency_ms"] = Interval(
+        value=base.ratio.value / mine.ratio.value,
+        low=base.ratio.value / mine.ratio.high,
+        high=base.ratio.value / mine.ratio.low,
+    )
+    return Finalist(
+        trial=trial,
+        values=own,
+        gains=gains,
+        error=mine.fidelity.error,
+        rounds=0,
+        steady=mine.steady,
+        # one process each, and the luckiest of many: only a clear lead counts
+        noise_floor=0.05,
+    )
+
+
+def _plain_limits(limits: Limits) -> dict[str, float | None]:
+    return {
+        "max_error": limits.max_error,
+        "max_memory_mib": limits.max_memory_mib,
+        "max_latency_ms": limits.max_latency_ms,
+    }

@@ -1,0 +1,177 @@
+"""What a search makes small: the objectives by name, and how they are compared."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.errors import RequestError, did_you_mean
+from autotune.measure.outcome import Failure, Measurement, Outcome
+
+# Twice what two measurements of one configuration differ by.
+_CLEARLY_MORE = 1.05
+
+Values = Mapping[str, float]
+"""A value for each objective, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """A quantity of a measurement that is better the smaller it is.
+
+    Attributes:
+        name: As a study and ``--objective`` name it, with its unit.
+        word: As ``--prefer`` names it.
+        heading: Of its column in a table.
+        of: Its value, or None where the measurement does not tell.
+        at_best: The least that it may be by what a measurement under way knows; None where it
+            knows nothing, and no candidate is given up early.
+        tolerance: Relative difference below which two values are the same: two processes of one
+            configuration differ by as much.
+        tolerance_absolute: Likewise, in its unit; the larger one counts.
+        fewest_runs: Timed runs that it needs.
+    """
+
+    name: str
+    word: str
+    heading: str
+    of: Callable[[Measurement], float | None]
+    at_best: Callable[[Measurement], float | None]
+    tolerance: float
+    tolerance_absolute: float = 0.0
+    fewest_runs: int = 0
+
+    def is_less(self, value: float, than: float) -> bool:
+        """Returns whether `value` is below `than` by more than processes of one kind differ."""
+        return value < than - max(self.tolerance_absolute, self.tolerance * than)
+
+
+def _latency_at_best(measurement: Measurement) -> float:
+    return measurement.latency_ms * measurement.ratio.low / measurement.ratio.value
+
+
+OBJECTIVES: Mapping[str, Objective] = {
+    objective.name: objective
+    for objective in (
+        Objective(
+            name="latency_ms",
+            word="latency",
+            heading="latency ms",
+            of=lambda m: m.latency_ms,
+            at_best=_latency_at_best,
+            tolerance=0.01,
+        ),
+        Objective(
+            name="peak_memory_mib",
+            word="memory",
+            heading="memory MiB",
+            of=lambda m: m.peak_memory_mib,
+            at_best=lambda m: m.peak_memory_mib,
+            tolerance=0.02,
+            tolerance_absolute=0.5,
+        ),
+        Objective(
+            name="cpu_s",
+            word="cpu",
+            heading="CPU s",
+            of=lambda m: m.cpu_s,
+            at_best=lambda m: 0.9 * m.cpu_s,
+            tolerance=0.03,
+        ),
+        Objective(
+            name="load_ms",
+            word="load",
+            heading="load ms",
+            of=lambda m: m.load_ms,
+            at_best=lambda m: m.load_ms,
+            tolerance=0.10,
+        ),
+        Objective(
+            name="p99_ms",
+            word="p99",
+            heading="p99 ms",
+            of=lambda m: m.p99_ms,
+            at_best=lambda _: None,
+            tolerance=0.05,
+            fewest_runs=662,
+        ),
+    )
+}
+"""All of them; see :class:`Objective`. ``cpu_s`` is the CPU time of a run, ``load_ms`` the creation
+of a session in a fresh process, ``p99_ms`` MLPerf's estimate of the 99th percentile."""
+
+DEFAULT = ("latency_ms", "peak_memory_mib")
+"""What is made small where nothing else is asked for."""
+
+BALANCED = "balanced"
+
+
+def find(names: Sequence[str]) -> tuple[Objective, ...]:
+    """Returns the objectives of these names, in this order.
+
+    Raises:
+        RequestError: a name is none of them, or there twice; or there is no name.
+    """
+    for name in names:
+        if name not in OBJECTIVES:
+            near = did_you_mean(name, OBJECTIVES)
+            raise RequestError(f"--objective: '{name}' is none of {', '.join(OBJECTIVES)}.{near}")
+    if not names or len(set(names)) < len(names):
+        raise RequestError("--objective: name each of the objectives once")
+    return tuple(OBJECTIVES[name] for name in names)
+
+
+def check_preference(word: str, objectives: Sequence[Objective]) -> None:
+    """Refuses a preference that the objectives do not know.
+
+    Raises:
+        RequestError: it is no objective's word, nor ``balanced``.
+    """
+    known = [*(objective.word for objective in objectives), BALANCED]
+    if word not in known:
+        near = did_you_mean(word, known)
+        raise RequestError(f"--prefer must be one of {', '.join(known)}, not '{word}'.{near}")
+
+
+def values(
+    measurement: Measurement, objectives: Sequence[Objective] = tuple(OBJECTIVES.values())
+) -> dict[str, float]:
+    """Returns what the measurement tells of the objectives; those that it does not are missing."""
+    told = {objective.name: objective.of(measurement) for objective in objectives}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def complete(outcome: Outcome, objectives: Sequence[Objective]) -> Outcome:
+    """Returns the outcome, or a failure where it is a measurement that lacks an objective."""
+    if isinstance(outcome, Measurement):
+        for objective in objectives:
+            if objective.of(outcome) is None:
+                return Failure(
+                    kind="timeout",
+                    phase="turns",
+                    message=f"{objective.name} needs {objective.fewest_runs} undisturbed runs, and "
+                    f"there were {outcome.runs} within the time",
+                )
+    return outcome
+
+
+def is_beaten(
+    measurement: Measurement, rivals: Sequence[Values], objectives: Sequence[Objective]
+) -> bool:
+    """Returns whether a measurement under way has no chance left beside one of the rivals.
+
+    That is, at its best it is less than the rival in no objective and clearly more in one.
+    """
+    least = {objective.name: objective.at_best(measurement) for objective in objectives}
+
+    def beaten_by(rival: Values) -> bool:
+        pairs = [(item, least[item.name], rival[item.name]) for item in objectives]
+        if any(mine is None or item.is_less(mine, theirs) for item, mine, theirs in pairs):
+            return False
+        return any(mine is not None and mine > theirs * _CLEARLY_MORE for _, mine, theirs in pairs)
+
+    return any(beaten_by(rival) for rival in rivals)
+
+
+def product(of: Values, objectives: Sequence[Objective]) -> float:
+    """Returns the product of all, in which a tenth less of each counts the same."""
+    return math.prod(of[objective.name] for objective in objectives)

@@ -1,0 +1,342 @@
+"""How well a measurement repeats, and which estimator repeats best.
+
+    python benchmarks/noise.py [MODEL.onnx ...] [--json] [--quick]
+
+Each repetition measures in a fresh process, in the duet that a study uses and for at most 2 s:
+
+- same: the default against itself; the truth is 1;
+- threads: one thread against the default;
+- work: a chain of equal layers against one with a fifth more of them; the truth is known.
+
+Where the machine was not quiet for long enough in these 2 s, which the engine tells, the repetition
+is taken again, at most three times; how often is printed.
+
+All of it on the machine as it is and beside neighbours: two processes that each burn a core at
+random intervals. The estimators are computed from the same raw turns; `p50` is what other tools do,
+the median of a plain loop in a process by itself, for as long. Last, chains of 33 and of 34 layers
+are measured by themselves and ranked, 40 times over.
+
+Without models, three that `autotune.samples` builds are taken. NAME_inputs.npz beside NAME.onnx is
+its input.
+"""
+
+import argparse
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune import samples
+from autotune.child import Child, Limits
+from autotune.config import SessionConfig
+from autotune.facts import workload as workloads
+from autotune.facts.model import describe
+from autotune.facts.workload import Workload
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Effort, Measurement
+from autotune.measure.statistics import duet_ratio
+from autotune.measure.worker import save_samples
+
+_EFFORT = Effort(time_cap_s=1.6, patience_s=2.0, half_width=0.005)
+_PLAIN_S = 1.6
+_LAYERS, _ONE_MORE, _A_FIFTH_MORE = 33, 34, 40
+
+_NEIGHBOUR = """
+import random, sys, time
+chance = random.Random(sys.argv[1])
+while True:
+    time.sleep(chance.uniform(0.05, 1.0))
+    end = time.perf_counter() + chance.uniform(0.05, 0.5)
+    while time.perf_counter() < end:
+        pass
+"""
+
+_MOST_RETAKES = 3
+_taken_again: Counter[str] = Counter()
+
+Raw = dict[str, Any]
+Estimator = Callable[[Raw], float]
+Rows = dict[tuple[str, str, bool], list[Raw]]
+"""Raw turns by model, pair and whether neighbours were at work."""
+
+
+def _turns(raw: Raw, side: str) -> NDArray[np.float64]:
+    """Returns the median run of each turn."""
+    ends = np.cumsum(raw[f"{side}_runs"])[:-1]
+    turns = np.split(raw[f"{side}_ns"], ends)
+    return np.asarray([float(np.median(turn)) for turn in turns])
+
+
+def _ratios(raw: Raw) -> NDArray[np.float64]:
+    reference, before = _turns(raw, "reference"), raw["before"]
+    around: NDArray[np.float64] = (reference[before] + reference[before + 1]) / 2
+    return _turns(raw, "candidate") / around
+
+
+def _loudness(raw: Raw) -> NDArray[np.float64]:
+    """Returns how far the slower of the two turns around is above the quiet level."""
+    reference, before = _turns(raw, "reference"), raw["before"]
+    slower: NDArray[np.float64] = np.maximum(reference[before], reference[before + 1])
+    return slower / (float(raw["quiet_ms"]) * 1e6)
+
+
+def _chosen(raw: Raw) -> float:
+    return duet_ratio(list(_ratios(raw)), list(_loudness(raw) <= 1)).value
+
+
+def _both_quiet(raw: Raw) -> float:
+    own = _turns(raw, "candidate")
+    quiet = (_loudness(raw) <= 1) & (own <= np.quantile(own, 0.05) * 1.15)
+    return duet_ratio(list(_ratios(raw)), list(quiet)).value
+
+
+def _weighted(raw: Raw) -> float:
+    """Returns the weighted median: a turn counts the less the louder it was around it."""
+    ratios = _ratios(raw)
+    weights = np.exp(-np.maximum(0, _loudness(raw) - 0.87) / 0.05)
+    order = np.argsort(ratios)
+    sums = np.cumsum(weights[order])
+    return float(ratios[order][np.searchsorted(sums, sums[-1] / 2)])
+
+
+def _of_quantiles(share: float) -> Estimator:
+    return lambda raw: float(
+        np.quantile(raw["candidate_ns"], share) / np.quantile(raw["reference_ns"], share)
+    )
+
+
+_ESTIMATORS: dict[str, Estimator] = {
+    "median of quiet ratios": _chosen,
+    "median of all ratios": lambda raw: float(np.median(_ratios(raw))),
+    "both sides quiet": _both_quiet,
+    "weighted median": _weighted,
+    "ratio of 10 % quantiles": _of_quantiles(0.1),
+    "ratio of 25 % quantiles": _of_quantiles(0.25),
+    "ratio of fastest": _of_quantiles(0.0),
+    "ratio of medians": _of_quantiles(0.5),
+}
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("models", type=Path, nargs="*")
+    parser.add_argument("--quick", action="store_true", help="5 repetitions, 16 tries")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    repetitions, tries = (5, 16) if given.quick else (12, 40)
+    rows: Rows = defaultdict(list)
+    plain: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for path in given.models or build(folder):
+            measure_model(path, folder, repetitions, rows, plain)
+        right = measure_chains(folder, repetitions, tries, rows)
+    print_tables(rows, plain)
+    summary = summarise(rows, plain) | {"rank3_right": right / tries}
+    print(f"\n3 % ranked right in {right} of {tries} tries")
+    for name, value in summary.items():
+        print(f"{name:26} {value:.3f}")
+    again = ", ".join(f"{name} {count}" for name, count in _taken_again.items())
+    print(f"taken again because the machine was never quiet: {again or 'none'}")
+    if given.json:
+        counts = {"repetitions": repetitions, "tries": tries}
+        print(json.dumps({**summary, **counts, "taken_again": sum(_taken_again.values())}))
+
+
+def build(folder: Path) -> list[Path]:
+    """Writes three models of some 0.3 ms a run."""
+    models = {
+        "cnn": samples.cnn(channels=64, size=128, blocks=4),
+        "transformer": samples.transformer(width=256, layers=4),
+        "chain": chain(12),
+    }
+    for name, model in models.items():
+        onnx.save(model, folder / f"{name}.onnx")
+    return [folder / f"{name}.onnx" for name in models]
+
+
+def chain(layers: int) -> onnx.ModelProto:
+    """Returns a model of equal layers, one after another; its time is proportional to them."""
+    weight = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32) / 16
+    nodes, last = [], "x"
+    for i in range(layers):
+        nodes.append(helper.make_node("MatMul", [last, "weight"], [f"product{i}"]))
+        nodes.append(helper.make_node("Tanh", [f"product{i}"], [f"layer{i}"]))
+        last = f"layer{i}"
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 256])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, [64, 256])],
+        [numpy_helper.from_array(weight, "weight")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def measure_model(
+    path: Path,
+    folder: Path,
+    repetitions: int,
+    rows: Rows,
+    plain: dict[tuple[str, bool], list[float]],
+) -> None:
+    """Measures the default and one thread, over and over."""
+    model = describe(path)
+    data = path.with_name(f"{path.stem}_inputs.npz")
+    workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
+    one_thread = SessionConfig(options={"intra_op_num_threads": 1})
+    with _measurer(path, workload, folder) as measure:
+        for repetition in range(repetitions):
+            for loud in (False, True):
+                with _neighbours(2 if loud else 0, repetition):
+                    rows[path.stem, "same", loud].append(measure(path, SessionConfig()))
+                    rows[path.stem, "threads", loud].append(measure(path, one_thread))
+                    plain[path.stem, loud].append(_plain_p50(path, workload, folder))
+            _note(f"{path.stem}: repetition {repetition + 1} of {repetitions}")
+
+
+def measure_chains(folder: Path, repetitions: int, tries: int, rows: Rows) -> int:
+    """Measures chains of known work; returns how often 34 layers came out slower than 33."""
+    paths = {}
+    for layers in (_LAYERS, _ONE_MORE, _A_FIFTH_MORE):
+        paths[layers] = folder / f"chain{layers}.onnx"
+        onnx.save(chain(layers), paths[layers])
+    workload = workloads.generate(describe(paths[_LAYERS]), {})
+    order = random.Random(0)
+    right = 0
+    with _measurer(paths[_LAYERS], workload, folder) as measure:
+        for repetition in range(repetitions):
+            for loud in (False, True):
+                with _neighbours(2 if loud else 0, repetition):
+                    raw = measure(paths[_A_FIFTH_MORE], SessionConfig())
+                    rows["chain", "work", loud].append(raw)
+        for i in range(tries):
+            found = {
+                layers: _chosen(measure(paths[layers], SessionConfig()))
+                for layers in order.sample((_LAYERS, _ONE_MORE), 2)
+            }
+            right += found[_ONE_MORE] > found[_LAYERS]
+            _note(f"ranking: try {i + 1} of {tries}")
+    return right
+
+
+def summarise(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> dict[str, float]:
+    """Returns the spread (largest over smallest) of the worst model, by name."""
+
+    def worst(pair: str, loud: bool) -> float:
+        return max(
+            _spread([_chosen(raw) for raw in found])
+            for (_, which, state), found in rows.items()
+            if which == pair and state == loud
+        )
+
+    def worst_plain(loud: bool) -> float:
+        return max(_spread(found) for (_, state), found in plain.items() if state == loud)
+
+    return {
+        "same_spread": worst("same", False),
+        "same_spread_neighbour": worst("same", True),
+        "p50_spread": worst_plain(False),
+        "p50_spread_neighbour": worst_plain(True),
+        "threads_spread": worst("threads", False),
+        "threads_spread_neighbour": worst("threads", True),
+    }
+
+
+def print_tables(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> None:
+    """Prints, for each pair and model, median, spread and standard deviation of each estimator."""
+    _note("")
+    for (model, pair, loud), found in sorted(rows.items(), key=lambda item: item[0][1:]):
+        truth = {"same": 1.0, "work": _A_FIFTH_MORE / _LAYERS}.get(pair)
+        where = "beside neighbours" if loud else "as it is"
+        known = "" if truth is None else f", truth {truth:.3f}"
+        turns = np.median([len(raw["before"]) for raw in found])
+        print(f"\n{pair}, {model}, machine {where}{known} ({len(found)} x {turns:.0f} turns)")
+        print(f"  {'estimator':26} {'median':>8} {'bias':>8} {'spread':>8} {'sd':>8}")
+        for name, estimator in _ESTIMATORS.items():
+            _print_row(name, [estimator(raw) for raw in found], truth)
+        if pair == "same":
+            _print_row("p50 of a plain loop, ms", plain[model, loud], None)
+
+
+def _print_row(name: str, values: list[float], truth: float | None) -> None:
+    middle = float(np.median(values))
+    bias = "" if truth is None else f"{middle / truth - 1:+.1%}"
+    deviation = float(np.std(np.log(values)))
+    print(f"  {name:26} {middle:8.3f} {bias:>8} {_spread(values):8.3f} {deviation:8.1%}")
+
+
+def _spread(values: list[float]) -> float:
+    return max(values) / min(values)
+
+
+@contextlib.contextmanager
+def _measurer(
+    path: Path, workload: Workload, folder: Path
+) -> Iterator[Callable[[Path, SessionConfig], Raw]]:
+    """Gives a function that measures a file under a config and returns the raw turns."""
+    kept = folder / f"{path.stem}.raw"
+    measurer = DuetMeasurer(describe(path), workload, max_error=np.inf, samples=kept)
+
+    def measure(file: Path, config: SessionConfig) -> Raw:
+        found = measurer.measure_session(file, config, _EFFORT)
+        for _ in range(_MOST_RETAKES):
+            if isinstance(found, Measurement) and not found.is_quiet:
+                _taken_again[path.stem] += 1
+                found = measurer.measure_session(file, config, _EFFORT)
+        if not isinstance(found, Measurement):
+            raise SystemExit(f"{file} could not be measured: {found.message}")
+        with np.load(kept / str(found.samples)) as archive:
+            return dict(archive)
+
+    try:
+        yield measure
+    finally:
+        measurer.close()
+
+
+def _plain_p50(path: Path, workload: Workload, folder: Path) -> float:
+    """Returns the median run in ms of a loop in a fresh process, beside nothing of ours."""
+    feeds = folder / "plain.npz"
+    save_samples(workload.timing, feeds)
+    request = {"model": str(path), "session": SessionConfig().to_json(), "samples": str(feeds)}
+    with Child("autotune.measure.worker", Limits()) as child:
+        child.request({"do": "open", "one_shape": workload.one_shape, **request}, 60)
+        child.request({"do": "first_runs"}, 60)
+        turn = {"do": "turn", "seconds": _PLAIN_S, "unrecorded_runs": 3, "fewest_runs": 3}
+        return float(np.median(child.request(turn, 60)["run_ns"])) / 1e6
+
+
+@contextlib.contextmanager
+def _neighbours(count: int, seed: int) -> Iterator[None]:
+    """Keeps processes beside us that burn a core each at random intervals."""
+    script = [sys.executable, "-c", _NEIGHBOUR]
+    processes = [subprocess.Popen([*script, f"{seed} {i}"]) for i in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _note(text: str) -> None:
+    print(f"\r{text:60}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""Where the time of a study goes, and what racing saves.
+
+    python benchmarks/overhead.py [MODEL.onnx] [--json] [--quick]
+
+A search of 100 trials as `autotune study` runs it, its wall time split into the parts of a trial.
+Then every candidate of that search is measured again without racing: the turns that racing saved,
+and whether the front that it found is the one that is found without. NAME_inputs.npz beside
+NAME.onnx is its input; without a model, one that `autotune.samples` builds is taken.
+"""
+
+import argparse
+import contextlib
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import onnx
+import optuna
+
+from autotune import samples
+from autotune.facts import workload as workloads
+from autotune.facts.hardware import hardware
+from autotune.facts.model import describe
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import SEARCH, Measurement
+from autotune.search import pareto, storage
+from autotune.search.loop import Search
+from autotune.search.objective import DEFAULT, find, values
+from autotune.search.trial import Limits, Trial
+from autotune.space import space as spaces
+
+_OBJECTIVES = find(DEFAULT)
+_INFERENCE = ("first_runs", "answers", "candidate", "reference")
+_TURNS = ("candidate", "reference", "waited")
+_PARTS = ("start", "open", *_INFERENCE, "waited", "other")
+
+
+class Stopwatch:
+    """Adds up the time inside of wrapped functions, each without that of those it calls.
+
+    Attributes:
+        spent_s: Seconds by part.
+    """
+
+    def __init__(self) -> None:
+        self.spent_s: dict[str, float] = defaultdict(float)
+        self._inside: list[str] = []
+        self._since = time.monotonic()
+
+    def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `function`, its time booked on `part`."""
+
+        @wraps(function)
+        def timed(*arguments: Any, **named: Any) -> Any:
+            self._book()
+            self._inside.append(part)
+            try:
+                return function(*arguments, **named)
+            finally:
+                self._book()
+                self._inside.pop()
+
+        return timed
+
+    def _book(self) -> None:
+        now = time.monotonic()
+        if self._inside:
+            self.spent_s[self._inside[-1]] += now - self._since
+        self._since = now
+
+
+@contextlib.contextmanager
+def timed_optuna(watch: Stopwatch) -> Iterator[None]:
+    """Times Optuna's storage and sampler while the context lasts."""
+    classes: dict[str, type] = {
+        "storage": optuna.storages.RDBStorage,
+        "search": optuna.samplers.TPESampler,
+    }
+    kept = []
+    for part, owner in classes.items():
+        for name, function in vars(owner).items():
+            if callable(function) and not name.startswith("_") and not isinstance(function, type):
+                kept.append((owner, name, function))
+                setattr(owner, name, watch.wrap(part, function))
+    try:
+        yield
+    finally:
+        for owner, name, function in kept:
+            setattr(owner, name, function)
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("model", type=Path, nargs="?")
+    parser.add_argument("--quick", action="store_true", help="40 trials")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    count = 40 if given.quick else 100
+    with tempfile.TemporaryDirectory() as scratch, storage.quiet_optuna():
+        path = given.model or _built(Path(scratch))
+        model = describe(path)
+        data = path.with_name(f"{path.stem}_inputs.npz")
+        workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
+        measurer = DuetMeasurer(model, workload, max_error=0.05, samples=Path(scratch) / "samples")
+        try:
+            space = spaces.resolve(spaces.find("default"), model, workload, hardware())
+            watch = Stopwatch()
+            trials, wall_s = search(Path(scratch), space, measurer, count, watch)
+            plain = measure_again(trials, measurer)
+        finally:
+            measurer.close()
+    found = summarise(trials, wall_s, watch, plain)
+    print_tables(path.stem, trials, wall_s, watch, found)
+    if given.json:
+        print(json.dumps(found))
+
+
+def _built(folder: Path) -> Path:
+    path = folder / "cnn.onnx"
+    onnx.save(samples.cnn(channels=64, size=128, blocks=4), path)
+    return path
+
+
+def search(
+    folder: Path, space: spaces.Space, measurer: DuetMeasurer, count: int, watch: Stopwatch
+) -> tuple[list[Trial], float]:
+    """Returns the trials of a search and its wall time in s."""
+    with timed_optuna(watch):
+        study = optuna.create_study(
+            storage=storage.open_storage(folder), directions=["minimize"] * len(_OBJECTIVES)
+        )
+        began = time.monotonic()
+        loop = Search(
+            study=study,
+            space=space,
+            objectives=_OBJECTIVES,
+            limits=Limits(),
+            measurer=measurer,
+            seed=0,
+            report=lambda progress: _note(f"searching: {progress.done} of {progress.total}"),
+        )
+        loop.run(count, None)
+        return loop.trials, time.monotonic() - began
+
+
+def measure_again(trials: list[Trial], measurer: DuetMeasurer) -> dict[int, Measurement]:
+    """Returns the measurements of the same candidates without racing, by trial."""
+    found = {}
+    for i, trial in enumerate(trials):
+        if trial.measurement is not None:
+            outcome = measurer.measure(trial.candidate, SEARCH)
+            if isinstance(outcome, Measurement):
+                found[trial.number] = outcome
+        _note(f"without racing: {i + 1} of {len(trials)}")
+    _note("")
+    return found
+
+
+def summarise(
+    trials: list[Trial], wall_s: float, watch: Stopwatch, plain: dict[int, Measurement]
+) -> dict[str, float]:
+    """Returns the figures by name."""
+    measured = [m for trial in trials if (m := trial.measurement) is not None]
+    per_trial_s = (watch.spent_s["search"] + watch.spent_s["storage"]) / len(trials)
+    elsewhere = [m.spent_s["start"] + m.spent_s["waited"] + m.spent_s["other"] for m in measured]
+    inference_s = sum(m.spent_s[part] for m in measured for part in _INFERENCE)
+    both = [t for t in trials if t.measurement is not None and t.number in plain]
+    raced_s = sum(t.measurement.spent_s[part] for t in both for part in _TURNS if t.measurement)
+    plain_s = sum(plain[t.number].spent_s[part] for t in both for part in _TURNS)
+    return {
+        "other_s_median": statistics.median(elsewhere) + per_trial_s,
+        "inference_share": inference_s / wall_s,
+        "racing_saving": 1 - raced_s / plain_s,
+        "raced_share": sum(m.raced for m in measured) / len(measured),
+        "front_gap": front_gap(both, plain),
+        "trial_s_mean": wall_s / len(trials),
+        "trials": len(trials),
+    }
+
+
+def front_gap(trials: list[Trial], plain: dict[int, Measurement]) -> float:
+    """Returns how much slower the front found with racing is, by the numbers without racing.
+
+    For each member of the front without racing: the fastest member of the other one that needs no
+    more memory, and how much slower it is; the worst of them.
+    """
+    memory = _OBJECTIVES[1]
+    without = pareto.front(trials, lambda t: values(plain[t.number]), _OBJECTIVES)
+    raced = pareto.front(trials, _values, _OBJECTIVES)
+    worst = 0.0
+    for member in without:
+        own = plain[member.number]
+        as_lean = [
+            plain[t.number].latency_ms
+            for t in raced
+            if not memory.is_less(own.peak_memory_mib, plain[t.number].peak_memory_mib)
+        ]
+        gap = min(as_lean, default=float("inf")) / own.latency_ms - 1
+        worst = max(worst, gap)
+    return worst
+
+
+def _values(trial: Trial) -> dict[str, float]:
+    assert trial.measurement is not None
+    return values(trial.measurement)
+
+
+def print_tables(
+    name: str, trials: list[Trial], wall_s: float, watch: Stopwatch, found: dict[str, float]
+) -> None:
+    """Prints where the time went and the figures."""
+    parts: dict[str, float] = defaultdict(float)
+    for trial in trials:
+        if trial.measurement is not None:
+            for part, seconds in trial.measurement.spent_s.items():
+                parts[part] += seconds
+    told = {part: parts[part] for part in _PARTS} | {
+        "search": watch.spent_s["search"],
+        "storage": watch.spent_s["storage"],
+    }
+    told["rest"] = wall_s - sum(told.values())
+    words = {
+        "start": "process start",
+        "open": "session creation",
+        "first_runs": "first runs, memory",
+        "answers": "answers, fidelity",
+        "candidate": "candidate's turns",
+        "reference": "reference's turns",
+        "waited": "waiting for quiet",
+        "other": "ending, statistics",
+        "search": "sampler",
+        "storage": "storage",
+        "rest": "loop, raw samples",
+    }
+    print(f"{name}: {len(trials)} trials in {wall_s:.1f} s")
+    for part, seconds in told.items():
+        mean_s = seconds / len(trials)
+        print(
+            f"  {words[part]:20} {seconds:7.1f} s  {seconds / wall_s:6.1%}  {mean_s:.3f} s a trial"
+        )
+    for key, value in found.items():
+        print(f"{key:18} {value:.3f}")
+
+
+def _note(text: str) -> None:
+    print(f"\r{text:60}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

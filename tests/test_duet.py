@@ -1,0 +1,227 @@
+"""The duet on an imagined machine: processes whose speed a script decides, and no time passes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.child import Child, ChildFailure
+from autotune.measure import duet as duets
+from autotune.measure import reference as references
+from autotune.measure.duet import Duet, play
+from autotune.measure.outcome import Effort
+from autotune.measure.reference import Reference, Turn, take_turn
+
+_EFFORT = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
+
+
+@dataclass
+class _Machine:
+    """A machine with its own clock; `loud` tells by the time whether a neighbour is at work."""
+
+    loud: Callable[[float], bool] = lambda _: False
+    now_s: float = 0.0
+    paused_s: float = 0.0
+    running: set[str] = field(default_factory=set)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.paused_s += seconds
+
+
+class _Process(Child):
+    """A child that runs in no time of ours; `slowed` is what a neighbour makes of its runs."""
+
+    def __init__(
+        self, machine: _Machine, name: str, run_ms: float, slowed: float = 2.0, drift: float = 0.0
+    ) -> None:
+        self.machine, self.name, self.run_ms = machine, name, run_ms
+        self.slowed, self.drift = slowed, drift
+        self.turns = 0
+        self.stopped = False
+        self._noise = np.random.default_rng(len(name))
+
+    def thaw(self) -> None:
+        self.machine.running.add(self.name)
+        assert self.machine.running == {self.name}, "two processes at once"
+
+    def freeze(self) -> None:
+        self.machine.running.discard(self.name)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def is_running(self) -> bool:
+        return not self.stopped
+
+    def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        assert self.machine.running == {self.name}
+        self.turns += 1
+        run_ms = self.run_ms * (1 + self.drift * self.turns)
+        run_ms *= self.slowed if self.machine.loud(self.machine.now_s) else 1.0
+        count = max(message["fewest_runs"], round(message["seconds"] * 1e3 / run_ms))
+        runs = [int(1e6 * run_ms * (1 + 0.01 * self._noise.random())) for _ in range(count)]
+        self.machine.now_s += (sum(runs) / 1e9) + message["unrecorded_runs"] * run_ms / 1e3
+        return {"run_ns": runs, "cpu_ns": 2 * sum(runs)}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> _Machine:
+    """A quiet machine that the modules under test take for the real one."""
+    made = _Machine()
+    for module in (duets, references):
+        monkeypatch.setattr(module.time, "sleep", made.sleep)
+        monkeypatch.setattr(module.time, "monotonic", lambda: made.now_s)
+    return made
+
+
+def _reference(machine: _Machine, run_ms: float = 2.0, slowed: float = 2.0) -> Reference:
+    """Returns a reference that knows the machine, as after a calibration."""
+    loud, machine.loud = machine.loud, lambda _: False
+    reference = Reference(
+        lambda: (_Process(machine, "reference", run_ms, slowed), run_ms), lambda: 1.0
+    )
+    reference.calibrate(40, 1.0)
+    machine.loud = loud
+    return reference
+
+
+def _play(
+    machine: _Machine,
+    candidate: _Process,
+    effort: Effort = _EFFORT,
+    is_beaten: Callable[[Duet], bool] = lambda _: False,
+) -> Duet:
+    reference = _reference(machine)
+    machine.now_s = machine.paused_s = 0.0
+    return play(
+        reference,
+        candidate,
+        run_ms=candidate.run_ms,
+        effort=effort,
+        limit_s=1.0,
+        is_beaten=is_beaten,
+    )
+
+
+def test_a_quiet_duet_is_short_and_right(machine: _Machine) -> None:
+    """Without neighbours a few turns tell the ratio, and nothing waits."""
+    duet = _play(machine, _Process(machine, "candidate", 3.0))
+    assert duet.ratio.value == pytest.approx(1.5, rel=0.01)
+    assert all(duet.quiet)
+    assert duet.contaminated == 0
+    assert machine.paused_s == 0
+    assert machine.now_s < _EFFORT.time_cap_s
+
+
+def test_a_neighbour_that_comes_and_goes_does_no_harm(machine: _Machine) -> None:
+    """One thread does not feel the neighbour that halves the baseline's speed: no bias from it."""
+    machine.loud = lambda now_s: now_s % 0.5 < 0.3
+    duet = _play(machine, _Process(machine, "candidate", 3.0, slowed=1.0))
+    assert duet.ratio.value == pytest.approx(1.5, rel=0.02)
+    assert duet.contaminated > 0
+    assert machine.paused_s > 0
+
+
+def test_a_machine_that_is_never_quiet_is_told(machine: _Machine) -> None:
+    """Patience ends; the estimate is then one of the busy machine, and says so."""
+    machine.loud = lambda _: True
+    duet = _play(machine, _Process(machine, "candidate", 3.0))
+    assert not any(duet.quiet)
+    assert duet.ratio.value == pytest.approx(1.5, rel=0.02)
+    assert machine.now_s >= _EFFORT.patience_s
+    assert len(duet.candidate) >= 3
+
+
+def test_who_is_clearly_beaten_stops_early(machine: _Machine) -> None:
+    """The first look may end it."""
+    looks: list[int] = []
+
+    def is_beaten(duet: Duet) -> bool:
+        looks.append(len(duet.candidate))
+        return True
+
+    duet = _play(machine, _Process(machine, "candidate", 20.0), is_beaten=is_beaten)
+    assert looks == [len(duet.candidate)] == [8]
+
+
+def test_a_percentile_takes_its_runs(machine: _Machine) -> None:
+    """Where so many runs are asked for, the duet goes on past its time cap."""
+    effort = Effort(time_cap_s=0.1, patience_s=0.2, half_width=1.0, fewest_runs=662)
+    duet = _play(machine, _Process(machine, "candidate", 3.0), effort)
+    assert sum(len(turn.run_ns) for turn in duet.quiet_candidate) >= 662
+
+
+def test_a_percentile_is_not_waited_for_without_end(machine: _Machine) -> None:
+    """On a machine that is never quiet the wait for undisturbed runs is bounded."""
+    machine.loud = lambda _: True
+    effort = Effort(time_cap_s=0.1, patience_s=0.2, half_width=1.0, fewest_runs=662)
+    _play(machine, _Process(machine, "candidate", 3.0), effort)
+    assert machine.now_s < 0.2 + 8 * 662 * 3e-3 + 1
+
+
+@pytest.mark.parametrize("run_ms", [0.02, 5_000.0])
+def test_turns_are_sized_to_the_model(machine: _Machine, run_ms: float) -> None:
+    """Twenty microseconds or five seconds a run: measured well, in few turns."""
+    machine.loud = lambda _: False
+    reference = Reference(lambda: (_Process(machine, "reference", run_ms), run_ms), lambda: 60.0)
+    reference.calibrate(10, 1.0)
+    machine.now_s = 0.0
+    candidate = _Process(machine, "candidate", run_ms * 1.2)
+    duet = play(reference, candidate, run_ms=run_ms * 1.2, effort=_EFFORT, limit_s=60.0)
+    assert duet.ratio.value == pytest.approx(1.2, rel=0.01)
+    assert machine.now_s < max(2.0, 8 * run_ms / 1e3)
+
+
+def test_a_candidate_that_never_settles_is_told(machine: _Machine) -> None:
+    """One that becomes slower with every turn has no steady state, and is measured to the cap."""
+    duet = _play(machine, _Process(machine, "candidate", 3.0, drift=0.02))
+    assert duet.settled_from is None
+    assert machine.now_s >= _EFFORT.time_cap_s
+
+
+def test_stolen_turns_are_not_quiet() -> None:
+    """A turn in which the host took a core away does not count, however fast it looks."""
+    quick = Turn(run_ns=(1_000_000,), cpu_ns=1, stolen=False, pressure_us=0)
+    stolen = Turn(run_ns=(1_000_000,), cpu_ns=1, stolen=True, pressure_us=0)
+    duet = Duet(
+        reference=(quick, quick, stolen, quick, quick),
+        candidate=(quick, quick, stolen),
+        before=(0, 1, 3),
+        quiet_ms=1.1,
+        spent_s={},
+    )
+    assert duet.quiet == [True, False, False]
+    assert duet.contaminated == 3
+
+
+def test_the_quiet_speed_outlives_the_process(machine: _Machine) -> None:
+    """A renewed reference on a machine that is loud by now is not taken for a quiet one."""
+    reference = _reference(machine)
+    before_ms = reference.quiet_ms
+    machine.loud = lambda _: True
+    reference.renew()
+    assert not reference.is_quiet(reference.turn())
+    assert reference.quiet_ms == pytest.approx(before_ms, rel=0.05)
+
+
+def test_a_lasting_change_of_the_machine_is_learnt(machine: _Machine) -> None:
+    """A machine that is slower for good becomes what quiet means."""
+    reference = _reference(machine)
+    machine.loud = lambda _: True
+    for _ in range(2000):
+        reference.turn()
+    assert reference.is_quiet(reference.turn())
+
+
+def test_a_child_that_fails_is_told(machine: _Machine) -> None:
+    """What goes wrong in a turn is the caller's to judge."""
+
+    class Dead(_Process):
+        def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+            raise ChildFailure("crashed", "SIGSEGV")
+
+    with pytest.raises(ChildFailure, match="SIGSEGV"):
+        take_turn(Dead(machine, "candidate", 1.0), 1.0, 1.0)
