@@ -115,6 +115,7 @@ class Child:
         self._sent = 0
         self._expected: Mapping[str, reply.Shape] = {}
         self._frozen = False
+        self._ended = False
         self._replies: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
         self._folder = scratch.make()
         self._stderr = (self._folder / "stderr.txt").open("w+b")
@@ -254,6 +255,8 @@ class Child:
         assert self._process.stdout is not None
         with contextlib.suppress(OSError, ValueError):
             while line := self._process.stdout.readline(_LONGEST_LINE_BYTES):
+                if self._ended:  # a flood leaves thousands of lines in the pipe
+                    break
                 self._replies.put(line)  # waits where there are many already, and so does the child
                 if not line.endswith(b"\n"):
                     break
@@ -310,6 +313,7 @@ class Child:
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
+        self._ended = True
         for _ in range(_MOST_TRIES):
             if not self._reader.is_alive():
                 self._process.stdout.close()

@@ -39,7 +39,7 @@ from autotune.space.candidate import Candidate
 
 _TINY = Effort(time_cap_s=0.01, patience_s=0.02, half_width=1.0)
 _WORKERS = Path(__file__).parent.parent / "tests"
-_PHASES = ("open", "first_runs", "answers", "turn")
+_PHASES = ("open", "first_runs", "answers", "held", "turn")
 _FAULTS: list[dict[str, Any]] = [
     {"fault": "segfault"},
     {"fault": "abort"},
@@ -82,7 +82,7 @@ class Hazard:
             fault = {**self._random.choice(_FAULTS), "do": self._random.choice(_PHASES)}
             self._plan.write_text(json.dumps({**fault, "to": str(self._told)}), encoding="utf-8")
             if drawn < 0.05:  # the reference is struck as well, in a turn
-                fault = {"do": "turn", "fault": "segfault", "after": 3}
+                fault = {"do": "turn", "fault": "segfault", "after": 1}
                 self._plan.write_text(json.dumps(fault), encoding="utf-8")
                 self._measurer.renew()
         elif drawn < 0.55:
@@ -119,6 +119,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
     samples.write("lstm", place / "model.onnx")
     model = describe(place / "model.onnx")
     workload = workloads.generate(model, {})
+    objectives = find(DEFAULT)
     resolved = spaces.resolve(spaces.find("default"), model, workload, hardware())
     sizes_mib: list[float] = []
 
@@ -127,7 +128,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
 
     with storage.quiet_optuna():
         study = optuna.create_study(
-            storage=storage.open_storage(place), directions=["minimize", "minimize"]
+            storage=storage.open_storage(place), directions=["minimize"] * len(objectives)
         )
         before = _held()
         measurer = DuetMeasurer(model, workload, max_error=0.05)
@@ -135,7 +136,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
         search = Search(
             study=study,
             space=resolved,
-            objectives=find(DEFAULT),
+            objectives=objectives,
             limits=Limits(max_error=0.05, max_memory_mib=None, max_latency_ms=None),
             measurer=hazard,
             seed=seed,

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,6 +52,10 @@ def infinite(message):
 
 def oversized(message):
     return {"text": "x" * (5 << 20)}
+
+def flood(message):
+    while True:
+        os.write(CHANNEL, b"{}\\n")
 
 def mute(message):
     os.close(CHANNEL)
@@ -186,6 +191,15 @@ def test_what_is_no_message_breaks_the_protocol(start: Start, do: str) -> None:
     child = start()
     assert _failure(child, do).kind == "protocol"
     assert not child.is_running()
+
+
+def test_a_flood_leaves_no_thread(start: Start) -> None:
+    """Replies that nobody asked for make the child wait, and nothing of them is left."""
+    before = threading.active_count()
+    child = start()
+    assert _failure(child, "flood").kind == "protocol"
+    child.stop()
+    assert threading.active_count() == before
 
 
 def test_numbers_that_json_lacks_arrive_as_none(start: Start) -> None:

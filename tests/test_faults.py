@@ -115,7 +115,7 @@ def test_the_next_candidate_is_measured(inject: Inject, measurer: DuetMeasurer) 
     """After a crash in a duet the next candidate is measured by the same reference."""
     assert measurer._reference is not None
     before = measurer._reference.pid
-    inject("turn", "segfault", after=2)
+    inject("turn", "segfault", after=1)
     assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
     assert measurer._reference.pid == before
 
