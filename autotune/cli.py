@@ -125,7 +125,23 @@ def study(
     ] = [],  # noqa: B006  # Typer copies it
     data: DataOption = None,
     shape: ShapeOption = [],  # noqa: B006  # likewise
-    max_error: MaxErrorOption = 0.05,
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest relative L2 error of an output; 0.05, and no limit with --metric."
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Your own judge of answers: called with outputs, references and inputs, returns a "
+            "number that is better the higher it is.",
+        ),
+    ] = None,
+    max_drop: Annotated[
+        float, typer.Option(help="By how much the metric may fall below the unoptimised model's.")
+    ] = 0.01,
     max_memory: Annotated[
         str | None, typer.Option(metavar="300MiB", help="Largest peak that a session may add.")
     ] = None,
@@ -174,6 +190,8 @@ def study(
                 data=data,
                 shapes=shapes,
                 max_error=max_error,
+                metric=metric,
+                max_drop=max_drop,
                 max_memory_mib=memory_mib,
                 max_latency_ms=latency_ms,
                 objectives=objective or DEFAULT,
@@ -386,6 +404,7 @@ def spaces(
     from autotune.facts.model import describe
     from autotune.report import table
     from autotune.space import space as spaces_
+    from autotune.space.resolve import resolve
 
     if name is None and model is None:
         for preset in spaces_.presets():
@@ -399,7 +418,7 @@ def spaces(
             workload = workloads.generate(described, _shapes(shape))
         else:
             workload = workloads.read(described, data)
-        chosen = spaces_.resolve(chosen, described, workload, machines.hardware())
+        chosen = resolve(chosen, described, workload, machines.hardware())
     _out.print(table.render_space(chosen))
     if model is not None:
         count = "more than 20,000" if chosen.candidates is None else f"{len(chosen.candidates):,}"

@@ -136,6 +136,8 @@ class Evidence:
         p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
         baseline_p99_ms: The same of the baseline.
         error: Largest relative L2 error of an output against the unoptimised model.
+        agreement: Share of equal arg-max along the last axis; None where no output has classes.
+        metric: What the user's own metric says of the outputs; None without one.
         error_data: ``"user"`` or ``"generated"``: the inputs on which `error` was measured.
         rounds: Rounds of the run-off in which it was measured; 0 means that a study was cut short
             and these are the numbers of its search.
@@ -158,6 +160,8 @@ class Evidence:
     p99_ms: float | None
     baseline_p99_ms: float | None
     error: float
+    agreement: float | None
+    metric: float | None
     error_data: str
     rounds: int
     significant: bool

@@ -36,10 +36,10 @@ import onnx
 from autotune import samples
 from autotune.config import SessionConfig
 from autotune.facts import workload as workloads
+from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure
-from autotune.measure.worker import save_samples
 
 _AGREE_MIB = 2.0
 _SHORT = Effort(time_cap_s=0.01, patience_s=0.01, half_width=1.0)

@@ -41,12 +41,12 @@ from autotune import samples
 from autotune.child import Child, Limits
 from autotune.config import SessionConfig
 from autotune.facts import workload as workloads
+from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
 from autotune.facts.workload import Workload
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement
 from autotune.measure.statistics import duet_ratio
-from autotune.measure.worker import save_samples
 
 _EFFORT = Effort(time_cap_s=1.6, patience_s=2.0, half_width=0.005)
 _PLAIN_S = 1.6

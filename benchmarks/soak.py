@@ -36,6 +36,7 @@ from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
 from autotune.space import space as spaces
 from autotune.space.candidate import Candidate
+from autotune.space.resolve import resolve
 
 _TINY = Effort(time_cap_s=0.01, patience_s=0.02, half_width=1.0)
 _WORKERS = Path(__file__).parent.parent / "tests"
@@ -95,6 +96,10 @@ class Hazard:
             if not self._reference().is_running():
                 self._measurer.renew()
 
+    def canonical(self, candidate: Candidate) -> Candidate:
+        """As the measurer does."""
+        return self._measurer.canonical(candidate)
+
     def renew(self) -> None:
         """As the measurer does."""
         self._measurer.renew()
@@ -120,7 +125,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
     model = describe(place / "model.onnx")
     workload = workloads.generate(model, {})
     objectives = find(DEFAULT)
-    resolved = spaces.resolve(spaces.find("default"), model, workload, hardware())
+    resolved = resolve(spaces.find("default"), model, workload, hardware())
     sizes_mib: list[float] = []
 
     def note(_: loop.Progress) -> None:

@@ -40,6 +40,8 @@ def make_config(**changes: Any) -> TunedConfig:
             p99_ms=None,
             baseline_p99_ms=2.5,
             error=0.0,
+            agreement=1.0,
+            metric=None,
             error_data="generated",
             rounds=5,
             significant=True,

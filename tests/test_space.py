@@ -24,6 +24,7 @@ from autotune.space.candidate import (
     parse_value,
     session_config,
 )
+from autotune.space.resolve import resolve
 from autotune.space.space import Space
 
 
@@ -67,7 +68,7 @@ def _resolved(
 ) -> Space:
     model = _model(**changes)
     inputs = workload.generate(model, {})
-    return spaces.resolve(spaces.find(name), model, inputs, _machine(cores), fixed)
+    return resolve(spaces.find(name), model, inputs, _machine(cores), fixed)
 
 
 @pytest.mark.parametrize("name", sorted(spaces.presets()))

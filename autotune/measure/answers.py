@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from autotune.child import ChildFailure
-from autotune.measure.worker import load_samples
+from autotune.facts.feeds import load_samples
 
 # The parent holds them in memory.
 _LARGEST_BYTES = 4 << 30

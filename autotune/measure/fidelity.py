@@ -1,14 +1,19 @@
 """How far one set of outputs is from another."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.facts.workload import Feed
 from autotune.measure.outcome import Fidelity
 
 Outputs = Mapping[str, NDArray[np.generic]]
 """One sample's outputs, flat: an array for each name."""
+
+Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Feed]], float]
+"""Outputs, the unoptimised model's outputs and the inputs, sample by sample, to a number that is
+better the higher it is."""
 
 
 def flatten(names: Sequence[str], values: Sequence[object]) -> dict[str, NDArray[np.generic]]:

@@ -3,6 +3,7 @@
 import itertools
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from autotune import scratch
 from autotune.child import Child, ChildFailure, Message, memory_limit
 from autotune.config import SessionConfig
 from autotune.errors import CannotMeasureError, StorageError
+from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
-from autotune.graph.prepare import prepare
+from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure import answers
 from autotune.measure.duet import Duet, play
-from autotune.measure.fidelity import compare
+from autotune.measure.fidelity import Metric, Outputs, compare
 from autotune.measure.outcome import (
     Effort,
     Failure,
@@ -30,7 +32,7 @@ from autotune.measure.outcome import (
 )
 from autotune.measure.reference import Reference
 from autotune.measure.statistics import percentile
-from autotune.measure.worker import REPLIES, save_samples
+from autotune.measure.worker import REPLIES
 from autotune.space.candidate import BASELINE, Candidate, session_config
 
 _WORKER = "autotune.measure.worker"
@@ -47,7 +49,9 @@ class DuetMeasurer:
     Args:
         model: The model.
         workload: Its inputs.
+        preparer: What makes the files of candidates.
         max_error: Largest fidelity error with which a candidate is still timed.
+        metric: The user's own judge of outputs.
         reference_ms: Latency of the baseline as the study knows it; measured if None.
         samples: Folder where the raw run times of each measurement are kept; None keeps none.
     """
@@ -56,15 +60,21 @@ class DuetMeasurer:
         self,
         model: Model,
         workload: Workload,
+        preparer: Preparer | None = None,
         *,
         max_error: float,
+        metric: Metric | None = None,
         reference_ms: float | None = None,
         samples: Path | None = None,
     ) -> None:
         self._model = model
         self._dimensions = workload.dimensions(model)
         self._one_shape = workload.one_shape
+        self._preparer = preparer
+        self._twins: dict[str, Candidate] = {}
         self._max_error = max_error
+        self._metric = metric
+        self._inputs = workload.validation
         self._samples = samples
         self._scratch = tempfile.TemporaryDirectory(dir=scratch.root())
         folder = Path(self._scratch.name)
@@ -77,6 +87,7 @@ class DuetMeasurer:
         self._run_limit_s = _RUN_LIMIT_S
         try:
             self._expected = self._reference_answers()
+            self._expected_metric = self._judged(self._expected)
             self._reference = Reference(self._open_baseline, lambda: self._run_limit_s)
             self._reference_ms = reference_ms or self._reference.calibrate(
                 _CALIBRATION_TURNS, _CALIBRATION_BUDGET_S
@@ -94,9 +105,37 @@ class DuetMeasurer:
         self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
     ) -> Outcome:
         """Returns the outcome of measuring `candidate` in a process of its own."""
-        prepared = prepare(self._model, candidate)
+        began = time.monotonic()
+        try:
+            path = self._path(candidate)
+        except PreparationError as error:
+            return Failure(kind=error.kind, phase="prepare", message=error.message)
+        prepare_s = time.monotonic() - began
         config = session_config(candidate, self._dimensions)
-        return self.measure_session(prepared.path, config, effort, is_beaten, name=candidate.key)
+        found = self.measure_session(path, config, effort, is_beaten, name=candidate.key)
+        if isinstance(found, Failure):
+            return found
+        return replace(found, spent_s={"prepare": prepare_s, **found.spent_s})
+
+    def canonical(self, candidate: Candidate) -> Candidate:
+        """Returns the first candidate seen that opens the same session on the same graph.
+
+        Two graph halves are the same where ONNX Runtime optimises their files to the same graph
+        and stores weights alike. Its own offline passes stand apart: what they save is the
+        optimisation itself, in time and memory of loading.
+        """
+        half = candidate.graph
+        if self._preparer is None or "ort_" in str(half.to_json().get("pre_pass", "")):
+            return candidate
+        try:
+            digest = self._preparer.looked_at(candidate).graph_digest
+        except PreparationError:
+            return candidate
+        if digest is None:
+            return candidate
+        storage = half.to_json().get("storage", "inline")
+        first = self._twins.setdefault(f"{digest} {storage}", half)
+        return Candidate.of({**candidate.session.to_json(), **first.to_json()})
 
     def measure_session(
         self,
@@ -127,11 +166,10 @@ class DuetMeasurer:
                 visit.ran = child.request({"do": "first_runs"}, self._run_limit_s)
                 visit.lap("first_runs")
                 visit.phase = "answers"
-                visit.fidelity = compare(
-                    self._expected, self._run_answers(child, self._run_limit_s)
-                )
+                visit.fidelity = self._fidelity(self._run_answers(child, self._run_limit_s))
                 visit.lap("answers")
-                if visit.fidelity.error > self._max_error:
+                # infinite: not a number where there should be one, however lenient the limit
+                if visit.fidelity.error > self._max_error or visit.fidelity.error == np.inf:
                     return visit.wrong_answers(self._max_error)
                 visit.phase = "turns"
                 duet = self._duet(visit, effort, is_beaten)
@@ -142,6 +180,17 @@ class DuetMeasurer:
             visit.book(seconds, "other", part)
         found = visit.measurement(duet, self._reference_ms)
         return replace(found, samples=self._keep(name, duet))
+
+    def _path(self, candidate: Candidate) -> Path:
+        if self._preparer is None:
+            return self._model.path.resolve()
+        try:
+            return self._preparer.prepare(candidate).path
+        except OSError as error:
+            raise StorageError(
+                f"cannot write prepared models to {self._preparer.cache.root}: {error.strerror}; "
+                "make room and type the same command again"
+            ) from None
 
     def renew(self) -> None:
         """Starts the reference again."""
@@ -181,13 +230,24 @@ class DuetMeasurer:
         child.request(request, limit_s)
         return answers.read(self._answers)
 
+    def _fidelity(self, outputs: Sequence[Outputs]) -> Fidelity:
+        """Returns how far the outputs are from the unoptimised model's."""
+        found = compare(self._expected, outputs)
+        if self._expected_metric is None or found.error == np.inf:
+            return found
+        told = self._judged(outputs)
+        assert told is not None
+        return replace(found, metric=told, drop=self._expected_metric - told)
+
+    def _judged(self, outputs: Sequence[Outputs]) -> float | None:
+        return None if self._metric is None else self._metric(outputs, self._expected, self._inputs)
+
     def _open_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the ms of a run."""
         child = Child(_WORKER, memory_limit(), REPLIES)
-        path = prepare(self._model, BASELINE).path
         config = session_config(BASELINE, self._dimensions)
         try:
-            opened = self._open(child, path, config, _LOAD_LIMIT_S)
+            opened = self._open(child, self._model.path.resolve(), config, _LOAD_LIMIT_S)
             ran = child.request({"do": "first_runs"}, _RUN_LIMIT_S)
         except ChildFailure as failure:
             child.stop()

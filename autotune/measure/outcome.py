@@ -21,12 +21,16 @@ class Fidelity:
         cosine: Smallest cosine similarity.
         max_difference: Largest absolute difference.
         agreement: Share of equal arg-max along the last axis, where that looks like classes.
+        metric: What the user's own metric says of the outputs; higher is better.
+        drop: By how much that is below what it says of the unoptimised model's.
     """
 
     error: float
     cosine: float
     max_difference: float
     agreement: float | None
+    metric: float | None = None
+    drop: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +204,9 @@ class Measurer(Protocol):
         Raises:
             CannotMeasureError: it is not the candidate that fails: the baseline itself does.
         """
+
+    def canonical(self, candidate: Candidate) -> Candidate:
+        """Returns the candidate that stands for all that come to the same as `candidate`."""
 
     def renew(self) -> None:
         """Starts the reference again, so that the luck of one process does not colour a round."""

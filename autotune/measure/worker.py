@@ -2,9 +2,8 @@
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -12,7 +11,7 @@ import onnxruntime
 from autotune import reply
 from autotune.child import Message, serve
 from autotune.config import SessionConfig
-from autotune.facts.workload import Feed
+from autotune.facts.feeds import load_samples, save_samples
 from autotune.loader import open_session
 from autotune.measure import memory
 from autotune.measure.fidelity import flatten
@@ -40,24 +39,6 @@ _MEMORY_RUNS = 20
 # Of a slow model fewer must do: of one that takes seconds a run, two.
 _MEMORY_S = 1.0
 _FEWEST_MEMORY_S = 3.0
-
-
-def save_samples(samples: Sequence[Feed], path: Path) -> None:
-    """Writes samples to an .npz file that :func:`load_samples` reads."""
-    arrays: dict[str, Any] = {
-        f"{i}:{name}": array for i, feed in enumerate(samples) for name, array in feed.items()
-    }
-    np.savez(path, **arrays)
-
-
-def load_samples(path: Path) -> list[dict[str, np.ndarray]]:
-    """Returns the samples in a file of :func:`save_samples`."""
-    samples: dict[int, dict[str, np.ndarray]] = {}
-    with np.load(path, allow_pickle=False) as archive:
-        for key in archive.files:
-            index, _, name = key.partition(":")
-            samples.setdefault(int(index), {})[name] = archive[key]
-    return [samples[index] for index in sorted(samples)]
 
 
 class Worker:

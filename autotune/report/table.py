@@ -9,7 +9,7 @@ from rich.text import Text
 from autotune.measure.noise import NoiseCheck
 from autotune.search.compare import Comparison
 from autotune.search.objective import DEFAULT, OBJECTIVES
-from autotune.search.result import Member, StudyResult
+from autotune.search.result import Kind, Member, StudyResult
 from autotune.space.candidate import Candidate
 from autotune.space.space import Space
 
@@ -71,7 +71,11 @@ def render(result: StudyResult) -> RenderableType:
             Text(words + mark),
             style="bold" if member.trial == result.picked else None,
         )
-    return Group(Text(headline(result), style="bold green"), "", table, "", *_details(result))
+    parts: list[RenderableType] = [Text(headline(result), style="bold green"), "", table, ""]
+    if len(result.graphs) > 1:
+        told = "By the search, over the default's, with default session options:"
+        parts += [Text(told), _graphs(result), ""]
+    return Group(*parts, *_details(result))
 
 
 def _details(result: StudyResult) -> Iterable[Text]:
@@ -96,6 +100,12 @@ def _details(result: StudyResult) -> Iterable[Text]:
             f"{result.never_quiet} of them saw no quiet machine, and their numbers are those of a "
             "busy one: `autotune hardware` says what can be done.",
             style="yellow",
+        )
+    for kind in result.kinds:
+        yield Text(_kind(kind))
+    if result.cache_bytes:
+        yield Text(
+            f"Prepared models hold {result.cache_bytes / 2**20:.0f} MiB in {result.folder}/cache."
         )
     if result.left_out:
         told = "; ".join(f"{name} ({reason})" for name, reason in result.left_out.items())
@@ -181,6 +191,50 @@ def _either(values: Iterable[object]) -> str:
 def _interval(member: Member) -> str:
     speedup = member.evidence.speedup
     return f"{speedup.low:.2f}–{speedup.high:.2f}"
+
+
+def _graphs(result: StudyResult) -> RenderableType:
+    """Returns the table of what was done to the model's file, under default session options."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("graph", overflow="fold")
+    for heading in ("operators", "parameters", "file MiB", "latency", "memory", "error"):
+        table.add_column(heading, justify="right")
+    with_metric = any(row.metric is not None for row in result.graphs)
+    if with_metric:
+        table.add_column("metric", justify="right")
+    for row in result.graphs:
+        if row.failure and row.latency is None:
+            table.add_row(Text(row.words), *["-"] * 5, Text("-"))
+            table.add_row(Text(f"  {row.failure}", style="dim"))
+            continue
+        table.add_row(
+            Text(row.words),
+            _or_dash(row.operators, "{:,}"),
+            _or_dash(row.parameters, "{:,}"),
+            _or_dash(None if row.size_bytes is None else row.size_bytes / 2**20, "{:.1f}"),
+            _or_dash(row.latency, "{:.2f}"),
+            _or_dash(row.memory, "{:.2f}"),
+            _or_dash(row.error, "{:.1g}"),
+            *([_or_dash(row.metric, "{:.4g}")] if with_metric else []),
+        )
+    return table
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _kind(kind: Kind) -> str:
+    """Returns the best trial of a kind of answers, in a sentence."""
+    answers = {
+        "exact": "Best with exact answers (error under 1e-5)",
+        "within": "Best with an error within the limit",
+        "beyond": "A looser limit would allow",
+    }[kind.answers]
+    return (
+        f"{answers}: trial {kind.trial}, {kind.speedup:.2f}× in the search, "
+        f"{kind.peak_memory_mib:.1f} MiB, error {kind.error:.1g}: {kind.words}."
+    )
 
 
 def _change(member: Member, name: str) -> str:

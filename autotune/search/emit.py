@@ -13,12 +13,14 @@ from typing import Any
 from autotune.config import ModelFile, TunedConfig
 from autotune.errors import StorageError, StudyError
 from autotune.facts.model import describe
-from autotune.graph.prepare import PreparedModel, prepare
+from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.search.result import FRONT, Member, StudyResult
 from autotune.space.candidate import Candidate, session_config
 
 CONFIG = "best.json"
 MODEL = "best.onnx"
+CACHE = "cache"
+"""Folder of the prepared models, in a study's folder."""
 
 
 def emit(result: StudyResult, prepared: PreparedModel) -> StudyResult:
@@ -72,7 +74,14 @@ def pick_member(result: StudyResult, trial: int) -> StudyResult:
     model = describe(source_of(result))
     if model.sha256 != result.model_sha256:
         raise StudyError(f"{result.model} has changed since the study; run `autotune study` again")
-    prepared = prepare(model, Candidate.of(member.candidate))
+    preparer = Preparer(model, result.folder / CACHE, workload=None, signature=result.workload)
+    try:
+        prepared = preparer.prepare(Candidate.of(member.candidate))
+    except PreparationError as error:
+        raise StudyError(
+            f"the model of trial {trial} cannot be made again ({error.message}); "
+            "run `autotune study` again with --trials 1"
+        ) from None
     return emit(replace(result, picked=trial), prepared)
 
 

@@ -1,8 +1,10 @@
 """One run of a study: search, run-off, result."""
 
+import contextlib
+import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,21 +14,24 @@ from autotune.config import Environment, Evidence, Interval, Requires
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
-from autotune.graph.prepare import prepare
+from autotune.graph.prepare import PreparationError, Preparer
+from autotune.measure.fidelity import Metric
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Failure, Measurer
+from autotune.measure.outcome import Failure, Measurement, Measurer
 from autotune.search import pareto, storage
 from autotune.search.emit import emit
 from autotune.search.loop import OnProgress, Progress, Search
 from autotune.search.objective import Objective, values
-from autotune.search.result import Member, StudyResult
-from autotune.search.runoff import Finalist, choose, finalists, run_off
+from autotune.search.result import GraphRow, Kind, Member, StudyResult
+from autotune.search.runoff import Finalist, choose, finalists, is_exact, run_off
 from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import BASELINE
 from autotune.space.space import Space
 
 SAMPLES = "samples"
 """Folder of the raw run times, in a study's folder."""
 
+_LOOSER = 4
 _LONGEST_TRIAL_S = 300.0
 
 
@@ -50,6 +55,8 @@ class Job:
     folder: Path
     model: Model
     workload: Workload
+    preparer: Preparer
+    metric: Metric | None
     space: Space
     objectives: Sequence[Objective]
     limits: Limits
@@ -115,7 +122,10 @@ class Job:
         measurer = DuetMeasurer(
             self.model,
             self.workload,
-            max_error=self.limits.max_error,
+            self.preparer,
+            # what is a little too far off is timed as well, to say what a looser limit would buy
+            max_error=_LOOSER * self.limits.max_error,
+            metric=self.metric,
             reference_ms=known_ms,
             samples=self.folder / SAMPLES,
         )
@@ -183,6 +193,7 @@ class Job:
             folder=self.folder,
             model=self.model.path.resolve(),
             model_sha256=self.model.sha256,
+            workload=self.workload.signature(),
             picked=picked.trial.number,
             objectives=tuple(objective.name for objective in self.objectives),
             prefer=self.prefer,
@@ -193,6 +204,9 @@ class Job:
             raced=sum(m.raced for m in measured),
             never_quiet=sum(not m.is_quiet for m in measured),
             left_out=self.space.left_out,
+            kinds=tuple(self._kinds(search)),
+            graphs=tuple(self._graphs(search)),
+            cache_bytes=self.preparer.cache.used_bytes(),
             notes=self.workload.notes,
             dimensions=self.workload.dimensions(self.model),
             requires=Requires(providers=("CPUExecutionProvider",)),
@@ -200,7 +214,54 @@ class Job:
             complete=complete,
             files=(),
         )
-        return emit(result, prepare(self.model, picked.trial.candidate))
+        return emit(result, self.preparer.prepare(picked.trial.candidate))
+
+    def _kinds(self, search: Search) -> Iterator[Kind]:
+        """Gives the best trial of each kind of answers in the first objective."""
+        measured = [(t, m) for t in search.trials if (m := t.measurement) is not None]
+        base = search.baseline.measurement if search.baseline else None
+        first = self.objectives[0]
+
+        def kind(m: Measurement) -> str:
+            right = self.limits.admit_answers(m.fidelity.error, m.fidelity.drop)
+            return "exact" if is_exact(m) else "within" if right else "beyond"
+
+        for answers in ("exact", "within", "beyond"):
+            of_kind = [(first.of(m), t.number, t, m) for t, m in measured if kind(m) == answers]
+            if of_kind and base is not None:
+                _, _, trial, m = min(of_kind)
+                yield Kind(
+                    answers=answers,
+                    trial=trial.number,
+                    words=trial.candidate.in_words(),
+                    speedup=base.latency_ms / m.latency_ms,
+                    peak_memory_mib=m.peak_memory_mib,
+                    error=m.fidelity.error,
+                )
+
+    def _graphs(self, search: Search) -> Iterator[GraphRow]:
+        """Gives what became of each graph half under default session options."""
+        base = search.baseline.measurement if search.baseline else None
+        for trial in search.trials:
+            if trial.candidate.session != BASELINE or base is None:
+                continue
+            m = trial.measurement
+            prepared = None
+            # a failure of the preparation itself is not tried again to describe it
+            if m is not None or getattr(trial.outcome, "phase", "") != "prepare":
+                with contextlib.suppress(PreparationError, OSError):
+                    prepared = self.preparer.looked_at(trial.candidate)
+            yield GraphRow(
+                words=trial.candidate.in_words(),
+                operators=prepared.operators if prepared else None,
+                parameters=prepared.parameters if prepared else None,
+                size_bytes=prepared.size_bytes if prepared else None,
+                latency=m.latency_ms / base.latency_ms if m else None,
+                memory=m.peak_memory_mib / base.peak_memory_mib if m else None,
+                error=m.fidelity.error if m else getattr(trial.outcome, "error", None),
+                metric=m.fidelity.metric if m else None,
+                failure=trial.outcome.message if isinstance(trial.outcome, Failure) else "",
+            )
 
     def _first(self, member: Member) -> float:
         return member.values[self.objectives[0].name]
@@ -211,7 +272,9 @@ class Job:
         return Member(
             candidate=candidate.to_json(),
             words=candidate.in_words(),
-            admitted=self.limits.admit(item.latency_ms, item.peak_memory_mib, item.error),
+            admitted=self.limits.admit(
+                item.latency_ms, item.peak_memory_mib, item.error, item.drop
+            ),
             evidence=Evidence(
                 latency_ms=item.latency_ms,
                 baseline_latency_ms=baseline.latency_ms,
@@ -225,6 +288,8 @@ class Job:
                 p99_ms=mine.get("p99_ms"),
                 baseline_p99_ms=base.get("p99_ms"),
                 error=item.error,
+                agreement=item.agreement,
+                metric=item.metric,
                 error_data=self.workload.source,
                 rounds=item.rounds,
                 significant=item.significant,
@@ -255,6 +320,9 @@ def _unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         values=own,
         gains=gains,
         error=mine.fidelity.error,
+        metric=mine.fidelity.metric,
+        drop=mine.fidelity.drop,
+        agreement=mine.fidelity.agreement,
         rounds=0,
         steady=mine.steady,
         # one process each, and the luckiest of many: only a clear lead counts
@@ -264,7 +332,8 @@ def _unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
 
 def _plain_limits(limits: Limits) -> dict[str, float | None]:
     return {
-        "max_error": limits.max_error,
+        "max_error": limits.max_error if math.isfinite(limits.max_error) else None,
         "max_memory_mib": limits.max_memory_mib,
         "max_latency_ms": limits.max_latency_ms,
+        "max_drop": limits.max_drop,
     }

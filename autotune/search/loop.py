@@ -147,7 +147,7 @@ class Search:
         if self._planned:
             candidate = self._planned.pop(0)
         elif self._duplicates >= _MOST_DUPLICATES:
-            measured = [trial for trial in self.trials if trial.measurement]
+            measured = [t for t in self.trials if (m := t.measurement) and self._admits(m)]
             best = pareto.front(measured, self._values, self._objectives)
             around = [trial.candidate for trial in best]
             candidate = unseen_neighbour(self._space, self._record, around)
@@ -169,6 +169,9 @@ class Search:
         # planned: the baseline lies outside a space with fixed parameters
         told = trial.user_attrs.get("candidate")
         candidate = proposed if told is None else Candidate.of(told)
+        # a candidate that is known needs no file to be made
+        if candidate not in self._record:
+            candidate = self._measurer.canonical(candidate)
         known = self._record.get(candidate)
         if known is None:
             self._duplicates = 0
@@ -195,6 +198,9 @@ class Search:
         rivals = [self._values(trial) for trial in best]
 
         def beaten(measurement: Measurement) -> bool:
+            fidelity = measurement.fidelity
+            if not self._limits.admit_answers(fidelity.error, fidelity.drop):
+                return True  # timed at all only to say what a looser limit would buy
             return is_beaten(measurement, rivals, self._objectives)
 
         never = candidate == BASELINE or not self._racing
@@ -204,7 +210,10 @@ class Search:
 
     def _admits(self, measurement: Measurement) -> bool:
         return self._limits.admit(
-            measurement.latency_ms, measurement.peak_memory_mib, measurement.fidelity.error
+            measurement.latency_ms,
+            measurement.peak_memory_mib,
+            measurement.fidelity.error,
+            measurement.fidelity.drop,
         )
 
     def _values(self, trial: Trial) -> Values:

@@ -48,6 +48,54 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Kind:
+    """The best trial of those that give one kind of answers, by the numbers of the search.
+
+    Attributes:
+        answers: ``exact`` (but for rounding), ``within`` the limit, or ``beyond`` it.
+        trial: Its number.
+        words: What it changes.
+        speedup: How many times faster than the default.
+        peak_memory_mib: What its session adds.
+        error: Its fidelity error.
+    """
+
+    answers: str
+    trial: int
+    words: str
+    speedup: float
+    peak_memory_mib: float
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphRow:
+    """A graph half under default session options, by the numbers of the search.
+
+    Attributes:
+        words: What was done to the model.
+        operators: Nodes of its main graph; None where nobody looked.
+        parameters: Elements of its initializers; likewise.
+        size_bytes: Of its files.
+        latency: Over the default's; None where it was not measured.
+        memory: Likewise.
+        error: Its fidelity error; None likewise.
+        metric: What the user's own metric says; None without one.
+        failure: Why it was not measured; empty where it was.
+    """
+
+    words: str
+    operators: int | None
+    parameters: int | None
+    size_bytes: int | None
+    latency: float | None
+    memory: float | None
+    error: float | None
+    metric: float | None
+    failure: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StudyResult:
     """What a study found.
 
@@ -56,6 +104,7 @@ class StudyResult:
         folder: Where everything was written.
         model: The model's file as it was named, absolute.
         model_sha256: Its digest, external data included.
+        workload: Signature of the inputs.
         picked: Number of the trial that ``best.json`` holds.
         objectives: Names of what was made small.
         prefer: What decided between the members.
@@ -66,6 +115,9 @@ class StudyResult:
         raced: How many of them were given up early, clearly beaten.
         never_quiet: How many of them saw no quiet machine: their numbers are those of a busy one.
         left_out: Parameters that this model or machine has no use for, with the reason.
+        kinds: The best trial of each kind of answers, as far as there is one.
+        graphs: What each graph half came to; the default first.
+        cache_bytes: What the prepared models in the study's folder hold.
         notes: What the reader has to know of the inputs.
         dimensions: Sizes of the model's named dimensions in the samples.
         requires: What a machine needs for these configurations.
@@ -78,6 +130,7 @@ class StudyResult:
     folder: Path
     model: Path
     model_sha256: str
+    workload: str
     picked: int
     objectives: tuple[str, ...]
     prefer: str
@@ -88,6 +141,9 @@ class StudyResult:
     raced: int
     never_quiet: int
     left_out: Mapping[str, str]
+    kinds: tuple[Kind, ...]
+    graphs: tuple[GraphRow, ...]
+    cache_bytes: int
     notes: tuple[str, ...]
     dimensions: Mapping[str, int]
     requires: Requires
@@ -164,6 +220,8 @@ class StudyResult:
                 "model": Path(data["model"]),
                 "members": members,
                 "objectives": tuple(data["objectives"]),
+                "kinds": tuple(Kind(**item) for item in data["kinds"]),
+                "graphs": tuple(GraphRow(**item) for item in data["graphs"]),
                 "notes": tuple(data["notes"]),
                 "files": tuple(data["files"]),
                 "requires": requires,

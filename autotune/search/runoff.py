@@ -6,7 +6,7 @@ time in a fresh process beside a fresh reference; only these numbers are reporte
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,8 @@ from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE
 
 MOST_FINALISTS = 6
+# Another order of the same sums in fp32 differs by that much.
+EXACT_ERROR = 1e-5
 _FEWEST_ROUNDS = 3
 MOST_ROUNDS = 7
 _HALF_WIDTH = 0.01
@@ -42,6 +44,9 @@ class Finalist:
         gains: By objective, how many times less than the baseline's of the same round: geometric
             mean over the rounds with its 95 % interval.
         error: Largest fidelity error of the rounds.
+        metric: The user's own metric, the lowest of the rounds; None without one.
+        drop: By how much it fell; likewise.
+        agreement: Share of equal arg-max, the lowest of the rounds.
         rounds: How often it was measured.
         steady: Whether it came to a steady state each time.
         noise_floor: No gain below this is claimed.
@@ -52,6 +57,9 @@ class Finalist:
     gains: Mapping[str, Interval]
     error: float
     rounds: int
+    metric: float | None = None
+    drop: float | None = None
+    agreement: float | None = None
     steady: bool = True
     noise_floor: float = _SMALLEST_GAIN
 
@@ -79,21 +87,28 @@ class Finalist:
 def finalists(
     trials: Sequence[Trial], limits: Limits, objectives: Sequence[Objective]
 ) -> list[Trial]:
-    """Returns the trials that go into the run-off: a spread of the front, and the best two.
+    """Returns the trials that go into the run-off.
 
-    Those are the best in the first objective.
+    They are a spread of the front, and the best two in the first objective, and the best of those
+    that give exact answers.
     """
     admitted = [
         (trial, values(m))
         for trial in trials
         if (m := trial.measurement) is not None
         and trial.candidate != BASELINE
-        and limits.admit(m.latency_ms, m.peak_memory_mib, m.fidelity.error)
+        and limits.admit(m.latency_ms, m.peak_memory_mib, m.fidelity.error, m.fidelity.drop)
     ]
     best = pareto.front(admitted, lambda item: item[1], objectives)
-    first = sorted(admitted, key=lambda item: item[1][objectives[0].name])[:2]
-    chosen = [*pareto.spread(best, MOST_FINALISTS - 1), *first]
+    ranked = sorted(admitted, key=lambda item: item[1][objectives[0].name])
+    exact = [(t, told) for t, told in ranked if is_exact(t.measurement)]
+    chosen = [*pareto.spread(best, MOST_FINALISTS - 2), *ranked[:2], *exact[:1]]
     return list({trial.number: trial for trial, _ in chosen}.values())[:MOST_FINALISTS]
+
+
+def is_exact(measurement: Measurement | None) -> bool:
+    """Returns whether answers are the unoptimised model's but for rounding."""
+    return measurement is not None and measurement.fidelity.error < EXACT_ERROR
 
 
 def run_off(
@@ -197,12 +212,23 @@ def _found(
                 values=told,
                 gains=gains,
                 error=max(m.fidelity.error for m in own),
+                metric=_lowest(m.fidelity.metric for m in own),
+                drop=_highest(m.fidelity.drop for m in own),
+                agreement=_lowest(m.fidelity.agreement for m in own),
                 rounds=len(own),
                 steady=all(m.steady for m in own),
                 noise_floor=floor,
             )
         )
     return found
+
+
+def _lowest(found: Iterable[float | None]) -> float | None:
+    return min((value for value in found if value is not None), default=None)
+
+
+def _highest(found: Iterable[float | None]) -> float | None:
+    return max((value for value in found if value is not None), default=None)
 
 
 def _of_rounds(own: Sequence[Measurement]) -> dict[str, float]:
@@ -280,7 +306,7 @@ def choose(
     first = next((o for o in objectives if o.word == prefer), objectives[0])
 
     def admitted(item: Finalist) -> bool:
-        return limits.admit(item.latency_ms, item.peak_memory_mib, item.error)
+        return limits.admit(item.latency_ms, item.peak_memory_mib, item.error, item.drop)
 
     def better(objective: Objective, item: Finalist) -> bool:
         if objective.name == "latency_ms":

@@ -5,13 +5,30 @@ from collections.abc import Iterable, Mapping
 import optuna
 
 from autotune.options import Value
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.candidate import BASELINE, PARAMETERS, Candidate
 from autotune.space.space import Space
 
 # What people who know ONNX Runtime try first, each as changes from the default. What a space does
 # not offer falls back to the default, and what comes out twice is measured once.
+_STATIC: Mapping[str, Value] = {"precision": "int8_static", "per_channel": True}
 _WELL_KNOWN: tuple[Mapping[str, Value], ...] = (
+    {"storage": "external_data"},
+    _STATIC,
     {"intra_op_num_threads": 1},
+    {**_STATIC, "storage": "external_data"},
+    {**_STATIC, "quantized_operators": "products"},
+    {"precision": "int8_dynamic", "per_channel": True},
+    {"storage": "external_data", "session.disable_prepacking": "1"},
+    {**_STATIC, "kept_in_float": 4},
+    {**_STATIC, "calibration": "percentile"},
+    {"precision": "int8_weight_only", "storage": "external_data"},
+    {"storage": "prepacked"},
+    *({"pre_pass": value} for value in PARAMETERS["pre_pass"].choices if value != "none"),
+    {"precision": "int8_dynamic", "per_channel": True, "kept_in_float": 4},
+    {**_STATIC, "quantized_operators": "conv"},
+    {**_STATIC, "quantized_operators": "matmul"},
+    {"precision": "int4_weight_only"},
+    {"precision": "fp16_mixed"},
     {"spinning": "stop_after_run"},
     {"graph_optimization_level": "ORT_ENABLE_EXTENDED"},
     {"nchwc": "off"},

@@ -1,6 +1,7 @@
 """The study: from a model and a wish to a tuned config that is proven."""
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,15 +16,21 @@ from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.model import Model, describe
 from autotune.facts.runtime import Runtime, runtime
 from autotune.facts.workload import Workload
+from autotune.graph.prepare import Preparer
 from autotune.search import storage
+from autotune.search.emit import CACHE
 from autotune.search.job import Job
 from autotune.search.loop import OnProgress, Progress
+from autotune.search.metric import load as load_metric
 from autotune.search.objective import DEFAULT, Objective, check_preference
 from autotune.search.objective import find as find_objectives
 from autotune.search.result import StudyResult
 from autotune.search.trial import Limits
 from autotune.space import space as spaces
+from autotune.space.resolve import resolve
 from autotune.space.space import Space
+
+_MAX_ERROR = 0.05
 
 
 def tune(
@@ -35,7 +42,9 @@ def tune(
     fix: Mapping[str, str] | None = None,
     data: str | os.PathLike[str] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    max_error: float = 0.05,
+    max_error: float | None = None,
+    metric: str | None = None,
+    max_drop: float = 0.01,
     max_memory_mib: float | None = None,
     max_latency_ms: float | None = None,
     objectives: Sequence[str] = DEFAULT,
@@ -58,7 +67,11 @@ def tune(
         fix: Parameters that have one value in all candidates but the baseline.
         data: Samples: an .npz file or a folder of them; generated if None.
         shapes: Shapes of generated inputs by name.
-        max_error: Largest relative L2 error of an output.
+        max_error: Largest relative L2 error of an output; 0.05 if None, and no limit where there is
+            a `metric`.
+        metric: ``module:function``, called with outputs, references and inputs (a list each, of
+            samples that map names to arrays); returns a number that is better the higher it is.
+        max_drop: By how much the metric may fall below that of the unoptimised model.
         max_memory_mib: Largest peak memory that a session may add.
         max_latency_ms: Longest run.
         objectives: What to make small, by name: of ``latency_ms``, ``peak_memory_mib``, ``cpu_s``
@@ -77,14 +90,20 @@ def tune(
         Interrupted: Ctrl-C after the baseline was measured.
     """
     report = on_progress or (lambda _: None)
-    _check_request(trials, timeout_s, max_error)
+    if max_error is None:
+        max_error = _MAX_ERROR if metric is None else math.inf
+    _check_request(trials, timeout_s, max_error, max_drop)
+    judge = None if metric is None else load_metric(metric)
     wished = find_objectives(objectives)
     prefer = prefer or wished[0].word
     check_preference(prefer, wished)
     installed = runtime()
     wanted = spaces.find(space)
     limits = Limits(
-        max_error=max_error, max_memory_mib=max_memory_mib, max_latency_ms=max_latency_ms
+        max_error=max_error,
+        max_memory_mib=max_memory_mib,
+        max_latency_ms=max_latency_ms,
+        max_drop=None if metric is None else max_drop,
     )
     path = Path(model)
     report(Progress(stage="model"))
@@ -96,15 +115,19 @@ def tune(
     else:
         workload = workloads.read(found, Path(data))
     machine = hardware()
-    resolved = spaces.resolve(wanted, found, workload, machine, fix)
+    resolved = resolve(wanted, found, workload, machine, fix)
     folder = _make_folder(Path(out) if out is not None else Path(f"{path.stem}.autotune"))
     with storage.sole_driver(folder), storage.quiet_optuna(), storage.storage_faults(folder):
-        study = _open_study(folder, found, workload, resolved, machine, installed, wished)
+        study = _open_study(folder, found, workload, resolved, machine, installed, wished, metric)
         job = Job(
             study=study,
             folder=folder,
             model=found,
             workload=workload,
+            preparer=Preparer(
+                found, folder / CACHE, workload=workload, signature=workload.signature()
+            ),
+            metric=judge,
             space=resolved,
             objectives=wished,
             limits=limits,
@@ -122,13 +145,15 @@ def tune(
         return job.run(trials, timeout_s)
 
 
-def _check_request(trials: int, timeout_s: float | None, max_error: float) -> None:
+def _check_request(trials: int, timeout_s: float | None, max_error: float, max_drop: float) -> None:
     if trials < 1:
         raise RequestError(f"--trials must be at least 1, not {trials}")
     if timeout_s is not None and timeout_s <= 0:
         raise RequestError(f"--timeout must be more than 0, not {timeout_s:g} s")
     if not max_error > 0:
         raise RequestError(f"--max-error must be more than 0, not {max_error:g}")
+    if not 0 <= max_drop < math.inf:
+        raise RequestError(f"--max-drop must be at least 0, not {max_drop:g}")
 
 
 def _make_folder(folder: Path) -> Path:
@@ -151,8 +176,9 @@ def _open_study(
     machine: Hardware,
     installed: Runtime,
     objectives: Sequence[Objective],
+    metric: str | None,
 ) -> optuna.Study:
-    """Returns the study of exactly this model, workload, space, machine and these objectives.
+    """Returns the study of exactly this model, workload, space, machine, objectives and metric.
 
     It is made if there is none.
 
@@ -174,6 +200,7 @@ def _open_study(
         space.digest(),
         machine.fingerprint(installed),
         ",".join(objective.name for objective in objectives),
+        metric or "",
     ]
     name = f"{model.path.stem}-{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:12]}"
     study = optuna.create_study(
@@ -185,7 +212,7 @@ def _open_study(
     if "model_sha256" not in study.user_attrs:
         study.set_metric_names([objective.name for objective in objectives])
         study.set_user_attr("model", model.path.name)
-        keys = ("model_sha256", "workload", "space", "machine", "objectives")
+        keys = ("model_sha256", "workload", "space", "machine", "objectives", "metric")
         for key, part in zip(keys, parts, strict=True):
             study.set_user_attr(key, part)
     return study

@@ -14,11 +14,13 @@ class Limits:
         max_error: Largest relative L2 error of an output.
         max_memory_mib: Largest peak memory that the session adds.
         max_latency_ms: Longest run.
+        max_drop: By how much the user's own metric may fall.
     """
 
     max_error: float = 0.05
     max_memory_mib: float | None = None
     max_latency_ms: float | None = None
+    max_drop: float | None = None
 
     def violations(self, outcome: Outcome) -> dict[str, float]:
         """Returns Optuna's constraints, always all of them and in one order; above 0 is violated.
@@ -37,15 +39,28 @@ class Limits:
             }
         return {
             "valid": -1.0,
-            "error": outcome.fidelity.error / self.max_error - 1,
+            "error": self._excess_error(outcome.fidelity.error, outcome.fidelity.drop),
             "memory": _excess(outcome.peak_memory_mib, self.max_memory_mib),
             "latency": _excess(outcome.latency_ms, self.max_latency_ms),
         }
 
-    def admit(self, latency_ms: float, peak_memory_mib: float, error: float) -> bool:
+    def admit_answers(self, error: float, drop: float | None) -> bool:
+        """Returns whether answers with this error, and this fall of the metric, are right."""
+        return self._excess_error(error, drop) <= 0
+
+    def _excess_error(self, error: float, drop: float | None) -> float:
+        excess = error / self.max_error - 1
+        if self.max_drop is None or drop is None:
+            return excess
+        # a metric on few samples falls in steps; none at all is what a limit of 0 asks for
+        return max(excess, (drop - self.max_drop) / max(self.max_drop, 0.01))
+
+    def admit(
+        self, latency_ms: float, peak_memory_mib: float, error: float, drop: float | None = None
+    ) -> bool:
         """Returns whether these numbers keep all limits."""
         return (
-            error <= self.max_error
+            self.admit_answers(error, drop)
             and _excess(peak_memory_mib, self.max_memory_mib) <= 0
             and _excess(latency_ms, self.max_latency_ms) <= 0
         )

@@ -9,7 +9,32 @@ from typing import Any
 from autotune.config import SessionConfig
 from autotune.options import ATTRIBUTES, SESSION_ENTRIES, Domain, Value
 
-GRAPH_PARAMETERS: Mapping[str, Domain] = {}
+GRAPH_PARAMETERS: Mapping[str, Domain] = {
+    "pre_pass": Domain(
+        choices=(
+            *("none", "onnxslim", "onnxsim", "onnxoptimizer", "onnxscript", "ort_transformers"),
+            *("ort_basic", "ort_extended", "ort_all", "onnxslim+ort_transformers"),
+            *("onnxslim+onnxscript", "onnxslim+ort_extended"),
+        ),
+        default="none",
+    ),
+    "precision": Domain(
+        choices=(
+            *("fp32", "fp16", "fp16_mixed", "int8_dynamic", "int8_static"),
+            *("int8_weight_only", "int4_weight_only"),
+        ),
+        default="fp32",
+    ),
+    "calibration": Domain(choices=("minmax", "percentile", "entropy"), default="minmax"),
+    "per_channel": Domain(choices=(True, False), default=False),
+    "reduce_range": Domain(choices=(True, False), default=False),
+    "symmetric": Domain(choices=(True, False), default=False),
+    "quantized_operators": Domain(choices=("all", "products", "conv", "matmul"), default="all"),
+    "kept_in_float": Domain(choices=(0, 1, 2, 4, 8, 12, 16, 24, 32), default=0),
+    "block_size": Domain(choices=(16, 32, 64, 128, 256), default=32),
+    "accuracy_level": Domain(choices=(0, 1, 2, 3, 4), default=4),
+    "storage": Domain(choices=("inline", "external_data", "prepacked"), default="inline"),
+}
 """Parameters that change the model's file; :mod:`autotune.graph.prepare` applies them."""
 
 COMPOSITES: Mapping[str, Domain] = {
@@ -67,7 +92,9 @@ class Candidate:
 
     def in_words(self) -> str:
         """Returns what differs from the default, for a person to read."""
-        return ", ".join(_words(name, value) for name, value in self.values) or "the default"
+        values = self.to_json()
+        told = [_words(name, values[name]) for name in PARAMETERS if name in values]
+        return ", ".join(told) or "the default"
 
 
 BASELINE = Candidate()
@@ -158,6 +185,19 @@ _WORDS: Mapping[tuple[str, Value], str] = {
     ("session.set_denormal_as_zero", "1"): "denormals as zero",
     ("optimization.enable_gelu_approximation", "1"): "GELU approximated",
     ("execution_mode", "ORT_PARALLEL"): "parallel execution",
+    ("precision", "fp16_mixed"): "fp16, sensitive nodes in fp32",
+    ("precision", "int8_dynamic"): "int8 dynamic",
+    ("precision", "int8_static"): "int8 static",
+    ("precision", "int8_weight_only"): "int8 weights",
+    ("precision", "int4_weight_only"): "int4 weights",
+    ("per_channel", True): "per channel",
+    ("reduce_range", True): "reduced range",
+    ("symmetric", True): "symmetric",
+    ("quantized_operators", "products"): "convolutions and matrix products alone",
+    ("quantized_operators", "conv"): "convolutions alone",
+    ("quantized_operators", "matmul"): "matrix products alone",
+    ("storage", "external_data"): "external data",
+    ("storage", "prepacked"): "weights pre-packed in external data",
 }
 
 
@@ -166,6 +206,14 @@ def _words(name: str, value: Value) -> str:
         return _WORDS[name, value]
     if name == "intra_op_num_threads":
         return f"{value} thread{'s' if value != 1 else ''}"
+    if name == "pre_pass":
+        return str(value)
+    if name == "calibration":
+        return f"calibrated by {value}"
+    if name == "kept_in_float":
+        return f"{value} node{'s' if value != 1 else ''} kept in float"
+    if name == "block_size":
+        return f"blocks of {value}"
     if name == "inter_op_num_threads":
         return f"{value} inter-op threads"
     if name == "graph_optimization_level":

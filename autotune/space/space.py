@@ -1,22 +1,19 @@
-"""Search spaces: TOML file to :class:`Space`, and resolved for one model on one machine."""
+"""Search spaces: TOML file to :class:`Space`."""
 
 import hashlib
 import itertools
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import autotune
-from autotune.errors import RequestError, SpaceError, did_you_mean
-from autotune.facts.hardware import Hardware
-from autotune.facts.model import Model
-from autotune.facts.workload import Workload
+from autotune.errors import SpaceError, did_you_mean
 from autotune.options import Value
-from autotune.space.candidate import PARAMETERS, Candidate, parse_value
+from autotune.space.candidate import PARAMETERS, Candidate
 
 NEEDS: Mapping[str, str] = {
     "conv": "the model has no convolution",
@@ -27,11 +24,22 @@ NEEDS: Mapping[str, str] = {
     "subnormals": "the optimised model has no subnormal weights",
     "several_cores": "there is only one usable core",
     "four_cores": "there are fewer than four usable cores",
+    "weights": "the model has no convolution or matrix product to quantise",
+    "matrix_products": "the model has no matrix product or LSTM to quantise",
+    "conv_and_matrix_products": "the model does not have both convolutions and matrix products",
+    "transformer": "the model has no attention",
+    "fp16_kernels": "the CPU provider has no fp16 kernels on this processor",
+    "saturating_int8": "eight-bit products do not saturate on this processor",
+    "onnxslim": "the package onnxslim is not installed; the extra [passes] brings it",
+    "onnxsim": "the package onnxsim is not installed; the extra [passes] brings it",
+    "onnxoptimizer": "the package onnxoptimizer is not installed; the extra [passes] brings it",
+    "onnxscript": "the package onnxscript is not installed; the extra [passes] brings it",
 }
-"""What a parameter may need of model, workload and machine, and what is said where it lacks."""
+"""What a parameter or one of its values may need of model, workload, machine and installation, and
+what is said where it lacks."""
 
-_CORES = {"cores": 1, "cores/2": 2, "cores/4": 4}
-_THREAD_COUNTS = frozenset({"intra_op_num_threads", "inter_op_num_threads"})
+CORES = {"cores": 1, "cores/2": 2, "cores/4": 4}
+THREAD_COUNTS = frozenset({"intra_op_num_threads", "inter_op_num_threads"})
 # Above this a space is not counted: nobody enumerates it.
 COUNT_LIMIT = 20_000
 
@@ -213,100 +221,6 @@ def read(path: Path) -> Space:
     )
 
 
-def resolve(
-    space: Space,
-    model: Model,
-    workload: Workload,
-    machine: Hardware,
-    fixed: Mapping[str, str] | None = None,
-) -> Space:
-    """Returns what of `space` exists for this model, these inputs and this machine.
-
-    Args:
-        space: The space as its file says.
-        model: The model.
-        workload: Its inputs.
-        machine: This machine.
-        fixed: Parameters that have one value in all candidates, as typed by the user.
-
-    Raises:
-        RequestError: `fixed` names an unknown parameter, or a value that it does not take.
-    """
-    chosen = _fixed_values(fixed or {})
-    have = {
-        "conv": model.has_conv,
-        "gelu": model.has_gelu,
-        "branches": model.branches > 1,
-        "dynamic_shapes": model.is_dynamic,
-        "named_dimensions": bool(workload.dimensions(model)),
-        "subnormals": model.subnormals > 0,
-        "several_cores": machine.usable_cores > 1,
-        "four_cores": machine.usable_cores >= 4,
-    }
-    kept: list[Parameter] = []
-    left_out: dict[str, str] = {}
-    for parameter in space.parameters:
-        if parameter.name in chosen:
-            continue
-        if lacking := [NEEDS[need] for need in parameter.needs if not have[need]]:
-            left_out[parameter.name] = lacking[0]
-            continue
-        if unmet := _never_met(parameter, {p.name: p.values for p in kept}, chosen):
-            left_out[parameter.name] = f"{unmet} stays at its default"
-            continue
-        resolved = _with_cores(parameter, machine.usable_cores)
-        if set(resolved.values) == {parameter.default}:
-            left_out[parameter.name] = "only its default fits this machine"
-        else:
-            kept.append(replace(resolved, needs=()))
-    forced = [
-        Parameter(
-            name=name,
-            values=(value,),
-            default=PARAMETERS[name].default,
-            when={},
-            unless={},
-            needs=(),
-        )
-        for name, value in chosen.items()
-    ]
-    return replace(space, parameters=(*forced, *kept), left_out=left_out)
-
-
-def _never_met(
-    parameter: Parameter, kept: Mapping[str, tuple[Value, ...]], fixed: Mapping[str, Value]
-) -> str | None:
-    """Returns a parameter that can never have a value which `parameter` waits for."""
-    for name, wanted in parameter.when.items():
-        single = (fixed.get(name, PARAMETERS[name].default),)
-        if not set(kept.get(name, single)) & set(wanted):
-            return name
-    return None
-
-
-def _fixed_values(fixed: Mapping[str, str]) -> dict[str, Value]:
-    values = {}
-    for name, text in fixed.items():
-        if name not in PARAMETERS:
-            raise RequestError(
-                f"--fix: there is no parameter '{name}'.{did_you_mean(name, PARAMETERS)}"
-            )
-        try:
-            values[name] = parse_value(name, text)
-        except ValueError as error:
-            raise RequestError(f"--fix: {error}") from None
-    return values
-
-
-def _with_cores(parameter: Parameter, cores: int) -> Parameter:
-    """Returns the parameter with thread counts as numbers, none above the usable cores."""
-    if parameter.name not in _THREAD_COUNTS:
-        return parameter
-    counts = (cores // _CORES[v] if isinstance(v, str) else v for v in parameter.values)
-    fitting = (v for v in counts if v <= cores and (v or parameter.default == 0))
-    return replace(parameter, values=tuple(dict.fromkeys(fitting)))
-
-
 def _parameter(
     name: str, table: Any, tables: Mapping[str, Any], problems: list[str]
 ) -> Parameter | None:
@@ -359,11 +273,11 @@ def _parameter(
 
 
 def _value_problem(name: str, value: object) -> str | None:
-    if name in _THREAD_COUNTS and isinstance(value, str) and value in _CORES:
+    if name in THREAD_COUNTS and isinstance(value, str) and value in CORES:
         return None
     problem = PARAMETERS[name].problem(value)
-    if problem and name in _THREAD_COUNTS:
-        return f"{problem} (or one of {', '.join(map(repr, _CORES))})"
+    if problem and name in THREAD_COUNTS:
+        return f"{problem} (or one of {', '.join(map(repr, CORES))})"
     return problem
 
 

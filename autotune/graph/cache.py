@@ -1,0 +1,115 @@
+"""Prepared models by content: made once, found again by the next trial, study or process.
+
+Each entry is a folder named after everything that decides what is in it. It is made beside its
+place and renamed, so it is there whole or not at all; when two processes make the same one, the
+first stays.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+FACTS = "facts.json"
+_REFUSAL = "refusal"
+# Room for a few dozen variants of a model of a hundred MiB.
+DEFAULT_LIMIT_BYTES = 4 << 30
+
+
+class Cache:
+    """A folder of prepared models, bounded in size; the least recently used go first.
+
+    Args:
+        root: The folder; made when something is kept.
+        limit_bytes: What all entries may hold. One entry is always kept, however large.
+    """
+
+    def __init__(self, root: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self.root = root
+        self._limit_bytes = limit_bytes
+
+    def find(self, key: str) -> tuple[Path, dict[str, Any]] | None:
+        """Returns the folder of the entry and its facts, or None where there is none."""
+        folder = self.root / key
+        try:
+            facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(facts, dict):
+            return None
+        os.utime(folder)
+        return folder, facts
+
+    def keep(self, key: str, made: Path | None, facts: dict[str, Any]) -> Path:
+        """Takes the files in the folder `made` over as an entry; returns its folder.
+
+        Args:
+            key: What decides what is in it.
+            made: The files, moved from there; None where there are none, only facts.
+            facts: What is known of it.
+
+        Raises:
+            OSError: the disk gave out.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        place = self.root / key
+        beside = Path(tempfile.mkdtemp(prefix=".making-", dir=self.root))
+        try:
+            for file in sorted(made.iterdir()) if made else ():
+                shutil.move(file, beside / file.name)
+            (beside / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+            try:
+                beside.rename(place)
+            except OSError:
+                if self.find(key) is None:  # somebody else was not faster: it is the disk
+                    raise
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        self._evict(key)
+        return place
+
+    def used_bytes(self) -> int:
+        """Returns what all entries hold."""
+        return sum(map(_size, self._entries()))
+
+    def _entries(self) -> list[Path]:
+        if not self.root.is_dir():
+            return []
+        return [entry for entry in self.root.iterdir() if (entry / FACTS).is_file()]
+
+    def _evict(self, kept: str) -> None:
+        """Removes entries, least recently used first, until the rest fits; never `kept`."""
+        with filelock.FileLock(self.root / ".lock"):
+            entries = {entry: _size(entry) for entry in self._entries()}
+            total = sum(entries.values())
+            for entry in sorted(entries, key=_last_used):
+                if total <= self._limit_bytes:
+                    return
+                # one that was used a moment ago may be open in another process
+                if entry.name == kept or time.time() - _last_used(entry) < _IN_USE_S:
+                    continue
+                shutil.rmtree(entry, ignore_errors=True)
+                total -= entries[entry]
+
+
+# A trial with its measurement is over by then.
+_IN_USE_S = 120.0
+
+
+def _last_used(entry: Path) -> float:
+    try:
+        return entry.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _size(entry: Path) -> int:
+    try:
+        return sum(file.stat().st_size for file in entry.iterdir())
+    except OSError:  # evicted meanwhile
+        return 0
