@@ -171,7 +171,7 @@ def test_a_study_prints_one_document(made: Made) -> None:
 
 def test_a_study_leaves_its_files(made: Made) -> None:
     """The files that the result names are there, the record too, and nothing temporary."""
-    names = {path.name for path in made.folder.iterdir()} - {".lock"}
+    names = {path.name for path in made.folder.iterdir()} - {".lock", "cache"}
     assert names == {*made.result["files"], "study.db", "samples"}
     assert (made.place / "model.onnx").read_bytes() == samples.lstm().SerializeToString()
 

@@ -251,7 +251,12 @@ class _Factory:
         self.cost = cost
 
     def __call__(
-        self, *_: object, max_error: float, reference_ms: float | None, samples: Path
+        self,
+        *_: object,
+        max_error: float,
+        metric: object,
+        reference_ms: float | None,
+        samples: Path,
     ) -> FakeMeasurer:
         self.made.append(FakeMeasurer(self.cost))
         self.reference_ms.append(reference_ms)
@@ -288,7 +293,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tune_writes_what_load_opens(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """A study ends in a config that opens as a session, and a front that can be read."""
-    result = tune(model, trials=20, out=tmp_path)
+    result = tune(model, space="session", trials=20, out=tmp_path)
     assert result.complete
     assert result.trials == len(set(factory.searched)) == 20
     assert StudyResult.read(tmp_path) == result
@@ -305,9 +310,9 @@ def test_tune_writes_what_load_opens(factory: _Factory, model: Path, tmp_path: P
 
 def test_a_complete_study_is_not_repeated(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """The same request again is answered by the earlier result, without a measurer."""
-    first = tune(model, trials=8, out=tmp_path)
+    first = tune(model, space="session", trials=8, out=tmp_path)
     told: list[Progress] = []
-    assert tune(model, trials=8, out=tmp_path, on_progress=told.append) == first
+    assert tune(model, space="session", trials=8, out=tmp_path, on_progress=told.append) == first
     assert len(factory.made) == 1
     assert told[-1].stage == "done"
 
@@ -316,8 +321,8 @@ def test_another_preference_needs_no_new_trials(
     factory: _Factory, model: Path, tmp_path: Path
 ) -> None:
     """Other limits or another preference repeat the run-off alone."""
-    tune(model, trials=8, out=tmp_path)
-    result = tune(model, trials=8, out=tmp_path, prefer="memory")
+    tune(model, space="session", trials=8, out=tmp_path)
+    result = tune(model, space="session", trials=8, out=tmp_path, prefer="memory")
     assert result.prefer == "memory"
     assert factory.made[1].searched == []
     assert factory.made[1].raced
@@ -325,14 +330,14 @@ def test_another_preference_needs_no_new_trials(
 
 def test_other_objectives_are_another_study(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """Another objective has trials of its own in the same folder, and decides what is emitted."""
-    first = tune(model, trials=8, out=tmp_path)
+    first = tune(model, space="session", trials=8, out=tmp_path)
     assert first.prefer == "latency"
-    second = tune(model, trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"])
+    second = tune(model, space="session", trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"])
     assert second.study != first.study
     assert second.objectives == ("cpu_s", "load_ms")
     assert second.prefer == "cpu"
     assert len(factory.searched) == 16
-    again = tune(model, trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"])
+    again = tune(model, space="session", trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"])
     assert again == second
 
 
@@ -342,7 +347,7 @@ def test_a_percentile_of_a_slow_model_is_refused(
     """An objective that would take minutes a trial is refused, with what it would cost."""
     monkeypatch.setattr(jobs, "_LONGEST_TRIAL_S", 1.0)
     with pytest.raises(RequestError, match="p99_ms needs 662 runs; at 10 ms each"):
-        tune(model, trials=8, out=tmp_path, objectives=["p99_ms"])
+        tune(model, space="session", trials=8, out=tmp_path, objectives=["p99_ms"])
     assert factory.made[0].closed
 
 
@@ -358,8 +363,8 @@ def test_the_beaten_are_given_up_early(study: optuna.Study) -> None:
 
 def test_a_study_goes_on(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """More trials add to those that are there, on the same scale."""
-    tune(model, trials=8, out=tmp_path)
-    result = tune(model, trials=16, out=tmp_path)
+    tune(model, space="session", trials=8, out=tmp_path)
+    result = tune(model, space="session", trials=16, out=tmp_path)
     assert result.trials == len(factory.searched) == len(set(factory.searched)) == 16
     assert factory.reference_ms == [None, factory.made[0].reference_ms]
 
@@ -375,7 +380,7 @@ def test_an_interrupt_keeps_the_best(factory: _Factory, model: Path, tmp_path: P
 
     factory.cost = cost
     with pytest.raises(Interrupted) as caught:
-        tune(model, trials=20, out=tmp_path)
+        tune(model, space="session", trials=20, out=tmp_path)
     assert not caught.value.result.complete
     assert caught.value.result.trials == 5
     assert StudyResult.read(tmp_path) == caught.value.result
@@ -384,7 +389,7 @@ def test_an_interrupt_keeps_the_best(factory: _Factory, model: Path, tmp_path: P
     measured = factory.made[0].searched[:5]
 
     factory.cost = _any_cost
-    result = tune(model, trials=20, out=tmp_path)
+    result = tune(model, space="session", trials=20, out=tmp_path)
     assert result.complete
     assert result.trials == 20
     again = factory.made[1].searched
@@ -402,7 +407,7 @@ def test_an_interrupt_before_the_baseline_writes_nothing(
 
     factory.cost = cost
     with pytest.raises(KeyboardInterrupt) as caught:
-        tune(model, trials=5, out=tmp_path)
+        tune(model, space="session", trials=5, out=tmp_path)
     assert not isinstance(caught.value, Interrupted)
     assert not (tmp_path / "best.json").exists()
     assert factory.made[0].closed
@@ -414,7 +419,7 @@ def test_a_default_that_fails_cannot_be_tuned(
     """Where the default itself fails there is nothing to compare with."""
     factory.cost = lambda c: refusal("broken") if c == BASELINE else (1.0, 1.0)
     with pytest.raises(CannotMeasureError, match="broken"):
-        tune(model, trials=3, out=tmp_path)
+        tune(model, space="session", trials=3, out=tmp_path)
     assert not (tmp_path / "best.json").exists()
     assert factory.made[0].closed
 
@@ -423,7 +428,7 @@ def test_fixed_parameters_hold_for_all_but_the_baseline(
     factory: _Factory, model: Path, tmp_path: Path
 ) -> None:
     """What the user fixes is in every candidate, and the untouched default is still trial 0."""
-    result = tune(model, trials=6, out=tmp_path, fix={"intra_op_num_threads": "1"})
+    result = tune(model, space="session", trials=6, out=tmp_path, fix={"intra_op_num_threads": "1"})
     assert result.baseline.trial == 0
     assert factory.searched[0] == BASELINE
     assert all(c.to_json()["intra_op_num_threads"] == 1 for c in factory.searched[1:])
@@ -437,18 +442,18 @@ def test_failures_are_counted_by_kind(factory: _Factory, model: Path, tmp_path: 
         return refusal() if next(calls) in (2, 3) else _any_cost(candidate)
 
     factory.cost = cost
-    assert tune(model, trials=8, out=tmp_path).failed == {"refused": 2}
+    assert tune(model, space="session", trials=8, out=tmp_path).failed == {"refused": 2}
 
 
 def test_a_folder_of_another_model_is_refused(
     factory: _Factory, model: Path, tmp_path: Path
 ) -> None:
     """A folder keeps to one model."""
-    tune(model, trials=2, out=tmp_path / "out")
+    tune(model, space="session", trials=2, out=tmp_path / "out")
     other = tmp_path / "other.onnx"
     onnx.save(samples.lstm(features=4, width=8), other)
     with pytest.raises(StudyError, match="another model"):
-        tune(other, trials=2, out=tmp_path / "out")
+        tune(other, space="session", trials=2, out=tmp_path / "out")
 
 
 @pytest.mark.parametrize(

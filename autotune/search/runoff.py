@@ -102,7 +102,9 @@ def finalists(
     best = pareto.front(admitted, lambda item: item[1], objectives)
     ranked = sorted(admitted, key=lambda item: item[1][objectives[0].name])
     exact = [(t, told) for t, told in ranked if is_exact(t.measurement)]
-    chosen = [*pareto.spread(best, MOST_FINALISTS - 2), *ranked[:2], *exact[:1]]
+    first = [*ranked[:2], *exact[:1]]
+    # what is chosen twice leaves room for the next on the front
+    chosen = [*first, *pareto.spread(best, MOST_FINALISTS - len(first)), *best]
     return list({trial.number: trial for trial, _ in chosen}.values())[:MOST_FINALISTS]
 
 

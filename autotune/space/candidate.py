@@ -92,8 +92,8 @@ class Candidate:
 
     def in_words(self) -> str:
         """Returns what differs from the default, for a person to read."""
-        values = self.to_json()
-        told = [_words(name, values[name]) for name in PARAMETERS if name in values]
+        graph = sorted(self.graph.values, key=lambda pair: list(GRAPH_PARAMETERS).index(pair[0]))
+        told = [_words(name, value) for name, value in (*graph, *self.session.values)]
         return ", ".join(told) or "the default"
 
 
