@@ -92,6 +92,12 @@ def _details(result: StudyResult) -> Iterable[Text]:
     yield Text(
         f"Error is the relative L2 distance to the unoptimised model's outputs on {data} inputs."
     )
+    best = result.best.evidence
+    if best.agreement is not None:
+        yield Text(f"Of what was chosen, arg-max is equal in {best.agreement:.1%} of the rows.")
+    if best.metric is not None:
+        base = result.baseline.evidence.metric
+        yield Text(f"Your metric says {best.metric:.4g}, and {base:.4g} of the default.")
     counts = {**result.failed, "given up early, clearly beaten": result.raced}
     told = "".join(f", {count} {kind}" for kind, count in counts.items() if count)
     yield Text(f"{result.trials} trials measured{told.replace('_', ' ')}.")

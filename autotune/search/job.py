@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import optuna
@@ -217,27 +218,33 @@ class Job:
         return emit(result, self.preparer.prepare(picked.trial.candidate))
 
     def _kinds(self, search: Search) -> Iterator[Kind]:
-        """Gives the best trial of each kind of answers in the first objective."""
+        """Gives the best trial of each kind of answers in the first objective.
+
+        A kind that is further off is told only where it buys something.
+        """
         measured = [(t, m) for t in search.trials if (m := t.measurement) is not None]
         base = search.baseline.measurement if search.baseline else None
         first = self.objectives[0]
+        least = math.inf
 
         def kind(m: Measurement) -> str:
             right = self.limits.admit_answers(m.fidelity.error, m.fidelity.drop)
             return "exact" if is_exact(m) else "within" if right else "beyond"
 
         for answers in ("exact", "within", "beyond"):
-            of_kind = [(first.of(m), t.number, t, m) for t, m in measured if kind(m) == answers]
-            if of_kind and base is not None:
-                _, _, trial, m = min(of_kind)
-                yield Kind(
-                    answers=answers,
-                    trial=trial.number,
-                    words=trial.candidate.in_words(),
-                    speedup=base.latency_ms / m.latency_ms,
-                    peak_memory_mib=m.peak_memory_mib,
-                    error=m.fidelity.error,
-                )
+            of_kind = [(first.of(m) or math.inf, t, m) for t, m in measured if kind(m) == answers]
+            value, trial, m = min(of_kind, key=itemgetter(0), default=(math.inf, None, None))
+            if trial is None or m is None or base is None or not first.is_less(value, least):
+                continue
+            least = value
+            yield Kind(
+                answers=answers,
+                trial=trial.number,
+                words=trial.candidate.in_words(),
+                speedup=base.latency_ms / m.latency_ms,
+                peak_memory_mib=m.peak_memory_mib,
+                error=m.fidelity.error,
+            )
 
     def _graphs(self, search: Search) -> Iterator[GraphRow]:
         """Gives what became of each graph half under default session options."""

@@ -42,6 +42,8 @@ class Objective:
 
     def is_less(self, value: float, than: float) -> bool:
         """Returns whether `value` is below `than` by more than processes of one kind differ."""
+        if than == math.inf:
+            return value < than
         return value < than - max(self.tolerance_absolute, self.tolerance * than)
 
 

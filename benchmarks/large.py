@@ -1,0 +1,92 @@
+"""A model over 2 GiB through a study of ten trials.
+
+    python benchmarks/large.py [--json] [--quick]
+
+The model is built on the spot: matrix products whose weights, zeros, lie in an external data file.
+Each step of the graph half takes it or refuses it with a sentence; the study ends with a config
+that loads.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+_WIDTH = 8192
+_LAYERS = 9
+
+
+def main() -> None:
+    """Prints what became of the trials."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--quick", action="store_true", help="4 trials")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "large.onnx"
+        build(path)
+        size_gib = sum(file.stat().st_size for file in Path(scratch).iterdir()) / 2**30
+        began = time.monotonic()
+        trials = 4 if given.quick else given.trials
+        command = [sys.executable, "-m", "autotune", "study", str(path), "--trials", str(trials)]
+        out = ["--out", f"{scratch}/out", "--json"]
+        done = subprocess.run([*command, *out], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        study = json.loads(done.stdout)
+        spent_s = time.monotonic() - began
+        load = "import sys, autotune; autotune.load(sys.argv[1])"
+        subprocess.run([sys.executable, "-c", load, f"{scratch}/out/best.json"], check=True)
+    print(f"{size_gib:.2f} GiB, {study['trials']} trials in {spent_s:.0f} s, the config loads")
+    for row in study["graphs"]:
+        told = row["failure"] or f"{row['latency']:.2f} of the latency, {row['memory']:.2f} memory"
+        print(f"  {row['words']:60} {told[:150]}")
+    if given.json:
+        found = {"size_gib": size_gib, "trials": study["trials"], "failed": study["failed"]}
+        print(json.dumps({**found, "study_s": spent_s}))
+
+
+def build(path: Path) -> None:
+    """Writes the model; its data file has holes where the zeros are."""
+    bytes_each = 4 * _WIDTH * _WIDTH
+    nodes, weights = [], []
+    for i in range(_LAYERS):
+        tensor = TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[_WIDTH, _WIDTH])
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in {
+            "location": "weights.bin",
+            "offset": str(i * bytes_each),
+            "length": str(bytes_each),
+        }.items():
+            tensor.external_data.add(key=key, value=value)
+        weights.append(tensor)
+        nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"y{i}"]))
+        nodes.append(helper.make_node("Add", [f"y{i}", f"x{i}"], [f"x{i + 1}"]))
+    shape = [1, _WIDTH]
+    graph = helper.make_graph(
+        nodes,
+        "large",
+        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(f"x{_LAYERS}", TensorProto.FLOAT, shape)],
+        weights,
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path
+    )
+    with path.with_name("weights.bin").open("wb") as file:
+        file.truncate(_LAYERS * bytes_each)
+    assert np.prod([_LAYERS, bytes_each]) > 2**31
+
+
+if __name__ == "__main__":
+    main()
