@@ -30,7 +30,7 @@ GRAPH_PARAMETERS: Mapping[str, Domain] = {
     "reduce_range": Domain(choices=(True, False), default=False),
     "symmetric": Domain(choices=(True, False), default=False),
     "quantized_operators": Domain(choices=("all", "products", "conv", "matmul"), default="all"),
-    "kept_in_float": Domain(choices=(0, 1, 2, 4, 8, 12, 16, 24, 32), default=0),
+    "kept_in_float": Domain(choices=(0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32), default=0),
     "block_size": Domain(choices=(16, 32, 64, 128, 256), default=32),
     "accuracy_level": Domain(choices=(0, 1, 2, 3, 4), default=4),
     "storage": Domain(choices=("inline", "external_data", "prepacked"), default="inline"),

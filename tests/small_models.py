@@ -1,0 +1,52 @@
+"""Small models for tests of the graph half, and how far their answers are apart."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from autotune import samples
+from autotune.facts import workload as workloads
+from autotune.facts.model import describe
+from autotune.facts.workload import Feed
+from autotune.graph.refusal import StepRefusedError
+
+BUILDERS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "cnn": lambda: samples.cnn(channels=8, size=16, blocks=2),
+    "transformer": lambda: samples.transformer(width=32, heads=2, layers=1, words=50),
+    "lstm": lambda: samples.lstm(features=4, width=8),
+}
+
+
+def write(kind: str, folder: Path) -> tuple[Path, tuple[Feed, ...]]:
+    """Writes a model of that kind; returns its file and samples for it."""
+    path = folder / f"{kind}.onnx"
+    onnx.save(BUILDERS[kind](), path)
+    return path, workloads.generate(describe(path), {}).feeds
+
+
+def distance(first: Path, second: Path, feeds: Sequence[Feed]) -> float:
+    """Returns the largest relative L2 distance of an output of the two models."""
+    sessions = [
+        onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"], enable_fallback=0)
+        for path in (first, second)
+    ]
+    worst = 0.0
+    for feed in feeds:
+        for x, y in zip(*(s.run(None, dict(feed)) for s in sessions), strict=True):
+            size = float(np.linalg.norm(x)) or 1.0
+            worst = max(worst, float(np.linalg.norm(np.asarray(x, np.float64) - y)) / size)
+    return worst
+
+
+def applies(step: Callable[[], None]) -> bool:
+    """Returns whether the step did its work; a refusal must have a sentence."""
+    try:
+        step()
+    except StepRefusedError as refusal:
+        if not str(refusal):
+            raise
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""The user's own metric: found, called, and its faults told as theirs."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import RequestError
+from autotune.search import metric
+from autotune.search.trial import Limits
+
+_MODULE = """
+def right(outputs, references, inputs):
+    return len(outputs) + len(references) + len(inputs)
+
+def wrong(outputs, references, inputs):
+    raise KeyError("label")
+
+def nan(outputs, references, inputs):
+    return float("nan")
+
+number = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module in the working directory."""
+    (tmp_path / "my_judge.py").write_text(_MODULE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "my_judge", raising=False)
+
+
+def test_a_function_is_called_with_all_three() -> None:
+    """Outputs, references and inputs; the number comes back."""
+    assert metric.load("my_judge:right")([{}], [{}, {}], [{}]) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("my_judge", "MODULE:FUNCTION"),
+        ("my_judge:", "MODULE:FUNCTION"),
+        ("no_such_module:right", "ModuleNotFoundError"),
+        ("my_judge:missing", "AttributeError"),
+        ("my_judge:number", "no function"),
+    ],
+)
+def test_a_wrong_name_is_told(name: str, told: str) -> None:
+    """Each way to name it wrongly is refused with its reason."""
+    with pytest.raises(RequestError, match=told):
+        metric.load(name)
+
+
+@pytest.mark.parametrize(("name", "told"), [("wrong", "KeyError"), ("nan", "finite")])
+def test_a_function_that_fails_is_told(name: str, told: str) -> None:
+    """What the user's function raises, or no number, is the user's to mend."""
+    with pytest.raises(RequestError, match=told):
+        metric.load(f"my_judge:{name}")([], [], [])
+
+
+def test_a_fall_of_the_metric_is_a_limit() -> None:
+    """With a metric its fall decides, and an error limit on top where there is one."""
+    limits = Limits(max_error=float("inf"), max_drop=0.01)
+    assert limits.admit_answers(0.9, 0.01)
+    assert not limits.admit_answers(0.0, 0.02)
+    assert not Limits(max_error=0.05, max_drop=0.01).admit_answers(0.9, 0.0)
+    assert not Limits(max_error=float("inf"), max_drop=0.0).admit_answers(0.0, 0.001)

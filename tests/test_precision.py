@@ -1,0 +1,192 @@
+"""Fewer bits: right within a limit, careful by itself, or a refusal that says why."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from small_models import BUILDERS, applies, distance, write
+
+from autotune.facts.workload import Feed
+from autotune.graph import precision, sensitivity
+from autotune.graph.refusal import StepRefusedError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+# All operators in eight bits are often too much: that they are is the fidelity gate's to say.
+_FAR = 3.0
+_STEPS: list[tuple[Callable[..., None], dict[str, Any], float]] = [
+    (precision.int8_static, {}, _FAR),
+    (precision.int8_static, {"per_channel": True, "quantized_operators": "products"}, 0.3),
+    (precision.int8_static, {"per_channel": True, "calibration": "percentile"}, _FAR),
+    (precision.int8_static, {"calibration": "entropy"}, _FAR),
+    (precision.int8_static, {"symmetric": True, "reduce_range": True}, _FAR),
+    (precision.int8_static, {"quantized_operators": "matmul", "kept_in_float": 1}, 0.3),
+    (precision.int8_dynamic, {"per_channel": True}, 0.3),
+    (precision.int8_dynamic, {"reduce_range": True, "kept_in_float": 2}, 0.3),
+    (precision.weight_only, {"bits": 8}, 0.1),
+    (precision.weight_only, {"bits": 4, "block_size": 16, "accuracy_level": 0}, 0.5),
+    (precision.fp16, {}, 0.05),
+    (precision.fp16_mixed, {"max_error": 0.02}, 0.03),
+]
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+@pytest.mark.parametrize(
+    ("step", "options", "limit"),
+    _STEPS,
+    ids=[f"{step.__name__}-{'-'.join(map(str, options))}" for step, options, _ in _STEPS],
+)
+def test_a_precision_is_right_or_refused(
+    tmp_path: Path, kind: str, step: Callable[..., None], options: dict[str, Any], limit: float
+) -> None:
+    """Every precision yields a model that loads and is right within its limit, or says no."""
+    source, feeds = write(kind, tmp_path)
+    target = tmp_path / "out" / "best.onnx"
+    target.parent.mkdir()
+    if not applies(lambda: step(source, target, feeds, **options)):
+        return
+    assert distance(source, target, feeds) < limit
+    assert {file.name for file in target.parent.iterdir()} == {"best.onnx"}
+
+
+class _Recording(Sequence[Feed]):
+    """Samples that note that they were asked for."""
+
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        self._feeds = feeds
+        self.asked = 0
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._feeds[index]
+
+    def __iter__(self) -> Iterator[Feed]:
+        for feed in self._feeds:
+            self.asked += 1
+            yield feed
+
+
+def _activation_scales(path: Path) -> list[float]:
+    model = onnx.load(path)
+    weights = {w.name: numpy_helper.to_array(w) for w in model.graph.initializer}
+    nodes = [n for n in model.graph.node if n.op_type == "QuantizeLinear"]
+    return [float(np.max(weights[n.input[1]])) for n in nodes]
+
+
+def test_ranges_come_from_the_samples_given(tmp_path: Path) -> None:
+    """Samples ten times as large make scales ten times as large; each is read."""
+    source, feeds = write("cnn", tmp_path)
+    target = tmp_path / "out.onnx"
+    recorded = _Recording(feeds)
+    precision.int8_static(source, target, recorded)
+    assert recorded.asked == len(feeds)
+    scales = _activation_scales(target)
+    larger = [{name: 10 * np.asarray(a) for name, a in feed.items()} for feed in feeds]
+    precision.int8_static(source, target, larger)
+    assert _activation_scales(target)[0] == pytest.approx(10 * scales[0], rel=1e-3)
+
+
+def test_nodes_stay_in_float(tmp_path: Path) -> None:
+    """As many products keep their float weights as asked for, those at the head of the ranking."""
+    source, feeds = write("transformer", tmp_path)
+    target = tmp_path / "out.onnx"
+
+    def products(path: Path) -> int:
+        return sum(n.op_type == "MatMulInteger" for n in onnx.load(path).graph.node)
+
+    precision.int8_dynamic(source, target, feeds)
+    every = products(target)
+    assert every > 3
+    precision.int8_dynamic(source, target, feeds, kept_in_float=3)
+    assert products(target) == every - 3
+
+
+def test_an_old_opset_is_raised(tmp_path: Path) -> None:
+    """Scales per channel need opset 13; a model of opset 11 gets it first."""
+    weight = np.random.default_rng(2).standard_normal((8, 3, 3, 3)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["y"])],
+        "old",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 6, 6])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    source, target = tmp_path / "old.onnx", tmp_path / "out.onnx"
+    old = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=6)
+    onnx.save(old, source)
+    chance = np.random.default_rng(3)
+    feeds = [{"x": chance.standard_normal((1, 3, 8, 8)).astype(np.float32)} for _ in range(3)]
+    precision.int8_static(source, target, feeds, per_channel=True)
+    assert max(item.version for item in onnx.load(target).opset_import) >= 13
+    assert distance(source, target, feeds) < 0.5
+
+
+def _chain(weights: Sequence[np.ndarray], path: Path) -> Path:
+    nodes = [
+        helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(len(weights))
+    ]
+    size = [4, weights[0].shape[0]]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, size)],
+        [helper.make_tensor_value_info(f"x{len(weights)}", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(w.astype(np.float32), f"w{i}") for i, w in enumerate(weights)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, path)
+    return path
+
+
+def test_what_has_no_weights_is_refused(tmp_path: Path) -> None:
+    """Where there is nothing to quantise the refusal says so."""
+    node = helper.make_node("MatMul", ["a", "b"], ["c"])
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 4]) for n in "abc"]
+    graph = helper.make_graph([node], "no weights", values[:2], values[2:])
+    source = tmp_path / "source.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, source)
+    feed = {"a": np.ones((4, 4), np.float32), "b": np.ones((4, 4), np.float32)}
+    for step in (precision.int8_static, precision.int8_dynamic, precision.weight_only):
+        with pytest.raises(StepRefusedError, match="there is no"):
+            step(source, tmp_path / "out.onnx", [feed])
+
+
+def test_the_ranking_finds_an_outlier(tmp_path: Path) -> None:
+    """A node with a weight that makes all others of its channel vanish is ranked first."""
+    chance = np.random.default_rng(0)
+    weights = [chance.standard_normal((32, 32)) / 6 for _ in range(4)]
+    weights[2][5, :] *= 1000
+    source = _chain(weights, tmp_path / "source.onnx")
+    model = onnx.load(source)
+    sensitivity.name_nodes(model)
+    feeds = [{"x0": chance.standard_normal((4, 32)).astype(np.float32)} for _ in range(3)]
+    # what the outlier makes of the input of the node after it is no better
+    assert set(sensitivity.rank(model, feeds)[:2]) == {"MatMul_2", "MatMul_3"}
+
+
+def test_a_cheap_node_goes_before_a_dear_one(tmp_path: Path) -> None:
+    """Of two nodes with like errors the one with fewer operations is better left in float."""
+    chance = np.random.default_rng(1)
+    shapes = [(64, 256), (256, 256), (256, 8)]
+    source = _chain([chance.standard_normal(s) / 16 for s in shapes], tmp_path / "source.onnx")
+    model = onnx.load(source)
+    sensitivity.name_nodes(model)
+    feeds = [{"x0": chance.standard_normal((4, 64)).astype(np.float32)}]
+    assert sensitivity.rank(model, feeds)[-1] == "MatMul_1"
+
+
+def test_every_node_gets_a_name_of_its_own() -> None:
+    """Names that are missing or there twice are made up."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"], name=name) for name in ("a", "a", "", "Relu_2")]
+    model = helper.make_model(helper.make_graph(nodes, "g", [], []))
+    sensitivity.name_nodes(model)
+    names = [node.name for node in model.graph.node]
+    assert len(set(names)) == 4
+    assert names[0] == "a"

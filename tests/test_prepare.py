@@ -1,0 +1,293 @@
+"""Prepared models: made once, found again, and every fault an outcome."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from small_models import distance, write
+
+from autotune.facts import workload as workloads
+from autotune.facts.model import Model, describe
+from autotune.graph import prepare as preparing
+from autotune.graph.cache import Cache
+from autotune.graph.prepare import PreparationError, Preparer, steps_of
+from autotune.space.candidate import BASELINE, Candidate
+
+_SHRUNK = Candidate.of({"storage": "external_data"})
+_INT8 = Candidate.of({"precision": "int8_static", "per_channel": True})
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A small transformer."""
+    path, _ = write("transformer", tmp_path_factory.mktemp("model"))
+    return describe(path)
+
+
+def _preparer(model: Model, folder: Path, *, samples: bool = True) -> Preparer:
+    workload = workloads.generate(model, {})
+    signature = workload.signature()
+    return Preparer(model, folder, workload=workload if samples else None, signature=signature)
+
+
+def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> None:
+    """Session options alone leave the file untouched and make no cache."""
+    prepared = _preparer(model, tmp_path / "cache").prepare(
+        Candidate.of({"intra_op_num_threads": 1})
+    )
+    assert prepared.path == model.path.resolve()
+    assert prepared.steps == ()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_model_is_made_once(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another study finds what the first one made; its facts are known; it is right."""
+    first = _preparer(model, tmp_path).prepare(_SHRUNK)
+    assert first.steps == ("external data",)
+    assert [file.name for file in first.data_files] == ["best.onnx.data"]
+    assert first.operators
+    assert first.parameters
+    monkeypatch.setattr(preparing, "_CHILD", "no.such.module")
+    assert _preparer(model, tmp_path).prepare(_SHRUNK) == first
+    feeds = workloads.generate(model, {}).feeds
+    assert distance(model.path, first.path, feeds) < 1e-4
+
+
+def test_the_same_graph_has_the_same_digest(model: Model, tmp_path: Path) -> None:
+    """How weights are stored does not change the graph; how they are rounded does."""
+    preparer = _preparer(model, tmp_path)
+    source = preparer.looked_at(BASELINE).graph_digest
+    assert source is not None
+    assert preparer.looked_at(_SHRUNK).graph_digest == source
+    assert preparer.looked_at(_INT8).graph_digest != source
+
+
+def test_a_relative_folder_will_do(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child works elsewhere, and finds the samples and the place all the same."""
+    monkeypatch.chdir(tmp_path)
+    assert _preparer(model, Path("cache")).prepare(_INT8).path.is_file()
+
+
+def test_two_at_once_get_the_same(model: Model, tmp_path: Path) -> None:
+    """Whoever comes second takes what the first one made."""
+    found: list[str] = []
+
+    def work() -> None:
+        found.append(_preparer(model, tmp_path).prepare(_SHRUNK).sha256)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    assert len(set(found)) == 1
+    assert not list(tmp_path.glob(".making-*"))
+
+
+def test_a_refusal_is_remembered(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a step refused is refused again without trying; the sentence names the step."""
+    path, _ = write("lstm", tmp_path)
+    lstm = describe(path)
+    refused = Candidate.of({"pre_pass": "ort_transformers"})
+    with pytest.raises(PreparationError, match=r"ort_transformers: no pattern") as first:
+        _preparer(lstm, tmp_path / "cache").prepare(refused)
+    assert first.value.kind == "refused"
+    monkeypatch.setattr(preparing, "_CHILD", "no.such.module")
+    with pytest.raises(PreparationError, match="no pattern"):
+        _preparer(lstm, tmp_path / "cache").prepare(refused)
+
+
+def test_what_was_evicted_is_made_again(model: Model, tmp_path: Path) -> None:
+    """A file that is gone is no reason to fail."""
+    preparer = _preparer(model, tmp_path)
+    first = preparer.prepare(_SHRUNK)
+    for file in first.path.parent.iterdir():
+        file.unlink()
+    first.path.parent.rmdir()
+    assert preparer.prepare(_SHRUNK).path.is_file()
+
+
+def test_without_samples_nothing_is_calibrated(model: Model, tmp_path: Path) -> None:
+    """A later command has the samples that the study left, or says that they are gone."""
+    with pytest.raises(PreparationError, match="calibration samples"):
+        _preparer(model, tmp_path / "none", samples=False).prepare(_INT8)
+    made = _preparer(model, tmp_path / "left").prepare(_INT8)
+    for file in made.path.parent.iterdir():
+        file.unlink()
+    made.path.parent.rmdir()
+    again = _preparer(model, tmp_path / "left", samples=False).prepare(_INT8)
+    assert again.sha256 == made.sha256
+
+
+def test_steps_have_their_order() -> None:
+    """Pre-passes, precision, ONNX Runtime's own optimisation, storage; options of each its own."""
+    half = Candidate.of(
+        {
+            "storage": "external_data",
+            "pre_pass": "onnxslim+ort_extended",
+            "precision": "int8_dynamic",
+            "per_channel": True,
+            "calibration": "entropy",
+        }
+    )
+    assert steps_of(half) == (
+        ("onnxslim", {}),
+        ("int8_dynamic", {"per_channel": True}),
+        ("ort_extended", {}),
+        ("external_data", {}),
+    )
+    assert steps_of(BASELINE) == ()
+
+
+_SLEEPER = """
+import os, time
+from autotune.child import serve
+serve({"convert": lambda message: time.sleep(600)})
+"""
+_KILLED = """
+import os, signal
+from autotune.child import serve
+serve({"convert": lambda message: os.kill(os.getpid(), signal.SIGKILL)})
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+@pytest.mark.parametrize(("script", "kind"), [(_SLEEPER, "timeout"), (_KILLED, "killed")])
+def test_a_step_that_hangs_or_dies(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, kind: str
+) -> None:
+    """A tool that hangs costs its time limit; one that was killed may be tried again."""
+    (tmp_path / "hostile_child.py").write_text(script, encoding="utf-8")
+    with monkeypatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(tmp_path))
+        patched.setattr(preparing, "_CHILD", "hostile_child")
+        patched.setattr(preparing, "_TIME_LIMIT_S", 2.0)
+        with pytest.raises(PreparationError) as found:
+            _preparer(model, tmp_path / "cache").prepare(_SHRUNK)
+    assert found.value.kind == kind
+    if kind == "killed":
+        assert _preparer(model, tmp_path / "cache").prepare(_SHRUNK).path.is_file()
+
+
+def _bomb(path: Path) -> Path:
+    """Writes a model of some hundred bytes whose constant has a terabyte when it is folded."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["size"], ["huge"]),
+        helper.make_node("ReduceSum", ["huge"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["x", "sum"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "bomb",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+        [numpy_helper.from_array(np.asarray([2**38], np.int64), "size")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, path)
+    return path
+
+
+def _undescribed(path: Path, model: Model) -> Model:
+    """Returns the facts of `model` for a file that nobody looked at."""
+    return Model(**{**vars(model), "path": path, "sha256": path.name, "data_files": ()})
+
+
+@pytest.mark.parametrize("name", ["onnxslim", "onnxsim", "onnxscript", "ort_basic"])
+def test_a_decompression_bomb_is_an_outcome(model: Model, tmp_path: Path, name: str) -> None:
+    """Folding a constant to a terabyte ends the child or the step, and nothing else."""
+    hostile = _undescribed(_bomb(tmp_path / "bomb.onnx"), model)
+    preparer = _preparer(hostile, tmp_path / "cache")
+    try:
+        prepared = preparer.prepare(Candidate.of({"pre_pass": name}))
+    except PreparationError as error:
+        kind = error.kind
+    else:  # the tool left the constant alone
+        assert prepared.size_bytes < 10_000
+        return
+    assert kind in {"refused", "out_of_memory", "crashed", "killed"}
+
+
+def test_external_data_outside_the_folder_are_refused(model: Model, tmp_path: Path) -> None:
+    """A path that leaves the folder is not followed, by no tool."""
+    secret = tmp_path / "secret.bin"
+    secret.write_bytes(b"\1" * 4096)
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[32, 32])
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../secret.bin")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "leaves",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32])],
+        [weight],
+    )
+    onnx.save(helper.make_model(graph, ir_version=9), inside / "leaves.onnx")
+    hostile = _undescribed(inside / "leaves.onnx", model)
+    for half in (_SHRUNK, Candidate.of({"pre_pass": "ort_basic"})):
+        with pytest.raises(PreparationError) as found:
+            _preparer(hostile, tmp_path / "cache").prepare(half)
+        assert found.value.kind == "refused"
+
+
+def test_garbage_is_refused(model: Model, tmp_path: Path) -> None:
+    """A file that is no model is a refusal."""
+    garbage = tmp_path / "garbage.onnx"
+    garbage.write_bytes(os.urandom(2000))
+    with pytest.raises(PreparationError) as found:
+        _preparer(_undescribed(garbage, model), tmp_path / "cache").prepare(_SHRUNK)
+    assert found.value.kind in {"refused", "out_of_memory"}
+
+
+def _entry(cache: Cache, key: str, size: int, folder: Path, age_s: float) -> Path:
+    made = folder / f"made-{key}"
+    made.mkdir()
+    (made / "best.onnx").write_bytes(b"x" * size)
+    entry = cache.keep(key, made, {"operators": 1})
+    then = time.time() - age_s
+    os.utime(entry, (then, then))
+    return entry
+
+
+def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
+    """Entries are bounded in sum; what was used last stays, and so does what was just made."""
+    cache = Cache(tmp_path / "cache", limit_bytes=3000)
+    old = _entry(cache, "old", 1000, tmp_path, 5000)
+    used = _entry(cache, "used", 1000, tmp_path, 9000)
+    assert cache.find("used") is not None
+    new = _entry(cache, "new", 1500, tmp_path, 0)
+    assert not old.exists()
+    assert used.exists()
+    assert new.exists()
+    assert cache.used_bytes() < 3000
+    assert json.loads((new / "facts.json").read_text(encoding="utf-8")) == {"operators": 1}
+
+
+def test_one_too_large_is_kept(tmp_path: Path) -> None:
+    """A model larger than the bound is there for its trial."""
+    cache = Cache(tmp_path / "cache", limit_bytes=10)
+    assert _entry(cache, "large", 1000, tmp_path, 0).exists()
+
+
+def test_what_is_half_there_is_not_found(tmp_path: Path) -> None:
+    """Without its facts, or with damaged ones, an entry is none."""
+    cache = Cache(tmp_path)
+    (tmp_path / "key").mkdir()
+    assert cache.find("key") is None
+    (tmp_path / "key" / "facts.json").write_text("[", encoding="utf-8")
+    assert cache.find("key") is None
