@@ -17,6 +17,7 @@ from autotune.facts.model import Model, describe
 from autotune.graph import prepare as preparing
 from autotune.graph.cache import Cache
 from autotune.graph.prepare import PreparationError, Preparer, steps_of
+from autotune.loader import digest_files
 from autotune.space.candidate import BASELINE, Candidate
 
 _SHRUNK = Candidate.of({"storage": "external_data"})
@@ -68,6 +69,45 @@ def test_the_same_graph_has_the_same_digest(model: Model, tmp_path: Path) -> Non
     assert source is not None
     assert preparer.looked_at(_SHRUNK).graph_digest == source
     assert preparer.looked_at(_INT8).graph_digest != source
+
+
+def _branching(path: Path, weight: float) -> Path:
+    """Writes a model whose weight is used in the body of a branch alone."""
+    shape = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    then = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "then", [], [shape])
+    other = helper.make_graph([helper.make_node("Sub", ["x", "w"], ["y"])], "else", [], [shape])
+    graph = helper.make_graph(
+        [helper.make_node("If", ["flag"], ["z"], then_branch=then, else_branch=other)],
+        "branching",
+        [
+            helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
+        ],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])],
+        [numpy_helper.from_array(np.full(2, weight, np.float32), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, path)
+    return path
+
+
+def test_weights_of_branches_count(tmp_path: Path) -> None:
+    """Two models that differ in a weight used in a branch alone are not the same graph."""
+    digests = set()
+    for weight in (1.0, 2.0):
+        model = describe(_branching(tmp_path / f"{weight}.onnx", weight))
+        digests.add(_preparer(model, tmp_path / "cache").looked_at(BASELINE).graph_digest)
+    assert None not in digests
+    assert len(digests) == 2
+
+
+def test_a_model_that_changed_meanwhile_is_not_prepared(tmp_path: Path) -> None:
+    """What is kept under a digest is what has that digest."""
+    path, _ = write("cnn", tmp_path)
+    model = describe(path)
+    path.write_bytes(path.read_bytes() + b"\x00")
+    with pytest.raises(PreparationError, match="changed"):
+        _preparer(model, tmp_path / "cache").prepare(Candidate.of({"pre_pass": "ort_basic"}))
 
 
 def test_a_relative_folder_will_do(
@@ -203,7 +243,8 @@ def _bomb(path: Path) -> Path:
 
 def _undescribed(path: Path, model: Model) -> Model:
     """Returns the facts of `model` for a file that nobody looked at."""
-    return Model(**{**vars(model), "path": path, "sha256": path.name, "data_files": ()})
+    digest = digest_files([path])
+    return Model(**{**vars(model), "path": path, "sha256": digest, "data_files": ()})
 
 
 @pytest.mark.parametrize("name", ["onnxslim", "onnxsim", "onnxscript", "ort_basic"])
@@ -275,7 +316,18 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     assert used.exists()
     assert new.exists()
     assert cache.used_bytes() < 3000
-    assert json.loads((new / "facts.json").read_text(encoding="utf-8")) == {"operators": 1}
+    assert json.loads((new / "facts.json").read_text(encoding="utf-8"))["operators"] == 1
+
+
+def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    """A folder without facts, of an eviction or a making cut short, is replaced."""
+    cache = Cache(tmp_path / "cache")
+    (tmp_path / "cache" / "key").mkdir(parents=True)
+    (tmp_path / "cache" / "key" / "best.onnx").write_bytes(b"half")
+    entry = _entry(cache, "key", 10, tmp_path, 0)
+    assert (entry / "best.onnx").read_bytes() == b"x" * 10
+    (entry / "best.onnx").unlink()
+    assert cache.find("key") is None
 
 
 def test_one_too_large_is_kept(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ place and renamed, so it is there whole or not at all; when two processes make t
 first stays.
 """
 
+import contextlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -16,7 +18,6 @@ from typing import Any
 import filelock
 
 FACTS = "facts.json"
-_REFUSAL = "refusal"
 # Room for a few dozen variants of a model of a hundred MiB.
 DEFAULT_LIMIT_BYTES = 4 << 30
 
@@ -40,10 +41,17 @@ class Cache:
             facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        if not isinstance(facts, dict):
+        if not isinstance(facts, dict) or not all(
+            (folder / name).is_file() for name in facts.get("files", [])
+        ):
             return None
-        os.utime(folder)
+        self.touch(folder)
         return folder, facts
+
+    def touch(self, folder: Path) -> None:
+        """Notes that the entry in `folder` is in use."""
+        with contextlib.suppress(OSError):  # evicted meanwhile
+            os.utime(folder)
 
     def keep(self, key: str, made: Path | None, facts: dict[str, Any]) -> Path:
         """Takes the files in the folder `made` over as an entry; returns its folder.
@@ -60,14 +68,17 @@ class Cache:
         place = self.root / key
         beside = Path(tempfile.mkdtemp(prefix=".making-", dir=self.root))
         try:
-            for file in sorted(made.iterdir()) if made else ():
+            files = sorted(made.iterdir()) if made else []
+            for file in files:
                 shutil.move(file, beside / file.name)
+            facts = {**facts, "files": [file.name for file in files]}
             (beside / FACTS).write_text(json.dumps(facts), encoding="utf-8")
-            try:
-                beside.rename(place)
-            except OSError:
-                if self.find(key) is None:  # somebody else was not faster: it is the disk
-                    raise
+            if self.find(key) is None:  # else somebody was faster
+                with filelock.FileLock(self.root / ".lock"):
+                    if place.exists() and self.find(key) is None:
+                        _remove(place)  # what a killed process left
+                    with contextlib.suppress(FileExistsError):
+                        beside.rename(place)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
         self._evict(key)
@@ -85,6 +96,9 @@ class Cache:
     def _evict(self, kept: str) -> None:
         """Removes entries, least recently used first, until the rest fits; never `kept`."""
         with filelock.FileLock(self.root / ".lock"):
+            for left in self.root.glob(".*ing-*"):  # by processes that were killed
+                if time.time() - _last_used(left) > _ABANDONED_S:
+                    shutil.rmtree(left, ignore_errors=True)
             entries = {entry: _size(entry) for entry in self._entries()}
             total = sum(entries.values())
             for entry in sorted(entries, key=_last_used):
@@ -93,12 +107,21 @@ class Cache:
                 # one that was used a moment ago may be open in another process
                 if entry.name == kept or time.time() - _last_used(entry) < _IN_USE_S:
                     continue
-                shutil.rmtree(entry, ignore_errors=True)
+                _remove(entry)
                 total -= entries[entry]
 
 
+_ABANDONED_S = 3600.0
 # A trial with its measurement is over by then.
 _IN_USE_S = 120.0
+
+
+def _remove(entry: Path) -> None:
+    """Removes the entry: at once for whoever looks for it, then its files."""
+    trash = entry.with_name(f".removing-{secrets.token_hex(4)}")
+    with contextlib.suppress(OSError):
+        entry.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
 
 
 def _last_used(entry: Path) -> float:

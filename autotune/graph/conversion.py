@@ -1,6 +1,7 @@
 """The child that makes prepared models: one step after another, in a folder of its own."""
 
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from autotune.child import Message, serve
 from autotune.facts.feeds import load_samples
 from autotune.facts.workload import Feed
 from autotune.graph import precision, storage_form
-from autotune.graph.passes import LARGEST_PROTO_BYTES, PASSES, load
+from autotune.graph.passes import LARGEST_PROTO_BYTES, PASSES, has_data, load
 from autotune.graph.prepare import FILE
 from autotune.graph.refusal import StepRefusedError
 
@@ -50,15 +51,22 @@ def convert(message: Message) -> Message:
     """
     samples = load_samples(Path(message["samples"])) if message["samples"] else []
     current = Path(message["source"])
-    last = len(message["steps"]) - 1
-    for i, (name, options) in enumerate(message["steps"]):
+    steps = list(message["steps"])
+    if has_data(current) and not any(name in storage_form.FORMS for name, _ in steps):
+        # tools write one file: what that costs in memory is not the pass's doing
+        steps.append(["external_data", {}])
+    last = len(steps) - 1
+    for i, (name, options) in enumerate(steps):
         folder = Path(message["folder"]) if i == last else Path(tempfile.mkdtemp(dir=Path.cwd()))
         try:
             STEPS[name](current, folder / FILE, samples, **options)
-        except Exception as error:
+        except MemoryError:
+            raise
+        # some tools end the process where they mean to refuse
+        except (Exception, SystemExit) as error:
             raise StepRefusedError(f"{name}: {str(error) or type(error).__name__}") from error
         if i:
-            _empty(current.parent)
+            shutil.rmtree(current.parent)
         current = folder / FILE
         if not current.is_file():
             raise StepRefusedError(f"{name}: it wrote no model")
@@ -93,11 +101,6 @@ def _data_file(tensor: onnx.TensorProto) -> str | None:
     return next((e.value for e in tensor.external_data if e.key == "location"), None)
 
 
-def _empty(folder: Path) -> None:
-    for file in folder.iterdir():
-        file.unlink()
-
-
 def _digest(path: Path) -> str | None:
     """Returns what is the same for models that ONNX Runtime optimises to the same graph.
 
@@ -114,25 +117,55 @@ def _digest(path: Path) -> str | None:
         optimised.unlink(missing_ok=True)
     if model.ByteSize() > LARGEST_PROTO_BYTES:
         return None
-    digest = hashlib.sha256()
-    places: dict[str, int] = {}
-    weights = {item.name: item for item in model.graph.initializer}
+    opsets = sorted((item.domain, item.version) for item in model.opset_import)
+    digest = hashlib.sha256(repr(opsets).encode())
     for item in (*model.graph.input, *model.graph.output):
         digest.update(f"{item.name} ".encode())
-        places.setdefault(item.name, len(places))
-    for node in model.graph.node:
-        digest.update(f"\n{node.domain} {node.op_type}".encode())
-        for name in node.input:
-            if name in weights and name not in places:
-                array = numpy_helper.to_array(weights[name])
-                digest.update(f"{array.dtype} {array.shape}".encode())
-                digest.update(array.tobytes())
-            digest.update(f" {places.setdefault(name, len(places)) if name else '-'}".encode())
-        for name in node.output:
-            digest.update(f" {places.setdefault(name, len(places)) if name else '-'}".encode())
-        for attribute in sorted(node.attribute, key=lambda item: item.name):
-            digest.update(attribute.SerializeToString(deterministic=True))
+    _hash_graph(digest, model.graph, {}, {})
     return digest.hexdigest()
+
+
+def _hash_graph(
+    digest: "hashlib._Hash",
+    graph: onnx.GraphProto,
+    places: Mapping[str, int],
+    weights: Mapping[str, str],
+) -> None:
+    """Adds the nodes to the digest: weights by what they hold, other tensors by first appearance.
+
+    Args:
+        digest: What is added to.
+        graph: The main graph or the body of a branch or loop.
+        places: Numbers of the tensors of the graphs around it.
+        weights: Digests of the weights of the graphs around it, by name.
+    """
+    places, weights = dict(places), dict(weights)
+    for item in graph.initializer:
+        array = numpy_helper.to_array(item)
+        text = f"{array.dtype} {array.shape}".encode()
+        weights[item.name] = hashlib.sha256(text + array.tobytes()).hexdigest()
+
+    def told(name: str) -> str:
+        if not name:
+            return "-"
+        return weights[name] if name in weights else str(places.setdefault(name, len(places)))
+
+    def add(*names: str) -> None:
+        digest.update(" ".join(map(told, names)).encode())
+
+    add(*(item.name for item in graph.input))
+    for node in graph.node:
+        digest.update(f"\n{node.domain} {node.op_type} ".encode())
+        add(*node.input)
+        for attribute in sorted(node.attribute, key=lambda item: item.name):
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                digest.update(attribute.name.encode())
+                _hash_graph(digest, attribute.g, places, weights)
+            else:
+                digest.update(attribute.SerializeToString(deterministic=True))
+        digest.update(b" = ")
+        add(*node.output)
+    add(*(item.name for item in graph.output))
 
 
 def handlers() -> dict[str, Callable[[Message], Message]]:

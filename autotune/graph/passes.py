@@ -122,7 +122,7 @@ def _ort_offline(level: str) -> Callable[[Path, Path], None]:
         settings.optimized_model_filepath = str(target)
         settings.log_severity_level = 4
         # weights that lie outside are named by where they lie, not copied
-        if _size(source) > LARGEST_PROTO_BYTES // 2 or _has_data(source):
+        if _size(source) > LARGEST_PROTO_BYTES // 2 or has_data(source):
             name = f"{target.name}.data"
             settings.add_session_config_entry(
                 "session.optimized_model_external_initializers_file_name", name
@@ -134,7 +134,8 @@ def _ort_offline(level: str) -> Callable[[Path, Path], None]:
     return run
 
 
-def _has_data(source: Path) -> bool:
+def has_data(source: Path) -> bool:
+    """Returns whether weights of the model lie outside of its file."""
     return any(
         external_data_helper.uses_external_data(item)
         for item in onnx.load(source, load_external_data=False).graph.initializer

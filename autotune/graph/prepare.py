@@ -13,6 +13,7 @@ from autotune import cpu, options, reply
 from autotune.child import Child, ChildFailure, memory_limit
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model
+from autotune.facts.runtime import runtime
 from autotune.facts.workload import Workload
 from autotune.graph.cache import DEFAULT_LIMIT_BYTES, Cache
 from autotune.loader import digest_files
@@ -46,9 +47,7 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
     "int4_weight_only": _WEIGHTS,
 }
 _LATE = frozenset({"ort_basic", "ort_extended", "ort_all"})
-_PACKAGES = (
-    *("onnx", "onnxruntime", "onnxslim", "onnxsim", "onnxoptimizer", "onnxscript", "onnx-ir"),
-)
+_PACKAGES = (*("onnx", "onnxslim", "onnxsim", "onnxoptimizer", "onnxscript", "onnx-ir"),)
 
 Step = tuple[str, Mapping[str, options.Value]]
 """Name of a step and its options."""
@@ -140,6 +139,7 @@ class Preparer:
             self._done[half] = known
         if isinstance(known, PreparationError):
             raise known
+        self.cache.touch(known.path.parent)
         return known
 
     def looked_at(self, candidate: Candidate) -> PreparedModel:
@@ -167,8 +167,7 @@ class Preparer:
 
     def _made(self, steps: tuple[Step, ...], words: str) -> PreparedModel:
         key = self._key(steps)
-        entry = self.cache.find(key) or self._convert(key, steps)
-        folder, facts = entry
+        folder, facts = self.cache.find(key) or self._convert(key, steps)
         if "refusal" in facts:
             raise PreparationError(str(facts["kind"]), str(facts["refusal"]))
         path = folder / FILE
@@ -187,8 +186,11 @@ class Preparer:
             source.mkdir()
             result.mkdir()
             # tools get a copy: what they write beside a model is not written beside the user's
-            for file in (self._model.path, *self._model.data_files):
-                shutil.copyfile(file, source / file.name)
+            copies = [source / f.name for f in (self._model.path, *self._model.data_files)]
+            for file, copy in zip((self._model.path, *self._model.data_files), copies, strict=True):
+                shutil.copyfile(file, copy)
+            if digest_files(copies) != self._model.sha256:
+                raise PreparationError("refused", f"{self._model.path.name} was changed meanwhile")
             request = {
                 "do": "convert",
                 "source": str(source / self._model.path.name),
@@ -199,7 +201,7 @@ class Preparer:
             try:
                 facts = child.request(request, _TIME_LIMIT_S)
             except ChildFailure as failure:
-                if failure.kind == "killed":  # from outside: another time it may go well
+                if failure.kind != "refused":  # another time, or on a free machine, it may go well
                     raise PreparationError(failure.kind, failure.message) from None
                 facts = {"kind": failure.kind, "refusal": failure.message}
                 return self.cache.keep(key, None, facts), facts
@@ -221,7 +223,7 @@ class Preparer:
         told: list[Any] = [
             self._model.sha256,
             [[name, sorted(chosen.items())] for name, chosen in steps],
-            [_version(package) for package in _PACKAGES],
+            [runtime().version, runtime().build, *map(_version, _PACKAGES)],
         ]
         if not _OF_THIS_CPU.isdisjoint(name for name, _ in steps):
             told.append([cpu.cpu_model(), sorted(cpu.cpu_features())])

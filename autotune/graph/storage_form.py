@@ -58,7 +58,12 @@ def prepacked(source: Path, target: Path) -> None:
     onnxruntime.InferenceSession(
         source, settings, providers=["CPUExecutionProvider"], enable_fallback=0
     )
-    if not target.with_name(data).exists():
+    packed = any(
+        entry.key.startswith("prepacked")
+        for weight in onnx.load(target, load_external_data=False).graph.initializer
+        for entry in weight.external_data
+    )
+    if not packed:
         raise StepRefusedError("ONNX Runtime packs none of its weights")
 
 
