@@ -1,10 +1,11 @@
 """Runs `autotune study` on a folder of models and checks what it promises of each.
 
 For every model: a study; the emitted config loaded in a separate process by a three-line script,
-its outputs compared with the untouched model's; and `autotune compare`, which must not find it
-slower than the default by more than the noise.
+its outputs compared with the untouched model's; `autotune compare`, which must not find it slower
+than the default by more than the noise; and a script without any of autotune's measuring, which
+runs the config and the default in processes by turns: median run and the kernel's high-water mark.
 
-    python benchmarks/models.py FOLDER [--trials 40] [--json]
+    python benchmarks/models.py FOLDER|MODEL.onnx [--trials 40] [--json] [OPTIONS OF STUDY]
 
 A file NAME_inputs.npz beside NAME.onnx is given as --data.
 """
@@ -35,6 +36,30 @@ feed = dict(numpy.load(sys.argv[2]))
 numpy.savez(sys.argv[3], *session.run(None, feed))
 """
 
+_MEASURE = """
+import re, sys, time, numpy, onnxruntime, autotune
+autotune.load
+
+def held(name):
+    return int(re.search(name + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+
+feed = dict(numpy.load(sys.argv[2]))
+open("/proc/self/clear_refs", "w").write("5")
+before = held("VmRSS")
+if sys.argv[1].endswith(".json"):
+    session = autotune.load(sys.argv[1])
+else:
+    session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+times = []
+end = time.perf_counter() + 1.5
+while time.perf_counter() < end or len(times) < 20:
+    began = time.perf_counter()
+    session.run(None, feed)
+    times.append(time.perf_counter() - began)
+print(numpy.median(times), held("VmHWM") - before)
+"""
+_PROCESSES = 7
+
 
 def main() -> int:
     """Prints a row for each model; returns 1 if a promise is broken."""
@@ -45,17 +70,20 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--quick", action="store_true", help="8 trials")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    given, options = parser.parse_known_args()
     trials = 8 if given.quick else given.trials
     rows = {}
-    for model in sorted(given.folder.glob("*.onnx")):
+    models = [given.folder] if given.folder.is_file() else sorted(given.folder.glob("*.onnx"))
+    for model in models:
         with tempfile.TemporaryDirectory() as scratch:
-            rows[model.stem] = row = check(model, Path(scratch), trials)
+            rows[model.stem] = row = check(model, Path(scratch), trials, options)
         print(
             f"{model.stem:22} speed-up {row['speedup']:.2f} "
             f"({row['low']:.2f} to {row['high']:.2f}), memory {row['memory']:.2f} of its, "
             f"error {row['error']:.1g}, "
-            f"outputs differ by {row['difference']:.1g}, again {row['again']:.2f}: {row['words']}",
+            f"outputs differ by {row['difference']:.1g}, again {row['again']:.2f}, by a script of "
+            f"its own latency {row['independent_latency']:.2f} and memory "
+            f"{row['independent_memory']:.2f} of its: {row['words']}",
             flush=True,
         )
     broken = [name for name, row in rows.items() if row["slower"] or row["wrong"]]
@@ -65,7 +93,7 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def check(model: Path, scratch: Path, trials: int) -> dict[str, Any]:
+def check(model: Path, scratch: Path, trials: int, options: list[str]) -> dict[str, Any]:
     """Returns what became of one model."""
     data = model.with_name(f"{model.stem}_inputs.npz")
     inputs = ["--data", str(data)] if data.exists() else []
@@ -73,6 +101,7 @@ def check(model: Path, scratch: Path, trials: int) -> dict[str, Any]:
         "study",
         str(model),
         *inputs,
+        *options,
         "--trials",
         str(trials),
         "--out",
@@ -86,7 +115,10 @@ def check(model: Path, scratch: Path, trials: int) -> dict[str, Any]:
     _python(_LOAD, scratch / "out" / "best.json", feed, scratch / "tuned.npz")
     _python(_ORIGINAL, model, feed, scratch / "original.npz")
     difference = _difference(scratch / "original.npz", scratch / "tuned.npz")
-    again = _autotune("compare", str(scratch / "out" / "best.json"), *inputs, "--json")
+    latency, memory = independently(scratch / "out" / "best.json", model, feed)
+    # the study may have been given a looser limit than the default
+    limit = ["--max-error", str(max(0.05, 2 * evidence["error"]))]
+    again = _autotune("compare", str(scratch / "out" / "best.json"), *inputs, "--json", *limit)
     return {
         "speedup": evidence["speedup"]["value"],
         "low": evidence["speedup"]["low"],
@@ -98,9 +130,26 @@ def check(model: Path, scratch: Path, trials: int) -> dict[str, Any]:
         "difference": difference,
         # the stated error is a mean over samples; one sample may lie above it
         "wrong": difference > max(10 * evidence["error"], 1e-5),
+        "independent_latency": latency,
+        "independent_memory": memory,
         "again": again["speedup"]["value"],
         "slower": again["slower"],
     }
+
+
+def independently(config: Path, model: Path, feed: Path) -> tuple[float, float]:
+    """Returns latency and memory of the config over the default's, medians over processes."""
+    found: dict[Path, list[tuple[float, float]]] = {config: [], model: []}
+    for _ in range(_PROCESSES):
+        for path in (config, model):
+            command = [sys.executable, "-c", _MEASURE, str(path), str(feed)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            seconds, mib = map(float, done.stdout.split())
+            found[path].append((seconds, mib))
+    (own_s, own_mib), (base_s, base_mib) = (
+        np.median(found[path], axis=0) for path in (config, model)
+    )
+    return float(own_s / base_s), float(own_mib / base_mib)
 
 
 def _autotune(*arguments: str) -> dict[str, Any]:

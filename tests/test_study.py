@@ -91,6 +91,29 @@ def test_duplicates_are_answered_from_the_record(study: optuna.Study) -> None:
         assert frozen.constraints == original.constraints
 
 
+def test_twins_are_measured_once(study: optuna.Study) -> None:
+    """What comes to the same as another candidate is answered from the record, and the end comes."""
+
+    class Twins(FakeMeasurer):
+        def canonical(self, candidate: Candidate) -> Candidate:
+            values = candidate.to_json()
+            values.pop("arena", None)
+            return Candidate.of(values)
+
+    measurer = Twins(thread_cost)
+    search = Search(
+        study=study,
+        space=thread_space(),
+        objectives=find(DEFAULT),
+        limits=Limits(),
+        measurer=measurer,
+        seed=0,
+        report=lambda _: None,
+    )
+    search.run(30, None)
+    assert len(search.trials) == len(set(measurer.searched)) == 10
+
+
 def test_the_baseline_is_trial_0(study: optuna.Study) -> None:
     """The first trial is the default."""
     search, measurer = _search(study)

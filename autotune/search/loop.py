@@ -169,10 +169,10 @@ class Search:
         # planned: the baseline lies outside a space with fixed parameters
         told = trial.user_attrs.get("candidate")
         candidate = proposed if told is None else Candidate.of(told)
-        # a candidate that is known needs no file to be made
-        if candidate not in self._record:
+        asked, known = candidate, self._record.get(candidate)
+        if known is None:  # one that is known needs no file to be made
             candidate = self._measurer.canonical(candidate)
-        known = self._record.get(candidate)
+            known = self._record.get(candidate)
         if known is None:
             self._duplicates = 0
             outcome = self._measure(candidate)
@@ -184,6 +184,8 @@ class Search:
         else:
             self._duplicates += 1
             trial.set_user_attr("duplicate_of", known.number)
+        # its twin is known by its own name from now on, or it would be asked for again
+        self._record[asked] = known
         for name, violation in self._limits.violations(known.outcome).items():
             trial.set_constraint(name, violation)
         if known.measurement is None:
