@@ -273,7 +273,9 @@ class Child:
             return ChildFailure("killed", "killed from outside (out of memory is the usual cause)")
         if code < 0:
             name = _signal_name(-code)
-            return ChildFailure("crashed", f"{name}: {last}" if last else name)
+            # the interpreter's own words say no more than the signal's name
+            says_more = last and not last.startswith("Fatal Python error")
+            return ChildFailure("crashed", f"{name}: {last}" if says_more else name)
         if "MemoryError" in last or "bad_alloc" in last:
             return ChildFailure("out_of_memory", last)
         return ChildFailure(

@@ -273,6 +273,12 @@ def pick(
 @app.command()
 def compare(
     config: Annotated[Path, typer.Argument(help="A tuned config such as best.json.")],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="The untouched model, where the study beside the config does not know it."
+        ),
+    ] = None,
     data: DataOption = None,
     shape: ShapeOption = [],  # noqa: B006  # Typer copies it
     max_error: MaxErrorOption = 0.05,
@@ -289,7 +295,7 @@ def compare(
             bar.update(task, completed=done, total=total)
 
         found = comparing.compare(
-            config, data=data, shapes=_shapes(shape), max_error=max_error, on_step=on_step
+            config, model, data=data, shapes=_shapes(shape), max_error=max_error, on_step=on_step
         )
     if as_json:
         _print_json(asdict(found))

@@ -158,7 +158,7 @@ def test_a_crash_is_told_by_its_signal(start: Start, do: str, name: str) -> None
     child = start()
     failure = _failure(child, do)
     assert failure.kind == "crashed"
-    assert failure.message.startswith(f"{name}: Fatal Python error")
+    assert failure.message == name
     assert not child.is_running()
 
 

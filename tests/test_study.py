@@ -92,7 +92,7 @@ def test_duplicates_are_answered_from_the_record(study: optuna.Study) -> None:
 
 
 def test_twins_are_measured_once(study: optuna.Study) -> None:
-    """What comes to the same as another candidate is answered from the record, and the end comes."""
+    """What comes to the same as another is answered from the record, and the end comes."""
 
     class Twins(FakeMeasurer):
         def canonical(self, candidate: Candidate) -> Candidate:

@@ -141,6 +141,9 @@ def render_comparison(found: Comparison, name: str) -> RenderableType:
             f"noise floor {found.noise_floor:.1%}"
         ),
     ]
+    if not found.untouched:
+        told = "with default options; name the untouched model with --model"
+        lines.append(Text(f"Compared with {found.against} {told}.", style="yellow"))
     return Group(*lines)
 
 

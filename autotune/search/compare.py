@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.config import Interval, SessionConfig, TunedConfig
-from autotune.errors import CannotMeasureError, ConfigError
+from autotune.errors import CannotMeasureError, ConfigError, StudyError
 from autotune.facts import workload as workloads
 from autotune.facts.model import describe
 from autotune.loader import missing_requirements
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Failure, Measurement
 from autotune.search.objective import OBJECTIVES
+from autotune.search.result import StudyResult
 from autotune.search.runoff import is_gain, is_loss, noise_floor, paired_speedup
 
 _ROUNDS = 7
@@ -35,6 +36,8 @@ class Comparison:
         better: Faster, or leaner and not slower.
         noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds that were measured.
+        against: The model file whose default was measured.
+        untouched: Whether that is the model that was tuned; else it is the config's own file.
     """
 
     speedup: Interval
@@ -50,17 +53,29 @@ class Comparison:
     better: bool
     noise_floor: float
     rounds: int
+    against: str
+    untouched: bool
 
 
 def compare(
     config_path: Path,
+    source: Path | None = None,
     *,
     data: Path | None,
     shapes: dict[str, tuple[int, ...]],
     max_error: float,
     on_step: Callable[[int, int], None],
 ) -> Comparison:
-    """Returns how the config fares against default options on its own model file.
+    """Returns how the config fares against default options on the untouched model.
+
+    Args:
+        config_path: The tuned config.
+        source: The untouched model; if None, the one that the study beside the config names, as
+            far as it is there and unchanged, or else the config's own file.
+        data: Inputs; generated if None.
+        shapes: Shapes of generated inputs.
+        max_error: Largest fidelity error.
+        on_step: Called with the measurements done and the most that there can be.
 
     Raises:
         ConfigError: the config is wrong, or needs what this machine lacks.
@@ -69,7 +84,12 @@ def compare(
     config = TunedConfig.read(config_path)
     if lacking := missing_requirements(config):
         raise ConfigError(f"{config_path}: this machine lacks {', '.join(lacking)}")
-    model = describe(config_path.parent / config.model.file)
+    own_file = config_path.parent / config.model.file
+    model = describe(source or _source(config_path.parent) or own_file)
+    if model.sha256 != config.model.source_sha256:
+        if source is not None:
+            raise ConfigError(f"{source} is not the model that {config_path} was tuned from")
+        model = describe(own_file)
     if data is None:
         workload = workloads.generate(model, shapes)
     else:
@@ -82,7 +102,8 @@ def compare(
             measurer.renew()
             sides = [(own, config.session), (baseline, SessionConfig())]
             for kept, session in sides if round_number % 2 else reversed(sides):
-                outcome = measurer.measure_session(model.path.resolve(), session, RUN_OFF)
+                path = (model.path if kept is baseline else own_file).resolve()
+                outcome = measurer.measure_session(path, session, RUN_OFF)
                 if isinstance(outcome, Failure):
                     raise CannotMeasureError(f"{config_path} fails here: {outcome.message}")
                 kept.append(outcome)
@@ -108,4 +129,15 @@ def compare(
         better=is_gain(speedup, floor) or (leaner and not is_loss(speedup, floor)),
         noise_floor=floor,
         rounds=_ROUNDS,
+        against=str(model.path),
+        untouched=model.sha256 == config.model.source_sha256,
     )
+
+
+def _source(folder: Path) -> Path | None:
+    """Returns the model that the study in the folder tuned, if both are there."""
+    try:
+        found = StudyResult.read(folder).model
+    except StudyError:
+        return None
+    return found if found.is_file() else None

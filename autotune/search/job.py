@@ -249,17 +249,19 @@ class Job:
     def _graphs(self, search: Search) -> Iterator[GraphRow]:
         """Gives what became of each graph half under default session options."""
         base = search.baseline.measurement if search.baseline else None
-        for trial in search.trials:
-            if trial.candidate.session != BASELINE or base is None:
+        asked = [(trial.candidate, trial) for trial in search.trials]
+        for candidate, trial in (*asked, *search.twins.items()):
+            if candidate.session != BASELINE or base is None:
                 continue
             m = trial.measurement
             prepared = None
             # a failure of the preparation itself is not tried again to describe it
             if m is not None or getattr(trial.outcome, "phase", "") != "prepare":
                 with contextlib.suppress(PreparationError, OSError):
-                    prepared = self.preparer.looked_at(trial.candidate)
+                    prepared = self.preparer.looked_at(candidate)
+            same = "" if candidate == trial.candidate else trial.candidate.in_words()
             yield GraphRow(
-                words=trial.candidate.in_words(),
+                words=candidate.in_words() + (f" (the same graph as {same})" if same else ""),
                 operators=prepared.operators if prepared else None,
                 parameters=prepared.parameters if prepared else None,
                 size_bytes=prepared.size_bytes if prepared else None,

@@ -62,6 +62,7 @@ class Search:
 
     Attributes:
         trials: What is measured, in order.
+        twins: Candidates that come to the same as one that was measured, with its trial.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Search:
         racing: bool = True,
     ) -> None:
         self.trials = [t for t in storage.trials(study) if not _is_forgiven(t, limits)]
+        self.twins: dict[Candidate, Trial] = {}
         self._study = study
         self._space = space
         self._objectives = objectives
@@ -184,8 +186,9 @@ class Search:
         else:
             self._duplicates += 1
             trial.set_user_attr("duplicate_of", known.number)
-        # its twin is known by its own name from now on, or it would be asked for again
-        self._record[asked] = known
+        if asked != known.candidate:
+            # known by this name as well from now on, or it would be asked for again
+            self._record[asked] = self.twins[asked] = known
         for name, violation in self._limits.violations(known.outcome).items():
             trial.set_constraint(name, violation)
         if known.measurement is None:
