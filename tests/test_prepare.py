@@ -16,7 +16,7 @@ from autotune.facts import workload as workloads
 from autotune.facts.model import Model, describe
 from autotune.graph import prepare as preparing
 from autotune.graph.cache import Cache
-from autotune.graph.prepare import PreparationError, Preparer, steps_of
+from autotune.graph.prepare import PreparationError, Preparer, needed_features, steps_of
 from autotune.loader import digest_files
 from autotune.space.candidate import BASELINE, Candidate
 
@@ -190,6 +190,18 @@ def test_steps_have_their_order() -> None:
         ("external_data", {}),
     )
     assert steps_of(BASELINE) == ()
+
+
+def test_what_belongs_to_a_processor_says_so() -> None:
+    """Int8 needs VNNI unless its range is reduced; packed weights need the vectors they are for."""
+    features = {"avx", "avx2", "avx512f", "avx512_vnni", "avx_vnni"}
+    static = {"precision": "int8_static"}
+    assert needed_features(Candidate.of(static), features) == ("avx512_vnni",)
+    assert needed_features(Candidate.of({**static, "reduce_range": True}), features) == ()
+    assert needed_features(Candidate.of({"storage": "prepacked"}), features) == ("avx512f",)
+    assert needed_features(Candidate.of({"pre_pass": "ort_all"}), {"avx2"}) == ("avx2",)
+    assert needed_features(Candidate.of({"storage": "external_data"}), features) == ()
+    assert needed_features(Candidate.of(static), {"asimddp"}) == ()
 
 
 _SLEEPER = """

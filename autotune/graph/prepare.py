@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -249,6 +249,26 @@ def steps_of(half: Candidate) -> tuple[Step, ...]:
     if storage != "inline":
         steps.append((storage, {}))
     return tuple(steps)
+
+
+def needed_features(half: Candidate, features: Collection[str]) -> tuple[str, ...]:
+    """Returns the CPU features without which a graph half made here is slower or wrong elsewhere.
+
+    Eight-bit products saturate on x86 without VNNI; what ONNX Runtime optimised or packed for this
+    processor has its blocks.
+
+    Args:
+        half: The graph half.
+        features: Those of the processor it was made on.
+    """
+    names = {name for name, _ in steps_of(half)}
+    needed = []
+    reduced = half.to_json().get("reduce_range", False)
+    if not names.isdisjoint({"int8_static", "int8_dynamic"}) and not reduced:
+        needed += [name for name in ("avx512_vnni", "avx_vnni") if name in features][:1]
+    if not names.isdisjoint(_OF_THIS_CPU):
+        needed += [name for name in ("avx512f", "avx2") if name in features][:1]
+    return tuple(needed)
 
 
 def _wants_samples(steps: tuple[Step, ...]) -> bool:

@@ -10,10 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autotune import cpu
 from autotune.config import ModelFile, TunedConfig
 from autotune.errors import StorageError, StudyError
 from autotune.facts.model import describe
-from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
+from autotune.graph.prepare import (
+    PreparationError,
+    PreparedModel,
+    Preparer,
+    needed_features,
+)
 from autotune.search.result import FRONT, Member, StudyResult
 from autotune.space.candidate import Candidate, session_config
 
@@ -58,7 +64,10 @@ def tuned_config(result: StudyResult, member: Member, prepared: PreparedModel) -
         ),
         session=session_config(candidate, result.dimensions),
         evidence=member.evidence,
-        requires=result.requires,
+        requires=replace(
+            result.requires,
+            cpu_features=needed_features(candidate.graph, cpu.cpu_features()),
+        ),
         environment=result.environment,
     )
 
