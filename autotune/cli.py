@@ -163,6 +163,27 @@ def study(
         Path | None, typer.Option(metavar="DIR", help="Where to write; MODEL.autotune if left out.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    first: Annotated[
+        list[Path],
+        typer.Option(
+            "--try",
+            metavar="FILE.json",
+            help="Measure this right after the default: a tuned config, or an object of parameters "
+            'such as {"intra_op_num_threads": 2}; repeatable.',
+        ),
+    ] = [],  # noqa: B006  # likewise
+    sampler: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What chooses the candidates: effects (a model of what each value is worth), or "
+            "Optuna's tpe, tpe_independent, nsga2, random, brute.",
+        ),
+    ] = "effects",
+    early_stop: Annotated[
+        bool,
+        typer.Option(help="End the search when nothing more is to be expected of it."),
+    ] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Searches, verifies and writes the tuned config. Goes on with a study that exists."""
@@ -198,6 +219,9 @@ def study(
                 prefer=prefer,
                 out=out,
                 seed=seed,
+                sampler=sampler,
+                first=first,
+                early_stop=early_stop,
                 on_progress=progress,
             )
         except Interrupted as interrupted:
@@ -218,6 +242,9 @@ def study(
 @app.command()
 def show(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")],
+    effects: Annotated[
+        bool, typer.Option("--effects", help="Show what each value is worth by itself instead.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Shows the front of a study beside the default."""
@@ -227,6 +254,8 @@ def show(
     result = StudyResult.read(folder)
     if as_json:
         _print_json(result.to_json())
+    elif effects:
+        _out.print(table.render_effects(result))
     else:
         _out.print(table.render(result))
 

@@ -191,13 +191,18 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True)
 class TunedConfig:
-    """One tuned config: a model file, how to open it, and why."""
+    """One tuned config: a model file, how to open it, and why.
+
+    `candidate` says the same as `model.steps` and `session` in autotune's own parameters, for a
+    search that starts from here; nothing of it is applied in loading.
+    """
 
     model: ModelFile
     session: SessionConfig
     evidence: Evidence
     requires: Requires
     environment: Environment
+    candidate: Mapping[str, Value]
 
     def to_json(self) -> Json:
         """Returns the config as JSON values, in the order in which a reader wants them."""
@@ -208,6 +213,7 @@ class TunedConfig:
             "evidence": _plain(self.evidence),
             "requires": _plain(self.requires),
             "environment": _plain(self.environment),
+            "candidate": dict(self.candidate),
         }
 
     @classmethod
@@ -233,6 +239,7 @@ class TunedConfig:
             evidence=evidence,
             requires=_from_plain(Requires, given["requires"], "requires"),
             environment=_from_plain(Environment, given["environment"], "environment"),
+            candidate=_values(given["candidate"], "candidate"),
         )
 
     @classmethod
@@ -319,6 +326,15 @@ def _number_or_none(data: object, where: str) -> float | None:
 def _whole(data: object, where: str) -> int:
     if type(data) is not int:
         raise ConfigError(f"{where} must be a whole number, not {data!r}")
+    return data
+
+
+def _values(data: object, where: str) -> dict[str, Value]:
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where} must be an object, not {data!r}")
+    for name, value in data.items():
+        if not isinstance(value, bool | int | str):
+            raise ConfigError(f"{where}.{name} must be true, false, a whole number or a string")
     return data
 
 

@@ -53,6 +53,7 @@ def make_config(**changes: Any) -> TunedConfig:
         "environment": Environment(
             autotune="0.1.0", onnxruntime="1.0", cpu="a cpu", cores=2, fingerprint="f"
         ),
+        "candidate": {"intra_op_num_threads": 2},
     }
     return TunedConfig(**{**parts, **changes})
 

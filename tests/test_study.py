@@ -29,6 +29,7 @@ from autotune.search.job import Interrupted
 from autotune.search.loop import Progress, Search
 from autotune.search.objective import DEFAULT, find
 from autotune.search.result import StudyResult
+from autotune.search.sampler import DEFAULT_SAMPLER
 from autotune.search.study import tune
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
@@ -55,6 +56,7 @@ def _search(
     within: Space | None = None,
     limits: Limits | None = None,
     report: Callable[[Progress], None] = lambda _: None,
+    sampler: str = DEFAULT_SAMPLER,
 ) -> tuple[Search, FakeMeasurer]:
     measurer = FakeMeasurer(cost)
     search = Search(
@@ -65,6 +67,7 @@ def _search(
         measurer=measurer,
         seed=0,
         report=report,
+        sampler=sampler,
     )
     return search, measurer
 
@@ -79,7 +82,7 @@ def test_the_budget_counts_what_is_measured(study: optuna.Study) -> None:
 
 def test_duplicates_are_answered_from_the_record(study: optuna.Study) -> None:
     """A proposal that is known gets the known values and names the trial that has them."""
-    search, _ = _search(study)
+    search, _ = _search(study, sampler="tpe")
     search.run(28, None)
     by_number = {frozen.number: frozen for frozen in study.trials}
     repeated = [frozen for frozen in study.trials if "duplicate_of" in frozen.user_attrs]

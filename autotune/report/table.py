@@ -7,7 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.measure.noise import NoiseCheck
+from autotune.options import Value
 from autotune.search.compare import Comparison
+from autotune.search.effects import Effect
 from autotune.search.objective import DEFAULT, OBJECTIVES
 from autotune.search.result import Kind, Member, StudyResult
 from autotune.space.candidate import Candidate
@@ -101,6 +103,8 @@ def _details(result: StudyResult) -> Iterable[Text]:
     counts = {**result.failed, "given up early, clearly beaten": result.raced}
     told = "".join(f", {count} {kind}" for kind, count in counts.items() if count)
     yield Text(f"{result.trials} trials measured{told.replace('_', ' ')}.")
+    if result.ended:
+        yield Text(f"The search ended early: {result.ended}.")
     if result.never_quiet:
         yield Text(
             f"{result.never_quiet} of them saw no quiet machine, and their numbers are those of a "
@@ -117,6 +121,47 @@ def _details(result: StudyResult) -> Iterable[Text]:
         told = "; ".join(f"{name} ({reason})" for name, reason in result.left_out.items())
         yield Text(f"Not tried: {told}.")
     yield Text(f"Written to {result.folder}: {', '.join(result.files)}", style="cyan")
+
+
+def render_effects(result: StudyResult) -> RenderableType:
+    """Returns what each value is worth by itself, the strongest first."""
+    objectives = [OBJECTIVES[name] for name in result.objectives]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("parameter")
+    table.add_column("value")
+    table.add_column("trials", justify="right")
+    for objective in objectives:
+        table.add_column(objective.word, justify="right")
+    told: dict[tuple[str, Value], dict[str, Effect]] = {}
+    for effect in result.effects:
+        told.setdefault((effect.parameter, effect.value), {})[effect.objective] = effect
+    nothing = []
+    for (name, value), by_objective in told.items():
+        if any(effect.is_known for effect in by_objective.values()):
+            count = next(iter(by_objective.values())).trials
+            cells = [_factor(by_objective[objective.name]) for objective in objectives]
+            table.add_row(name, str(value), str(count), *cells)
+        else:
+            nothing.append(f"{name}={value}")
+    parts: list[RenderableType] = [
+        Text(
+            "What each value is multiplied with by itself, everything else at its default, with "
+            "its 95 % interval; by a linear model of the logarithms over all trials of the search, "
+            "pairs of values apart. A dot: no effect is known."
+        ),
+        "",
+        table,
+    ]
+    if nothing:
+        parts += ["", Text(f"No effect is known of {', '.join(nothing)}.")]
+    return Group(*parts)
+
+
+def _factor(effect: Effect) -> str:
+    factor = effect.factor
+    if not effect.is_known:
+        return "·"
+    return f"×{factor.value:.2f} ({factor.low:.2f} to {factor.high:.2f})"
 
 
 def render_comparison(found: Comparison, name: str) -> RenderableType:

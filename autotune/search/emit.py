@@ -69,6 +69,7 @@ def tuned_config(result: StudyResult, member: Member, prepared: PreparedModel) -
             cpu_features=needed_features(candidate.graph, cpu.cpu_features()),
         ),
         environment=result.environment,
+        candidate=member.candidate,
     )
 
 

@@ -20,13 +20,14 @@ from autotune.measure.fidelity import Metric
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Failure, Measurement, Measurer
 from autotune.search import pareto, storage
+from autotune.search.effects import Effect, explain
 from autotune.search.emit import emit
 from autotune.search.loop import OnProgress, Progress, Search
 from autotune.search.objective import Objective, values
 from autotune.search.result import GraphRow, Kind, Member, StudyResult
 from autotune.search.runoff import Finalist, choose, finalists, is_exact, run_off
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import BASELINE
+from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
 
 SAMPLES = "samples"
@@ -65,13 +66,16 @@ class Job:
     seed: int
     report: OnProgress
     environment: Environment
+    sampler: str
+    first: Sequence[Candidate]
+    early_stop: bool
 
     def run(self, trials: int, timeout_s: float | None) -> StudyResult:
         """Returns the result after searching and the run-off."""
         for note in self.workload.notes:
             self.report(Progress(stage="model", note=note))
         known = storage.trials(self.study)
-        if len(known) >= trials and (earlier := self._earlier_result(len(known))):
+        if earlier := self._earlier_result([trial.candidate for trial in known], trials):
             return earlier
         self.report(Progress(stage="baseline"))
         measurer = self._open_measurer()
@@ -84,6 +88,9 @@ class Job:
                 measurer=measurer,
                 seed=self.seed,
                 report=self.report,
+                sampler=self.sampler,
+                first=self.first,
+                early_stop=self.early_stop,
             )
             try:
                 search.run(trials, timeout_s)
@@ -95,8 +102,8 @@ class Job:
         finally:
             measurer.close()
 
-    def _earlier_result(self, count: int) -> StudyResult | None:
-        """Returns what the folder holds already, if it is of this study as it stands."""
+    def _earlier_result(self, known: Sequence[Candidate], trials: int) -> StudyResult | None:
+        """Returns what the folder holds already, if it is of this study and nothing is left."""
         try:
             earlier = StudyResult.read(self.folder)
         except StudyError:
@@ -104,18 +111,22 @@ class Job:
         same = (
             earlier.complete
             and earlier.study == self.study.study_name
-            and earlier.trials == count
+            and earlier.trials == len(known)
             and earlier.prefer == self.prefer
             and earlier.limits == _plain_limits(self.limits)
+            and set(self.first) <= set(known)
         )
         if not same:
             return None
-        self.report(
-            Progress(
-                stage="done",
-                note=f"all {count} trials are measured already; --trials {2 * count} goes on",
+        if len(known) >= trials:
+            note = (
+                f"all {len(known)} trials are measured already; --trials {2 * len(known)} goes on"
             )
-        )
+        elif earlier.ended and self.early_stop:
+            note = f"the search has ended: {earlier.ended}; --no-early-stop goes on"
+        else:
+            return None
+        self.report(Progress(stage="done", note=note))
         return earlier
 
     def _open_measurer(self) -> Measurer:
@@ -201,12 +212,14 @@ class Job:
             limits=_plain_limits(self.limits),
             members=(members[0], *sorted(members[1:], key=self._first)),
             trials=len(search.trials),
+            ended=search.ended,
             failed=dict(failures),
             raced=sum(m.raced for m in measured),
             never_quiet=sum(not m.is_quiet for m in measured),
             left_out=self.space.left_out,
             kinds=tuple(self._kinds(search)),
             graphs=tuple(self._graphs(search)),
+            effects=self._effects(search),
             cache_bytes=self.preparer.cache.used_bytes(),
             notes=self.workload.notes,
             dimensions=self.workload.dimensions(self.model),
@@ -271,6 +284,10 @@ class Job:
                 metric=m.fidelity.metric if m else None,
                 failure=trial.outcome.message if isinstance(trial.outcome, Failure) else "",
             )
+
+    def _effects(self, search: Search) -> tuple[Effect, ...]:
+        told = [(t.candidate, m) for t in search.trials if (m := t.measurement) is not None]
+        return explain(self.space, [(c, values(m, self.objectives)) for c, m in told])
 
     def _first(self, member: Member) -> float:
         return member.values[self.objectives[0].name]

@@ -1,7 +1,7 @@
 """The loop: ask for a candidate, measure it, tell Optuna; until the budget is spent."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -9,14 +9,22 @@ import optuna
 from autotune.measure.outcome import SEARCH, Failure, Measurement, Measurer, Outcome, never_beaten
 from autotune.search import pareto, storage
 from autotune.search.objective import Objective, Values, complete, is_beaten, values
-from autotune.search.runoff import effort_for
-from autotune.search.sampler import make_sampler, portfolio, unseen_neighbour
+from autotune.search.proposer import Proposer
+from autotune.search.runoff import effort_for, finalists
+from autotune.search.sampler import DEFAULT_SAMPLER, make_sampler, portfolio, unseen_neighbour
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Parameter, Space
 
 # A sampler that proposes only what is known gets a neighbour of the front instead.
 _MOST_DUPLICATES = 5
+# The search ends early when for so many trials nothing came onto the front, and for so many in a
+# row no candidate promised that much more hypervolume.
+_STILL_TRIALS = 25
+_STILL_PROPOSALS = 10
+_WORTH_A_TRIAL = 0.004
+# The last trials of a budget see whether the best needs all that it changes.
+_FOR_SIMPLER = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +67,14 @@ class Search:
         seed: Of the sampler.
         report: Called as the search goes on.
         racing: Whether a candidate that is clearly beaten is given up early.
+        sampler: What chooses, by name.
+        first: Candidates that are measured right after the baseline.
+        early_stop: Whether the search ends when nothing more is to be expected.
 
     Attributes:
         trials: What is measured, in order.
         twins: Candidates that come to the same as one that was measured, with its trial.
+        ended: Why the search ended before its budget; empty where it did not.
     """
 
     def __init__(
@@ -76,9 +88,13 @@ class Search:
         seed: int,
         report: OnProgress,
         racing: bool = True,
+        sampler: str = DEFAULT_SAMPLER,
+        first: Sequence[Candidate] = (),
+        early_stop: bool = True,
     ) -> None:
         self.trials = [t for t in storage.trials(study) if not _is_forgiven(t, limits)]
         self.twins: dict[Candidate, Trial] = {}
+        self.ended = ""
         self._study = study
         self._space = space
         self._objectives = objectives
@@ -87,9 +103,17 @@ class Search:
         self._measurer = measurer
         self._report = report
         self._record = {trial.candidate: trial for trial in self.trials}
-        self._planned = [c for c in portfolio(space) if c not in self._record]
+        begin = dict.fromkeys([BASELINE, *first, *portfolio(space)])
+        self._planned = [c for c in begin if c not in self._record]
         self._duplicates = 0
-        study.sampler = make_sampler(seed, len(study.get_trials(deepcopy=False)))
+        self._asked: Candidate | None = None
+        so_far = len(study.get_trials(deepcopy=False))
+        self._proposer = None
+        if sampler == DEFAULT_SAMPLER:
+            self._proposer = Proposer(space, objectives, limits, seed=seed + so_far)
+        self._early_stop = early_stop
+        self._still_proposals = 0
+        self._sampler = study.sampler = make_sampler(sampler, seed, so_far)
         self._give_up_running()
 
     @property
@@ -125,8 +149,8 @@ class Search:
             by_time = None if timeout_s is None else timeout_s - spent_s
             known = [s for s in (by_count, by_time) if s is not None]
             self._tell(count, min(known) if known else None)
-            if not self._plan_next():
-                return
+            if not self._decide(count):
+                break
             self._study.optimize(self._objective, n_trials=1)
         self._tell(count, None)
 
@@ -143,22 +167,64 @@ class Search:
             )
         )
 
-    def _plan_next(self) -> bool:
-        """Enqueues a candidate where the sampler is not to choose; False if nothing is left."""
+    def _decide(self, count: int) -> bool:
+        """Decides what the next trial measures, or leaves it to Optuna's sampler; False to end."""
         candidate: Candidate | None = None
+        near_end = len(self.trials) >= count - _FOR_SIMPLER
+        if self._proposer is not None and near_end and not self._planned:
+            self._plan_simpler()
         if self._planned:
             candidate = self._planned.pop(0)
+        elif self._proposer is not None:
+            proposal = self._proposer.propose(self.trials, _Taken(self._record, self.twins))
+            if proposal is None:
+                self.ended = "every candidate is known"
+                return False
+            candidate = proposal.candidate
+            promising = proposal.gain >= _WORTH_A_TRIAL
+            self._still_proposals = 0 if promising else self._still_proposals + 1
+            if self._early_stop and self._is_still(count):
+                self._plan_simpler()
+                if not self._planned:
+                    return False
+                candidate = self._planned.pop(0)
         elif self._duplicates >= _MOST_DUPLICATES:
-            measured = [t for t in self.trials if (m := t.measurement) and self._admits(m)]
-            best = pareto.front(measured, self._values, self._objectives)
-            around = [trial.candidate for trial in best]
+            around = [trial.candidate for trial in self._front()]
             candidate = unseen_neighbour(self._space, self._record, around)
             if candidate is None:
+                self.ended = "every candidate is known"
                 return False
+        self._asked = candidate
+        self._sampler.told = None
         if candidate is not None:
-            self._study.enqueue_trial(
-                self._space.assignment(candidate), user_attrs={"candidate": candidate.to_json()}
-            )
+            # Optuna's record knows no value outside the space; ours has what was measured
+            inside = self._space.nearest(candidate.to_json())
+            self._sampler.told = self._space.assignment(inside)
+        return True
+
+    def _plan_simpler(self) -> None:
+        """Plans what the best would be without the values that are worth nothing."""
+        assert self._proposer is not None
+        if self.baseline is None or self.baseline.measurement is None:
+            return
+        best = finalists(self.trials, self._limits, self._objectives)
+        simpler = [self._proposer.simpler(self.trials, trial.candidate) for trial in best]
+        known = _Taken(self._record, self.twins)
+        self._planned += [c for c in dict.fromkeys(simpler) if c not in known]
+
+    def _is_still(self, count: int) -> bool:
+        """Returns whether nothing more is to be expected, and says so in `ended`."""
+        everything = self._space.candidates
+        if everything is not None and len(everything) <= count:
+            return False  # few enough to know all of them
+        newest = max((trial.number for trial in self._front()), default=0)
+        still = sum(trial.number > newest for trial in self.trials)
+        if still < _STILL_TRIALS or self._still_proposals < _STILL_PROPOSALS:
+            return False
+        self.ended = (
+            f"the front has not moved for {still} trials, and no candidate promises more than "
+            f"{_WORTH_A_TRIAL:.1%}"
+        )
         return True
 
     def _objective(self, trial: optuna.Trial) -> tuple[float, ...]:
@@ -168,9 +234,8 @@ class Search:
             return trial.suggest_categorical(parameter.name, parameter.values)
 
         proposed = self._space.candidate(choose)  # type: ignore[arg-type]  # ours are all choices
-        # planned: the baseline lies outside a space with fixed parameters
-        told = trial.user_attrs.get("candidate")
-        candidate = proposed if told is None else Candidate.of(told)
+        # what was decided may lie outside the space: the baseline, beside fixed parameters
+        candidate = proposed if self._asked is None else self._asked
         asked, known = candidate, self._record.get(candidate)
         if known is None:  # one that is known needs no file to be made
             candidate = self._measurer.canonical(candidate)
@@ -198,9 +263,7 @@ class Search:
 
     def _measure(self, candidate: Candidate) -> Outcome:
         """Measures; what is clearly beaten by the front of today is given up early."""
-        measured = [t for t in self.trials if (m := t.measurement) and self._admits(m)]
-        best = pareto.front(measured, self._values, self._objectives)
-        rivals = [self._values(trial) for trial in best]
+        rivals = [self._values(trial) for trial in self._front()]
 
         def beaten(measurement: Measurement) -> bool:
             fidelity = measurement.fidelity
@@ -212,6 +275,11 @@ class Search:
         effort = effort_for(SEARCH, self._objectives)
         outcome = self._measurer.measure(candidate, effort, never_beaten if never else beaten)
         return complete(outcome, self._objectives)
+
+    def _front(self) -> list[Trial]:
+        """Returns the trials that no other within the limits beats."""
+        measured = [t for t in self.trials if (m := t.measurement) and self._admits(m)]
+        return pareto.front(measured, self._values, self._objectives)
 
     def _admits(self, measurement: Measurement) -> bool:
         return self._limits.admit(
@@ -232,6 +300,18 @@ class Search:
             self._study.ask()  # only running trials can be told
         for frozen in self._study.get_trials(deepcopy=False, states=(running,)):
             self._study.tell(frozen.number, state=optuna.trial.TrialState.FAIL)
+
+
+class _Taken:
+    """The candidates that need no measurement: known ones, and all of a graph half with a twin."""
+
+    def __init__(self, record: Mapping[Candidate, Trial], twins: Mapping[Candidate, Trial]) -> None:
+        self._record = record
+        self._halves = {c.graph for c, trial in twins.items() if c.graph != trial.candidate.graph}
+
+    def __contains__(self, candidate: object) -> bool:
+        assert isinstance(candidate, Candidate)
+        return candidate in self._record or (bool(self._halves) and candidate.graph in self._halves)
 
 
 def _is_forgiven(trial: Trial, limits: Limits) -> bool:

@@ -11,6 +11,7 @@ from autotune.config import Environment, Evidence, Interval, Requires
 from autotune.errors import StudyError
 from autotune.options import Value
 from autotune.search import pareto
+from autotune.search.effects import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
 from autotune.search.trial import Limits
 from autotune.space.candidate import Candidate
@@ -111,12 +112,14 @@ class StudyResult:
         limits: Limits that members had to keep, by name; None means no limit.
         members: The baseline first, then the front, fastest first.
         trials: Trials measured.
+        ended: Why the search ended before its budget; empty where it did not.
         failed: How many of them failed, by kind.
         raced: How many of them were given up early, clearly beaten.
         never_quiet: How many of them saw no quiet machine: their numbers are those of a busy one.
         left_out: Parameters that this model or machine has no use for, with the reason.
         kinds: The best trial of each kind of answers, as far as there is one.
         graphs: What each graph half came to; the default first.
+        effects: What each value is worth by itself, by the model of the search.
         cache_bytes: What the prepared models in the study's folder hold.
         notes: What the reader has to know of the inputs.
         dimensions: Sizes of the model's named dimensions in the samples.
@@ -137,12 +140,14 @@ class StudyResult:
     limits: Mapping[str, float | None]
     members: tuple[Member, ...]
     trials: int
+    ended: str
     failed: Mapping[str, int]
     raced: int
     never_quiet: int
     left_out: Mapping[str, str]
     kinds: tuple[Kind, ...]
     graphs: tuple[GraphRow, ...]
+    effects: tuple[Effect, ...]
     cache_bytes: int
     notes: tuple[str, ...]
     dimensions: Mapping[str, int]
@@ -222,6 +227,10 @@ class StudyResult:
                 "objectives": tuple(data["objectives"]),
                 "kinds": tuple(Kind(**item) for item in data["kinds"]),
                 "graphs": tuple(GraphRow(**item) for item in data["graphs"]),
+                "effects": tuple(
+                    Effect(**{**item, "factor": Interval(**item["factor"])})
+                    for item in data["effects"]
+                ),
                 "notes": tuple(data["notes"]),
                 "files": tuple(data["files"]),
                 "requires": requires,

@@ -90,7 +90,7 @@ def finalists(
     """Returns the trials that go into the run-off.
 
     They are a spread of the front, and the best two in the first objective, and the best of those
-    that give exact answers.
+    that give exact answers; each in its simplest form that was measured and is as good.
     """
     admitted = [
         (trial, values(m))
@@ -105,7 +105,25 @@ def finalists(
     first = [*ranked[:2], *exact[:1]]
     # what is chosen twice leaves room for the next on the front
     chosen = [*first, *pareto.spread(best, MOST_FINALISTS - len(first)), *best]
-    return list({trial.number: trial for trial, _ in chosen}.values())[:MOST_FINALISTS]
+    simplest = [_simplest(item, admitted, objectives) for item in chosen]
+    return list({trial.number: trial for trial in simplest}.values())[:MOST_FINALISTS]
+
+
+def _simplest(
+    item: tuple[Trial, Values],
+    admitted: Sequence[tuple[Trial, Values]],
+    objectives: Sequence[Objective],
+) -> Trial:
+    """Returns the trial that changes least of those that change nothing else and are as good."""
+    trial, mine = item
+    changes = set(trial.candidate.values)
+    as_good = [
+        other
+        for other, values_ in admitted
+        if changes.issuperset(other.candidate.values)
+        and not any(o.is_less(mine[o.name], values_[o.name]) for o in objectives)
+    ]
+    return min(as_good, key=lambda other: (len(other.candidate.values), other.number))
 
 
 def is_exact(measurement: Measurement | None) -> bool:

@@ -25,6 +25,8 @@ from autotune.search.metric import load as load_metric
 from autotune.search.objective import DEFAULT, Objective, check_preference
 from autotune.search.objective import find as find_objectives
 from autotune.search.result import StudyResult
+from autotune.search.sampler import DEFAULT_SAMPLER, check_sampler
+from autotune.search.start import read_candidate
 from autotune.search.trial import Limits
 from autotune.space import space as spaces
 from autotune.space.resolve import resolve
@@ -51,6 +53,9 @@ def tune(
     prefer: str | None = None,
     out: str | os.PathLike[str] | None = None,
     seed: int = 0,
+    sampler: str = DEFAULT_SAMPLER,
+    first: Sequence[str | os.PathLike[str]] = (),
+    early_stop: bool = True,
     on_progress: OnProgress | None = None,
 ) -> StudyResult:
     """Finds how ONNX Runtime runs `model` best on this machine, and writes it down.
@@ -80,6 +85,12 @@ def tune(
             ``cpu``, ``load``, ``p99``) or ``balanced``; the first objective if None.
         out: The folder to write to; ``model.autotune`` beside the working directory if None.
         seed: Of everything random.
+        sampler: What chooses the candidates, by name: ``effects`` (a model of the effects of all
+            values), or Optuna's ``tpe``, ``tpe_independent``, ``nsga2``, ``random``, ``brute``.
+        first: Files with what is measured right after the default: tuned configs, or JSON objects
+            of parameters and values.
+        early_stop: Whether the search ends when the front has not moved for long and no candidate
+            promises more; only ``effects`` knows.
         on_progress: Called as the study goes on.
 
     Returns:
@@ -97,6 +108,8 @@ def tune(
     wished = find_objectives(objectives)
     prefer = prefer or wished[0].word
     check_preference(prefer, wished)
+    check_sampler(sampler)
+    tried = [read_candidate(Path(file)) for file in first]
     installed = runtime()
     wanted = spaces.find(space)
     limits = Limits(
@@ -141,6 +154,9 @@ def tune(
                 cores=machine.usable_cores,
                 fingerprint=machine.fingerprint(installed),
             ),
+            sampler=sampler,
+            first=tried,
+            early_stop=early_stop,
         )
         return job.run(trials, timeout_s)
 

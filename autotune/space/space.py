@@ -70,6 +70,8 @@ class Parameter:
 
     def is_active(self, chosen: Mapping[str, Value]) -> bool:
         """Returns whether it exists beside the values `chosen` (others are at their default)."""
+        if not self.when and not self.unless:
+            return True
 
         def holds(name: str, values: tuple[Value, ...]) -> bool:
             return chosen.get(name, PARAMETERS[name].default) in values
@@ -135,6 +137,7 @@ class Space:
             self.nearest({**values, parameter.name: value})
             for parameter in self.parameters
             for value in parameter.values
+            if value != values.get(parameter.name, parameter.default)
         )
         return [other for other in dict.fromkeys(changed) if other != candidate]
 

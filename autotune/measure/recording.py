@@ -1,0 +1,239 @@
+"""Recorded tables: a whole space of one model, measured once, to search again without a machine.
+
+A recording is a file of JSON lines, gzipped once it is whole: first what was recorded and where,
+then a line for each measurement. A candidate may be measured several times; what is near the front
+is, because the best of a thousand noisy numbers was lucky as well as good.
+"""
+
+import gzip
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from autotune.config import Environment
+from autotune.measure.outcome import Failure, Measurement
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.space import Parameter, Space
+
+FORMAT = "autotune-recording/1"
+# Where one candidate alone was measured twice there is no scatter to speak of.
+_LEAST_SCATTER = 0.002
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What one measurement of a recorded candidate told.
+
+    Attributes:
+        latency_ms: As a study counts it.
+        half_width: Of the latency's 95 % interval, relative to it.
+        peak_memory_mib: What the session adds at its highest.
+        load_ms: Creating the session.
+        cpu_s: CPU time of a run.
+        error: Fidelity error.
+    """
+
+    latency_ms: float
+    half_width: float
+    peak_memory_mib: float
+    load_ms: float
+    cpu_s: float
+    error: float
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> "Numbers":
+        """Returns what of a measurement is recorded, rounded to what can be known."""
+        ratio = measurement.ratio
+        told = cls(
+            latency_ms=measurement.latency_ms,
+            half_width=(ratio.high - ratio.low) / 2 / ratio.value,
+            peak_memory_mib=measurement.peak_memory_mib,
+            load_ms=measurement.load_ms,
+            cpu_s=measurement.cpu_s,
+            error=measurement.fidelity.error,
+        )
+        return cls(**{name: float(f"{value:.5g}") for name, value in asdict(told).items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What was recorded, and where.
+
+    Attributes:
+        model: Name of the model's file.
+        model_sha256: Its digest.
+        workload: Signature of the inputs.
+        recorded: Day, as in 2026-11-21.
+        environment: The machine.
+        machine: What kind of machine this stands for, in words; ``simulated`` in it where it is
+            not simply the machine as it was.
+        reference_ms: Latency of the baseline that ratios were multiplied with.
+        max_error: Largest fidelity error that is admitted; those up to four times as far off were
+            timed as well.
+        space: The parameters, resolved.
+    """
+
+    model: str
+    model_sha256: str
+    workload: str
+    recorded: str
+    environment: Environment
+    machine: str
+    reference_ms: float
+    max_error: float
+    space: Space
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the first line of the file."""
+        parameters = [
+            {**asdict(p), "when": dict(p.when), "unless": dict(p.unless)}
+            for p in self.space.parameters
+        ]
+        return {
+            "format": FORMAT,
+            **{name: getattr(self, name) for name in _PLAIN},
+            "environment": asdict(self.environment),
+            "space": {"name": self.space.name, "parameters": parameters},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Header":
+        """Returns the header that :meth:`to_json` gave.
+
+        Raises:
+            ValueError: it is of another format.
+        """
+        if data.get("format") != FORMAT:
+            raise ValueError(f"no recording of the format {FORMAT}")
+        parameters = tuple(
+            Parameter(
+                name=p["name"],
+                values=tuple(p["values"]),
+                default=p["default"],
+                when={name: tuple(values) for name, values in p["when"].items()},
+                unless={name: tuple(values) for name, values in p["unless"].items()},
+                needs=(),
+            )
+            for p in data["space"]["parameters"]
+        )
+        return cls(
+            **{name: data[name] for name in _PLAIN},
+            environment=Environment(**data["environment"]),
+            space=Space(
+                name=data["space"]["name"], description="", parameters=parameters, left_out={}
+            ),
+        )
+
+
+_PLAIN = ("model", "model_sha256", "workload", "recorded", "machine", "reference_ms", "max_error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """A recorded table.
+
+    Attributes:
+        header: What was recorded, and where.
+        measured: By candidate, each measurement of it.
+        failed: By candidate, why it has none.
+        twins: By candidate, another one that comes to the same and stands for it.
+    """
+
+    header: Header
+    measured: Mapping[Candidate, Sequence[Numbers]]
+    failed: Mapping[Candidate, Failure]
+    twins: Mapping[Candidate, Candidate]
+
+    @property
+    def space(self) -> Space:
+        """What was recorded, every candidate of it."""
+        return self.header.space
+
+    @cached_property
+    def truth(self) -> Mapping[Candidate, Numbers]:
+        """By candidate, the median of its measurements, and of its peaks the highest.
+
+        That is how the run-off reports them: with malloc's luck, a low peak is no promise.
+        """
+        return {candidate: _truth(found) for candidate, found in self.measured.items()}
+
+    @cached_property
+    def scatter(self) -> Mapping[str, float]:
+        """By name, the relative standard deviation between two processes of one candidate."""
+        repeated = [found for found in self.measured.values() if len(found) > 1]
+        return {
+            name: max(_LEAST_SCATTER, _pooled_deviation(repeated, name))
+            for name in ("latency_ms", "peak_memory_mib", "load_ms", "cpu_s")
+        }
+
+    def __len__(self) -> int:
+        """The number of candidates."""
+        return len(self.measured) + len(self.failed) + len(self.twins)
+
+
+def _truth(found: Sequence[Numbers]) -> Numbers:
+    names = asdict(found[0])
+    told = {name: statistics.median(getattr(n, name) for n in found) for name in names}
+    return Numbers(**{**told, "peak_memory_mib": max(n.peak_memory_mib for n in found)})
+
+
+def _pooled_deviation(repeated: Sequence[Sequence[Numbers]], name: str) -> float:
+    squares, freedom = 0.0, 0
+    for found in repeated:
+        values = [getattr(numbers, name) for numbers in found]
+        mean = statistics.fmean(values)
+        if mean > 0:
+            squares += sum((value / mean - 1) ** 2 for value in values)
+            freedom += len(values) - 1
+    return float((squares / freedom) ** 0.5) if freedom else 0.0
+
+
+def read(path: Path) -> Recording:
+    """Returns the recording in a file, gzipped or still being written.
+
+    Raises:
+        ValueError: it is none, or its baseline was not measured.
+    """
+    lines = _lines(path)
+    header = Header.from_json(next(lines, {}))
+    measured: dict[Candidate, list[Numbers]] = {}
+    failed: dict[Candidate, Failure] = {}
+    twins: dict[Candidate, Candidate] = {}
+    for line in lines:
+        candidate = Candidate.of(line["candidate"])
+        if "same_as" in line:
+            twins[candidate] = Candidate.of(line["same_as"])
+        elif "failure" in line:
+            failed[candidate] = Failure(**line["failure"])
+        else:
+            measured.setdefault(candidate, []).append(Numbers(**line["numbers"]))
+    # one that fails now and then cannot be relied on
+    for candidate in failed.keys() & measured.keys():
+        del measured[candidate]
+    if BASELINE not in measured:
+        raise ValueError(f"{path}: the baseline was not measured")
+    return Recording(header=header, measured=measured, failed=failed, twins=twins)
+
+
+def header_of(path: Path) -> Header:
+    """Returns what a file says that it holds.
+
+    Raises:
+        ValueError: it is no recording.
+    """
+    return Header.from_json(next(_lines(path), {}))
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                yield json.loads(line)
+            except ValueError:
+                if line.endswith("\n"):
+                    raise
+                return  # the last line of one that was cut short

@@ -1,0 +1,121 @@
+"""A measurer that answers from a recorded table, with noise as it was recorded."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from autotune.config import Interval
+from autotune.measure.outcome import (
+    Effort,
+    Failure,
+    Fidelity,
+    IsBeaten,
+    Measurement,
+    Memory,
+    Outcome,
+    never_beaten,
+)
+from autotune.measure.recording import Numbers, Recording
+from autotune.space.candidate import BASELINE, Candidate
+
+
+class ReplayMeasurer:
+    """Answers from `recording`; see :class:`autotune.measure.outcome.Measurer`.
+
+    Each answer is the recorded truth times luck: log-normal, as far apart as two processes of one
+    candidate were recorded to be. The same seed gives the same luck to the same candidate.
+
+    Args:
+        recording: The table.
+        seed: Of the luck.
+
+    Attributes:
+        measured: How often each candidate was measured.
+    """
+
+    def __init__(self, recording: Recording, seed: int) -> None:
+        self.measured: dict[Candidate, int] = {}
+        self._recording = recording
+        self._seed = seed
+
+    @property
+    def reference_ms(self) -> float:
+        """Latency of the recorded baseline."""
+        return self._recording.truth[BASELINE].latency_ms
+
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
+        """Returns what was recorded, with luck.
+
+        Raises:
+            KeyError: the candidate is not in the table.
+        """
+        del effort  # the table knows one
+        count = self.measured[candidate] = self.measured.get(candidate, 0) + 1
+        candidate = self.canonical(candidate)
+        if candidate in self._recording.failed:
+            return self._recording.failed[candidate]
+        told = self._recording.truth[candidate]
+        limit = 4 * self._recording.header.max_error
+        if told.error > limit:
+            message = f"error {told.error:.2g} is above {limit:g}"
+            return Failure(kind="wrong_answers", phase="answers", message=message, error=told.error)
+        found = _measurement(self._with_luck(told, f"{candidate.key} {count}"), self.reference_ms)
+        return replace(found, raced=is_beaten(found))
+
+    def _with_luck(self, told: Numbers, name: str) -> Numbers:
+        random = np.random.default_rng([self._seed, *name.encode()])
+        scatter: Mapping[str, float] = self._recording.scatter
+        lucky = {
+            key: getattr(told, key) * math.exp(random.normal(0.0, deviation))
+            for key, deviation in scatter.items()
+        }
+        return replace(told, **lucky)
+
+    def canonical(self, candidate: Candidate) -> Candidate:
+        """Returns the candidate that stands for `candidate` in the table."""
+        return self._recording.twins.get(candidate, candidate)
+
+    def renew(self) -> None:
+        """Does nothing: there is no reference."""
+
+    def close(self) -> None:
+        """Does nothing: there is no process."""
+
+
+def _measurement(told: Numbers, reference_ms: float) -> Measurement:
+    """Returns recorded numbers as a measurement of a quiet machine."""
+    ratio = told.latency_ms / reference_ms
+    return Measurement(
+        ratio=Interval(
+            value=ratio, low=ratio * (1 - told.half_width), high=ratio * (1 + told.half_width)
+        ),
+        latency_ms=told.latency_ms,
+        memory=Memory(
+            base_mib=0.0,
+            load_peak_mib=0.0,
+            run_peak_mib=told.peak_memory_mib,
+            resident_mib=told.peak_memory_mib,
+            anonymous_mib=None,
+            growth_mib=0.0,
+        ),
+        fidelity=Fidelity(error=told.error, cosine=1.0, max_difference=told.error, agreement=None),
+        p50_ms=told.latency_ms,
+        p90_ms=None,
+        p95_ms=None,
+        p99_ms=None,
+        load_ms=told.load_ms,
+        first_run_ms=told.latency_ms,
+        cpu_s=told.cpu_s,
+        runs=40,
+        turns=20,
+        quiet_turns=20,
+        contaminated_turns=0,
+        steady=True,
+        raced=False,
+        spent_s={},
+        samples=None,
+    )

@@ -1,0 +1,296 @@
+"""What each choice is worth: a Bayesian linear model of the logarithm of a quantity.
+
+The logarithm of a candidate's latency, or memory, is modelled as the baseline's plus an effect of
+each of its values that differ from the default, plus an effect of each pair of them, plus one of
+its graph half as a whole. All effects are Gaussian around zero. How large they tend to be, and how
+much each parameter matters, is chosen by the evidence (the marginal likelihood; Rasmussen and
+Williams, Gaussian Processes for Machine Learning, 2006, 5.4.1). It is written as the Gaussian
+process that it is the same as, because there are more pairs than trials.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.config import Interval
+from autotune.options import Value
+from autotune.space.candidate import GRAPH_PARAMETERS, Candidate
+from autotune.space.space import Space
+
+Floats = NDArray[np.float64]
+
+# Choosing the scales looks at that many trials at most: it costs the cube of them.
+_MOST_FOR_SCALES = 300
+_JITTER = 1e-9
+_SWEEPS_TO_EXPLAIN = 6
+
+
+class Coding:
+    """Candidates of one space as rows of zeros and ones: one column for each value but the default.
+
+    Attributes:
+        columns: Parameter and value that each column stands for.
+        parameter: By column, the number of its parameter.
+        is_graph: By column, whether the parameter belongs to the graph half.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.columns: tuple[tuple[str, Value], ...] = tuple(
+            (parameter.name, value)
+            for parameter in space.parameters
+            for value in parameter.values
+            if value != parameter.default
+        )
+        self._column = {pair: i for i, pair in enumerate(self.columns)}
+        names = list(dict.fromkeys(name for name, _ in self.columns))
+        self.parameter = np.asarray([names.index(name) for name, _ in self.columns], dtype=int)
+        self.is_graph = np.asarray([name in GRAPH_PARAMETERS for name, _ in self.columns], bool)
+        # a random number for each column: their sum tells graph halves apart
+        self._marks = np.random.default_rng(0).normal(size=len(self.columns)) * self.is_graph
+
+    def rows(self, candidates: Sequence[Candidate]) -> Floats:
+        """Returns the rows of these candidates, as [candidates, columns].
+
+        Raises:
+            KeyError: one has a value that the space does not offer.
+        """
+        found = np.zeros((len(candidates), len(self.columns)))
+        for row, candidate in zip(found, candidates, strict=True):
+            for pair in candidate.values:
+                row[self._column[pair]] = 1.0
+        return found
+
+    def covers(self, candidate: Candidate) -> bool:
+        """Returns whether all values of the candidate are of this space."""
+        return all(pair in self._column for pair in candidate.values)
+
+    def graph_halves(self, rows: Floats) -> Floats:
+        """Returns a number for each row that is the same where the graph half is; 0 for none."""
+        found: Floats = np.round(rows @ self._marks, 9)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scales:
+    """How large effects tend to be: variances, in squared logarithms.
+
+    Attributes:
+        single: Of a value by itself, times the relevance of its parameter.
+        pair_graph: Of two values of the graph half, times the relevance of both.
+        pair_mixed: Of one of each half, likewise.
+        pair_session: Of two of the session half, likewise.
+        graph_half: Of a graph half as a whole, beyond its values and pairs.
+        noise: Of a measurement.
+        relevance: Of each parameter.
+    """
+
+    single: float = 0.04
+    pair_graph: float = 0.01
+    pair_mixed: float = 0.01
+    pair_session: float = 0.003
+    graph_half: float = 0.003
+    noise: float = 2e-4
+    relevance: tuple[float, ...] = ()
+
+
+_START = Scales()
+# How far the evidence may pull them from where they start: standard deviations of logarithms. That
+# the few values tried so far do little says much of their parameters and little of all others.
+_FREEDOM = {"single": 0.3, "pair_graph": 0.7, "pair_mixed": 0.7, "pair_session": 0.7}
+_OTHER_FREEDOM = 1.5
+
+
+@dataclass
+class Model:
+    """The posterior of one quantity after some trials.
+
+    Args:
+        coding: Of the space.
+        rows: Of the trials.
+        values: Logarithm of the quantity over the baseline's, one for each trial.
+        scales: Where the choice of scales starts; those of the last model.
+        sweeps: How often the choice of scales goes over all of them.
+    """
+
+    coding: Coding
+    rows: Floats
+    values: Floats
+    scales: Scales = field(default_factory=Scales)
+    sweeps: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.scales.relevance:
+            count = len(set(self.coding.parameter))
+            self.scales = replace(self.scales, relevance=(1.0,) * count)
+        if self.sweeps and len(self.values) > 3:
+            self.scales = _chosen(self.coding, self.rows, self.values, self.scales, self.sweeps)
+        covariance = _covariance(self.coding, self.scales, self.rows, self.rows)
+        covariance[np.diag_indices_from(covariance)] += self.scales.noise + _JITTER
+        self._inverse: Floats = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+        self._weights: Floats = self._inverse @ self.values
+
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Returns mean and standard deviation for other rows, without the noise of measuring."""
+        across = _covariance(self.coding, self.scales, rows, self.rows)
+        variance = _variance(self.coding, self.scales, rows)
+        variance -= np.einsum("ij,ij->i", across @ self._inverse, across)
+        return across @ self._weights, np.sqrt(np.maximum(variance, 1e-12))
+
+    def left_out_errors(self) -> Floats:
+        """Returns by how much each trial is above what all the others let expect."""
+        found: Floats = self._weights / np.diag(self._inverse)
+        return found
+
+    def effects(self) -> list[tuple[float, float]]:
+        """Returns mean and standard deviation of each column's effect by itself."""
+        relevance = np.asarray(self.scales.relevance)[self.coding.parameter]
+        prior = self.scales.single * relevance
+        across = self.rows * prior
+        mean = across.T @ self._weights
+        variance = prior - np.einsum("ji,jk,ki->i", across, self._inverse, across)
+        return list(zip(mean.tolist(), np.sqrt(np.maximum(variance, 0.0)).tolist(), strict=True))
+
+
+def _covariance(coding: Coding, scales: Scales, left: Floats, right: Floats) -> Floats:
+    """Returns the prior covariance of two sets of rows."""
+    relevance = np.asarray(scales.relevance)[coding.parameter]
+    graph, session = coding.is_graph * relevance, ~coding.is_graph * relevance
+    in_graph = (left * graph) @ right.T
+    in_session = (left * session) @ right.T
+    same_half = coding.graph_halves(left)[:, None] == coding.graph_halves(right)[None, :]
+    same_half &= (coding.graph_halves(left) != 0.0)[:, None]
+    # the sum over pairs is half of the square of the sum less the squares
+    pairs_graph = (in_graph**2 - (left * graph**2) @ right.T) / 2
+    pairs_session = (in_session**2 - (left * session**2) @ right.T) / 2
+    found: Floats = (
+        scales.single * (in_graph + in_session)
+        + scales.pair_graph * pairs_graph
+        + scales.pair_mixed * in_graph * in_session
+        + scales.pair_session * pairs_session
+        + scales.graph_half * same_half
+    )
+    return found
+
+
+def _variance(coding: Coding, scales: Scales, rows: Floats) -> Floats:
+    """Returns the prior variance of each row."""
+    relevance = np.asarray(scales.relevance)[coding.parameter]
+    graph, session = coding.is_graph * relevance, ~coding.is_graph * relevance
+    in_graph, in_session = rows @ graph, rows @ session
+    found: Floats = (
+        scales.single * (in_graph + in_session)
+        + scales.pair_graph * (in_graph**2 - rows @ graph**2) / 2
+        + scales.pair_mixed * in_graph * in_session
+        + scales.pair_session * (in_session**2 - rows @ session**2) / 2
+        + scales.graph_half * (coding.graph_halves(rows) != 0.0)
+    )
+    return found
+
+
+def _chosen(coding: Coding, rows: Floats, values: Floats, scales: Scales, sweeps: int) -> Scales:
+    """Returns the scales with which the trials are likeliest, by coordinate search."""
+    if len(values) > _MOST_FOR_SCALES:
+        some = np.random.default_rng(len(values)).permutation(len(values))[:_MOST_FOR_SCALES]
+        rows, values = rows[some], values[some]
+    seen = {int(p) for p in coding.parameter[rows.any(axis=0)]}
+    best = _log_evidence(coding, rows, values, scales)
+    for _ in range(sweeps):
+        for name in _SCALARS:
+            for factor in (2.0, 0.5):
+                other = replace(scales, **{name: getattr(scales, name) * factor})
+                found = _log_evidence(coding, rows, values, other)
+                if found > best:
+                    scales, best = other, found
+                    break
+        for i in seen:
+            for factor in (2.5, 0.4):
+                relevance = list(scales.relevance)
+                relevance[i] *= factor
+                other = replace(scales, relevance=tuple(relevance))
+                found = _log_evidence(coding, rows, values, other)
+                if found > best:
+                    scales, best = other, found
+                    break
+    return scales
+
+
+_SCALARS = ("single", "pair_graph", "pair_mixed", "pair_session", "graph_half", "noise")
+
+
+def _log_evidence(coding: Coding, rows: Floats, values: Floats, scales: Scales) -> float:
+    """Returns the logarithm of the evidence times the prior of the scales, but for a constant."""
+    covariance = _covariance(coding, scales, rows, rows)
+    covariance[np.diag_indices_from(covariance)] += scales.noise + _JITTER
+    try:
+        lower = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        return -np.inf
+    whitened = np.linalg.solve(lower, values)
+    fit = -0.5 * float(whitened @ whitened) - float(np.log(np.diag(lower)).sum())
+    moved = [
+        np.log(getattr(scales, n) / getattr(_START, n)) / _FREEDOM.get(n, _OTHER_FREEDOM)
+        for n in _SCALARS
+    ]
+    moved += list(np.log(scales.relevance) / _OTHER_FREEDOM)
+    return fit - 0.5 * float(np.square(moved).sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What a value is worth by itself, beside the default of everything else.
+
+    Attributes:
+        parameter: The parameter.
+        value: Its value.
+        objective: Of which quantity.
+        factor: What the quantity is multiplied with, and its 95 % interval.
+        trials: How many trials had the value.
+    """
+
+    parameter: str
+    value: Value
+    objective: str
+    factor: Interval
+    trials: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the interval leaves out 1."""
+        return not self.factor.low <= 1 <= self.factor.high
+
+
+def explain(
+    space: Space, trials: Sequence[tuple[Candidate, Mapping[str, float]]]
+) -> tuple[Effect, ...]:
+    """Returns the effects of all values that were tried, the strongest first.
+
+    Args:
+        space: What could be tried.
+        trials: What was measured, with a value for each objective; the baseline first.
+    """
+    coding = Coding(space)
+    known = [(candidate, values) for candidate, values in trials if coding.covers(candidate)]
+    rows = coding.rows([candidate for candidate, _ in known])
+    counts = rows.sum(axis=0).astype(int)
+    found = []
+    _, base = trials[0]
+    for objective, scale in base.items():
+        logs = np.log([max(values[objective], 1e-9) / scale for _, values in known])
+        effects = Model(coding, rows, logs, sweeps=_SWEEPS_TO_EXPLAIN).effects()
+        for (name, value), (mean, deviation), count in zip(
+            coding.columns, effects, counts, strict=True
+        ):
+            if count:
+                low, middle, high = np.exp(mean + 1.96 * deviation * np.asarray([-1.0, 0.0, 1.0]))
+                found.append(
+                    Effect(
+                        parameter=name,
+                        value=value,
+                        objective=objective,
+                        factor=Interval(value=float(middle), low=float(low), high=float(high)),
+                        trials=int(count),
+                    )
+                )
+    return tuple(sorted(found, key=lambda effect: -abs(np.log(effect.factor.value))))

@@ -1,0 +1,247 @@
+"""Measures a whole space of a model, for `benchmarks/search.py` to search without the machine.
+
+    python benchmarks/record.py MODEL.onnx SPACE.toml OUT.jsonl.gz [--max-error 0.05]
+
+Every candidate once, in random order; then twice more, in longer measurements, those near the front
+(the best of a thousand noisy numbers was lucky as well as good) and those that are far from what
+all others let expect (a loud machine that passed for a quiet one). It goes on where it was stopped:
+OUT.jsonl holds what is measured, OUT.work the prepared models. NAME_inputs.npz beside NAME.onnx is
+its input; MODEL may be cnn, transformer or lstm, which `autotune.samples` builds.
+"""
+
+import argparse
+import gzip
+import json
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from autotune import __version__, samples
+from autotune.config import Environment
+from autotune.facts import workload as workloads
+from autotune.facts.hardware import hardware
+from autotune.facts.model import describe
+from autotune.facts.runtime import runtime
+from autotune.graph.prepare import Preparer
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import RUN_OFF, Effort, Failure, Outcome
+from autotune.measure.recording import Header, Numbers, Recording, header_of, read
+from autotune.search.effects import Coding, Model
+from autotune.space import space as spaces
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.resolve import resolve
+
+_ONCE = Effort(time_cap_s=0.4, patience_s=1.2, half_width=0.05)
+# What the machine was too loud for is left for a later pass; the last one takes what it gets.
+_PASSES = 4
+_WARM_UP = 10
+_LOUD_HALF_WIDTH = 0.06
+_TIMED_UP_TO = 4
+_ROUNDS = 3
+# What is on the front itself then, so often: a low peak may be malloc's luck three times.
+_MORE_ROUNDS = 3
+# What would be on the front if it were that much better is measured again.
+_NEAR_LATENCY = 0.04
+_NEAR_MEMORY = 0.01
+# And what is farther than that, as a logarithm, from what the others let expect.
+_SURPRISE = 0.08
+
+
+def main() -> None:
+    """Records, and says how far it is."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("model")
+    parser.add_argument("space", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--max-error", type=float, default=0.05)
+    parser.add_argument("--machine", default="", help="what this machine stands for, in words")
+    given = parser.parse_args()
+    lines = given.out.with_suffix("")
+    work = lines.with_suffix(".work")
+    work.mkdir(parents=True, exist_ok=True)
+    record(given.model, given.space, lines, work, given.max_error, given.machine)
+    with lines.open("rb") as source, gzip.GzipFile(given.out, "wb", mtime=0) as packed:
+        shutil.copyfileobj(source, packed)
+    lines.unlink()
+    shutil.rmtree(work)
+
+
+def record(
+    name: str, space_file: Path, lines: Path, work: Path, max_error: float, words: str
+) -> None:
+    """Measures what `lines` lacks."""
+    path = _model(name, work)
+    model = describe(path)
+    data = path.with_name(f"{path.stem}_inputs.npz")
+    workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
+    machine, installed = hardware(), runtime()
+    space = resolve(spaces.find(str(space_file)), model, workload, machine)
+    if space.candidates is None:
+        sys.exit(f"{space_file} has more than {spaces.COUNT_LIMIT:,} candidates here")
+    preparer = Preparer(model, work / "cache", workload=workload, signature=workload.signature())
+    known_ms = header_of(lines).reference_ms if lines.exists() else None
+    measurer = DuetMeasurer(
+        model, workload, preparer, max_error=_TIMED_UP_TO * max_error, reference_ms=known_ms
+    )
+    try:
+        # what is quiet is known by comparison with the last twenty seconds
+        warm_up = [measurer.measure(BASELINE, RUN_OFF) for _ in range(_WARM_UP)]
+        if known_ms is None:
+            header = Header(
+                model=path.name,
+                model_sha256=model.sha256,
+                workload=workload.signature(),
+                recorded=f"{datetime.now(UTC):%Y-%m-%d}",
+                environment=Environment(
+                    autotune=__version__,
+                    onnxruntime=installed.version,
+                    cpu=machine.cpu,
+                    cores=machine.usable_cores,
+                    fingerprint=machine.fingerprint(installed),
+                ),
+                machine=words or f"{machine.cpu}, {machine.usable_cores} cores",
+                reference_ms=measurer.reference_ms,
+                max_error=max_error,
+                space=space,
+            )
+            _append(lines, header.to_json())
+            for outcome in warm_up:
+                _append(lines, measured(outcome, BASELINE))
+        every_one(measurer, lines, list(space.candidates))
+        for round_number in range(1, _ROUNDS):
+            again(measurer, lines, round_number, doubtful)
+        for round_number in range(_ROUNDS, _ROUNDS + _MORE_ROUNDS):
+            again(measurer, lines, round_number, lambda found: near(found, 0.0, 0.0))
+    finally:
+        measurer.close()
+
+
+def _model(name: str, work: Path) -> Path:
+    if name not in samples.KINDS:
+        return Path(name)
+    path = work / f"{name}.onnx"
+    onnx.save(samples.cnn(channels=64, size=128, blocks=4), path) if name == "cnn" else (
+        samples.write(name, path)
+    )
+    return path
+
+
+def every_one(measurer: DuetMeasurer, lines: Path, candidates: Sequence[Candidate]) -> None:
+    """Measures each candidate once, in random order."""
+    order = random.Random(0).sample(candidates, len(candidates))
+    found = read(lines)
+    known = {*found.measured, *found.failed, *found.twins}
+    for number in range(1, _PASSES + 1):
+        last = number == _PASSES
+
+        def once(candidate: Candidate, last: bool = last) -> None:
+            # asked of those that are known as well: twins are known by who came first
+            stands_for = measurer.canonical(candidate)
+            if candidate in known:
+                return
+            if stands_for == candidate:
+                outcome = measurer.measure(candidate, _ONCE)
+                if not last and is_loud(outcome):
+                    return
+                line = measured(outcome, candidate)
+            else:
+                line = {"candidate": candidate.to_json(), "same_as": stands_for.to_json()}
+            _append(lines, line)
+            known.add(candidate)
+
+        todo = order if number == 1 else [c for c in order if c not in known]
+        _with_progress(f"every candidate, pass {number}", todo, once)
+
+
+def is_loud(outcome: Outcome) -> bool:
+    """Returns whether a measurement says more of the neighbours than of the candidate."""
+    if isinstance(outcome, Failure):
+        return False
+    return not outcome.is_quiet or Numbers.of(outcome).half_width > _LOUD_HALF_WIDTH
+
+
+def again(
+    measurer: DuetMeasurer,
+    lines: Path,
+    round_number: int,
+    choose: Callable[[Recording], Collection[Candidate]],
+) -> None:
+    """Measures once more what is chosen and was measured so often."""
+    found = read(lines)
+    todo = sorted((c for c in choose(found) if len(found.measured[c]) <= round_number), key=str)
+    random.Random(round_number).shuffle(todo)
+    measurer.renew()
+
+    def once_more(candidate: Candidate) -> None:
+        _append(lines, measured(measurer.measure(candidate, RUN_OFF), candidate))
+
+    _with_progress(f"again, round {round_number}", todo, once_more)
+
+
+def doubtful(found: Recording) -> set[Candidate]:
+    """Returns the candidates that may be better or worse than the others by luck alone."""
+    return {*near(found, _NEAR_LATENCY, _NEAR_MEMORY), *surprising(found)}
+
+
+def near(found: Recording, by_latency: float, by_memory: float) -> list[Candidate]:
+    """Returns the candidates that would be on the front if they were better by these shares."""
+    admitted = [(c, n) for c, n in found.truth.items() if n.error <= found.header.max_error]
+
+    def is_near(mine: Numbers) -> bool:
+        latency = mine.latency_ms * (1 - by_latency)
+        memory = mine.peak_memory_mib * (1 - by_memory)
+        return not any(
+            n.latency_ms <= latency and n.peak_memory_mib <= memory and n != mine
+            for _, n in admitted
+        )
+
+    return [candidate for candidate, numbers in admitted if is_near(numbers)]
+
+
+def surprising(found: Recording) -> list[Candidate]:
+    """Returns the candidates whose latency is far from what all the others let expect."""
+    candidates = list(found.measured)
+    base = found.truth[BASELINE].latency_ms
+    logs = np.log([found.measured[c][0].latency_ms / base for c in candidates])
+    coding = Coding(found.space)
+    # chosen by the evidence of some, then leave-one-out errors of all
+    errors = np.abs(Model(coding, coding.rows(candidates), logs, sweeps=4).left_out_errors())
+    limit = max(_SURPRISE, 4 * float(np.median(errors)))
+    return [c for c, error in zip(candidates, errors, strict=True) if error > limit]
+
+
+def measured(outcome: Outcome, candidate: Candidate) -> dict[str, Any]:
+    """Returns the line of one measurement."""
+    told: dict[str, Any] = {"candidate": candidate.to_json()}
+    if isinstance(outcome, Failure):
+        return told | {"failure": outcome.to_json()}
+    return told | {"numbers": asdict(Numbers.of(outcome))}
+
+
+def _append(lines: Path, line: dict[str, Any]) -> None:
+    with lines.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def _with_progress(title: str, todo: Sequence[Candidate], do: Callable[[Candidate], None]) -> None:
+    began = time.monotonic()
+    for i, candidate in enumerate(todo):
+        do(candidate)
+        left_s = (time.monotonic() - began) / (i + 1) * (len(todo) - i - 1)
+        sys.stderr.write(f"\r{title}: {i + 1} of {len(todo)}, {left_s / 60:.0f} min left   ")
+    sys.stderr.write("\n")
+
+
+if __name__ == "__main__":
+    main()

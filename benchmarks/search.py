@@ -1,0 +1,367 @@
+"""How good the front is after so many measurements, by strategy, on recorded tables.
+
+    python benchmarks/search.py [--json] [--quick] [--seeds N] [--tables DIR] [--picture OUT.html]
+
+Each strategy searches each table of benchmarks/tables through the study loop itself, with the same
+first trials; a measurer answers from the table, with noise as it was recorded. Then the run-off, on
+the same measurer, picks one. What is told:
+
+    hv      hypervolume of what was measured, by the truth of the table, over that of the table's
+            own front; in logarithms of latency and memory over the default's, as far as a tenth
+            beyond the default, or the front's own ends where they are worse
+    pick    how often what is picked is within 2 % of the best admissible latency
+    own ms  the search's own time for a trial, the storage's (SQLite) included
+
+The truth of a table is the median of three measurements near its front and one elsewhere
+(`benchmarks/record.py`); no model smooths it. What cannot be known better than the scatter of the
+table is not counted against anybody: a candidate that is on the front by less than that is as good
+as its rival.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from autotune.measure.outcome import Effort, IsBeaten, Outcome, never_beaten
+from autotune.measure.recording import Recording, read
+from autotune.measure.replay import ReplayMeasurer
+from autotune.search import storage
+from autotune.search.loop import Search
+from autotune.search.objective import DEFAULT, find
+from autotune.search.runoff import choose, finalists, run_off
+from autotune.search.sampler import DEFAULT_SAMPLER, SAMPLERS
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import BASELINE, Candidate
+
+TABLES = Path(__file__).parent / "tables"
+_OBJECTIVES = find(DEFAULT)
+_LOOKS = (10, 20, 40, 100)
+_PICKS = (40, 100)
+_OWN_TIME = (100, 1000)
+_MARGIN = math.log(1.1)
+_QUICK_SEEDS, _SEEDS = 4, 30
+# Told of a strategy in one run of so many trials with SQLite, as studies keep it.
+_LONG = 1000
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a table says of its candidates, by the truth.
+
+    Attributes:
+        points: By admissible candidate, logarithms of latency and memory over the default's.
+        reference: As far as the hypervolume reaches.
+        volume: Hypervolume of the table's own front.
+        fastest: The least logarithm of latency.
+    """
+
+    points: dict[Candidate, Point]
+    reference: Point
+    volume: float
+    fastest: float
+
+    @classmethod
+    def of(cls, recording: Recording) -> "Truth":
+        """Returns the truth of a table."""
+        base = recording.truth[BASELINE]
+        points = {
+            candidate: (
+                math.log(numbers.latency_ms / base.latency_ms),
+                math.log(numbers.peak_memory_mib / base.peak_memory_mib),
+            )
+            for candidate, numbers in recording.truth.items()
+            if numbers.error <= recording.header.max_error
+        }
+        best = front(points.values())
+        reference = (
+            max(0.0, *(x for x, _ in best)) + _MARGIN,
+            max(0.0, *(y for _, y in best)) + _MARGIN,
+        )
+        return cls(points, reference, hypervolume(best, reference), min(x for x, _ in best))
+
+
+def front(points: Iterator[Point] | Sequence[Point] | Any) -> list[Point]:
+    """Returns the points that no other is below or equal to on both axes."""
+    chosen: list[Point] = []
+    for point in sorted(points):
+        if not chosen or point[1] < chosen[-1][1]:
+            chosen.append(point)
+    return chosen
+
+
+def hypervolume(points: Sequence[Point], reference: Point) -> float:
+    """Returns the area that the points are below of, up to the reference."""
+    area, lowest = 0.0, reference[1]
+    for x, y in front(points):
+        if x < reference[0] and y < lowest:
+            area += (reference[0] - x) * (lowest - y)
+            lowest = y
+    return area
+
+
+class TimedReplay(ReplayMeasurer):
+    """A replaying measurer that knows how long it was left alone between measurements.
+
+    Attributes:
+        own_ms: Before each measurement, the time since the last one ended.
+    """
+
+    def __init__(self, recording: Recording, seed: int) -> None:
+        super().__init__(recording, seed)
+        self.own_ms: list[float] = []
+        self._since = time.perf_counter()
+
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
+        """Notes the time, and answers."""
+        self.own_ms.append((time.perf_counter() - self._since) * 1e3)
+        try:
+            return super().measure(candidate, effort, is_beaten)
+        finally:
+            self._since = time.perf_counter()
+
+
+@cache
+def table(path: Path) -> tuple[Recording, Truth]:
+    """Returns a table with its truth, read once in each process."""
+    recording = read(path)
+    return recording, Truth.of(recording)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one strategy did on one table with one seed."""
+
+    strategy: str
+    table: str
+    seed: int
+    volumes: dict[int, float]
+    curve: list[float]
+    picks: dict[int, float]
+    asks: int
+    own_ms: float
+
+
+def search(
+    recording: Recording, strategy: str, seed: int, count: int, url: str | None
+) -> tuple[list[Trial], TimedReplay, int]:
+    """Returns the trials of a search of a table by the study loop, its measurer, and its asks."""
+    measurer = TimedReplay(recording, seed)
+    with storage.quiet_optuna():
+        study = optuna.create_study(storage=url, directions=["minimize"] * len(_OBJECTIVES))
+        loop = Search(
+            study=study,
+            space=recording.space,
+            objectives=_OBJECTIVES,
+            limits=Limits(max_error=recording.header.max_error),
+            measurer=measurer,
+            seed=seed,
+            report=lambda _: None,
+            sampler=strategy,
+            early_stop=False,
+        )
+        loop.run(count, None)
+        return loop.trials, measurer, len(study.get_trials(deepcopy=False))
+
+
+def run(job: tuple[Path, str, int]) -> Run:
+    """Returns what one strategy does on one table with one seed."""
+    path, strategy, seed = job
+    recording, truth = table(path)
+    trials, measurer, asks = search(recording, strategy, seed, _LOOKS[-1], None)
+    own_ms = statistics.fmean(measurer.own_ms)
+    return Run(
+        strategy=strategy,
+        table=path.name.split(".")[0],
+        seed=seed,
+        volumes={look: reached(trials[:look], truth) for look in _LOOKS},
+        curve=[reached(trials[:look], truth) for look in range(1, _LOOKS[-1] + 1)],
+        picks={look: picked(trials[:look], recording, truth, measurer, seed) for look in _PICKS},
+        asks=asks,
+        own_ms=own_ms,
+    )
+
+
+def reached(trials: Sequence[Trial], truth: Truth) -> float:
+    """Returns the share of the table's hypervolume that these trials have."""
+    points = [truth.points[t.candidate] for t in trials if t.candidate in truth.points]
+    return hypervolume(points, truth.reference) / truth.volume
+
+
+def picked(
+    trials: Sequence[Trial],
+    recording: Recording,
+    truth: Truth,
+    measurer: ReplayMeasurer,
+    seed: int,
+) -> float:
+    """Returns by how much what the run-off picks is slower than the best, in truth."""
+    limits = Limits(max_error=recording.header.max_error)
+    chosen = finalists(trials, limits, _OBJECTIVES)
+    found = run_off(measurer, trials[0], chosen, _OBJECTIVES, seed=seed, on_step=lambda *_: None)
+    best = choose(found, limits, _OBJECTIVES, "latency")
+    return math.exp(truth.points[best.trial.candidate][0] - truth.fastest) - 1
+
+
+def own_time(path: Path, strategy: str) -> dict[str, float]:
+    """Returns the search's own ms for a trial at trial 100 and 1,000, with SQLite."""
+    recording, _ = table(path)
+    with tempfile.TemporaryDirectory() as folder:
+        _, measurer, _ = search(recording, strategy, 0, _LONG, f"sqlite:///{folder}/study.db")
+    own_ms = measurer.own_ms
+    return {str(n): statistics.median(own_ms[n - 20 : n]) for n in _OWN_TIME if len(own_ms) >= n}
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="four seeds, half of the tables' time")
+    parser.add_argument("--seeds", type=int, default=0)
+    parser.add_argument("--strategies", default=",".join(s for s in SAMPLERS if s != "brute"))
+    parser.add_argument("--tables", type=Path, default=TABLES)
+    parser.add_argument("--picture", type=Path, help="an .html file to write curves to")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    seeds = given.seeds or (_QUICK_SEEDS if given.quick else _SEEDS)
+    strategies = given.strategies.split(",")
+    paths = sorted(given.tables.glob("*.jsonl.gz"))
+    jobs = list(itertools.product(paths, strategies, range(seeds)))
+    # longest first would be better still; strategies differ most in what they take
+    jobs.sort(key=lambda job: job[1])
+    runs: list[Run] = []
+    with multiprocessing.Pool() as pool:
+        for done in pool.imap_unordered(run, jobs):
+            runs.append(done)
+            sys.stderr.write(f"\r{len(runs)} of {len(jobs)} searches   ")
+    sys.stderr.write("\n")
+    largest = max(paths, key=lambda path: len(table(path)[0].truth))
+    own = {} if given.quick else {s: own_time(largest, s) for s in strategies}
+    found = {s: summary([r for r in runs if r.strategy == s]) for s in strategies}
+    print_tables(paths, found, runs)
+    if given.picture:
+        draw(runs, given.picture)
+    if given.json:
+        for strategy in strategies:
+            found[strategy]["sampler_ms"] = own.get(strategy, {})
+        told = {
+            "strategies": found,
+            "default": DEFAULT_SAMPLER,
+            "tables": len(paths),
+            "seeds": seeds,
+        }
+        print(json.dumps(told))
+
+
+def summary(runs: Sequence[Run]) -> dict[str, Any]:
+    """Returns the figures of one strategy."""
+    tables: dict[str, list[Run]] = defaultdict(list)
+    for each in runs:
+        tables[each.table].append(each)
+
+    def mean(of: Sequence[Run], look: int) -> float:
+        return statistics.fmean(r.volumes[look] for r in of)
+
+    return {
+        "hv": {str(look): mean(runs, look) for look in _LOOKS},
+        "hv_worst_table": {
+            str(look): min(mean(of, look) for of in tables.values()) for look in _LOOKS
+        },
+        "hv_worst_seed": {str(look): min(r.volumes[look] for r in runs) for look in _LOOKS},
+        "pick_within_2pct": {
+            str(look): statistics.fmean(r.picks[look] <= 0.02 for r in runs) for look in _PICKS
+        },
+        "asks": statistics.fmean(r.asks for r in runs),
+        "own_ms": statistics.fmean(r.own_ms for r in runs),
+    }
+
+
+def print_tables(
+    paths: Sequence[Path], found: dict[str, dict[str, Any]], runs: Sequence[Run]
+) -> None:
+    """Prints what the tables hold, and what each strategy reached."""
+    print(f"{'table':16}{'points':>8}{'front':>7}{'scatter':>9}  fastest, leanest over the default")
+    for path in paths:
+        recording, truth = table(path)
+        best = front(truth.points.values())
+        print(
+            f"{path.name.split('.')[0]:16}{len(recording):8}{len(best):7}"
+            f"{recording.scatter['latency_ms']:9.1%}  "
+            f"{math.exp(best[0][0]):.2f}, {math.exp(best[-1][1]):.2f}"
+        )
+    looks = "".join(f"{f'hv {look}':>8}" for look in _LOOKS)
+    worst = "".join(f"{f'w {look}':>8}" for look in _LOOKS)
+    picks = "".join(f"{f'pick {look}':>9}" for look in _PICKS)
+    print(f"\n{'strategy':18}{looks}{worst}{picks}{'asks':>7}{'own ms':>8}")
+    for name, told in found.items():
+        row = "".join(f"{told['hv'][str(look)]:8.3f}" for look in _LOOKS)
+        row += "".join(f"{told['hv_worst_table'][str(look)]:8.3f}" for look in _LOOKS)
+        row += "".join(f"{told['pick_within_2pct'][str(look)]:9.0%}" for look in _PICKS)
+        print(f"{name:18}{row}{told['asks']:7.0f}{told['own_ms']:8.1f}")
+    print("w: the worst table's mean\n")
+    names = sorted({each.table for each in runs})
+    print(f"{'hv at 20, 40, 100':18}" + "".join(f"{name[:19]:>20}" for name in names))
+    for strategy in found:
+        cells = ""
+        for name in names:
+            of = [r for r in runs if r.strategy == strategy and r.table == name]
+            at = [statistics.fmean(r.volumes[look] for r in of) for look in (20, 40, 100)]
+            cells += f"{' '.join(f'{v:.3f}' for v in at):>20}"
+        print(f"{strategy:18}{cells}")
+
+
+def draw(runs: Sequence[Run], path: Path) -> None:
+    """Writes curves of the hypervolume over the trials, with a band from the worst tenth up."""
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        sys.exit("--picture needs plotly: pip install plotly")
+    picture = go.Figure()
+    count = _LOOKS[-1]
+    trials = list(range(1, count + 1))
+    colours = ("#0b6e4f", "#c1666b", "#4281a4", "#d4a373", "#6c757d", "#9d4edd")
+    names = list(dict.fromkeys(each.strategy for each in runs))
+    for name, colour in zip(names, itertools.cycle(colours), strict=False):
+        curves = [each.curve for each in runs if each.strategy == name]
+        middle = [statistics.fmean(curve[i] for curve in curves) for i in range(count)]
+        low = [sorted(curve[i] for curve in curves)[len(curves) // 10] for i in range(count)]
+        picture.add_scatter(x=trials, y=middle, name=name, line={"color": colour, "width": 3})
+        picture.add_scatter(
+            x=trials + trials[::-1],
+            y=middle + low[::-1],
+            fill="toself",
+            fillcolor=colour,
+            opacity=0.12,
+            line={"width": 0},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    picture.update_layout(
+        title="Hypervolume over the table's own: mean, and down to the worst tenth of the seeds",
+        xaxis_title="measurements",
+        yaxis={"title": "share of the hypervolume", "range": [0.5, 1.005]},
+        template="plotly_white",
+    )
+    picture.write_html(path, include_plotlyjs=True)
+
+
+if __name__ == "__main__":
+    main()

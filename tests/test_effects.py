@@ -1,0 +1,119 @@
+"""The model of effects: what it learns from candidates whose costs are known."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from fakes import parameter, space, thread_space
+
+from autotune.options import Value
+from autotune.search.effects import Coding, Model, explain
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.space import Space
+
+_EFFECTS: dict[tuple[str, Value], float] = {
+    ("intra_op_num_threads", 1): 0.6,
+    ("precision", "int8_dynamic"): -0.5,
+    ("storage", "external_data"): 0.0,
+    ("arena", "off"): -0.1,
+}
+_PAIR = -0.2
+
+
+def _space() -> Space:
+    return space(*(parameter(n, _default(n), v) for n, v in _EFFECTS))
+
+
+def _default(name: str) -> Value:
+    return {"intra_op_num_threads": 0, "precision": "fp32", "storage": "inline", "arena": "on"}[
+        name
+    ]
+
+
+def _log_cost(candidate: Candidate) -> float:
+    both = {("intra_op_num_threads", 1), ("precision", "int8_dynamic")} <= set(candidate.values)
+    return sum(_EFFECTS[pair] for pair in candidate.values) + (_PAIR if both else 0.0)
+
+
+def _noisy(candidates: list[Candidate], deviation: float) -> np.ndarray:
+    random = np.random.default_rng(0)
+    return np.asarray([_log_cost(c) + random.normal(0, deviation) for c in candidates])
+
+
+def test_a_candidate_is_predicted_from_others() -> None:
+    """What was never measured is foretold from its values and pairs, within the stated doubt."""
+    everything = list(_space().candidates or ())
+    coding = Coding(_space())
+    for left_out in everything:
+        others = [c for c in everything if c != left_out]
+        model = Model(coding, coding.rows(others), _noisy(others, 0.005), sweeps=4)
+        (mean,), (deviation,) = model.predict(coding.rows([left_out]))
+        assert abs(mean - _log_cost(left_out)) < 3 * deviation + 0.02
+
+
+def test_doubt_shrinks_with_what_is_known() -> None:
+    """A candidate that was measured is known better than one of whose values nothing is known."""
+    coding = Coding(_space())
+    some = [BASELINE, Candidate.of({"arena": "off"})]
+    model = Model(coding, coding.rows(some), _noisy(some, 0.005))
+    _, (known, unknown) = model.predict(
+        coding.rows([Candidate.of({"arena": "off"}), Candidate.of({"precision": "int8_dynamic"})])
+    )
+    assert known < unknown / 3
+
+
+def test_effects_are_told_with_intervals() -> None:
+    """Each effect's interval holds the truth; that of what does nothing holds 1."""
+    everything = [BASELINE, *(c for c in _space().candidates or () if c != BASELINE)]
+    logs = _noisy(everything, 0.01)
+    base = logs[0]
+    told = [(c, {"latency_ms": math.exp(v - base)}) for c, v in zip(everything, logs, strict=True)]
+    found = {(e.parameter, e.value): e for e in explain(_space(), told)}
+    assert found.keys() == _EFFECTS.keys()
+    for pair, effect in _EFFECTS.items():
+        factor = found[pair].factor
+        assert factor.low * 0.97 < math.exp(effect) < factor.high * 1.03
+        assert factor.low < factor.value < factor.high
+    assert found["precision", "int8_dynamic"].is_known
+    assert not found["storage", "external_data"].is_known
+    strongest = explain(_space(), told)[0]
+    assert strongest.parameter == "intra_op_num_threads"
+
+
+def test_values_that_were_not_tried_have_no_effect_to_tell() -> None:
+    """Only what was measured is explained; what the space does not know is left out."""
+    elsewhere = Candidate.of({"intra_op_num_threads": 8})
+    told = [(c, {"latency_ms": 1.0}) for c in (BASELINE, Candidate.of({"arena": "off"}), elsewhere)]
+    assert [(e.parameter, e.value) for e in explain(thread_space(), told)] == [("arena", "off")]
+
+
+@pytest.mark.parametrize("sweeps", [0, 1, 4])
+def test_a_model_of_any_few_trials_is_sound(sweeps: int) -> None:
+    """No number of trials, however few or alike, breaks the algebra."""
+    coding = Coding(_space())
+    everything = list(_space().candidates or ())
+    for count in range(1, 6):
+        for some in itertools.islice(itertools.combinations(everything, count), 10):
+            model = Model(coding, coding.rows(some), np.zeros(count), sweeps=sweeps)
+            mean, deviation = model.predict(coding.rows(everything))
+            assert np.isfinite(mean).all()
+            assert (deviation > 0).all()
+
+
+def test_graph_halves_are_told_apart() -> None:
+    """The same half has the same number whatever the session half; none has 0."""
+    coding = Coding(_space())
+    rows = coding.rows(
+        [
+            BASELINE,
+            Candidate.of({"arena": "off"}),
+            Candidate.of({"precision": "int8_dynamic"}),
+            Candidate.of({"precision": "int8_dynamic", "arena": "off"}),
+            Candidate.of({"precision": "int8_dynamic", "storage": "external_data"}),
+        ]
+    )
+    none, none_too, half, same, other = coding.graph_halves(rows)
+    assert none == none_too == 0.0
+    assert half == same != other
+    assert half != 0.0

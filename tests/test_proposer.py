@@ -1,0 +1,139 @@
+"""What is proposed next, on costs that are computed."""
+
+import math
+
+import pytest
+from fakes import (
+    Cost,
+    FakeMeasurer,
+    measurement,
+    parameter,
+    refusal,
+    space,
+    thread_cost,
+    thread_space,
+)
+
+from autotune.measure.outcome import SEARCH, Failure, Outcome
+from autotune.search.objective import DEFAULT, find
+from autotune.search.proposer import Proposer
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.space import Space
+
+_GRAPHS = space(
+    parameter("precision", "fp32", "int8_dynamic", "int8_static"),
+    parameter("storage", "inline", "external_data"),
+    parameter("arena", "on", "off"),
+    parameter("intra_op_num_threads", 0, 1),
+)
+
+
+def _proposed(within: Space, cost: Cost, count: int, limits: Limits | None = None) -> list[Trial]:
+    """Returns the trials of a search by proposals alone, after the baseline."""
+    proposer = Proposer(within, find(DEFAULT), limits or Limits(), seed=0)
+    measurer = FakeMeasurer(cost)
+    trials = [_trial(0, BASELINE, measurer.measure(BASELINE, SEARCH))]
+    while len(trials) < count:
+        proposal = proposer.propose(trials, {trial.candidate for trial in trials})
+        if proposal is None:
+            break
+        outcome = measurer.measure(proposal.candidate, SEARCH)
+        trials.append(_trial(len(trials), proposal.candidate, outcome))
+    return trials
+
+
+def _trial(number: int, candidate: Candidate, outcome: Outcome) -> Trial:
+    return Trial(number=number, candidate=candidate, outcome=outcome)
+
+
+def test_everything_is_proposed_once() -> None:
+    """Nothing comes twice, and the end comes when all is known."""
+    candidates = [trial.candidate for trial in _proposed(thread_space(), thread_cost, 100)]
+    assert len(candidates) == len(set(candidates))
+    assert set(candidates) == set(thread_space().candidates or ())
+
+
+def test_the_best_is_found_early() -> None:
+    """With additive costs a few trials show which of thirty is fastest."""
+    trials = _proposed(thread_space(), thread_cost, 12)
+    assert min(t.measurement.latency_ms for t in trials if t.measurement) == 6.0
+
+
+def test_wrong_answers_are_not_asked_for_again() -> None:
+    """Once a precision gives wrong answers, others come first."""
+
+    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
+        if candidate.to_json().get("precision") == "int8_static":
+            return Failure(kind="wrong_answers", phase="answers", message="no", error=3.0)
+        return 10.0 - len(candidate.values), 100.0
+
+    trials = _proposed(_GRAPHS, cost, 17)
+    wrong = [t.number for t in trials if isinstance(t.outcome, Failure)]
+    assert len(wrong) <= 2 or min(wrong[2:]) >= 14
+
+
+def test_what_does_not_run_is_not_asked_for_again() -> None:
+    """Once a storage form is refused, others come first."""
+
+    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
+        if candidate.to_json().get("storage") == "external_data":
+            return refusal()
+        return 10.0 - len(candidate.values), 100.0
+
+    trials = _proposed(_GRAPHS, cost, 13)
+    refused = [t.number for t in trials if isinstance(t.outcome, Failure)]
+    assert len(refused) <= 3
+
+
+def test_limits_are_kept_to() -> None:
+    """With a limit on memory the fastest of those that keep it is found."""
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        values = candidate.to_json()
+        quantised = values.get("precision") == "int8_static"
+        memory = 200.0 if quantised else 100.0
+        latency = 4.0 if quantised else 10.0
+        return latency * (0.8 if values.get("arena") == "off" else 1.0), memory
+
+    trials = _proposed(_GRAPHS, cost, 12, Limits(max_memory_mib=150))
+    kept = [m for t in trials if (m := t.measurement) and m.peak_memory_mib < 150]
+    assert min(m.latency_ms for m in kept) == 8.0
+    assert sum(t.candidate.to_json().get("precision") == "int8_static" for t in trials) <= 4
+
+
+def test_gains_fade() -> None:
+    """What is promised falls as the front comes to be known."""
+    proposer = Proposer(thread_space(), find(DEFAULT), Limits(), seed=0)
+    trials = _proposed(thread_space(), thread_cost, 3)
+    early = proposer.propose(trials, {t.candidate for t in trials})
+    trials = _proposed(thread_space(), thread_cost, 26)
+    late = proposer.propose(trials, {t.candidate for t in trials})
+    assert early is not None
+    assert late is not None
+    assert late.gain < early.gain / 10
+
+
+@pytest.mark.parametrize("names", [("latency_ms",), (*DEFAULT, "cpu_s"), ("load_ms", "cpu_s")])
+def test_any_objectives_will_do(names: tuple[str, ...]) -> None:
+    """One objective, three, or neither of the two that limits are made of."""
+    proposer = Proposer(_GRAPHS, find(names), Limits(max_latency_ms=50), seed=0)
+    trials = [_trial(0, BASELINE, measurement(10.0))]
+    for number in range(1, 8):
+        proposal = proposer.propose(trials, {t.candidate for t in trials})
+        assert proposal is not None
+        assert math.isfinite(proposal.gain)
+        trials.append(_trial(number, proposal.candidate, measurement(10.0 - number)))
+
+
+def test_what_is_worth_nothing_is_left_out() -> None:
+    """The simplest form of a candidate keeps only what makes it better."""
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        fast = candidate.to_json().get("precision") == "int8_static"
+        return (5.0 if fast else 10.0), 100.0
+
+    trials = _proposed(_GRAPHS, cost, 16)
+    proposer = Proposer(_GRAPHS, find(DEFAULT), Limits(), seed=0)
+    loaded = Candidate.of({"precision": "int8_static", "arena": "off", "intra_op_num_threads": 1})
+    assert proposer.simpler(trials, loaded) == Candidate.of({"precision": "int8_static"})

@@ -1,0 +1,181 @@
+"""Recorded tables, and the measurer that answers from them."""
+
+import gzip
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import optuna
+import pytest
+from fakes import measurement, refusal, thread_cost, thread_space
+
+from autotune.config import Environment
+from autotune.measure.outcome import SEARCH, Failure, Measurement
+from autotune.measure.recording import Header, Numbers, header_of, read
+from autotune.measure.replay import ReplayMeasurer
+from autotune.search import storage
+from autotune.search.loop import Search
+from autotune.search.objective import DEFAULT, find
+from autotune.search.trial import Limits
+from autotune.space.candidate import BASELINE, Candidate
+
+ARENA = Candidate.of({"arena": "off"})
+OTHER = Candidate.of({"arena": "same_as_requested"})
+ONE = Candidate.of({"intra_op_num_threads": 1})
+
+
+def _header() -> Header:
+    return Header(
+        model="tiny.onnx",
+        model_sha256="0" * 64,
+        workload="w",
+        recorded="2026-11-21",
+        environment=Environment(
+            autotune="0.1.0", onnxruntime="1.0", cpu="a cpu", cores=2, fingerprint="f"
+        ),
+        machine="a machine",
+        reference_ms=10.0,
+        max_error=0.05,
+        space=thread_space(),
+    )
+
+
+def _line(candidate: Candidate, **told: object) -> str:
+    return json.dumps({"candidate": candidate.to_json(), **told})
+
+
+def _numbers(latency_ms: float, memory_mib: float = 100.0, error: float = 0.0) -> dict[str, float]:
+    return asdict(Numbers.of(measurement(latency_ms, memory_mib, error)))
+
+
+def _write(path: Path, *lines: str, end: str = "\n") -> Path:
+    text = "\n".join([json.dumps(_header().to_json()), *lines]) + end
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["table.jsonl", "table.jsonl.gz"])
+def test_a_recording_is_read(tmp_path: Path, name: str) -> None:
+    """Measurements, failures and twins; the truth is their median, of memory the highest."""
+    path = _write(
+        tmp_path / name,
+        _line(BASELINE, numbers=_numbers(10.0)),
+        *(_line(ARENA, numbers=_numbers(v)) for v in (8.0, 9.0, 30.0)),
+        _line(ONE, failure=refusal().to_json()),
+        _line(OTHER, same_as=ARENA.to_json()),
+    )
+    found = read(path)
+    assert found.header.to_json() == _header().to_json()
+    assert found.space.candidates == thread_space().candidates
+    assert found.truth[ARENA].latency_ms == 9.0
+    assert found.failed == {ONE: refusal()}
+    assert found.twins == {OTHER: ARENA}
+    assert len(found) == 4
+
+
+def test_what_fails_now_and_then_has_failed(tmp_path: Path) -> None:
+    """It cannot be relied on."""
+    path = _write(
+        tmp_path / "table.jsonl",
+        _line(BASELINE, numbers=_numbers(10.0)),
+        _line(ARENA, numbers=_numbers(8.0)),
+        _line(ARENA, failure=refusal().to_json()),
+    )
+    assert ARENA not in read(path).measured
+
+
+def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
+    """A recorder that was killed in the middle of a line goes on from the one before."""
+    whole = _line(ARENA, numbers=_numbers(8.0))
+    path = _write(
+        tmp_path / "table.jsonl", _line(BASELINE, numbers=_numbers(10.0)), whole[:30], end=""
+    )
+    assert list(read(path).measured) == [BASELINE]
+
+
+@pytest.mark.parametrize("text", ['{"format": "other/1"}\n', "", "{}\n"])
+def test_another_file_is_no_recording(tmp_path: Path, text: str) -> None:
+    """It is refused, not read as an empty one."""
+    path = tmp_path / "table.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="no recording"):
+        header_of(path)
+
+
+def test_a_recording_without_its_baseline_is_refused(tmp_path: Path) -> None:
+    """Nothing can be compared without it."""
+    with pytest.raises(ValueError, match="baseline"):
+        read(_write(tmp_path / "table.jsonl", _line(ARENA, numbers=_numbers(8.0))))
+
+
+def test_the_scatter_is_that_of_repeated_candidates(tmp_path: Path) -> None:
+    """Pooled over those that were measured more than once."""
+    pairs = [(BASELINE, 10.0), (BASELINE, 10.4), (ARENA, 5.0), (ARENA, 5.2), (ONE, 20.0)]
+    lines = [_line(c, numbers=_numbers(v)) for c, v in pairs]
+    scatter = read(_write(tmp_path / "table.jsonl", *lines)).scatter
+    # two of each: standard deviation 0.283 of 10.2, and 0.141 of 5.1
+    assert scatter["latency_ms"] == pytest.approx(0.0277, abs=1e-3)
+    assert scatter["peak_memory_mib"] == pytest.approx(0.002)
+
+
+def _table(path: Path) -> Path:
+    """Writes a table of the whole thread space with some scatter and wrong answers."""
+    lines = []
+    for candidate in thread_space().candidates or ():
+        told = thread_cost(candidate)
+        assert not isinstance(told, Failure)
+        wrong = 0.3 if candidate == OTHER else 0.0
+        lines += [
+            _line(candidate, numbers=_numbers(told[0] * luck, told[1], wrong))
+            for luck in (0.99, 1.0, 1.01)
+        ]
+    return _write(path, *lines)
+
+
+def test_a_replay_has_the_luck_that_was_recorded(tmp_path: Path) -> None:
+    """Numbers scatter around the truth, the same for a seed, another time another luck."""
+    recording = read(_table(tmp_path / "table.jsonl"))
+
+    def latencies(seed: int) -> list[float]:
+        measurer = ReplayMeasurer(recording, seed)
+        found = [measurer.measure(ARENA, SEARCH) for _ in range(50)]
+        return [m.latency_ms for m in found if isinstance(m, Measurement)]
+
+    told = latencies(0)
+    assert told == latencies(0) != latencies(1)
+    assert len(set(told)) == 50
+    assert sum(told) / 50 == pytest.approx(recording.truth[ARENA].latency_ms, rel=0.01)
+
+
+def test_a_replay_says_what_failed(tmp_path: Path) -> None:
+    """Answers that were never timed, failures, and what is not in the table."""
+    recording = read(_table(tmp_path / "table.jsonl"))
+    recording = replace(recording, failed={ONE: refusal()})
+    measurer = ReplayMeasurer(recording, 0)
+    assert measurer.measure(ONE, SEARCH) == refusal()
+    wrong = measurer.measure(OTHER, SEARCH)
+    assert isinstance(wrong, Failure)
+    assert (wrong.kind, wrong.error) == ("wrong_answers", 0.3)
+    with pytest.raises(KeyError):
+        measurer.measure(Candidate.of({"intra_op_num_threads": 77}), SEARCH)
+
+
+def test_a_table_is_searched_like_a_machine(tmp_path: Path) -> None:
+    """The study loop runs on it, and finds what is best by the truth."""
+    recording = read(_table(tmp_path / "table.jsonl"))
+    with storage.quiet_optuna():
+        search = Search(
+            study=optuna.create_study(directions=["minimize", "minimize"]),
+            space=recording.space,
+            objectives=find(DEFAULT),
+            limits=Limits(),
+            measurer=ReplayMeasurer(recording, 0),
+            seed=0,
+            report=lambda _: None,
+        )
+        search.run(20, None)
+    assert search.best is not None
+    assert recording.truth[search.best.candidate].latency_ms == 6.0

@@ -1,0 +1,264 @@
+"""How a search spends its budget: samplers, starting points, an early end, simple winners."""
+
+import math
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import optuna
+import pytest
+from fakes import (
+    Cost,
+    FakeMeasurer,
+    measurement,
+    parameter,
+    space,
+    thread_cost,
+    thread_space,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import RequestError
+from autotune.measure.outcome import (
+    Effort,
+    Failure,
+    IsBeaten,
+    Outcome,
+    never_beaten,
+)
+from autotune.options import Value
+from autotune.search import storage
+from autotune.search.loop import Search
+from autotune.search.objective import DEFAULT, find
+from autotune.search.runoff import choose, finalists, run_off
+from autotune.search.sampler import SAMPLERS, check_sampler
+from autotune.search.trial import Limits
+from autotune.space import space as spaces
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.space import Space
+
+OBJECTIVES = find(DEFAULT)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Keeps Optuna's notes on what is experimental out of the tests."""
+    with storage.quiet_optuna():
+        yield
+
+
+class NoisyMeasurer(FakeMeasurer):
+    """A measurer whose numbers are off by a per cent or so, by another luck each time."""
+
+    def __init__(self, cost: Cost, deviation: float = 0.01) -> None:
+        super().__init__(cost)
+        self._luck = random.Random(0)
+        self._deviation = deviation
+
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
+        """Returns what the cost function says, with luck."""
+        super().measure(candidate, effort, is_beaten)
+        told = self._cost(candidate)
+        if isinstance(told, Failure):
+            return told
+        latency_ms, memory_mib = (v * math.exp(self._luck.gauss(0, self._deviation)) for v in told)
+        return measurement(latency_ms, memory_mib)
+
+
+def _search(measurer: FakeMeasurer, within: Space, **changes: Any) -> Search:
+    return Search(
+        **{
+            "study": optuna.create_study(directions=["minimize", "minimize"]),
+            "space": within,
+            "objectives": OBJECTIVES,
+            "limits": Limits(),
+            "measurer": measurer,
+            "seed": 0,
+            "report": lambda _: None,
+            **changes,
+        }
+    )
+
+
+def _default_space() -> Space:
+    """The default preset as a machine of eight cores sees it, without preparing anything."""
+    found = spaces.find("default")
+    counts = {"intra_op_num_threads": (0, 1, 2, 4, 8), "inter_op_num_threads": (0, 2, 8)}
+    return Space(
+        name="default",
+        description="",
+        parameters=tuple(
+            spaces.Parameter(
+                name=p.name,
+                values=counts.get(p.name, p.values),
+                default=p.default,
+                when=p.when,
+                unless=p.unless,
+                needs=(),
+            )
+            for p in found.parameters
+        ),
+        left_out={},
+    )
+
+
+def _additive(seed: int) -> Cost:
+    """Returns costs in which each value of each parameter has an effect of its own."""
+    luck = random.Random(seed)
+    effects: dict[tuple[str, Value], tuple[float, float]] = {}
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        logs = [0.0, 0.0]
+        for pair in candidate.values:
+            if pair not in effects:
+                effects[pair] = (luck.gauss(0, 0.2), luck.gauss(0, 0.2))
+            logs = [total + own for total, own in zip(logs, effects[pair], strict=True)]
+        return 10 * math.exp(logs[0]), 100 * math.exp(logs[1])
+
+    return cost
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_sampler_searches(sampler: str) -> None:
+    """Each measures the budget, the default first, and nothing twice."""
+    measurer = FakeMeasurer(thread_cost)
+    search = _search(measurer, thread_space(), sampler=sampler, early_stop=False)
+    search.run(20, None)
+    assert measurer.searched[0] == BASELINE
+    assert len(search.trials) == len(set(measurer.searched)) == 20
+
+
+def test_an_unknown_sampler_is_refused() -> None:
+    """With what it may have been meant to be."""
+    with pytest.raises(RequestError, match="Did you mean 'random'"):
+        check_sampler("randon")
+
+
+def test_every_value_is_visited() -> None:
+    """A hundred trials of the default space see more than one value of each parameter."""
+    search = _search(FakeMeasurer(_additive(1)), _default_space(), early_stop=False)
+    search.run(100, None)
+    within = _default_space()
+    for each in within.parameters:
+        seen = {
+            chosen[each.name]
+            for trial in search.trials
+            if each.name in (chosen := within.assignment(trial.candidate))
+        }
+        assert len(seen) > 1, each.name
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10_000), sampler=st.sampled_from(SAMPLERS))
+def test_conditions_are_honoured(seed: int, sampler: str) -> None:
+    """No measured candidate has a value of a parameter that does not exist beside its others."""
+    measurer = FakeMeasurer(_additive(seed))
+    within = _default_space()
+    _search(measurer, within, seed=seed, sampler=sampler).run(25, None)
+    assert len(set(measurer.searched)) == len(measurer.searched)
+    for candidate in measurer.searched:
+        chosen = candidate.to_json()
+        for each in within.parameters:
+            assert each.is_active(chosen) or each.name not in chosen
+            assert chosen.get(each.name, each.default) in (*each.values, each.default)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_has_no_effect_is_not_emitted(seed: int) -> None:
+    """Of a configuration that wins, only what makes it win differs from the default."""
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        values = candidate.to_json()
+        latency = 6.0 if values.get("intra_op_num_threads") == 2 else 10.0
+        latency *= 0.7 if values.get("graph_optimization_level") == "ORT_ENABLE_EXTENDED" else 1.0
+        return latency, 100.0
+
+    within = space(
+        parameter("intra_op_num_threads", 0, 1, 2),
+        parameter("graph_optimization_level", "ORT_ENABLE_ALL", "ORT_ENABLE_EXTENDED"),
+        parameter("arena", "on", "off", "same_as_requested"),
+        parameter("enable_mem_pattern", True, False),
+        parameter("session.disable_prepacking", "0", "1"),
+        parameter("spinning", "on", "stop_after_run", "off"),
+    )
+    measurer = NoisyMeasurer(cost, deviation=0.002)
+    search = _search(measurer, within, seed=seed)
+    search.run(60, None)
+    assert search.baseline is not None
+    chosen = finalists(search.trials, Limits(), OBJECTIVES)
+    found = run_off(
+        measurer, search.baseline, chosen, OBJECTIVES, seed=seed, on_step=lambda *_: None
+    )
+    best = choose(found, Limits(), OBJECTIVES, "latency")
+    assert best.trial.candidate == Candidate.of(
+        {"intra_op_num_threads": 2, "graph_optimization_level": "ORT_ENABLE_EXTENDED"}
+    )
+
+
+def _flat(_: Candidate) -> tuple[float, float]:
+    return 10.0, 100.0
+
+
+def test_the_search_ends_when_nothing_is_to_be_expected() -> None:
+    """Where no value does anything it ends early, and says why."""
+    search = _search(NoisyMeasurer(_flat, deviation=0.003), _default_space())
+    search.run(300, None)
+    assert 25 < len(search.trials) < 150
+    assert "has not moved" in search.ended
+
+
+def test_the_search_goes_on_if_told_to() -> None:
+    """``--no-early-stop`` spends the budget."""
+    measurer = NoisyMeasurer(_flat, deviation=0.003)
+    search = _search(measurer, _default_space(), early_stop=False)
+    search.run(120, None)
+    assert len(search.trials) == 120
+    assert search.ended == ""
+
+
+def test_a_small_space_is_measured_in_full() -> None:
+    """A space within the budget is known to its end, whatever the model expects."""
+    measurer = FakeMeasurer(_flat)
+    search = _search(measurer, thread_space())
+    search.run(100, None)
+    assert set(measurer.searched) == set(thread_space().candidates or ())
+    assert search.ended == "every candidate is known"
+
+
+def test_starting_points_come_right_after_the_default() -> None:
+    """Also those that lie outside the space; what is measured twice is measured once."""
+    outside = Candidate.of({"intra_op_num_threads": 3, "session.disable_prepacking": "1"})
+    inside = Candidate.of({"arena": "off"})
+    measurer = FakeMeasurer(thread_cost)
+    search = _search(measurer, thread_space(), first=[outside, inside, BASELINE, inside])
+    search.run(30, None)
+    assert measurer.searched[:3] == [BASELINE, outside, inside]
+    assert len(measurer.searched) == len(set(measurer.searched))
+    assert [t.candidate for t in search.trials[:3]] == measurer.searched[:3]
+
+
+def test_twins_of_graph_halves_are_not_asked_for() -> None:
+    """Once two graph halves are known to be one, the other is not proposed in any session."""
+    asked: list[Candidate] = []
+
+    class Twins(FakeMeasurer):
+        def canonical(self, candidate: Candidate) -> Candidate:
+            asked.append(candidate)
+            values = candidate.to_json()
+            values.pop("per_channel", None)
+            return Candidate.of(values)
+
+    within = space(
+        parameter("precision", "fp32", "int8_dynamic"),
+        parameter("per_channel", False, True),
+        parameter("arena", "on", "off", "same_as_requested"),
+        parameter("intra_op_num_threads", 0, 1, 2, 4),
+    )
+    search = _search(Twins(thread_cost), within)
+    search.run(100, None)
+    assert len(search.trials) == 24
+    halves = [c.graph for c in asked if "per_channel" in c.to_json()]
+    assert len(halves) == len(set(halves))

@@ -1,0 +1,51 @@
+"""Starting points that users bring."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import RequestError
+from autotune.search.start import read_candidate
+from autotune.space.candidate import Candidate
+
+
+def _file(tmp_path: Path, data: Any) -> Path:
+    path = tmp_path / "start.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def test_a_fragment_is_a_candidate(tmp_path: Path) -> None:
+    """Parameters by name; what equals its default is dropped."""
+    path = _file(tmp_path, {"intra_op_num_threads": 3, "arena": "on", "precision": "int8_static"})
+    assert read_candidate(path) == Candidate.of(
+        {"intra_op_num_threads": 3, "precision": "int8_static"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"intra_op_num_thread": 1}, "Did you mean 'intra_op_num_threads'"),
+        ({"arena": "sometimes"}, "arena"),
+        ({"intra_op_num_threads": -1}, "intra_op_num_threads"),
+        ({"arena": ["off"]}, "arena"),
+        ([1, 2], "an object of parameters"),
+        ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
+        ({"format": "autotune/1"}, "missing"),
+    ],
+)
+def test_what_is_no_starting_point_is_refused(tmp_path: Path, data: Any, told: str) -> None:
+    """The message names the file and the fault."""
+    with pytest.raises(RequestError, match=told) as refused:
+        read_candidate(_file(tmp_path, data))
+    assert "--try" in str(refused.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """So that a typing error is seen."""
+    with pytest.raises(RequestError, match=r"nowhere\.json"):
+        read_candidate(tmp_path / "nowhere.json")
