@@ -9,7 +9,7 @@ from fakes import parameter, space, thread_space
 
 from autotune.options import Value
 from autotune.search.effects import Coding, Model, explain
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.candidate import BASELINE, PARAMETERS, Candidate
 from autotune.space.space import Space
 
 _EFFECTS: dict[tuple[str, Value], float] = {
@@ -26,9 +26,7 @@ def _space() -> Space:
 
 
 def _default(name: str) -> Value:
-    return {"intra_op_num_threads": 0, "precision": "fp32", "storage": "inline", "arena": "on"}[
-        name
-    ]
+    return PARAMETERS[name].default
 
 
 def _log_cost(candidate: Candidate) -> float:

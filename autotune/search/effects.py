@@ -9,7 +9,7 @@ process that it is the same as, because there are more pairs than trials.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,8 @@ from autotune.space.space import Space
 
 Floats = NDArray[np.float64]
 
-# Choosing the scales looks at that many trials at most: it costs the cube of them.
+# Choosing the scales takes so many trials, and looks at no more than that: it costs their cube.
+_FEWEST_FOR_SCALES = 4
 _MOST_FOR_SCALES = 300
 _JITTER = 1e-9
 _SWEEPS_TO_EXPLAIN = 6
@@ -95,14 +96,15 @@ class Scales:
     relevance: tuple[float, ...] = ()
 
 
-_START = Scales()
+START = Scales()
+"""What is expected of latency and memory: a value by itself changes them by a fifth or so."""
+
 # How far the evidence may pull them from where they start: standard deviations of logarithms. That
 # the few values tried so far do little says much of their parameters and little of all others.
 _FREEDOM = {"single": 0.3, "pair_graph": 0.7, "pair_mixed": 0.7, "pair_session": 0.7}
 _OTHER_FREEDOM = 1.5
 
 
-@dataclass
 class Model:
     """The posterior of one quantity after some trials.
 
@@ -110,31 +112,65 @@ class Model:
         coding: Of the space.
         rows: Of the trials.
         values: Logarithm of the quantity over the baseline's, one for each trial.
-        scales: Where the choice of scales starts; those of the last model.
+        start: How large effects of such a quantity tend to be, before anything is known.
+        scales: Where the choice of scales goes on: those of an earlier model; `start` if None.
         sweeps: How often the choice of scales goes over all of them.
+
+    Attributes:
+        scales: What was chosen.
     """
 
-    coding: Coding
-    rows: Floats
-    values: Floats
-    scales: Scales = field(default_factory=Scales)
-    sweeps: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.scales.relevance:
-            count = len(set(self.coding.parameter))
-            self.scales = replace(self.scales, relevance=(1.0,) * count)
-        if self.sweeps and len(self.values) > 3:
-            self.scales = _chosen(self.coding, self.rows, self.values, self.scales, self.sweeps)
-        covariance = _covariance(self.coding, self.scales, self.rows, self.rows)
+    def __init__(
+        self,
+        coding: Coding,
+        rows: Floats,
+        values: Floats,
+        *,
+        start: Scales = START,
+        scales: Scales | None = None,
+        sweeps: int = 1,
+    ) -> None:
+        self._coding = coding
+        self._rows = rows
+        self._values = values
+        self._start = start
+        count = len(set(coding.parameter))
+        self.scales = scales or replace(start, relevance=(1.0,) * count)
+        if sweeps and len(values) >= _FEWEST_FOR_SCALES:
+            self._choose_scales(sweeps)
+        covariance = _covariance(coding, self.scales, rows, rows)
         covariance[np.diag_indices_from(covariance)] += self.scales.noise + _JITTER
         self._inverse: Floats = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
-        self._weights: Floats = self._inverse @ self.values
+        self._weights: Floats = self._inverse @ values
+
+    def _choose_scales(self, sweeps: int) -> None:
+        """Moves the scales to where the trials are likelier, by coordinate search."""
+        rows, values = self._rows, self._values
+        if len(values) > _MOST_FOR_SCALES:
+            some = np.random.default_rng(len(values)).permutation(len(values))[:_MOST_FOR_SCALES]
+            rows, values = rows[some], values[some]
+
+        def worth(scales: Scales) -> float:
+            fit = _log_evidence(self._coding, rows, values, scales)
+            return fit + _log_prior(scales, self._start)
+
+        best, known = self.scales, worth(self.scales)
+        seen = {int(number) for number in self._coding.parameter[rows.any(axis=0)]}
+        for _ in range(sweeps):
+            moves: list[str | int] = [*_SCALARS, *seen]
+            for move in moves:
+                for factor in (2.0, 0.5):
+                    other = _moved(best, move, factor)
+                    found = worth(other)
+                    if found > known:
+                        best, known = other, found
+                        break
+        self.scales = best
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Returns mean and standard deviation for other rows, without the noise of measuring."""
-        across = _covariance(self.coding, self.scales, rows, self.rows)
-        variance = _variance(self.coding, self.scales, rows)
+        across = _covariance(self._coding, self.scales, rows, self._rows)
+        variance = _variance(self._coding, self.scales, rows)
         variance -= np.einsum("ij,ij->i", across @ self._inverse, across)
         return across @ self._weights, np.sqrt(np.maximum(variance, 1e-12))
 
@@ -145,9 +181,9 @@ class Model:
 
     def effects(self) -> list[tuple[float, float]]:
         """Returns mean and standard deviation of each column's effect by itself."""
-        relevance = np.asarray(self.scales.relevance)[self.coding.parameter]
+        relevance = np.asarray(self.scales.relevance)[self._coding.parameter]
         prior = self.scales.single * relevance
-        across = self.rows * prior
+        across = self._rows * prior
         mean = across.T @ self._weights
         variance = prior - np.einsum("ji,jk,ki->i", across, self._inverse, across)
         return list(zip(mean.tolist(), np.sqrt(np.maximum(variance, 0.0)).tolist(), strict=True))
@@ -189,38 +225,20 @@ def _variance(coding: Coding, scales: Scales, rows: Floats) -> Floats:
     return found
 
 
-def _chosen(coding: Coding, rows: Floats, values: Floats, scales: Scales, sweeps: int) -> Scales:
-    """Returns the scales with which the trials are likeliest, by coordinate search."""
-    if len(values) > _MOST_FOR_SCALES:
-        some = np.random.default_rng(len(values)).permutation(len(values))[:_MOST_FOR_SCALES]
-        rows, values = rows[some], values[some]
-    seen = {int(p) for p in coding.parameter[rows.any(axis=0)]}
-    best = _log_evidence(coding, rows, values, scales)
-    for _ in range(sweeps):
-        for name in _SCALARS:
-            for factor in (2.0, 0.5):
-                other = replace(scales, **{name: getattr(scales, name) * factor})
-                found = _log_evidence(coding, rows, values, other)
-                if found > best:
-                    scales, best = other, found
-                    break
-        for i in seen:
-            for factor in (2.5, 0.4):
-                relevance = list(scales.relevance)
-                relevance[i] *= factor
-                other = replace(scales, relevance=tuple(relevance))
-                found = _log_evidence(coding, rows, values, other)
-                if found > best:
-                    scales, best = other, found
-                    break
-    return scales
+def _moved(scales: Scales, move: str | int, factor: float) -> Scales:
+    """Returns the scales with one of them, by name or number of its parameter, multiplied."""
+    if isinstance(move, str):
+        return replace(scales, **{move: getattr(scales, move) * factor})
+    relevance = list(scales.relevance)
+    relevance[move] *= factor
+    return replace(scales, relevance=tuple(relevance))
 
 
 _SCALARS = ("single", "pair_graph", "pair_mixed", "pair_session", "graph_half", "noise")
 
 
 def _log_evidence(coding: Coding, rows: Floats, values: Floats, scales: Scales) -> float:
-    """Returns the logarithm of the evidence times the prior of the scales, but for a constant."""
+    """Returns the logarithm of the evidence, but for a constant."""
     covariance = _covariance(coding, scales, rows, rows)
     covariance[np.diag_indices_from(covariance)] += scales.noise + _JITTER
     try:
@@ -228,13 +246,17 @@ def _log_evidence(coding: Coding, rows: Floats, values: Floats, scales: Scales) 
     except np.linalg.LinAlgError:
         return -np.inf
     whitened = np.linalg.solve(lower, values)
-    fit = -0.5 * float(whitened @ whitened) - float(np.log(np.diag(lower)).sum())
+    return -0.5 * float(whitened @ whitened) - float(np.log(np.diag(lower)).sum())
+
+
+def _log_prior(scales: Scales, start: Scales) -> float:
+    """Returns the logarithm of the prior of the scales, but for a constant."""
     moved = [
-        np.log(getattr(scales, n) / getattr(_START, n)) / _FREEDOM.get(n, _OTHER_FREEDOM)
+        np.log(getattr(scales, n) / getattr(start, n)) / _FREEDOM.get(n, _OTHER_FREEDOM)
         for n in _SCALARS
     ]
     moved += list(np.log(scales.relevance) / _OTHER_FREEDOM)
-    return fit - 0.5 * float(np.square(moved).sum())
+    return -0.5 * float(np.square(moved).sum())
 
 
 @dataclass(frozen=True, kw_only=True)

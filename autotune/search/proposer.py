@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.effects import Coding, Floats, Model, Scales
+from autotune.search.effects import START, Coding, Floats, Model, Scales
 from autotune.search.objective import OBJECTIVES, Objective
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
@@ -37,6 +37,25 @@ _LEAST_VOLUME = math.log(1.5)
 # The ends of the front count by themselves as well: most users take the fastest.
 _ENDS = 0.3
 _LEAST_EXCESS, _LARGEST_EXCESS = 1e-3, 30.0
+# Whether a candidate runs is 0 or 1, and one value alone may decide it. Errors span decades.
+_STARTS = {
+    "valid": Scales(
+        single=0.5,
+        pair_graph=0.1,
+        pair_mixed=0.05,
+        pair_session=0.05,
+        graph_half=0.3,
+        noise=0.001,
+    ),
+    "error": Scales(
+        single=4.0,
+        pair_graph=1.0,
+        pair_mixed=0.1,
+        pair_session=0.01,
+        graph_half=0.5,
+        noise=0.01,
+    ),
+}
 # The scales of a model are chosen anew whenever there are so many times more trials.
 _ANEW = 1.1
 
@@ -200,7 +219,8 @@ class Proposer:
             self._coding,
             rows,
             np.asarray(values, dtype=np.float64),
-            self._scales.get(name, Scales()),
+            start=_STARTS.get(name, START),
+            scales=self._scales.get(name),
             sweeps=1 if anew else 0,
         )
         if anew:
