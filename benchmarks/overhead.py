@@ -33,6 +33,7 @@ from autotune.measure.outcome import SEARCH, Measurement
 from autotune.search import pareto, storage
 from autotune.search.loop import Search
 from autotune.search.objective import DEFAULT, find, values
+from autotune.search.proposer import Proposer
 from autotune.search.trial import Limits, Trial
 from autotune.space import space as spaces
 from autotune.space.resolve import resolve
@@ -79,10 +80,10 @@ class Stopwatch:
 
 @contextlib.contextmanager
 def timed_optuna(watch: Stopwatch) -> Iterator[None]:
-    """Times Optuna's storage and sampler while the context lasts."""
+    """Times Optuna's storage and the search's own thinking while the context lasts."""
     classes: dict[str, type] = {
         "storage": optuna.storages.RDBStorage,
-        "search": optuna.samplers.TPESampler,
+        "search": Proposer,
     }
     kept = []
     for part, owner in classes.items():
@@ -149,6 +150,7 @@ def search(
             measurer=measurer,
             seed=0,
             report=lambda progress: _note(f"searching: {progress.done} of {progress.total}"),
+            early_stop=False,
         )
         loop.run(count, None)
         return loop.trials, time.monotonic() - began

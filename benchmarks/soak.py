@@ -146,6 +146,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
             measurer=hazard,
             seed=seed,
             report=note,
+            early_stop=False,
         )
         try:
             search.run(trials, None)
