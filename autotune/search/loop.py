@@ -23,6 +23,8 @@ _MOST_DUPLICATES = 5
 _STILL_TRIALS = 25
 _STILL_PROPOSALS = 10
 _WORTH_A_TRIAL = 0.004
+# By this share of the budget more than one value of each parameter was tried.
+_SEEN_BY = 0.6
 # The last trials of a budget see whether the best needs all that it changes.
 _FOR_SIMPLER = 4
 
@@ -113,6 +115,7 @@ class Search:
             self._proposer = Proposer(space, objectives, limits, seed=seed + so_far)
         self._early_stop = early_stop
         self._still_proposals = 0
+        self._unseen_planned = False
         self._sampler = study.sampler = make_sampler(sampler, seed, so_far)
         self._give_up_running()
 
@@ -170,9 +173,12 @@ class Search:
     def _decide(self, count: int) -> bool:
         """Decides what the next trial measures, or leaves it to Optuna's sampler; False to end."""
         candidate: Candidate | None = None
-        near_end = len(self.trials) >= count - _FOR_SIMPLER
-        if self._proposer is not None and near_end and not self._planned:
-            self._plan_simpler()
+        done = len(self.trials)
+        if self._proposer is not None and not self._planned:
+            if done >= count * _SEEN_BY:
+                self._plan_unseen_values()
+            if done >= count - _FOR_SIMPLER:
+                self._plan_simpler()
         if self._planned:
             candidate = self._planned.pop(0)
         elif self._proposer is not None:
@@ -184,6 +190,7 @@ class Search:
             promising = proposal.gain >= _WORTH_A_TRIAL
             self._still_proposals = 0 if promising else self._still_proposals + 1
             if self._early_stop and self._is_still(count):
+                self._plan_unseen_values()
                 self._plan_simpler()
                 if not self._planned:
                     return False
@@ -201,6 +208,27 @@ class Search:
             inside = self._space.nearest(candidate.to_json())
             self._sampler.told = self._space.assignment(inside)
         return True
+
+    def _plan_unseen_values(self) -> None:
+        """Plans the best so far with another value of each parameter of which one alone was seen.
+
+        The model may take a value for the best that came with every trial that is good.
+        """
+        best = self.best or self.baseline
+        if best is None or self._unseen_planned:
+            return
+        self._unseen_planned = True
+        chosen = [self._space.assignment(trial.candidate) for trial in self.trials]
+        for parameter in self._space.parameters:
+            seen = {values[parameter.name] for values in chosen if parameter.name in values}
+            unseen = [value for value in parameter.values if value not in seen]
+            if len(seen) > 1 or not unseen:
+                continue
+            holds = {name: wanted[0] for name, wanted in parameter.when.items()}
+            wanted = {**best.candidate.to_json(), **holds, parameter.name: unseen[-1]}
+            candidate = self._space.nearest(wanted)
+            if candidate not in self._record and candidate not in self._planned:
+                self._planned.append(candidate)
 
     def _plan_simpler(self) -> None:
         """Plans what the best would be without the values that are worth nothing."""

@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.errors import RequestError, did_you_mean
 from autotune.options import Value
-from autotune.space.candidate import BASELINE, PARAMETERS, Candidate
+from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
 
 # What people who know ONNX Runtime try first, each as changes from the default. What a space does
