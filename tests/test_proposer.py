@@ -1,6 +1,8 @@
 """What is proposed next, on costs that are computed."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from fakes import (
@@ -14,7 +16,7 @@ from fakes import (
     thread_space,
 )
 
-from autotune.measure.outcome import SEARCH, Failure, Outcome
+from autotune.measure.outcome import SEARCH, Failure, Measurement, Outcome
 from autotune.search.objective import DEFAULT, find
 from autotune.search.proposer import Proposer
 from autotune.search.trial import Limits, Trial
@@ -137,3 +139,29 @@ def test_what_is_worth_nothing_is_left_out() -> None:
     proposer = Proposer(_GRAPHS, find(DEFAULT), Limits(), seed=0)
     loaded = Candidate.of({"precision": "int8_static", "arena": "off", "intra_op_num_threads": 1})
     assert proposer.simpler(trials, loaded) == Candidate.of({"precision": "int8_static"})
+
+
+def test_answers_are_those_of_the_graph_half() -> None:
+    """A graph half that was a little too far off in one session is not asked for in another."""
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        fast = candidate.to_json().get("precision", "fp32") != "fp32"
+        return (2.0 if fast else 10.0 - len(candidate.values)), 100.0
+
+    class TooFarOff(FakeMeasurer):
+        def measure(self, *arguments: Any, **named: Any) -> Outcome:
+            found = super().measure(*arguments, **named)
+            assert isinstance(found, Measurement)
+            off = arguments[0].to_json().get("precision", "fp32") != "fp32"
+            return replace(found, fidelity=replace(found.fidelity, error=0.06 if off else 1e-7))
+
+    proposer = Proposer(_GRAPHS, find(DEFAULT), Limits(), seed=0)
+    measurer = TooFarOff(cost)
+    trials = [_trial(0, BASELINE, measurer.measure(BASELINE, SEARCH))]
+    while len(trials) < 12:
+        proposal = proposer.propose(trials, {trial.candidate for trial in trials})
+        assert proposal is not None
+        outcome = measurer.measure(proposal.candidate, SEARCH)
+        trials.append(_trial(len(trials), proposal.candidate, outcome))
+    off = [t for t in trials if t.candidate.to_json().get("precision", "fp32") != "fp32"]
+    assert len({t.candidate.graph for t in off}) == len(off) <= 4

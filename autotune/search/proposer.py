@@ -191,7 +191,7 @@ class Proposer:
             "peak_memory_mib": (self._limits.max_memory_mib, base.peak_memory_mib),
         }
         hurdles = [
-            (log_of(OBJECTIVES[name]), math.log(limit / scale))
+            _Hurdle(model=log_of(OBJECTIVES[name]), limit=math.log(limit / scale))
             for name, (limit, scale) in limited.items()
             if limit is not None
         ]
@@ -200,11 +200,15 @@ class Proposer:
         runs = np.asarray([v["valid"] <= 0 for v in violated])
         if not runs.all():
             # 0 where it runs and 1 where it does not: what is expected to be below a half
-            hurdles.append((self._model("valid", every_row, 1.0 - runs), 0.5))
+            hurdles.append(_Hurdle(model=self._model("valid", every_row, 1.0 - runs), limit=0.5))
+        ran = [trial for trial, one in zip(trials, runs, strict=True) if one]
         excess = np.asarray([v["error"] for v in violated])[runs]
         if (excess > 0).any():
-            clipped = np.log(np.clip(1 + excess, _LEAST_EXCESS, _LARGEST_EXCESS))
-            hurdles.append((self._model("error", every_row[runs], clipped), 0.0))
+            logs = np.log(np.clip(1 + excess, _LEAST_EXCESS, _LARGEST_EXCESS))
+            base_log = logs[next(i for i, t in enumerate(ran) if t.candidate == BASELINE)]
+            # answers are the graph half's: known of it in one session, they are known in all
+            model = self._model("error", every_row[runs] * self._coding.is_graph, logs - base_log)
+            hurdles.append(_Hurdle(model=model, limit=-base_log, of=self._coding.is_graph))
         admitted = [
             max(v.values()) <= 0
             for trial, v in zip(trials, violated, strict=True)
@@ -229,13 +233,35 @@ class Proposer:
         return model
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Hurdle:
+    """Something that must stay below a limit.
+
+    Attributes:
+        model: What is known of it.
+        limit: The limit, as the model counts.
+        of: The columns that it depends on; 1 for all.
+    """
+
+    model: Model
+    limit: float
+    of: NDArray[np.bool_] | int = 1
+
+    def shares_cleared(self, rows: Floats) -> Floats:
+        """Returns how likely each row is to stay below."""
+        mean, deviation = self.model.predict(rows * self.of)
+        deviations = (self.limit - mean) / deviation
+        found: Floats = np.asarray([0.5 * math.erfc(-d / math.sqrt(2)) for d in deviations])
+        return found
+
+
 class _Outlook:
     """What the trials so far say of candidates that were not measured.
 
     Args:
         targets: A model for each objective.
         tolerances: By how much the logarithm of each may grow before it is a loss.
-        hurdles: Models of what must stay below a limit, with it.
+        hurdles: What must stay below a limit.
         rows: Of what was measured.
         candidates: Likewise.
         admitted: Which of them keep all limits.
@@ -245,7 +271,7 @@ class _Outlook:
         self,
         targets: Sequence[Model],
         tolerances: Sequence[float],
-        hurdles: Sequence[tuple[Model, float]],
+        hurdles: Sequence[_Hurdle],
         rows: Floats,
         candidates: Sequence[Candidate],
         admitted: NDArray[np.bool_],
@@ -281,9 +307,8 @@ class _Outlook:
         gains = volume.mean(axis=-1) / self._volume
         gains += _ENDS * np.maximum(self._ends - drawn, 0.0).sum(axis=-1)
         expected: Floats = gains.mean(axis=0)
-        for model, limit in self._hurdles:
-            mean, deviation = model.predict(rows)
-            expected *= _share_below((limit - mean) / deviation)
+        for hurdle in self._hurdles:
+            expected *= hurdle.shares_cleared(rows)
         return expected
 
     def losses(self, rows: Floats) -> Floats:
@@ -293,8 +318,8 @@ class _Outlook:
         """
         means = np.stack([target.predict(rows)[0] for target in self._targets], axis=1)
         found: Floats = ((means[1:] - means[0]) / self._tolerances).max(axis=1)
-        for model, limit in self._hurdles:
-            found[model.predict(rows[1:])[0] > limit] = np.inf
+        for hurdle in self._hurdles:
+            found[hurdle.shares_cleared(rows[1:]) < 0.5] = np.inf
         return found
 
     def _scalarised(self, values: Floats) -> Floats:
@@ -305,9 +330,3 @@ class _Outlook:
         for i in range(1, reach.shape[-1]):
             np.minimum(found, reach[..., i, None] / self._directions[:, i], out=found)
         return found
-
-
-def _share_below(deviations: Floats) -> Floats:
-    """Returns the normal distribution's share below so many standard deviations."""
-    found: Floats = np.asarray([0.5 * math.erfc(-d / math.sqrt(2)) for d in deviations])
-    return found
