@@ -162,6 +162,15 @@ def study(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write; MODEL.autotune if left out.")
     ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where the record is kept, such as postgresql://user@host/name, which many "
+            "machines of one kind may share; a file in the folder if left out. The variable "
+            "AUTOTUNE_STORAGE does the same, and keeps a password out of the list of processes.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     first: Annotated[
         list[Path],
@@ -188,42 +197,52 @@ def study(
 ) -> None:
     """Searches, verifies and writes the tuned config. Goes on with a study that exists."""
     with _signals_later():
-        from autotune.report import table
-        from autotune.report.progress import StudyProgress
-        from autotune.search.job import Interrupted
         from autotune.search.objective import DEFAULT
-        from autotune.search.study import tune
 
     timeout_s = _quantity("--timeout", timeout, _UNITS_S)
     memory_mib = _quantity("--max-memory", max_memory, _UNITS_MIB)
     latency_ms = _quantity("--max-latency", max_latency, _UNITS_MS)
     fixed = _pairs("--fix", fix, "KEY=VALUE")
     shapes = _shapes(shape)
+    _run_study(
+        {
+            "model": model,
+            "trials": trials,
+            "timeout_s": timeout_s,
+            "space": space,
+            "fix": fixed,
+            "data": data,
+            "shapes": shapes,
+            "max_error": max_error,
+            "metric": metric,
+            "max_drop": max_drop,
+            "max_memory_mib": memory_mib,
+            "max_latency_ms": latency_ms,
+            "objectives": objective or DEFAULT,
+            "prefer": prefer,
+            "out": out,
+            "storage": storage,
+            "seed": seed,
+            "sampler": sampler,
+            "first": first,
+            "early_stop": early_stop,
+        },
+        as_json,
+    )
+
+
+def _run_study(request: dict[str, Any], as_json: bool) -> None:
+    """Runs a study with these arguments of :func:`autotune.tune`, and prints what it found."""
+    with _signals_later():
+        from autotune.report import table
+        from autotune.report.progress import StudyProgress
+        from autotune.search.job import Interrupted
+        from autotune.search.study import tune
+
     code = 0
     with _interruptible(), StudyProgress(_err) as progress:
         try:
-            result = tune(
-                model,
-                trials=trials,
-                timeout_s=timeout_s,
-                space=space,
-                fix=fixed,
-                data=data,
-                shapes=shapes,
-                max_error=max_error,
-                metric=metric,
-                max_drop=max_drop,
-                max_memory_mib=memory_mib,
-                max_latency_ms=latency_ms,
-                objectives=objective or DEFAULT,
-                prefer=prefer,
-                out=out,
-                seed=seed,
-                sampler=sampler,
-                first=first,
-                early_stop=early_stop,
-                on_progress=progress,
-            )
+            result = tune(**request, on_progress=progress)
         except Interrupted as interrupted:
             result, code = interrupted.result, 130
     if as_json:
@@ -233,10 +252,64 @@ def study(
         if code == 0:
             _out.print(f'Load it: session = autotune.load("{result.folder / "best.json"}")')
     if code:
-        again = shlex.join(["autotune", *sys.argv[1:]])
+        from autotune.search.storage import without_secrets
+
+        again = shlex.join(["autotune", *map(without_secrets, sys.argv[1:])])
         _err.print("Interrupted; everything measured is kept. Go on with:", markup=False)
         _err.print(f"    {again}", markup=False, soft_wrap=True)
         raise typer.Exit(code)
+
+
+@app.command()
+def resume(
+    where: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DIR|URL]",
+            help="The folder of a study, or a storage; what AUTOTUNE_STORAGE names if left out.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--study", metavar="NAME", help="Which of several studies.")
+    ] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Only list what the storage holds.")
+    ] = False,
+    model: Annotated[
+        Path | None, typer.Option(help="Where the model is, if not where it was.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where the inputs are, if not where they were.")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Candidates to measure in all; as before if left out.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:FUNCTION", help="The judge of answers, if there was one."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write; as before if left out.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Goes on with a study; on another machine, begins one that starts from what it found."""
+    from autotune.report import table
+    from autotune.search import resume as resuming
+
+    place, folder = resuming.place_of(where)
+    found = resuming.entries(place)
+    if listed:
+        if as_json:
+            _print_json({"storage": str(place), "studies": [entry.to_json() for entry in found]})
+        else:
+            _out.print(table.render_studies(found, str(place)))
+        return
+    chosen = resuming.choose(found, name, place)
+    request = resuming.request_of(chosen, model=model, data=data, trials=trials, metric=metric)
+    request["out"] = out or folder
+    request["storage"] = place.text if folder is None else f"sqlite:///{place.file}"
+    _run_study(request, as_json)
 
 
 @app.command()
@@ -278,8 +351,8 @@ def pick(
     """Emits another member of the front as best.json."""
     from autotune.report import table
     from autotune.search.emit import pick_member
+    from autotune.search.lock import sole_driver
     from autotune.search.result import StudyResult, choose_member
-    from autotune.search.storage import sole_driver
 
     result = StudyResult.read(folder)
     if trial is None:

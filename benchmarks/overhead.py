@@ -137,10 +137,9 @@ def search(
     folder: Path, space: spaces.Space, measurer: DuetMeasurer, count: int, watch: Stopwatch
 ) -> tuple[list[Trial], float]:
     """Returns the trials of a search and its wall time in s."""
-    with timed_optuna(watch):
-        study = optuna.create_study(
-            storage=storage.open_storage(folder), directions=["minimize"] * len(_OBJECTIVES)
-        )
+    where = storage.Place.of(None, folder)
+    with timed_optuna(watch), storage.open_storage(where) as database:
+        study = optuna.create_study(storage=database, directions=["minimize"] * len(_OBJECTIVES))
         began = time.monotonic()
         loop = Search(
             study=study,

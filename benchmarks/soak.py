@@ -96,6 +96,10 @@ class Hazard:
             if not self._reference().is_running():
                 self._measurer.renew()
 
+    def rescale(self, reference_ms: float) -> None:
+        """Hands it on."""
+        self._measurer.rescale(reference_ms)
+
     def canonical(self, candidate: Candidate) -> Candidate:
         """As the measurer does."""
         return self._measurer.canonical(candidate)
@@ -131,10 +135,9 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
     def note(_: loop.Progress) -> None:
         sizes_mib.append(psutil.Process().memory_info().rss / 2**20)
 
-    with storage.quiet_optuna():
-        study = optuna.create_study(
-            storage=storage.open_storage(place), directions=["minimize"] * len(objectives)
-        )
+    where = storage.Place.of(None, place)
+    with storage.quiet_optuna(), storage.open_storage(where) as database:
+        study = optuna.create_study(storage=database, directions=["minimize"] * len(objectives))
         before = _held()
         measurer = DuetMeasurer(model, workload, max_error=0.05)
         hazard = Hazard(measurer, place, seed)
@@ -152,7 +155,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
             search.run(trials, None)
         finally:
             hazard.close()
-    after = _held()
+        after = _held()
     kinds = Counter(
         trial.outcome.kind if isinstance(trial.outcome, Failure) else "measured"
         for trial in search.trials

@@ -100,6 +100,9 @@ class FakeMeasurer:
         """Every candidate stands for itself."""
         return candidate
 
+    def rescale(self, reference_ms: float) -> None:
+        """Ignores it."""
+
     def renew(self) -> None:
         """Counts."""
         self.renewals += 1

@@ -171,7 +171,7 @@ def test_a_study_prints_one_document(made: Made) -> None:
 
 def test_a_study_leaves_its_files(made: Made) -> None:
     """The files that the result names are there, the record too, and nothing temporary."""
-    names = {path.name for path in made.folder.iterdir()} - {".lock", "cache"}
+    names = {path.name for path in made.folder.iterdir()} - {".lock", ".driver", "cache"}
     assert names == {*made.result["files"], "study.db", "samples"}
     assert (made.place / "model.onnx").read_bytes() == samples.lstm().SerializeToString()
 
@@ -187,21 +187,6 @@ def test_show_repeats_the_result(made: Made) -> None:
     effects = run(made.place, "show", "model.autotune", "--effects")
     assert effects.returncode == 0
     assert "What each value is multiplied with" in one_line(effects.stdout)
-
-
-def test_a_config_is_where_a_study_may_start(made: Made, tmp_path: Path) -> None:
-    """What --try names is measured right after the default."""
-    config = json.loads((made.folder / "best.json").read_text(encoding="utf-8"))
-    config["candidate"] = {"arena": "off"}
-    (tmp_path / "known.json").write_text(json.dumps(config))
-    (tmp_path / "more.json").write_text('{"intra_op_num_threads": 1}')
-    samples.write("lstm", tmp_path / "model.onnx")
-    tried = ("--try", "known.json", "--try", "more.json")
-    done = run(tmp_path, "study", "model.onnx", "--trials", "3", "--sampler", "random", *tried)
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stderr.splitlines() if re.match(r" +\d/3 ", line)]
-    assert "no arena" in lines[1]
-    assert "1 thread" in lines[2]
 
 
 @pytest.mark.parametrize(

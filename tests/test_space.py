@@ -36,7 +36,9 @@ def _machine(cores: int) -> Hardware:
         logical_cores=cores,
         physical_cores=cores,
         usable_cores=cores,
+        quota_cores=None,
         memory_mib=1024,
+        gpus=(),
         system="Linux 6",
     )
 

@@ -10,7 +10,8 @@ from fakes import measurement, refusal
 from sqlalchemy.exc import OperationalError
 
 from autotune.errors import StorageError, StudyError
-from autotune.search import storage
+from autotune.search import lock, record, storage
+from autotune.search.storage import Place
 from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
 
@@ -18,12 +19,12 @@ from autotune.space.candidate import Candidate
 def test_a_second_driver_is_refused(tmp_path: Path) -> None:
     """Two studies in one folder would measure each other; the lock goes with its holder."""
     with (
-        storage.sole_driver(tmp_path),
+        lock.sole_driver(tmp_path),
         pytest.raises(StudyError, match="another autotune is at work"),
-        storage.sole_driver(tmp_path),
+        lock.sole_driver(tmp_path),
     ):
         pass
-    with storage.sole_driver(tmp_path):
+    with lock.sole_driver(tmp_path):
         pass
 
 
@@ -31,8 +32,8 @@ def test_a_driver_in_another_process_is_seen(tmp_path: Path) -> None:
     """The lock holds between processes, and a killed one does not keep it."""
     script = (
         "import pathlib, sys, time\n"
-        "from autotune.search import storage\n"
-        "with storage.sole_driver(pathlib.Path(sys.argv[1])):\n"
+        "from autotune.search import lock\n"
+        "with lock.sole_driver(pathlib.Path(sys.argv[1])):\n"
         "    print('holding', flush=True)\n"
         "    time.sleep(600)\n"
     )
@@ -41,10 +42,10 @@ def test_a_driver_in_another_process_is_seen(tmp_path: Path) -> None:
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "holding\n"
-        with pytest.raises(StudyError), storage.sole_driver(tmp_path):
+        with pytest.raises(StudyError), lock.sole_driver(tmp_path):
             pass
         holder.kill()
-    with storage.sole_driver(tmp_path):
+    with lock.sole_driver(tmp_path):
         pass
 
 
@@ -53,7 +54,7 @@ def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     with (
         pytest.raises(StudyError, match="cannot write"),
-        storage.sole_driver(tmp_path / "file" / "folder"),
+        lock.sole_driver(tmp_path / "file" / "folder"),
     ):
         pass
 
@@ -69,7 +70,7 @@ def test_storage_faults_keep_what_was_measured(tmp_path: Path, fault: Exception)
     """Faults of the database end in one sentence with exit code 75."""
     with (
         pytest.raises(StorageError, match="What was measured is kept") as caught,
-        storage.storage_faults(tmp_path),
+        storage.storage_faults(Place.of(None, tmp_path)),
     ):
         raise fault
     assert caught.value.exit_code == 75
@@ -77,15 +78,16 @@ def test_storage_faults_keep_what_was_measured(tmp_path: Path, fault: Exception)
 
 def test_other_faults_pass() -> None:
     """A bug is not taken for a full disk."""
-    with pytest.raises(ZeroDivisionError), storage.storage_faults(Path()):
+    with pytest.raises(ZeroDivisionError), storage.storage_faults(Place.of(None, Path())):
         raise ZeroDivisionError
 
 
 def test_a_corrupt_database_is_told(tmp_path: Path) -> None:
     """A file that is no database is named, without a traceback of its library."""
     (tmp_path / storage.DATABASE).write_bytes(b"this is no database " * 500)
-    with pytest.raises(StorageError, match=r"study\.db"):
-        storage.open_storage(tmp_path)
+    place = Place.of(None, tmp_path)
+    with pytest.raises(StorageError, match=r"study\.db"), storage.open_storage(place):
+        pass
 
 
 def test_trials_come_back_as_they_went(tmp_path: Path) -> None:
@@ -96,15 +98,14 @@ def test_trials_come_back_as_they_went(tmp_path: Path) -> None:
     second = Trial(
         number=1, candidate=Candidate.of({"intra_op_num_threads": 2}), outcome=refusal("no")
     )
-    with storage.quiet_optuna():
+    place = Place.of(None, tmp_path)
+    with storage.quiet_optuna(), storage.open_storage(place) as database:
         study = optuna.create_study(
-            storage=storage.open_storage(tmp_path),
-            study_name="kept",
-            directions=["minimize", "minimize"],
+            storage=database, study_name="kept", directions=["minimize", "minimize"]
         )
         for trial in (first, second):
             asked = study.ask()
-            for key, value in storage.describe(trial).items():
+            for key, value in record.describe(trial).items():
                 asked.set_user_attr(key, value)
             if trial.measurement:
                 study.tell(asked, [1.25, 3.5])
@@ -113,8 +114,9 @@ def test_trials_come_back_as_they_went(tmp_path: Path) -> None:
         repeated = study.ask()
         repeated.set_user_attr("duplicate_of", 0)
         study.tell(repeated, [1.25, 3.5])
-        again = optuna.load_study(storage=storage.open_storage(tmp_path), study_name="kept")
-    assert storage.trials(again) == [first, second]
+    with storage.open_storage(place) as database:
+        again = optuna.load_study(storage=database, study_name="kept")
+        assert record.trials(again) == [first, second]
 
 
 def test_quiet_optuna_is_quiet_for_a_while() -> None:
@@ -129,5 +131,5 @@ def test_quiet_optuna_is_quiet_for_a_while() -> None:
 
     with pytest.raises(ZeroDivisionError), storage.quiet_optuna():
         fail()
-    assert inside == optuna.logging.ERROR
+    assert inside == optuna.logging.CRITICAL
     assert optuna.logging.get_verbosity() == before

@@ -24,7 +24,7 @@ from autotune import samples
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.measure.outcome import Failure
 from autotune.search import job as jobs
-from autotune.search import storage
+from autotune.search import record, storage
 from autotune.search.job import Interrupted
 from autotune.search.loop import Progress, Search
 from autotune.search.objective import DEFAULT, find
@@ -77,7 +77,7 @@ def test_the_budget_counts_what_is_measured(study: optuna.Study) -> None:
     search, measurer = _search(study)
     search.run(25, None)
     assert len(search.trials) == len(measurer.searched) == len(set(measurer.searched)) == 25
-    assert storage.trials(study) == search.trials
+    assert record.trials(study) == search.trials
 
 
 def test_duplicates_are_answered_from_the_record(study: optuna.Study) -> None:
@@ -139,7 +139,7 @@ def test_the_baseline_is_trial_0_outside_the_space(study: optuna.Study) -> None:
     others = measurer.searched[1:]
     assert len(others) == 3
     assert all(c.to_json()["intra_op_num_threads"] == 2 for c in others)
-    assert storage.trials(study) == search.trials
+    assert record.trials(study) == search.trials
 
 
 def test_an_exhausted_space_ends_the_search(study: optuna.Study) -> None:
@@ -385,6 +385,21 @@ def test_the_beaten_are_given_up_early(study: optuna.Study) -> None:
     assert raced
     assert search.baseline is not None
     assert search.baseline not in raced
+
+
+def test_a_config_is_where_a_study_may_start(
+    factory: _Factory, model: Path, tmp_path: Path
+) -> None:
+    """A tuned config, and an object of parameters, are measured right after the default."""
+    first = tune(model, space="session", trials=8, out=tmp_path / "first")
+    (tmp_path / "more.json").write_text('{"intra_op_num_threads": 1, "arena": "off"}')
+    tried = [tmp_path / "first" / "best.json", tmp_path / "more.json"]
+    tune(model, space="session", trials=3, sampler="random", first=tried, out=tmp_path / "second")
+    assert factory.made[1].searched == [
+        BASELINE,
+        Candidate.of(first.best.candidate),
+        Candidate.of({"intra_op_num_threads": 1, "arena": "off"}),
+    ]
 
 
 def test_a_study_goes_on(factory: _Factory, model: Path, tmp_path: Path) -> None:

@@ -4,7 +4,11 @@ import hashlib
 import json
 import platform
 import re
-from dataclasses import asdict, dataclass
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -14,6 +18,10 @@ from autotune.facts.runtime import Runtime
 
 _THERMAL = Path("/sys/devices/system/cpu")
 _THROTTLE_COUNTS = "cpu[0-9]*/thermal_throttle/core_throttle_count"
+
+
+Facts = Mapping[str, str]
+"""Facts about a machine and its ONNX Runtime, by name, each for a person to read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +35,9 @@ class Hardware:
         logical_cores: Of the whole machine.
         physical_cores: Of the whole machine.
         usable_cores: What this process may keep busy: affinity, cut down to the cgroup's quota.
+        quota_cores: The cgroup's CPU quota; None where there is none.
         memory_mib: Of the whole machine.
+        gpus: Name and driver of each GPU of NVIDIA's, such as ``NVIDIA H200, driver 570.1``.
         system: Operating system and kernel family, such as ``Linux 6``.
     """
 
@@ -37,15 +47,44 @@ class Hardware:
     logical_cores: int
     physical_cores: int
     usable_cores: int
+    quota_cores: float | None
     memory_mib: int
+    gpus: tuple[str, ...]
     system: str
+
+    def facts(self, runtime: Runtime) -> Facts:
+        """Returns what decides whether measurements can be mixed, by name, for a person to read."""
+        return {
+            "CPU": self.cpu,
+            "CPU features": ", ".join(sorted(self.features)),
+            "architecture": self.architecture,
+            "logical cores": str(self.logical_cores),
+            "physical cores": str(self.physical_cores),
+            "usable cores": str(self.usable_cores),
+            "CPU quota": "none" if self.quota_cores is None else f"{self.quota_cores:g}",
+            # to the GiB: kernels differ by some pages
+            "memory": f"{self.memory_mib / 1024:.0f} GiB",
+            "GPU": "; ".join(self.gpus) or "none",
+            "system": self.system,
+            "ONNX Runtime": runtime.version,
+            "ONNX Runtime's build": runtime.build,
+            "execution providers": ", ".join(runtime.providers),
+        }
 
     def fingerprint(self, runtime: Runtime) -> str:
         """Returns 16 hexadecimal digits that differ where measurements cannot be mixed."""
-        # memory to the GiB: kernels differ by some pages
-        facts = {**asdict(self), "memory_mib": round(self.memory_mib / 1024)}
-        text = json.dumps([facts, runtime.version, runtime.build], sort_keys=True)
+        text = json.dumps(self.facts(runtime), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differences(here: Facts, there: Facts) -> list[str]:
+    """Returns how two machines differ, a phrase for each fact; empty where measurements can mix."""
+    names = dict.fromkeys([*here, *there])
+    return [
+        f"{name}: {here.get(name, 'unknown')} here, {there.get(name, 'unknown')} there"
+        for name in names
+        if here.get(name) != there.get(name)
+    ]
 
 
 def hardware() -> Hardware:
@@ -58,9 +97,25 @@ def hardware() -> Hardware:
         logical_cores=logical,
         physical_cores=psutil.cpu_count(logical=False) or logical,
         usable_cores=cpu.usable_cores(),
+        quota_cores=cpu.cgroup_quota(),
         memory_mib=psutil.virtual_memory().total >> 20,
+        gpus=_gpus(),
         system=f"{platform.system()} {platform.release().split('.')[0]}",
     )
+
+
+@cache
+def _gpus() -> tuple[str, ...]:
+    """Returns name and driver of each GPU, by NVIDIA's own tool; empty where that is missing."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    query = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip().replace(", ", ", driver ") for line in told.splitlines() if line)
 
 
 def doubts(machine: Hardware) -> list[str]:

@@ -192,6 +192,10 @@ class DuetMeasurer:
                 "make room and type the same command again"
             ) from None
 
+    def rescale(self, reference_ms: float) -> None:
+        """Takes another latency of the baseline to multiply ratios with."""
+        self._reference_ms = reference_ms
+
     def renew(self) -> None:
         """Starts the reference again."""
         if self._reference is None:

@@ -208,6 +208,9 @@ class Measurer(Protocol):
     def canonical(self, candidate: Candidate) -> Candidate:
         """Returns the candidate that stands for all that come to the same as `candidate`."""
 
+    def rescale(self, reference_ms: float) -> None:
+        """Takes another latency of the baseline to multiply ratios with: that of a shared study."""
+
     def renew(self) -> None:
         """Starts the reference again, so that the luck of one process does not colour a round."""
 

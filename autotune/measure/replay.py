@@ -79,6 +79,9 @@ class ReplayMeasurer:
         """Returns the candidate that stands for `candidate` in the table."""
         return self._recording.twins.get(candidate, candidate)
 
+    def rescale(self, reference_ms: float) -> None:
+        """Does nothing: the table has its scale."""
+
     def renew(self) -> None:
         """Does nothing: there is no reference."""
 

@@ -1,6 +1,6 @@
 """A study's result for the terminal: the result first, the details after."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,6 +12,7 @@ from autotune.search.compare import Comparison
 from autotune.search.effects import Effect
 from autotune.search.objective import DEFAULT, OBJECTIVES
 from autotune.search.result import Kind, Member, StudyResult
+from autotune.search.resume import Entry
 from autotune.space.candidate import Candidate
 from autotune.space.space import Space
 
@@ -162,6 +163,24 @@ def _factor(effect: Effect) -> str:
     if not effect.is_known:
         return "·"
     return f"×{factor.value:.2f} ({factor.low:.2f} to {factor.high:.2f})"
+
+
+def render_studies(found: Sequence[Entry], place: str) -> RenderableType:
+    """Returns the studies of a storage as a table."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("study", "model", "machine", "objectives"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("trials", justify="right")
+    for entry in found:
+        count = str(entry.trials) if entry.budget is None else f"{entry.trials} of {entry.budget}"
+        told = (entry.name, entry.model, entry.machine, ", ".join(entry.objectives), count)
+        table.add_row(*(Text(printable(text)) for text in told))
+    return Group(Text(place, style="bold"), table if found else Text("no study"))
+
+
+def printable(text: str) -> str:
+    """Returns a stranger's text without what a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:200]
 
 
 def render_comparison(found: Comparison, name: str) -> RenderableType:

@@ -8,7 +8,7 @@ Williams, Gaussian Processes for Machine Learning, 2006, 5.4.1). It is written a
 process that it is the same as, because there are more pairs than trials.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -105,6 +105,14 @@ _FREEDOM = {"single": 0.3, "pair_graph": 0.7, "pair_mixed": 0.7, "pair_session":
 _OTHER_FREEDOM = 1.5
 
 
+Mean = Callable[[Floats], Floats]
+"""What is expected of rows, one number for each."""
+
+
+def _nothing(rows: Floats) -> Floats:
+    return np.zeros(len(rows))
+
+
 class Model:
     """The posterior of one quantity after some trials.
 
@@ -115,6 +123,7 @@ class Model:
         start: How large effects of such a quantity tend to be, before anything is known.
         scales: Where the choice of scales goes on: those of an earlier model; `start` if None.
         sweeps: How often the choice of scales goes over all of them.
+        mean: What is expected of rows before anything is measured; nothing if None.
 
     Attributes:
         scales: What was chosen.
@@ -129,10 +138,12 @@ class Model:
         start: Scales = START,
         scales: Scales | None = None,
         sweeps: int = 1,
+        mean: Mean | None = None,
     ) -> None:
         self._coding = coding
         self._rows = rows
-        self._values = values
+        self._mean = mean or _nothing
+        self._values = values = values - self._mean(rows)
         self._start = start
         count = len(set(coding.parameter))
         self.scales = scales or replace(start, relevance=(1.0,) * count)
@@ -172,7 +183,8 @@ class Model:
         across = _covariance(self._coding, self.scales, rows, self._rows)
         variance = _variance(self._coding, self.scales, rows)
         variance -= np.einsum("ij,ij->i", across @ self._inverse, across)
-        return across @ self._weights, np.sqrt(np.maximum(variance, 1e-12))
+        means = self._mean(rows) + across @ self._weights
+        return means, np.sqrt(np.maximum(variance, 1e-12))
 
     def left_out_errors(self) -> Floats:
         """Returns by how much each trial is above what all the others let expect."""

@@ -5,9 +5,10 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import optuna
 
@@ -19,13 +20,17 @@ from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.fidelity import Metric
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Failure, Measurement, Measurer
-from autotune.search import pareto, storage
+from autotune.search import pareto
 from autotune.search.effects import Effect, explain
 from autotune.search.emit import emit
 from autotune.search.loop import OnProgress, Progress, Search
 from autotune.search.objective import Objective, values
+from autotune.search.proposer import Prior
+from autotune.search.record import Record
+from autotune.search.record import trials as trials_of
 from autotune.search.result import GraphRow, Kind, Member, StudyResult
 from autotune.search.runoff import Finalist, choose, finalists, is_exact, run_off
+from autotune.search.spool import Spool
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
@@ -34,6 +39,10 @@ SAMPLES = "samples"
 """Folder of the raw run times, in a study's folder."""
 
 _LOOSER = 4
+# Machines of one kind differ by less, unless one of them is busy.
+_SAME_SPEED = 1.3
+_LAST_WORD_S = 1.0
+_POLL_S = 2.0
 _LONGEST_TRIAL_S = 300.0
 
 
@@ -54,6 +63,8 @@ class Job:
     """One run of a study, everything about it settled."""
 
     study: optuna.Study
+    record: Record
+    spool: Spool
     folder: Path
     model: Model
     workload: Workload
@@ -68,14 +79,15 @@ class Job:
     environment: Environment
     sampler: str
     first: Sequence[Candidate]
+    prior: Prior
     early_stop: bool
 
     def run(self, trials: int, timeout_s: float | None) -> StudyResult:
         """Returns the result after searching and the run-off."""
         for note in self.workload.notes:
             self.report(Progress(stage="model", note=note))
-        known = storage.trials(self.study)
-        if earlier := self._earlier_result([trial.candidate for trial in known], trials):
+        known = trials_of(self.study)
+        if earlier := self._earlier_result(len(known), trials):
             return earlier
         self.report(Progress(stage="baseline"))
         measurer = self._open_measurer()
@@ -91,6 +103,9 @@ class Job:
                 sampler=self.sampler,
                 first=self.first,
                 early_stop=self.early_stop,
+                record=self.record,
+                spool=self.spool,
+                prior=self.prior,
             )
             try:
                 search.run(trials, timeout_s)
@@ -102,7 +117,7 @@ class Job:
         finally:
             measurer.close()
 
-    def _earlier_result(self, known: Sequence[Candidate], trials: int) -> StudyResult | None:
+    def _earlier_result(self, known: int, trials: int) -> StudyResult | None:
         """Returns what the folder holds already, if it is of this study and nothing is left."""
         try:
             earlier = StudyResult.read(self.folder)
@@ -111,17 +126,14 @@ class Job:
         same = (
             earlier.complete
             and earlier.study == self.study.study_name
-            and earlier.trials == len(known)
+            and earlier.trials == known
             and earlier.prefer == self.prefer
             and earlier.limits == _plain_limits(self.limits)
-            and set(self.first) <= set(known)
         )
         if not same:
             return None
-        if len(known) >= trials:
-            note = (
-                f"all {len(known)} trials are measured already; --trials {2 * len(known)} goes on"
-            )
+        if known >= trials:
+            note = f"all {known} trials are measured already; --trials {2 * known} goes on"
         elif earlier.ended and self.early_stop:
             note = f"the search has ended: {earlier.ended}; --no-early-stop goes on"
         else:
@@ -130,7 +142,7 @@ class Job:
         return earlier
 
     def _open_measurer(self) -> Measurer:
-        known_ms = self.study.user_attrs.get("reference_ms")
+        known_ms = None if self.record.shared else self.study.user_attrs.get("reference_ms")
         measurer = DuetMeasurer(
             self.model,
             self.workload,
@@ -142,9 +154,33 @@ class Job:
             samples=self.folder / SAMPLES,
         )
         self._check_cost(measurer)
-        if known_ms is None:
+        if self.record.shared:
+            self._join(measurer)
+        elif known_ms is None:
             self.study.set_user_attr("reference_ms", measurer.reference_ms)
         return measurer
+
+    def _join(self, measurer: Measurer) -> None:
+        """Takes the study's scale, if this machine is as fast as it by its own calibration.
+
+        Raises:
+            StudyError: it is not: its numbers would not be comparable.
+        """
+        if "reference_ms" not in self.study.user_attrs:
+            self.study.set_user_attr("reference_ms", measurer.reference_ms)
+            # of drivers that begin at once the last word counts for all
+            time.sleep(_LAST_WORD_S)
+        here_ms, there_ms = measurer.reference_ms, self.study.user_attrs["reference_ms"]
+        ratio = here_ms / there_ms
+        if not 1 / _SAME_SPEED < ratio < _SAME_SPEED:
+            measurer.close()
+            raise StudyError(
+                f"this machine runs the default in {here_ms:.3g} ms, and those of the study "
+                f"{self.study.study_name} in {there_ms:.3g} ms, though they should be of one kind. "
+                "Is it busy, or throttled? `autotune hardware` says. Type the same command again "
+                "when it is quiet, or give it a study of its own in another --storage"
+            )
+        measurer.rescale(there_ms)
 
     def _check_cost(self, measurer: Measurer) -> None:
         """Refuses an objective that would take minutes a trial on this model."""
@@ -160,7 +196,7 @@ class Job:
                 )
 
     def _conclude(self, search: Search, measurer: Measurer) -> StudyResult:
-        """Returns the result by the run-off, written down."""
+        """Returns the result by the run-off, written down; where many take part, one holds it."""
         baseline = search.baseline
         if baseline is None or baseline.measurement is None:
             reason = (
@@ -169,6 +205,50 @@ class Job:
                 else "no trial"
             )
             raise CannotMeasureError(f"the default itself could not be measured: {reason}")
+        if not self.record.shared:
+            result = self._run_off(search, measurer, baseline)
+            self.spool.clear()
+            return result
+        while True:
+            told = self.study.user_attrs.get("result")
+            if told is not None and self._is_of(told, search):
+                return self._adopt(StudyResult.from_json(told, self.folder))
+            result_or_none = self._hold_run_off(search, measurer, baseline)
+            if result_or_none is not None:
+                self.spool.clear()
+                return result_or_none
+            self.report(Progress(stage="run-off", total=1, note=""))
+            time.sleep(_POLL_S)
+
+    def _is_of(self, told: dict[str, Any], search: Search) -> bool:
+        """Returns whether a recorded result is of the study as it stands, and of these wishes."""
+        mine = (len(search.trials), self.prefer, _plain_limits(self.limits))
+        return (told.get("trials"), told.get("prefer"), told.get("limits")) == mine
+
+    def _hold_run_off(
+        self, search: Search, measurer: Measurer, baseline: Trial
+    ) -> StudyResult | None:
+        """Returns the result of a run-off that this driver holds; None if another is at it."""
+        held: list[StudyResult] = []
+
+        def hold(trial: optuna.Trial) -> tuple[float, ...]:
+            if self.record.claim_run_off(trial):
+                held.append(self._run_off(search, measurer, baseline))
+                self.study.set_user_attr("result", held[0].to_json())
+            raise optuna.TrialPruned
+
+        optuna.storages.fail_stale_trials(self.study)
+        self.study.optimize(hold, n_trials=1)
+        return held[0] if held else None
+
+    def _adopt(self, result: StudyResult) -> StudyResult:
+        """Writes down a result that another driver has recorded."""
+        result = replace(result, model=self.model.path.resolve())
+        self.spool.clear()
+        candidate = Candidate.of(result.best.candidate)
+        return emit(result, self.preparer.prepare(candidate))
+
+    def _run_off(self, search: Search, measurer: Measurer, baseline: Trial) -> StudyResult:
         began = time.monotonic()
 
         def on_step(done: int, total: int) -> None:

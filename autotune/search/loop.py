@@ -1,32 +1,33 @@
-"""The loop: ask for a candidate, measure it, tell Optuna; until the budget is spent."""
+"""The loop: ask for a candidate, measure it, tell Optuna; until the budget is spent.
+
+Other drivers may take part in the same study, on machines of the same kind: the budget is that of
+all, and whoever finds it spent waits for the last measurements of the others.
+"""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import optuna
 
 from autotune.measure.outcome import SEARCH, Failure, Measurement, Measurer, Outcome, never_beaten
-from autotune.search import pareto, storage
+from autotune.search import pareto
 from autotune.search.objective import Objective, Values, complete, is_beaten, values
-from autotune.search.proposer import Proposer
-from autotune.search.runoff import effort_for, finalists
-from autotune.search.sampler import DEFAULT_SAMPLER, make_sampler, portfolio, unseen_neighbour
+from autotune.search.planner import Planner, Standing, Taken
+from autotune.search.proposer import Prior
+from autotune.search.record import Record, describe, outcome_of
+from autotune.search.runoff import effort_for
+from autotune.search.sampler import DEFAULT_SAMPLER, make_sampler
+from autotune.search.spool import Spool
+from autotune.search.storage import FAULTS, fault_behind
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Parameter, Space
 
-# A sampler that proposes only what is known gets a neighbour of the front instead.
-_MOST_DUPLICATES = 5
-# The search ends early when for so many trials nothing came onto the front, and for so many in a
-# row no candidate promised that much more hypervolume.
-_STILL_TRIALS = 25
-_STILL_PROPOSALS = 10
-_WORTH_A_TRIAL = 0.004
-# By this share of the budget more than one value of each parameter was tried.
-_SEEN_BY = 0.6
-# The last trials of a budget see whether the best needs all that it changes.
-_FOR_SIMPLER = 4
+# How long a storage may be away, and how often others are looked for who are still measuring.
+_PATIENCE_S = 180.0
+_LONGEST_PAUSE_S = 8.0
+_POLL_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +73,11 @@ class Search:
         sampler: What chooses, by name.
         first: Candidates that are measured right after the baseline.
         early_stop: Whether the search ends when nothing more is to be expected.
+        record: The trials of the study; one that this driver has for itself if None.
+        spool: Where measurements are kept until the storage has them.
+        prior: What relatives of the study let expect.
 
     Attributes:
-        trials: What is measured, in order.
         twins: Candidates that come to the same as one that was measured, with its trial.
         ended: Why the search ended before its budget; empty where it did not.
     """
@@ -93,8 +96,10 @@ class Search:
         sampler: str = DEFAULT_SAMPLER,
         first: Sequence[Candidate] = (),
         early_stop: bool = True,
+        record: Record | None = None,
+        spool: Spool | None = None,
+        prior: Prior | None = None,
     ) -> None:
-        self.trials = [t for t in storage.trials(study) if not _is_forgiven(t, limits)]
         self.twins: dict[Candidate, Trial] = {}
         self.ended = ""
         self._study = study
@@ -104,25 +109,36 @@ class Search:
         self._racing = racing
         self._measurer = measurer
         self._report = report
-        self._record = {trial.candidate: trial for trial in self.trials}
-        begin = dict.fromkeys([BASELINE, *first, *portfolio(space)])
-        self._planned = [c for c in begin if c not in self._record]
+        self._record = record or Record(study)
+        self._spool = spool
+        self._known: dict[Candidate, Trial] = {}
+        self._catch_up()
         self._duplicates = 0
+        self._budget = 0
         self._asked: Candidate | None = None
+        self._stands_for: Candidate | None = None
         so_far = len(study.get_trials(deepcopy=False))
-        self._proposer = None
-        if sampler == DEFAULT_SAMPLER:
-            self._proposer = Proposer(space, objectives, limits, seed=seed + so_far)
-        self._early_stop = early_stop
-        self._still_proposals = 0
-        self._unseen_planned = False
+        self._planner = Planner(
+            space=space,
+            objectives=objectives,
+            limits=limits,
+            sampler=sampler,
+            seed=seed + so_far,
+            first=first,
+            early_stop=early_stop,
+            prior=prior or {},
+        )
         self._sampler = study.sampler = make_sampler(sampler, seed, so_far)
-        self._give_up_running()
+
+    @property
+    def trials(self) -> list[Trial]:
+        """What is measured, in order."""
+        return [t for t in self._record.trials if not _is_forgiven(t, self._limits)]
 
     @property
     def baseline(self) -> Trial | None:
         """Trial 0, once it is measured."""
-        return self._record.get(BASELINE)
+        return self._known.get(BASELINE)
 
     @property
     def best(self) -> Trial | None:
@@ -152,10 +168,76 @@ class Search:
             by_time = None if timeout_s is None else timeout_s - spent_s
             known = [s for s in (by_count, by_time) if s is not None]
             self._tell(count, min(known) if known else None)
-            if not self._decide(count):
-                break
-            self._study.optimize(self._objective, n_trials=1)
+            try:
+                if self._baseline_failed() or not self._step(count):
+                    break
+            except Exception as error:
+                fault = fault_behind(error)
+                if fault is None:
+                    raise
+                if not self._record.shared:
+                    raise fault from None  # a disk that is full stays full
+                self._outlast(fault)
         self._tell(count, None)
+
+    def _baseline_failed(self) -> bool:
+        return self.baseline is not None and self.baseline.measurement is None
+
+    def _step(self, count: int) -> bool:
+        """Measures one candidate, or waits for others who do; False if nothing is left."""
+        if self._record.shared:
+            self._look_around()
+        others = len(self._record.claimed)
+        # the last ones may yet be given back by a driver that dies
+        if len(self.trials) + others < count and self._decide(count):
+            self._study.optimize(self._objective, n_trials=1, catch=(_LateClaimError,))
+        elif others:
+            time.sleep(_POLL_S)
+        else:
+            return False
+        return True
+
+    def _look_around(self) -> None:
+        """Takes note of what other drivers have measured, are measuring, and have given back."""
+        optuna.storages.fail_stale_trials(self._study)
+        for trial in self._record.refresh():
+            self._known.setdefault(trial.candidate, trial)
+        self._planner.plan(self._record.given_back)
+
+    def _outlast(self, fault: Exception) -> None:
+        """Waits for a storage that is away, and tells it what it missed.
+
+        Raises:
+            Exception: the fault; it is still away after minutes.
+        """
+        began = time.monotonic()
+        pause_s = 0.5
+        self._report(Progress(stage="search", note="The storage is away; waiting for it."))
+        while time.monotonic() - began < _PATIENCE_S:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            try:
+                self._catch_up()
+            except FAULTS as again:
+                fault = again
+            else:
+                self._report(Progress(stage="search", note="The storage is back."))
+                return
+        raise fault
+
+    def _catch_up(self) -> None:
+        """Reads the record, and adds to it what was measured and never told."""
+        self._record.reload()
+        stored = {trial.candidate for trial in self._record.trials}
+        for told in self._spool.kept() if self._spool else []:
+            outcome = outcome_of(told)
+            if outcome is not None and Candidate.of(told["candidate"]) not in stored:
+                numbers = None
+                if isinstance(outcome, Measurement):
+                    numbers = tuple(values(outcome, self._objectives).values())
+                self._record.insert(told, self._space, self._limits, numbers)
+        self._record.refresh()
+        self._known = {trial.candidate: trial for trial in self.trials} | self.twins
 
     def _tell(self, count: int, remaining_s: float | None) -> None:
         self._report(
@@ -172,88 +254,31 @@ class Search:
 
     def _decide(self, count: int) -> bool:
         """Decides what the next trial measures, or leaves it to Optuna's sampler; False to end."""
-        candidate: Candidate | None = None
-        done = len(self.trials)
-        if self._proposer is not None and not self._planned:
-            if done >= count * _SEEN_BY:
-                self._plan_unseen_values()
-            if done >= count - _FOR_SIMPLER:
-                self._plan_simpler()
-        if self._planned:
-            candidate = self._planned.pop(0)
-        elif self._proposer is not None:
-            proposal = self._proposer.propose(self.trials, _Taken(self._record, self.twins))
-            if proposal is None:
-                self.ended = "every candidate is known"
-                return False
-            candidate = proposal.candidate
-            promising = proposal.gain >= _WORTH_A_TRIAL
-            self._still_proposals = 0 if promising else self._still_proposals + 1
-            if self._early_stop and self._is_still(count):
-                self._plan_unseen_values()
-                self._plan_simpler()
-                if not self._planned:
-                    return False
-                candidate = self._planned.pop(0)
-        elif self._duplicates >= _MOST_DUPLICATES:
-            around = [trial.candidate for trial in self._front()]
-            candidate = unseen_neighbour(self._space, self._record, around)
-            if candidate is None:
-                self.ended = "every candidate is known"
-                return False
-        self._asked = candidate
-        self._sampler.told = None
-        if candidate is not None:
-            # Optuna's record knows no value outside the space; ours has what was measured
-            inside = self._space.nearest(candidate.to_json())
-            self._sampler.told = self._space.assignment(inside)
-        return True
-
-    def _plan_unseen_values(self) -> None:
-        """Plans the best so far with another value of each parameter of which one alone was seen.
-
-        The model may take a value for the best that came with every trial that is good.
-        """
-        best = self.best or self.baseline
-        if best is None or self._unseen_planned:
-            return
-        self._unseen_planned = True
-        chosen = [self._space.assignment(trial.candidate) for trial in self.trials]
-        for parameter in self._space.parameters:
-            seen = {values[parameter.name] for values in chosen if parameter.name in values}
-            unseen = [value for value in parameter.values if value not in seen]
-            if len(seen) > 1 or not unseen:
-                continue
-            holds = {name: wanted[0] for name, wanted in parameter.when.items()}
-            wanted = {**best.candidate.to_json(), **holds, parameter.name: unseen[-1]}
-            candidate = self._space.nearest(wanted)
-            if candidate not in self._record and candidate not in self._planned:
-                self._planned.append(candidate)
-
-    def _plan_simpler(self) -> None:
-        """Plans what the best would be without the values that are worth nothing."""
-        assert self._proposer is not None
-        if self.baseline is None or self.baseline.measurement is None:
-            return
-        best = finalists(self.trials, self._limits, self._objectives)
-        simpler = [self._proposer.simpler(self.trials, trial.candidate) for trial in best]
-        known = _Taken(self._record, self.twins)
-        self._planned += [c for c in dict.fromkeys(simpler) if c not in known]
-
-    def _is_still(self, count: int) -> bool:
-        """Returns whether nothing more is to be expected, and says so in `ended`."""
-        everything = self._space.candidates
-        if everything is not None and len(everything) <= count:
-            return False  # few enough to know all of them
-        newest = max((trial.number for trial in self._front()), default=0)
-        still = sum(trial.number > newest for trial in self.trials)
-        if still < _STILL_TRIALS or self._still_proposals < _STILL_PROPOSALS:
-            return False
-        self.ended = (
-            f"the front has not moved for {still} trials, and no candidate promises more than "
-            f"{_WORTH_A_TRIAL:.1%}"
+        standing = Standing(
+            trials=self.trials,
+            baseline=self.baseline,
+            best=self.best,
+            front=self._front(),
+            taken=Taken(self._known, self._record.claimed, self.twins),
+            duplicates=self._duplicates,
+            budget=count,
         )
-        return True
+        asked = self._asked = self._planner.decide(standing)
+        self.ended = self._planner.ended
+        self._budget = count
+        self._sampler.told = self._stands_for = None
+        if asked is not None:
+            # Optuna's record knows no value outside the space; ours has what was measured
+            self._sampler.told = self._space.assignment(self._space.nearest(asked.to_json()))
+            # a model may have to be made for it; before the trial begins, as others wait for those
+            # who have a number and no claim
+            self._stands_for = self._canonical(asked)
+        return not self.ended
+
+    def _canonical(self, candidate: Candidate) -> Candidate:
+        """Returns the candidate that stands for this one; of one that is known no file is made."""
+        known = self._known.get(candidate)
+        return known.candidate if known is not None else self._measurer.canonical(candidate)
 
     def _objective(self, trial: optuna.Trial) -> tuple[float, ...]:
         """Measures what the sampler proposes; what is known is answered from the record."""
@@ -263,31 +288,41 @@ class Search:
 
         proposed = self._space.candidate(choose)  # type: ignore[arg-type]  # ours are all choices
         # what was decided may lie outside the space: the baseline, beside fixed parameters
-        candidate = proposed if self._asked is None else self._asked
-        asked, known = candidate, self._record.get(candidate)
-        if known is None:  # one that is known needs no file to be made
-            candidate = self._measurer.canonical(candidate)
-            known = self._record.get(candidate)
+        asked = proposed if self._asked is None else self._asked
+        candidate = self._stands_for or self._canonical(asked)
+        known = self._known.get(candidate)
         if known is None:
             self._duplicates = 0
-            outcome = self._measure(candidate)
-            known = Trial(number=trial.number, candidate=candidate, outcome=outcome)
-            for key, value in storage.describe(known).items():
-                trial.set_user_attr(key, value)
-            self._record[candidate] = known
-            self.trials.append(known)
+            if self._record.shared and not self._record.claim(trial, candidate, self._budget):
+                raise _LateClaimError
+            known = self._measured(trial, candidate)
         else:
             self._duplicates += 1
             trial.set_user_attr("duplicate_of", known.number)
         if asked != known.candidate:
             # known by this name as well from now on, or it would be asked for again
-            self._record[asked] = self.twins[asked] = known
+            self._known[asked] = self.twins[asked] = known
         for name, violation in self._limits.violations(known.outcome).items():
             trial.set_constraint(name, violation)
         if known.measurement is None:
             # pruned, not failed: samplers learn nothing from failed trials and propose them again
             raise optuna.TrialPruned
         return tuple(self._values(known).values())
+
+    def _measured(self, trial: optuna.Trial, candidate: Candidate) -> Trial:
+        """Measures, and keeps the outcome: on this disk first, then in the storage."""
+        if self._spool is not None:
+            self._spool.check_room()
+        outcome = self._measure(candidate)
+        found = Trial(number=trial.number, candidate=candidate, outcome=outcome)
+        told = describe(found)
+        if self._spool is not None:
+            self._spool.keep(told)
+        for key, value in told.items():
+            trial.set_user_attr(key, value)
+        self._record.add(found)
+        self._known[candidate] = found
+        return found
 
     def _measure(self, candidate: Candidate) -> Outcome:
         """Measures; what is clearly beaten by the front of today is given up early."""
@@ -321,25 +356,9 @@ class Search:
         assert trial.measurement is not None
         return values(trial.measurement, self._objectives)
 
-    def _give_up_running(self) -> None:
-        """Tells Optuna that what a killed driver had begun or planned has failed."""
-        waiting, running = optuna.trial.TrialState.WAITING, optuna.trial.TrialState.RUNNING
-        for _ in self._study.get_trials(deepcopy=False, states=(waiting,)):
-            self._study.ask()  # only running trials can be told
-        for frozen in self._study.get_trials(deepcopy=False, states=(running,)):
-            self._study.tell(frozen.number, state=optuna.trial.TrialState.FAIL)
 
-
-class _Taken:
-    """The candidates that need no measurement: known ones, and all of a graph half with a twin."""
-
-    def __init__(self, record: Mapping[Candidate, Trial], twins: Mapping[Candidate, Trial]) -> None:
-        self._record = record
-        self._halves = {c.graph for c, trial in twins.items() if c.graph != trial.candidate.graph}
-
-    def __contains__(self, candidate: object) -> bool:
-        assert isinstance(candidate, Candidate)
-        return candidate in self._record or (bool(self._halves) and candidate.graph in self._halves)
+class _LateClaimError(Exception):
+    """Another driver was faster to claim the candidate."""
 
 
 def _is_forgiven(trial: Trial, limits: Limits) -> bool:

@@ -9,13 +9,13 @@ Hypervolume Scalarizations, ICML 2020), which holds for any number of objectives
 
 import itertools
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.effects import START, Coding, Floats, Model, Scales
+from autotune.search.effects import START, Coding, Floats, Mean, Model, Scales
 from autotune.search.objective import OBJECTIVES, Objective
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
@@ -60,6 +60,10 @@ _STARTS = {
 _ANEW = 1.1
 
 
+Prior = Mapping[str, Mean]
+"""By objective, what relatives of a study let expect of rows of its space."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
     """What to measure next.
@@ -81,15 +85,22 @@ class Proposer:
         objectives: What is made small.
         limits: What a configuration must keep.
         seed: Of the candidates that are looked at.
+        prior: What relatives of the study let expect.
     """
 
     def __init__(
-        self, space: Space, objectives: Sequence[Objective], limits: Limits, seed: int
+        self,
+        space: Space,
+        objectives: Sequence[Objective],
+        limits: Limits,
+        seed: int,
+        prior: Prior | None = None,
     ) -> None:
         self._space = space
         self._objectives = objectives
         self._limits = limits
         self._random = np.random.default_rng(seed)
+        self._prior = prior or {}
         self._coding = Coding(space)
         self._scales: dict[str, Scales] = {}
         self._chosen_at: dict[str, int] = {}
@@ -226,6 +237,7 @@ class Proposer:
             start=_STARTS.get(name, START),
             scales=self._scales.get(name),
             sweeps=1 if anew else 0,
+            mean=self._prior.get(name),
         )
         if anew:
             self._chosen_at[name] = count

@@ -199,14 +199,15 @@ class StudyResult:
             )
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            if data.pop("format") != FORMAT:
+            if data["format"] != FORMAT:
                 raise StudyError(f"{path} was written by another version of autotune")
-            return cls._from_json(data, folder)
+            return cls.from_json(data, folder)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StudyError(f"{path} is damaged ({error}); run the study again") from None
 
     @classmethod
-    def _from_json(cls, data: dict[str, Any], folder: Path) -> "StudyResult":
+    def from_json(cls, data: Mapping[str, Any], folder: Path) -> "StudyResult":
+        """Returns the result that :meth:`to_json` gave, as one of `folder`."""
         members = tuple(
             Member(
                 candidate=Candidate.of(item["candidate"]).to_json(),

@@ -1,6 +1,6 @@
 """What a search begins with, and the samplers of Optuna that may go on."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -129,7 +129,7 @@ def make_sampler(name: str, seed: int, trials_so_far: int) -> TellingSampler:
 
 
 def unseen_neighbour(
-    space: Space, seen: Mapping[Candidate, object], around: Iterable[Candidate]
+    space: Space, seen: Container[Candidate], around: Iterable[Candidate]
 ) -> Candidate | None:
     """Returns a candidate that was not measured yet, near the given ones if possible.
 

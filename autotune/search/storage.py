@@ -1,52 +1,115 @@
-"""The record of a study: Optuna's storage, one SQLite file in the study's folder."""
+"""Where the record of a study is kept: a SQLite file in its folder, or a server that many share."""
 
 import contextlib
-import logging
+import os
+import random
+import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import filelock
 import optuna
-from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
 
-from autotune.errors import StorageError, StudyError
-from autotune.measure.outcome import Failure, Measurement
-from autotune.search.trial import Trial
-from autotune.space.candidate import Candidate
+from autotune.errors import MissingPackageError, RequestError, StorageError, StudyError
 
 DATABASE = "study.db"
+VARIABLE = "AUTOTUNE_STORAGE"
+"""Environment variable that names the storage where ``--storage`` does not."""
+
+_LOCK_PATIENCE_S = 60
+# A driver that has not been heard of for so long is dead, and its trial free again.
+_HEARTBEAT_S = 10
+_GRACE_S = 60
+_HIDDEN = "***"
 
 
-@contextlib.contextmanager
-def sole_driver(folder: Path) -> Iterator[None]:
-    """Holds the lock of the folder: two studies on one machine would measure each other.
+@dataclass(frozen=True)
+class Place:
+    """A storage by its URL, which may hold a password: print it with ``str`` alone.
 
-    Raises:
-        StudyError: another process holds it.
+    Attributes:
+        url: What SQLAlchemy connects to.
     """
-    lock = filelock.FileLock(folder / ".lock")
+
+    url: URL
+
+    @classmethod
+    def of(cls, text: str | None, folder: Path) -> "Place":
+        """Returns the place that `text` names, or the variable, or the database in `folder`.
+
+        Raises:
+            RequestError: it is no URL of a storage that studies can be kept in.
+        """
+        text = text or os.environ.get(VARIABLE)
+        if not text:
+            return cls(URL.create("sqlite", database=str((folder / DATABASE).resolve())))
+        try:
+            url = make_url(text)
+        except ArgumentError:
+            raise RequestError(
+                "--storage must be a URL such as postgresql://user@host/database or "
+                "sqlite:///study.db"
+            ) from None
+        kind = url.get_backend_name()
+        if kind not in {"sqlite", "postgresql"}:
+            raise RequestError(
+                f"--storage: studies are kept in sqlite or postgresql, not in {kind}"
+            )
+        if kind == "postgresql" and url.drivername == kind:
+            url = url.set(drivername="postgresql+psycopg")
+        return cls(url)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether drivers on many machines may use it at once."""
+        return self.url.get_backend_name() != "sqlite"
+
+    @property
+    def text(self) -> str:
+        """The URL with all its secrets."""
+        return self.url.render_as_string(hide_password=False)
+
+    @property
+    def file(self) -> Path | None:
+        """The database's file; None where a server keeps it."""
+        return None if self.is_shared or not self.url.database else Path(self.url.database)
+
+    def __str__(self) -> str:
+        """Returns the URL without its password and whatever else may be secret in it."""
+        if self.file is not None:
+            return str(self.file)
+        options = dict.fromkeys(self.url.query, _HIDDEN)
+        return self.url.set(query=options).render_as_string(hide_password=True)
+
+    def __repr__(self) -> str:
+        """Returns what may be printed."""
+        return f"Place({self})"
+
+
+def without_secrets(text: str) -> str:
+    """Returns a word of a command line as it may be printed: a URL without its password."""
+    option, equals, value = "", "", text
+    if text.startswith("--storage="):
+        option, equals, value = text.partition("=")
+    if "://" not in value:
+        return text
     try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        raise StudyError(
-            f"another autotune is at work in {folder}; wait for it, or give this one --out DIR"
-        ) from None
-    except OSError as error:
-        raise StudyError(f"cannot write to {folder}: {error.strerror}") from None
-    try:
-        yield
-    finally:
-        lock.release()
+        url = make_url(value)
+    except ArgumentError:
+        return text
+    if url.get_backend_name() == "sqlite":
+        return text
+    return f"{option}{equals}{Place(url)}"
 
 
 @contextlib.contextmanager
 def quiet_optuna() -> Iterator[None]:
     """Silences Optuna's log lines and its notes that something is experimental."""
     level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -55,64 +118,92 @@ def quiet_optuna() -> Iterator[None]:
         optuna.logging.set_verbosity(level)
 
 
+FAULTS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
+"""What Optuna raises where the database or the disk gives out."""
+
+
+def fault_behind(error: BaseException) -> Exception | None:
+    """Returns the fault of the storage that an error comes from; None if it is something else.
+
+    Optuna asserts that a trial is not running any more after it has failed to tell of its end.
+    """
+    if isinstance(error, FAULTS):
+        return error
+    if isinstance(error, AssertionError) and error.__context__ is not None:
+        return fault_behind(error.__context__)
+    return None
+
+
 @contextlib.contextmanager
-def storage_faults(folder: Path) -> Iterator[None]:
-    """Turns what the database or the disk raises into a :class:`StorageError`."""
+def storage_faults(place: Place) -> Iterator[None]:
+    """Turns what the database or the disk raises into a :class:`StorageError`.
+
+    The error of the library is dropped with its text: it may hold the password.
+    """
     try:
         yield
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+    except FAULTS as error:
         told = f"{error} {error.__cause__}"
         if "not a database" in told or "malformed" in told:
             raise StorageError(
-                f"{folder / DATABASE} is damaged; move it away and type the same command again, "
+                f"{place} is damaged; move it away and type the same command again, "
                 "or restore it from a copy"
             ) from None
-        logging.getLogger(__name__).debug("storage fault", exc_info=error)
+        reason = "is the server there?" if place.is_shared else "is the disk full?"
         raise StorageError(
-            f"the study's database {folder / DATABASE} gave out "
-            f"({type(error).__name__}: is the disk full?). What was measured is kept; "
-            "type the same command again to go on."
+            f"the study's storage {place} gave out ({type(error).__name__}: {reason}). "
+            "What was measured is kept; type the same command again to go on."
         ) from None
 
 
-def open_storage(folder: Path) -> optuna.storages.RDBStorage:
-    """Returns the storage of the study folder, made if there is none.
+@contextlib.contextmanager
+def open_storage(place: Place) -> Iterator[optuna.storages.RDBStorage]:
+    """Opens the storage, made if there is none, and closes its connections in the end.
 
     Raises:
-        StorageError: there is a file that is no database of Optuna.
+        StorageError: there is a file that is no database of Optuna, or no server answers.
+        StudyError: it was written by another version of Optuna.
+        MissingPackageError: the driver of the server's kind is not installed.
     """
-    path = (folder / DATABASE).resolve()
-    with storage_faults(folder):
+    with storage_faults(place):
+        try:
+            found = _open_shared(place) if place.is_shared else _open_file(place)
+        except ImportError:
+            raise MissingPackageError(
+                'the driver for PostgreSQL is missing: pip install "ort-autotune[postgresql]"'
+            ) from None
+        except RuntimeError:  # how Optuna reports another schema version; its text has the URL
+            raise StudyError(
+                f"{place} was written by another version of Optuna. Copy it, then type: "
+                "optuna storage upgrade --storage URL (with its URL in place of the word)"
+            ) from None
+        try:
+            yield found
+        finally:
+            with contextlib.suppress(SQLAlchemyError):
+                found.remove_session()
+            found.engine.dispose()
+
+
+def _open_file(place: Place) -> optuna.storages.RDBStorage:
+    return optuna.storages.RDBStorage(
+        place.text,
+        engine_kwargs={"connect_args": {"timeout": _LOCK_PATIENCE_S}},
+    )
+
+
+def _open_shared(place: Place) -> optuna.storages.RDBStorage:
+    """Opens a server's storage; drivers that begin at once trip over each other's new tables."""
+    for pause_s in (0.2, 0.5, 1.0, None):
         try:
             return optuna.storages.RDBStorage(
-                f"sqlite:///{path}", engine_kwargs={"connect_args": {"timeout": 60}}
+                place.text,
+                engine_kwargs={"pool_pre_ping": True},
+                heartbeat_interval=_HEARTBEAT_S,
+                grace_period=_GRACE_S,
             )
-        except RuntimeError as error:  # how Optuna reports another schema version
-            raise StudyError(f"{path} was written by another Optuna: {error}") from None
-
-
-def trials(study: optuna.Study) -> list[Trial]:
-    """Returns what was measured in the study, in order, without duplicates."""
-    found = []
-    for frozen in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
-        if (trial := _trial(frozen)) is not None:
-            found.append(trial)
-    return found
-
-
-def describe(trial: Trial) -> dict[str, Any]:
-    """Returns the user attributes that keep a trial; :func:`trials` reads them."""
-    kind = "measurement" if trial.measurement else "failure"
-    return {"candidate": trial.candidate.to_json(), kind: trial.outcome.to_json()}
-
-
-def _trial(frozen: FrozenTrial) -> Trial | None:
-    attributes = frozen.user_attrs
-    candidate = Candidate.of(attributes.get("candidate", {}))
-    if "measurement" in attributes:
-        outcome: Measurement | Failure = Measurement.from_json(attributes["measurement"])
-    elif "failure" in attributes:
-        outcome = Failure(**attributes["failure"])
-    else:  # answered from the record
-        return None
-    return Trial(number=frozen.number, candidate=candidate, outcome=outcome)
+        except (IntegrityError, ProgrammingError):
+            if pause_s is None:
+                raise
+            time.sleep(pause_s + random.random() / 5)
+    raise AssertionError("unreachable")

@@ -1,36 +1,37 @@
 """The study: from a model and a wish to a tuned config that is proven."""
 
-import hashlib
 import math
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import optuna
 
 from autotune import __version__
 from autotune.config import Environment
 from autotune.errors import RequestError, StudyError
 from autotune.facts import workload as workloads
-from autotune.facts.hardware import Hardware, hardware
-from autotune.facts.model import Model, describe
-from autotune.facts.runtime import Runtime, runtime
-from autotune.facts.workload import Workload
+from autotune.facts.hardware import hardware
+from autotune.facts.model import describe
+from autotune.facts.runtime import runtime
 from autotune.graph.prepare import Preparer
-from autotune.search import storage
 from autotune.search.emit import CACHE
+from autotune.search.identity import Identity, notes_on, open_study
 from autotune.search.job import Job
+from autotune.search.lock import sole_driver
 from autotune.search.loop import OnProgress, Progress
 from autotune.search.metric import load as load_metric
-from autotune.search.objective import DEFAULT, Objective, check_preference
+from autotune.search.objective import DEFAULT, check_preference
 from autotune.search.objective import find as find_objectives
+from autotune.search.record import Record, driver_of
 from autotune.search.result import StudyResult
 from autotune.search.sampler import DEFAULT_SAMPLER, check_sampler
+from autotune.search.spool import Spool
 from autotune.search.start import read_candidate
+from autotune.search.storage import Place, open_storage, quiet_optuna
+from autotune.search.transfer import prior, relatives, starting_points
 from autotune.search.trial import Limits
 from autotune.space import space as spaces
 from autotune.space.resolve import resolve
-from autotune.space.space import Space
 
 _MAX_ERROR = 0.05
 
@@ -52,6 +53,7 @@ def tune(
     objectives: Sequence[str] = DEFAULT,
     prefer: str | None = None,
     out: str | os.PathLike[str] | None = None,
+    storage: str | None = None,
     seed: int = 0,
     sampler: str = DEFAULT_SAMPLER,
     first: Sequence[str | os.PathLike[str]] = (),
@@ -84,6 +86,9 @@ def tune(
         prefer: What to emit of the front: the word of an objective (``latency``, ``memory``,
             ``cpu``, ``load``, ``p99``) or ``balanced``; the first objective if None.
         out: The folder to write to; ``model.autotune`` beside the working directory if None.
+        storage: URL of the storage that keeps the record, such as ``postgresql://user@host/name``,
+            which many machines of one kind may share; the variable ``AUTOTUNE_STORAGE`` if None, a
+            SQLite file in the folder if that is not set either.
         seed: Of everything random.
         sampler: What chooses the candidates, by name: ``effects`` (a model of the effects of all
             values), or Optuna's ``tpe``, ``tpe_independent``, ``nsga2``, ``random``, ``brute``.
@@ -130,10 +135,43 @@ def tune(
     machine = hardware()
     resolved = resolve(wanted, found, workload, machine, fix)
     folder = _make_folder(Path(out) if out is not None else Path(f"{path.stem}.autotune"))
-    with storage.sole_driver(folder), storage.quiet_optuna(), storage.storage_faults(folder):
-        study = _open_study(folder, found, workload, resolved, machine, installed, wished, metric)
+    place = Place.of(storage, folder)
+    request = {
+        "model": str(path.resolve()),
+        "trials": trials,
+        "timeout_s": timeout_s,
+        "space": space if space in spaces.presets() else str(Path(space).resolve()),
+        "fix": dict(fix or {}),
+        "data": None if data is None else str(Path(data).resolve()),
+        "shapes": {name: list(sizes) for name, sizes in (shapes or {}).items()},
+        "max_error": max_error if math.isfinite(max_error) else None,
+        "max_drop": max_drop,
+        "max_memory_mib": max_memory_mib,
+        "max_latency_ms": max_latency_ms,
+        "objectives": list(objectives),
+        "prefer": prefer,
+        "seed": seed,
+        "sampler": sampler,
+        "early_stop": early_stop,
+    }
+    with sole_driver(folder, place.file), quiet_optuna(), open_storage(place) as database:
+        identity = Identity(
+            model_sha256=found.sha256,
+            workload=workload.signature(),
+            space=resolved.digest(),
+            machine=machine.fingerprint(installed),
+            objectives=",".join(objective.name for objective in wished),
+            metric=metric or "",
+        )
+        study = open_study(database, place, folder, path, identity, machine.facts(installed))
+        study.set_user_attr("request", request)
+        kin = relatives(database, study.study_name)
+        for note in notes_on(kin, machine.facts(installed), study):
+            report(Progress(stage="model", note=note))
         job = Job(
             study=study,
+            record=Record(study, driver_of(folder), platform.node(), shared=place.is_shared),
+            spool=Spool(folder, study.study_name),
             folder=folder,
             model=found,
             workload=workload,
@@ -155,7 +193,11 @@ def tune(
                 fingerprint=machine.fingerprint(installed),
             ),
             sampler=sampler,
-            first=tried,
+            first=[
+                *tried,
+                *starting_points(kin, resolved, machine.usable_cores, limits, wished),
+            ],
+            prior=prior(kin, resolved, machine.usable_cores, wished),
             early_stop=early_stop,
         )
         return job.run(trials, timeout_s)
@@ -182,53 +224,3 @@ def _make_folder(folder: Path) -> Path:
             f"cannot make the folder {folder}: {error.strerror}; name another with --out DIR"
         ) from None
     return folder
-
-
-def _open_study(
-    folder: Path,
-    model: Model,
-    workload: Workload,
-    space: Space,
-    machine: Hardware,
-    installed: Runtime,
-    objectives: Sequence[Objective],
-    metric: str | None,
-) -> optuna.Study:
-    """Returns the study of exactly this model, workload, space, machine, objectives and metric.
-
-    It is made if there is none.
-
-    Raises:
-        StudyError: the folder belongs to another model.
-    """
-    database = storage.open_storage(folder)
-    for other in database.get_all_studies():
-        theirs = other.user_attrs.get("model_sha256")
-        if theirs is not None and theirs != model.sha256:
-            raise StudyError(
-                f"{folder} holds a study of another model "
-                f"({other.user_attrs.get('model', 'unknown')}, or an earlier version of this one); "
-                "give this one a folder of its own with --out DIR"
-            )
-    parts = [
-        model.sha256,
-        workload.signature(),
-        space.digest(),
-        machine.fingerprint(installed),
-        ",".join(objective.name for objective in objectives),
-        metric or "",
-    ]
-    name = f"{model.path.stem}-{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:12]}"
-    study = optuna.create_study(
-        storage=database,
-        study_name=name,
-        directions=["minimize"] * len(objectives),
-        load_if_exists=True,
-    )
-    if "model_sha256" not in study.user_attrs:
-        study.set_metric_names([objective.name for objective in objectives])
-        study.set_user_attr("model", model.path.name)
-        keys = ("model_sha256", "workload", "space", "machine", "objectives", "metric")
-        for key, part in zip(keys, parts, strict=True):
-            study.set_user_attr(key, part)
-    return study

@@ -1,0 +1,108 @@
+"""Which study is this: the same command, model, inputs, space and kind of machine find it again."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import optuna
+
+from autotune.errors import StudyError
+from autotune.facts.hardware import Facts, differences
+from autotune.search.storage import DATABASE, Place
+from autotune.search.transfer import Relative
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What must be equal for trials to be of one study.
+
+    Attributes:
+        model_sha256: Of the model, external data included.
+        workload: Signature of the inputs.
+        space: Digest of the resolved space.
+        machine: Fingerprint of the machine and its ONNX Runtime.
+        objectives: Their names.
+        metric: The user's own judge; empty if there is none.
+    """
+
+    model_sha256: str
+    workload: str
+    space: str
+    machine: str
+    objectives: str
+    metric: str
+
+    @property
+    def digest(self) -> str:
+        """12 hexadecimal digits that differ where the study does."""
+        text = " ".join(asdict(self).values())
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def open_study(
+    database: optuna.storages.RDBStorage,
+    place: Place,
+    folder: Path,
+    model: Path,
+    identity: Identity,
+    facts: Facts,
+) -> optuna.Study:
+    """Returns the study of this identity, made if there is none.
+
+    Raises:
+        StudyError: the folder's own database belongs to another model.
+    """
+    if place.file == (folder / DATABASE).resolve():
+        _check_folder(database, folder, identity)
+    objectives = identity.objectives.split(",")
+    names = (found.study_name for found in database.get_all_studies())
+    # the model's file may have had another name
+    known = next((name for name in names if name.endswith(f"-{identity.digest}")), None)
+    study = optuna.create_study(
+        storage=database,
+        study_name=known or f"{model.stem}-{identity.digest}",
+        directions=["minimize"] * len(objectives),
+        load_if_exists=True,
+    )
+    if "facts" not in study.user_attrs:
+        study.set_metric_names(objectives)
+        study.set_user_attr("model", model.name)
+        for key, part in asdict(identity).items():
+            study.set_user_attr(key, part)
+        study.set_user_attr("facts", json.dumps(dict(facts)))
+    return study
+
+
+def _check_folder(database: optuna.storages.RDBStorage, folder: Path, identity: Identity) -> None:
+    for other in database.get_all_studies():
+        theirs = other.user_attrs.get("model_sha256")
+        if theirs is not None and theirs != identity.model_sha256:
+            raise StudyError(
+                f"{folder} holds a study of another model "
+                f"({other.user_attrs.get('model', 'unknown')}, or an earlier version of this one); "
+                "give this one a folder of its own with --out DIR"
+            )
+
+
+def notes_on(kin: Sequence[Relative], facts: Facts, study: optuna.Study) -> list[str]:
+    """Returns what a user should know of the relatives of a study that begins."""
+    if study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)):
+        return []
+    notes = []
+    for relative in kin[:1]:
+        differ = differences(facts, relative.facts)
+        if differ:
+            notes.append(
+                f"The study {relative.name} in this storage is of another machine or ONNX Runtime "
+                f"({'; '.join(differ)}). This one is new; it starts from what that one found, "
+                "and measures it again."
+            )
+        else:
+            notes.append(
+                f"The study {relative.name} in this storage is of the same machine, and of another "
+                "space, other inputs or another metric. This one starts from what it found, and "
+                "measures it again."
+            )
+    return notes

@@ -1,0 +1,167 @@
+"""What a storage holds, and how one of its studies goes on."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from autotune.errors import RequestError, StudyError, did_you_mean
+from autotune.facts.hardware import Facts
+from autotune.search.record import trials
+from autotune.search.storage import (
+    DATABASE,
+    VARIABLE,
+    Place,
+    open_storage,
+    quiet_optuna,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A study in a storage.
+
+    Attributes:
+        name: Its name.
+        model: Name of the model's file.
+        facts: Of its machine.
+        objectives: Names of what it makes small.
+        trials: How many it has measured.
+        budget: How many it was asked for; None where that is not known.
+        request: What it was asked for, as :func:`autotune.tune` takes it.
+        has_metric: Whether a metric of the user's judges its answers.
+    """
+
+    name: str
+    model: str
+    facts: Facts
+    objectives: Sequence[str]
+    trials: int
+    budget: int | None
+    request: Mapping[str, Any]
+    has_metric: bool
+
+    @property
+    def machine(self) -> str:
+        """Its machine in a few words."""
+        known = self.facts.get
+        return f"{known('CPU', 'unknown')}, {known('usable cores', '?')} cores"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the entry as JSON values."""
+        return {
+            "name": self.name,
+            "model": self.model,
+            "machine": dict(self.facts),
+            "objectives": list(self.objectives),
+            "trials": self.trials,
+            "budget": self.budget,
+        }
+
+
+def place_of(text: str | None) -> tuple[Place, Path | None]:
+    """Returns the storage that a URL or the folder of a study names, and the folder.
+
+    Raises:
+        StudyError: the folder holds no study.
+        RequestError: it is neither, and the variable is not set either.
+    """
+    text = text or os.environ.get(VARIABLE)
+    if not text:
+        raise RequestError(f"name the folder of a study or the URL of a storage, or set {VARIABLE}")
+    if "://" in text:
+        return Place.of(text, Path()), None
+    folder = Path(text)
+    if not (folder / DATABASE).is_file():
+        raise StudyError(
+            f"{folder} holds no study ({DATABASE} is missing); name the folder that "
+            "`autotune study` wrote, or the URL of a storage"
+        )
+    return Place.of(f"sqlite:///{(folder / DATABASE).resolve()}", folder), folder
+
+
+def entries(place: Place) -> list[Entry]:
+    """Returns the studies in a storage, by name.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    with quiet_optuna(), open_storage(place) as database:
+        return [
+            _entry(optuna.load_study(study_name=found.study_name, storage=database))
+            for found in sorted(database.get_all_studies(), key=lambda study: study.study_name)
+            if "model_sha256" in found.user_attrs
+        ]
+
+
+def _entry(study: optuna.Study) -> Entry:
+    told = study.user_attrs
+    request = told.get("request", {})
+    return Entry(
+        name=study.study_name,
+        model=told.get("model", "unknown"),
+        facts=json.loads(told.get("facts", "{}")),
+        objectives=told.get("objectives", "").split(","),
+        trials=len(trials(study)),
+        budget=request.get("trials"),
+        request=request,
+        has_metric=bool(told.get("metric")),
+    )
+
+
+def choose(found: Sequence[Entry], name: str | None, place: Place) -> Entry:
+    """Returns the study of that name, or the only one, or the one that was asked for last.
+
+    Raises:
+        RequestError: there is none of that name, or several models to choose from.
+    """
+    if not found:
+        raise RequestError(f"{place} holds no study")
+    if name is not None:
+        for entry in found:
+            if entry.name == name:
+                return entry
+        near = did_you_mean(name, [entry.name for entry in found])
+        raise RequestError(f"--study: there is none called '{name}'.{near}")
+    if len({entry.request.get("model", entry.model) for entry in found}) > 1:
+        names = ", ".join(entry.name for entry in found)
+        raise RequestError(f"{place} holds several studies; choose one with --study NAME: {names}")
+    return max(found, key=lambda entry: entry.trials)
+
+
+def request_of(
+    entry: Entry,
+    *,
+    model: Path | None,
+    data: Path | None,
+    trials: int | None,
+    metric: str | None,
+) -> dict[str, Any]:
+    """Returns the arguments with which :func:`autotune.tune` goes on with a study.
+
+    A storage may come from a stranger, and code is never taken from it: the metric is asked for.
+
+    Raises:
+        RequestError: something has to be named, because it is not where it was.
+    """
+    request = dict(entry.request)
+    if not request:
+        raise RequestError(
+            f"{entry.name} does not say what it was asked for; type its `autotune study` command"
+        )
+    if entry.has_metric and metric is None:
+        raise RequestError(f"the answers of {entry.name} are judged by a metric; add --metric")
+    if model is not None:
+        request["model"] = str(model)
+    if data is not None:
+        request["data"] = str(data)
+    for key, option in (("model", "--model"), ("data", "--data")):
+        if request.get(key) is not None and not Path(request[key]).exists():
+            raise RequestError(f"{request[key]} is not here; say where it is with {option} PATH")
+    if trials is not None:
+        request["trials"] = trials
+    return {**request, "metric": metric}

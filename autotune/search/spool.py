@@ -1,0 +1,74 @@
+"""What was measured, on this disk before the storage is told of it: nothing is lost meanwhile."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import StorageError
+
+# Room for a trial with its raw run times, and for what the end of a study writes.
+_LEAST_FREE_BYTES = 8 << 20
+
+
+class Spool:
+    """A file of measurements, a line each, in the folder of a study.
+
+    Args:
+        folder: The folder.
+        study: Name of the study.
+    """
+
+    def __init__(self, folder: Path, study: str) -> None:
+        self._path = folder / f"{study}.spool.jsonl"
+
+    def check_room(self) -> None:
+        """Makes sure that the next measurement can be kept.
+
+        Raises:
+            StorageError: the disk is nearly full.
+        """
+        free = shutil.disk_usage(self._path.parent).free
+        if free < _LEAST_FREE_BYTES:
+            raise StorageError(
+                f"the disk of {self._path.parent} is full ({free >> 10} KiB left). What was "
+                "measured is kept; make room and type the same command again to go on."
+            )
+
+    def keep(self, told: Mapping[str, Any]) -> None:
+        """Writes a measurement down; it is on the disk when this returns.
+
+        Raises:
+            StorageError: the disk gave out.
+        """
+        line = json.dumps(told) + "\n"
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(
+                f"cannot write to {self._path}: {error.strerror}. All trials before this one are "
+                "kept; make room and type the same command again to go on."
+            ) from None
+
+    def kept(self) -> list[dict[str, Any]]:
+        """Returns the measurements; a line that was cut short is none."""
+        try:
+            text = self._path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in text.splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+        return found
+
+    def clear(self) -> None:
+        """Removes the file: the storage has everything."""
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,105 @@
+"""A PostgreSQL server for tests, on loopback, from the programs that the system has."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PASSWORD = "pass-word-that-must-not-show"
+_USER = "autotune"
+_PLACES = ("/usr/lib/postgresql", "/usr/pgsql", "/opt/homebrew/opt")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server.
+
+    Attributes:
+        port: Where it listens on 127.0.0.1.
+    """
+
+    port: int
+
+    def url(self, database: str, port: int | None = None) -> str:
+        """Returns the URL of a new, empty database."""
+        self.run(f"CREATE DATABASE {database}")
+        return f"postgresql://{_USER}:{PASSWORD}@127.0.0.1:{port or self.port}/{database}"
+
+    def run(self, statement: str) -> None:
+        """Runs a statement as the owner of the server."""
+        import psycopg
+
+        place = f"host=127.0.0.1 port={self.port} dbname=postgres user={_USER}"
+        with psycopg.connect(f"{place} password={PASSWORD}", autocommit=True) as connection:
+            connection.execute(statement)
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Server]:
+    """Starts a server and ends it; skips the test where there is none to start."""
+    programs = _programs()
+    if programs is None:
+        pytest.skip("PostgreSQL's server is not installed (apt-get install postgresql)")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        folder.chmod(0o755)
+        data, words = folder / "data", folder / "words"
+        data.mkdir(mode=0o700)
+        words.write_text(PASSWORD)
+        user = _unprivileged()
+        if user is not None:
+            for path in (folder, data, words):
+                shutil.chown(path, user)
+        port = _free_port()
+        make = [str(programs / "initdb"), "-D", str(data), "-U", _USER, "-A", "scram-sha-256"]
+        _run([*make, f"--pwfile={words}", "--no-sync"], user, folder)
+        options = f"-p {port} -h 127.0.0.1 -k {folder} -c fsync=off"
+        control = [str(programs / "pg_ctl"), "-D", str(data), "-w"]
+        _run([*control, "-o", options, "-l", str(folder / "log"), "start"], user, folder)
+        try:
+            yield Server(port)
+        finally:
+            _run([*control, "-m", "immediate", "stop"], user, folder)
+
+
+def _programs() -> Path | None:
+    found = shutil.which("initdb")
+    if found and shutil.which("pg_ctl"):
+        return Path(found).resolve().parent
+    for place in _PLACES:
+        for folder in sorted(Path(place).glob("*/bin"), reverse=True):
+            if (folder / "initdb").exists() and (folder / "pg_ctl").exists():
+                return folder
+    return None
+
+
+def _unprivileged() -> str | None:
+    """Returns a user to run as; the server refuses to run as root."""
+    if sys.platform == "win32" or os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name).pw_name
+    return None
+
+
+def _run(command: list[str], user: str | None, folder: Path) -> None:
+    subprocess.run(
+        command, user=user, cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=60
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

@@ -1,0 +1,71 @@
+"""One of several drivers of a study, for tests: the whole job with a measurer that computes.
+
+    python tests/shared_worker.py MODEL FOLDER TRIALS MEASURE_S [STORAGE]
+
+Every candidate that is measured is written to FOLDER/measured, a line each, before it is told.
+"""
+
+import contextlib
+import hashlib
+import os
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+from fakes import FakeMeasurer
+
+from autotune.measure.outcome import SEARCH, Effort, IsBeaten, Outcome, never_beaten
+from autotune.search import job, storage, study
+from autotune.space.candidate import BASELINE, Candidate
+
+
+def cost(candidate: Candidate) -> tuple[float, float]:
+    """Returns a cost that depends on the candidate alone."""
+    digits = hashlib.sha256(candidate.key.encode()).digest()
+    if candidate == BASELINE:
+        return 10.0, 100.0
+    return 5.0 + digits[0] / 25, 50.0 + digits[1] / 3
+
+
+def main() -> None:
+    """Runs the study and prints how it ended."""
+    model, folder, trials, measure_s, *url = sys.argv[1:]
+    notes = Path(folder) / "measured"
+    Path(folder).mkdir(exist_ok=True)
+
+    class Slow(FakeMeasurer):
+        def __init__(self, *_: object, **__: object) -> None:
+            super().__init__(cost)
+
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            time.sleep(float(measure_s))
+            outcome = super().measure(candidate, effort, is_beaten)
+            if effort == SEARCH:
+                with notes.open("a") as file:
+                    file.write(f"{candidate.key}\n")
+            return outcome
+
+    with (
+        mock.patch.object(job, "DuetMeasurer", Slow),
+        # longer than the cut of the test, and not the minute of a real study
+        mock.patch.object(storage, "_HEARTBEAT_S", 3),
+        mock.patch.object(storage, "_GRACE_S", 25),
+        # the machine of the test is not measured on: many drivers may use it
+        mock.patch.object(study, "sole_driver", return_value=contextlib.nullcontext()),
+    ):
+        result = study.tune(
+            model,
+            trials=int(trials),
+            space="session",
+            out=folder,
+            storage=url[0] if url else os.environ.get("SHARED_STORAGE"),
+            early_stop=False,
+        )
+    sys.stdout.write(f"done {result.trials} {result.picked}\n")
+
+
+if __name__ == "__main__":
+    main()

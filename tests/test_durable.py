@@ -1,0 +1,312 @@
+"""Studies that survive: kills at any moment, a full disk, a folder that cannot be written to."""
+
+import os
+import random
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import optuna
+import psutil
+import pytest
+from fakes import FakeMeasurer, measurement, thread_cost, thread_space
+from sqlalchemy.exc import OperationalError
+
+from autotune import samples
+from autotune.errors import StorageError
+from autotune.search import loop, record
+from autotune.search.loop import Progress, Search
+from autotune.search.objective import DEFAULT, find
+from autotune.search.record import Record
+from autotune.search.spool import Spool
+from autotune.search.storage import Place, open_storage, quiet_optuna
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import Candidate
+
+
+class Killed:
+    """A study that is killed and started again, over and over, in `place`."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, trials: int = 400) -> None:
+        """Starts the driver, if none is at work."""
+        if self._process is None or self._process.poll() is not None:
+            said = (self._place / "said.txt").open("ab")
+            command = [sys.executable, "-m", "autotune", "study", "model.onnx"]
+            with said:
+                self._process = subprocess.Popen(
+                    [
+                        *command,
+                        "--trials",
+                        str(trials),
+                        "--space",
+                        "session",
+                        "--objective",
+                        "latency_ms",
+                    ],
+                    cwd=self._place,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    env={**os.environ, "TMPDIR": str(self._place / "tmp")},
+                )
+
+    def wait(self, *, measuring: bool) -> None:
+        """Waits until it tells of trials, if it is to be `measuring`."""
+        deadline = time.monotonic() + 30
+        while measuring and time.monotonic() < deadline:
+            told = (self._place / "said.txt").read_text()
+            if re.search(r"\d/", told.rpartition("reading the model")[2]):
+                return
+            time.sleep(0.02)
+
+    def kill(self, what: str) -> None:
+        """Kills the driver, a measuring process, or one of them and the driver."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            return
+        if what != "driver":
+            workers = psutil.Process(self._process.pid).children(recursive=True)
+            for worker in workers[-1:]:
+                worker.kill()
+        if what != "worker":
+            self._process.kill()
+            self._process.wait(timeout=30)
+
+    def finish(self, trials: int) -> int:
+        """Lets the study come to its end; returns the exit code."""
+        self.kill("driver")
+        self.start(trials)
+        assert self._process is not None
+        return self._process.wait(timeout=120)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans end by themselves on Linux")
+def test_twenty_kills(tmp_path: Path) -> None:
+    """Whatever is killed and when: the study ends complete, nothing lost, nothing twice."""
+    samples.write("lstm", tmp_path / "model.onnx")
+    (tmp_path / "tmp").mkdir()
+    study, moments = Killed(tmp_path), random.Random(5)
+    folder = tmp_path / "model.autotune"
+    before: set[str] = set()
+    kinds = ["worker"] * 10 + ["driver"] * 5 + ["both"] * 5
+    for number, kind in enumerate(moments.sample(kinds, len(kinds))):
+        study.start()
+        # every third time when trials are measured, else also while it starts
+        study.wait(measuring=number % 3 == 0)
+        time.sleep(moments.uniform(0.0, 1.0))
+        study.kill(kind)
+        now = _spooled(folder)
+        assert before <= now
+        before = now
+    assert before
+    trials = len(before) + 2
+    assert study.finish(trials) == 0, (tmp_path / "said.txt").read_text()
+    assert (folder / "best.json").exists()
+    assert list(folder.glob("*.spool.jsonl")) == []
+    with sqlite3.connect(folder / "study.db") as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with quiet_optuna(), open_storage(Place.of(None, folder)) as opened:
+        (only,) = opened.get_all_studies()
+        loaded = optuna.load_study(study_name=only.study_name, storage=opened)
+        states = Counter(frozen.state.name for frozen in loaded.trials)
+        kept = [trial.candidate.key for trial in record.trials(loaded)]
+    assert states["RUNNING"] == states["WAITING"] == 0
+    assert len(kept) == len(set(kept)) == trials
+    assert before <= set(kept)
+
+
+def _spooled(folder: Path) -> set[str]:
+    """Returns the candidates whose measurement was on the disk; none is there twice."""
+    found = [
+        Candidate.of(told["candidate"]).key
+        for path in folder.glob("*.spool.jsonl")
+        for told in Spool(folder, path.name.removesuffix(".spool.jsonl")).kept()
+    ]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", str(place)]
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no file system may be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def _study(folder: Path, model: Path, trials: int) -> subprocess.CompletedProcess[str]:
+    worker = Path(__file__).parent / "shared_worker.py"
+    return subprocess.run(
+        [sys.executable, "-m", "autotune", "study", str(model), "--out", str(folder)]
+        if trials == 0
+        else [sys.executable, str(worker), str(model), str(folder), str(trials), "0"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("left_mib", [0, 4])
+def test_a_full_disk_keeps_what_was_measured(
+    tiny_disk: Path, tmp_path: Path, left_mib: int
+) -> None:
+    """The study stops; with room it goes on, and nothing is measured again."""
+    samples.write("lstm", tmp_path / "model.onnx")
+    folder = tiny_disk / "out"
+    first = _study(folder, tmp_path / "model.onnx", 10)
+    assert first.returncode == 0, first.stderr
+    filler = tiny_disk / "filler"
+    with filler.open("wb") as file:
+        while os.statvfs(tiny_disk).f_bavail * 4096 > left_mib << 20:
+            file.write(bytes(4096))
+            file.flush()
+    full = _study(folder, tmp_path / "model.onnx", 20)
+    assert full.returncode != 0
+    assert "StorageError" in full.stderr
+    assert "What was measured is kept" in " ".join(full.stderr.split())
+    filler.unlink()
+    again = _study(folder, tmp_path / "model.onnx", 20)
+    assert again.returncode == 0, again.stderr
+    measured = (folder / "measured").read_text().split()
+    assert len(measured) == len(set(measured)) == 20
+
+
+def test_a_folder_that_cannot_be_written_to(tiny_disk: Path, tmp_path: Path) -> None:
+    """It is told before anything is measured, with what to type."""
+    samples.write("lstm", tmp_path / "model.onnx")
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
+    done = _study(tiny_disk / "out", tmp_path / "model.onnx", 0)
+    assert done.returncode == 2
+    assert re.search(r"cannot make the folder .*--out\s+DIR", " ".join(done.stderr.split()))
+    assert "Traceback" not in done.stderr
+
+
+class Away:
+    """Makes Optuna's storage fail for some calls, as a server does that is away."""
+
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+
+    def __call__(self, *_: object, **__: object) -> None:
+        """Fails so often."""
+        if self._left > 0:
+            self._left -= 1
+            raise OperationalError("SELECT", {}, Exception("server closed the connection"))
+
+
+def _search(
+    study: optuna.Study,
+    folder: Path,
+    told: list[Progress],
+    measurer: FakeMeasurer,
+    *,
+    shared: bool = True,
+) -> Search:
+    return Search(
+        study=study,
+        space=thread_space(),
+        objectives=find(DEFAULT),
+        limits=Limits(),
+        measurer=measurer,
+        seed=0,
+        report=told.append,
+        record=Record(study, "driver", "machine", shared=shared),
+        spool=Spool(folder, "study"),
+    )
+
+
+@pytest.mark.parametrize(
+    "method", ["create_new_trial", "set_trial_user_attr", "set_trial_state_values"]
+)
+def test_a_storage_that_is_away_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+) -> None:
+    """The search waits and goes on; what was measured meanwhile is told, and nothing twice."""
+    monkeypatch.setattr(loop.time, "sleep", lambda _: None)  # type: ignore[attr-defined]
+    told: list[Progress] = []
+    measurer = FakeMeasurer(thread_cost)
+    with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
+        study = optuna.create_study(storage=database, directions=["minimize", "minimize"])
+        search = _search(study, tmp_path, told, measurer)
+        search.run(5, None)
+        original = getattr(study._storage, method)
+        away = Away(3)
+
+        def flaky(*arguments: object, **named: object) -> object:
+            away()
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(study._storage, method, flaky)
+        search.run(12, None)
+        kept = [trial.candidate for trial in record.trials(study)]
+        states = {frozen.state.name for frozen in study.trials}
+    notes = [progress.note for progress in told if progress.note]
+    assert any("away" in note for note in notes)
+    assert any("back" in note for note in notes)
+    assert len(kept) == len(set(kept)) == 12
+    assert sorted(map(str, kept)) == sorted(map(str, measurer.searched))
+    assert "RUNNING" not in states
+
+
+@pytest.mark.parametrize(
+    ("shared", "method"), [(True, "set_trial_state_values"), (False, "set_trial_user_attr")]
+)
+def test_a_storage_that_stays_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: bool, method: str
+) -> None:
+    """The study stops with exit code 75, a server's after minutes; the spool has all."""
+    if shared:
+        monkeypatch.setattr(loop, "_PATIENCE_S", 0.0)
+    measurer = FakeMeasurer(thread_cost)
+    place = Place.of(None, tmp_path)
+
+    def run() -> None:
+        with quiet_optuna(), open_storage(place) as database:
+            study = optuna.create_study(
+                storage=database, study_name="s", directions=["minimize", "minimize"]
+            )
+            search = _search(study, tmp_path, [], measurer, shared=shared)
+            search.run(3, None)
+            monkeypatch.setattr(study._storage, method, Away(1000))
+            search.run(10, None)
+
+    with pytest.raises(StorageError) as stopped:
+        run()
+    assert stopped.value.exit_code == 75
+    assert len(measurer.searched) == 4
+    monkeypatch.undo()
+    with quiet_optuna(), open_storage(place) as database:
+        study = optuna.load_study(study_name="s", storage=database)
+        again = _search(study, tmp_path, [], measurer)
+        again.run(4, None)
+        assert [t.candidate for t in again.trials] == measurer.searched
+
+
+def test_what_was_spooled_is_told_at_the_next_start(tmp_path: Path) -> None:
+    """A driver that was killed before it told the storage has lost nothing."""
+    kept = Candidate.of({"arena": "off"})
+    outcome = measurement(4.0, 50.0)
+    Spool(tmp_path, "study").keep(record.describe(Trial(number=7, candidate=kept, outcome=outcome)))
+    measurer = FakeMeasurer(thread_cost)
+    with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
+        study = optuna.create_study(storage=database, directions=["minimize", "minimize"])
+        search = _search(study, tmp_path, [], measurer)
+        search.run(6, None)
+        assert kept not in measurer.searched
+        assert [t.outcome for t in search.trials if t.candidate == kept] == [outcome]
+        assert len(study.trials) == 6

@@ -1,0 +1,142 @@
+"""Who measures what: claims of drivers that share a study."""
+
+import threading
+from collections.abc import Iterator
+
+import optuna
+import pytest
+from fakes import measurement, parameter, space
+
+from autotune.search import record, storage
+from autotune.search.record import Record, describe
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import BASELINE, Candidate
+
+ARENA = Candidate.of({"arena": "off"})
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Keeps Optuna's notes on what is experimental out of the tests."""
+    with storage.quiet_optuna():
+        yield
+
+
+@pytest.fixture
+def study() -> optuna.Study:
+    """A new study in memory."""
+    return optuna.create_study(directions=["minimize", "minimize"])
+
+
+def _two(study: optuna.Study) -> tuple[Record, Record]:
+    return Record(study, "one", "a", shared=True), Record(study, "two", "b", shared=True)
+
+
+def test_the_earlier_trial_keeps_its_candidate(study: optuna.Study) -> None:
+    """Whoever claims first: the number decides."""
+    one, two = _two(study)
+    first, second = study.ask(), study.ask()
+    claimed: list[bool] = []
+    # the later trial waits: the earlier one has not said yet what it will measure
+    waiting = threading.Thread(target=lambda: claimed.append(two.claim(second, ARENA, 10)))
+    waiting.start()
+    waiting.join(0.2)
+    assert claimed == []
+    assert one.claim(first, ARENA, 10)
+    waiting.join(10)
+    assert claimed == [False]
+
+
+def test_different_candidates_do_not_meet(study: optuna.Study) -> None:
+    """Each measures its own, and sees what the other has claimed."""
+    one, two = _two(study)
+    first, second = study.ask(), study.ask()
+    assert one.claim(first, ARENA, 10)
+    assert two.claim(second, BASELINE, 10)
+    one.refresh()
+    two.refresh()
+    assert one.claimed == frozenset({BASELINE})
+    assert two.claimed == frozenset({ARENA})
+
+
+def test_a_measured_candidate_is_not_claimed(study: optuna.Study) -> None:
+    """Also if its trial was told between the look around and the claim."""
+    one, two = _two(study)
+    first = study.ask()
+    assert one.claim(first, ARENA, 10)
+    for key, value in describe(Trial(number=0, candidate=ARENA, outcome=measurement(1.0))).items():
+        first.set_user_attr(key, value)
+    study.tell(first, [1.0, 1.0])
+    assert not two.claim(study.ask(), ARENA, 10)
+    two.refresh()
+    assert [trial.candidate for trial in two.trials] == [ARENA]
+    assert two.claimed == frozenset()
+
+
+def test_the_budget_is_that_of_all(study: optuna.Study) -> None:
+    """Claims of earlier trials count as much as what they have measured."""
+    one, two = _two(study)
+    first, second = study.ask(), study.ask()
+    assert one.claim(first, BASELINE, 1)
+    assert not two.claim(second, ARENA, 1)
+
+
+def test_what_a_dead_driver_had_is_given_back(study: optuna.Study) -> None:
+    """But what made three of them die is left alone."""
+    one, two = _two(study)
+    for deaths in range(1, 5):
+        trial = study.ask()
+        assert one.claim(trial, ARENA, 10)
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        two.refresh()
+        assert two.given_back == ((ARENA,) if deaths < 3 else ())
+
+
+def test_a_driver_gives_up_its_own_alone(study: optuna.Study) -> None:
+    """After a restart; what others run goes on, and where nobody shares, all is its own."""
+    one, two = _two(study)
+    first, second = study.ask(), study.ask()
+    assert one.claim(first, ARENA, 10)
+    assert two.claim(second, BASELINE, 10)
+    again = Record(study, "one", "a", shared=True)
+    again.reload()
+    states = [frozen.state.name for frozen in study.trials]
+    assert states == ["FAIL", "RUNNING"]
+    assert again.given_back == (ARENA,)
+    Record(study).reload()
+    assert [frozen.state.name for frozen in study.trials] == ["FAIL", "FAIL"]
+
+
+def test_one_holds_the_run_off(study: optuna.Study) -> None:
+    """Another may when it has died."""
+    one, two = _two(study)
+    first, second = study.ask(), study.ask()
+    assert one.claim_run_off(first)
+    assert not two.claim_run_off(second)
+    study.tell(first, state=optuna.trial.TrialState.FAIL)
+    study.tell(second, state=optuna.trial.TrialState.PRUNED)
+    assert two.claim_run_off(study.ask())
+
+
+@pytest.mark.parametrize(
+    "values", ["text", ["arena"], {"arena": "sideways"}, {"library": "/tmp/x.so"}, {"arena": {}}]
+)
+def test_a_strangers_candidate_is_not_believed(study: optuna.Study, values: object) -> None:
+    """What is no value of a parameter is no candidate."""
+    trial = study.ask()
+    trial.set_user_attr("candidate", values)
+    trial.set_user_attr("measurement", measurement(1.0).to_json())
+    study.tell(trial, [1.0, 1.0])
+    assert record.trials(study) == []
+
+
+def test_what_was_never_told_is_inserted(study: optuna.Study) -> None:
+    """With its constraints and values, as if it had been told in time."""
+    within = space(parameter("arena", "on", "off"))
+    told = describe(Trial(number=3, candidate=ARENA, outcome=measurement(2.0, 50.0)))
+    Record(study).insert(told, within, Limits(), (2.0, 50.0))
+    (frozen,) = study.trials
+    assert frozen.values == [2.0, 50.0]
+    assert frozen.params == {"arena": "off"}
+    assert set(frozen.constraints) == {"valid", "error", "memory", "latency"}
+    assert [trial.candidate for trial in record.trials(study)] == [ARENA]

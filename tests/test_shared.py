@@ -1,0 +1,178 @@
+"""A study that many drivers share, on a real PostgreSQL."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import optuna
+import postgresql
+import pytest
+
+from autotune import samples
+from autotune.errors import StorageError
+from autotune.search import record
+from autotune.search.storage import Place, open_storage, quiet_optuna
+
+_WORKER = Path(__file__).parent / "shared_worker.py"
+_TRIALS = 80
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgresql.Server]:
+    """A server for the tests of this module."""
+    pytest.importorskip("psycopg", reason="the driver for PostgreSQL is not installed")
+    with postgresql.server() as found:
+        yield found
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small model."""
+    samples.write("lstm", tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def _driver(model: Path, name: str, url: str, trials: int = _TRIALS) -> subprocess.Popen[str]:
+    command = [sys.executable, str(_WORKER), str(model), name, str(trials), "0.1"]
+    return subprocess.Popen(
+        command,
+        cwd=model.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"SHARED_STORAGE": url, "PATH": "", "PYTHONPATH": ":".join(sys.path)},
+    )
+
+
+def _measured(model: Path, name: str) -> list[str]:
+    path = model.parent / name / "measured"
+    return path.read_text().split() if path.exists() else []
+
+
+def _wait_for(count: int, model: Path, name: str) -> None:
+    deadline = time.monotonic() + 60
+    while len(_measured(model, name)) < count and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+class Wire:
+    """A way to the server that can be cut: a proxy on a port of its own.
+
+    Attributes:
+        port: Where it listens.
+    """
+
+    def __init__(self, to: int) -> None:
+        self._to = to
+        self._cut = threading.Event()
+        self._open: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                here, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._cut.is_set():
+                here.close()
+                continue
+            there = socket.create_connection(("127.0.0.1", self._to))
+            self._open += [here, there]
+            for one, other in ((here, there), (there, here)):
+                threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _pump(one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.close()
+
+    def cut(self, seconds: float) -> None:
+        """Cuts all connections, and lets none through for so long."""
+        self._cut.set()
+        for end in self._open:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+        time.sleep(seconds)
+        self._cut.clear()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._listener.close()
+
+
+def test_four_drivers_measure_every_candidate_once(server: postgresql.Server, model: Path) -> None:
+    """One is killed, one is cut off for 20 s; nothing is lost, nothing is measured twice."""
+    url = server.url("four")
+    wire = Wire(server.port)
+    cut_off = url.replace(f":{server.port}/", f":{wire.port}/")
+    drivers = {
+        name: _driver(model, name, cut_off if name == "cut" else url)
+        for name in ("one", "two", "cut", "killed")
+    }
+    try:
+        _wait_for(4, model, "killed")
+        drivers["killed"].kill()
+        _wait_for(4, model, "cut")
+        wire.cut(20)
+        told = {name: driver.communicate(timeout=150) for name, driver in drivers.items()}
+    finally:
+        for driver in drivers.values():
+            driver.kill()
+        wire.close()
+    for name in ("one", "two", "cut"):
+        assert drivers[name].returncode == 0, told[name]
+    assert "The storage is away" in told["cut"][1] or _measured(model, "cut")
+    assert all(postgresql.PASSWORD not in text for texts in told.values() for text in texts)
+
+    with quiet_optuna(), open_storage(Place.of(url, model.parent)) as database:
+        (only,) = database.get_all_studies()
+        study = optuna.load_study(study_name=only.study_name, storage=database)
+        trials = record.trials(study)
+        states = Counter(frozen.state.name for frozen in study.get_trials(deepcopy=False))
+    stored = Counter(trial.candidate.key for trial in trials)
+    assert len(trials) == len(stored) == _TRIALS
+    assert states["RUNNING"] == states["WAITING"] == 0
+    everywhere = Counter(key for name in drivers for key in _measured(model, name))
+    # who is killed may have measured one that nobody was told of
+    assert set(stored) <= set(everywhere)
+    assert sum(count - 1 for count in everywhere.values()) <= 1
+    assert set(everywhere) == set(stored)
+    # one held the run-off, and all wrote down the same
+    assert len({told[name][0].split()[-1] for name in ("one", "two", "cut")}) == 1
+    assert only.user_attrs["result"]["trials"] == _TRIALS
+
+
+def test_a_study_on_a_server_goes_on(server: postgresql.Server, model: Path) -> None:
+    """The same command again finds everything measured, from another folder as well."""
+    url = server.url("again")
+    first = _driver(model, "here", url, 5)
+    assert first.communicate(timeout=60)[0].startswith("done 5 ")
+    second = _driver(model, "there", url, 8)
+    assert second.communicate(timeout=60)[0].startswith("done 8 ")
+    assert len(_measured(model, "here")) == 5
+    assert len(_measured(model, "there")) == 3
+
+
+def test_a_wrong_password_is_not_repeated(server: postgresql.Server, tmp_path: Path) -> None:
+    """What cannot be opened is told without the secret."""
+    url = server.url("closed").replace(postgresql.PASSWORD, "another-secret-word")
+    place = Place.of(url, tmp_path)
+    with pytest.raises(StorageError) as told, quiet_optuna(), open_storage(place):
+        pass
+    assert "another-secret-word" not in f"{told.value!r} {told.value.__cause__!r}"
+    assert told.value.__suppress_context__
+    assert "***" in str(told.value)

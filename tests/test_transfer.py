@@ -1,0 +1,223 @@
+"""What a study takes over from its relatives on other machines."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import optuna
+import pytest
+from fakes import FakeMeasurer, measurement, parameter, space, thread_space
+
+from autotune import samples
+from autotune.facts.hardware import Hardware, differences
+from autotune.facts.runtime import Runtime
+from autotune.options import Value
+from autotune.search import job as jobs
+from autotune.search import record, storage, study
+from autotune.search.effects import Coding
+from autotune.search.loop import Progress
+from autotune.search.objective import DEFAULT, find
+from autotune.search.proposer import Proposer
+from autotune.search.storage import Place, open_storage
+from autotune.search.study import tune
+from autotune.search.transfer import Relative, prior, starting_points, translated
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import BASELINE, Candidate
+
+OBJECTIVES = find(DEFAULT)
+RUNTIME = Runtime(version="1.31.1", build="x", providers=("CPUExecutionProvider",))
+
+
+def _machine(**changes: object) -> Hardware:
+    facts: dict[str, object] = {
+        "cpu": "a cpu",
+        "features": ("avx2",),
+        "architecture": "x86_64",
+        "logical_cores": 8,
+        "physical_cores": 4,
+        "usable_cores": 8,
+        "quota_cores": None,
+        "memory_mib": 16_000,
+        "gpus": (),
+        "system": "Linux 6",
+    }
+    return Hardware(**{**facts, **changes})  # type: ignore[arg-type]  # each of its own type
+
+
+def _relative(*measured: tuple[Mapping[str, Value], float, float], cores: int = 8) -> Relative:
+    nothing: Mapping[str, Value] = {}
+    told = [(nothing, 10.0, 100.0), *measured]
+    return Relative(
+        name="theirs",
+        facts=_machine(usable_cores=cores).facts(RUNTIME),
+        trials=[
+            Trial(
+                number=i,
+                candidate=Candidate.of(values),
+                outcome=measurement(latency_ms, memory_mib),
+            )
+            for i, (values, latency_ms, memory_mib) in enumerate(told)
+        ],
+    )
+
+
+def test_the_same_machine_has_the_same_fingerprint() -> None:
+    """Some pages of memory more or less are no difference."""
+    one, other = _machine(), _machine(memory_mib=16_010)
+    assert one.fingerprint(RUNTIME) == other.fingerprint(RUNTIME)
+    assert differences(one.facts(RUNTIME), other.facts(RUNTIME)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"usable_cores": 2}, "usable cores: 2 here, 8 there"),
+        ({"cpu": "another"}, "CPU: another here, a cpu there"),
+        ({"quota_cores": 1.5}, "CPU quota: 1.5 here, none there"),
+        ({"gpus": ("NVIDIA H200, driver 570",)}, "GPU: NVIDIA H200, driver 570 here, none there"),
+        ({"features": ()}, "CPU features:  here, avx2 there"),
+    ],
+)
+def test_what_differs_is_named(changes: dict[str, object], told: str) -> None:
+    """And the fingerprint with it."""
+    here, there = _machine(**changes), _machine()
+    assert here.fingerprint(RUNTIME) != there.fingerprint(RUNTIME)
+    assert differences(here.facts(RUNTIME), there.facts(RUNTIME)) == [told]
+
+
+def test_another_onnxruntime_is_another_machine() -> None:
+    """Kernels change with it."""
+    newer = Runtime(version="1.32.0", build="x", providers=("CPUExecutionProvider",))
+    machine = _machine()
+    assert machine.fingerprint(newer) != machine.fingerprint(RUNTIME)
+    assert differences(machine.facts(newer), machine.facts(RUNTIME)) == [
+        "ONNX Runtime: 1.32.0 here, 1.31.1 there"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("threads", "scale", "expected"),
+    [(4, 0.5, 2), (4, 1.0, 4), (1, 4.0, 1), (2, 0.25, 1), (0, 2, 0)],
+)
+def test_thread_counts_are_carried_over_by_cores(threads: int, scale: float, expected: int) -> None:
+    """Half of the cores there is half of the cores here; one thread stays one."""
+    told = translated(Candidate.of({"intra_op_num_threads": threads}), thread_space(), scale)
+    assert told.to_json().get("intra_op_num_threads", 0) == expected
+
+
+def test_what_does_not_exist_here_is_left_out() -> None:
+    """A precision that this machine has no kernels for falls back to the default."""
+    theirs = Candidate.of({"precision": "fp16", "arena": "off"})
+    assert translated(theirs, thread_space(), 1.0) == Candidate.of({"arena": "off"})
+
+
+def test_a_study_starts_from_the_fronts_of_its_relatives() -> None:
+    """Their members in turn, nothing twice, the default not among them."""
+    one = _relative(({"arena": "off"}, 5.0, 90.0), ({"intra_op_num_threads": 8}, 4.0, 120.0))
+    two = _relative(({"arena": "same_as_requested"}, 6.0, 50.0), ({"arena": "off"}, 7.0, 45.0))
+    found = starting_points([one, two], thread_space(), 4, Limits(), OBJECTIVES)
+    assert found[0] == Candidate.of({"intra_op_num_threads": 4})
+    assert set(found) == {
+        Candidate.of({"intra_op_num_threads": 4}),
+        Candidate.of({"arena": "off"}),
+        Candidate.of({"arena": "same_as_requested"}),
+    }
+    assert len(found) == 3
+    assert starting_points([], thread_space(), 4, Limits(), OBJECTIVES) == []
+
+
+_SPACE = space(
+    parameter("arena", "on", "off", "same_as_requested"),
+    parameter("intra_op_num_threads", 0, 1, 2, 4),
+    parameter("session.disable_prepacking", "0", "1"),
+    parameter("enable_mem_pattern", True, False),
+)
+
+
+def _told() -> Relative:
+    everything = [c for c in _SPACE.candidates or () if c != BASELINE]
+
+    def latency(candidate: Candidate) -> float:
+        return 10.0 * (0.5 if ("arena", "off") in candidate.values else 1.0)
+
+    return _relative(*((dict(c.values), latency(c), 100.0) for c in everything))
+
+
+def test_effects_carry_over() -> None:
+    """What halved the latency there is expected to halve it here, before anything is measured."""
+    expected = prior([_told()], _SPACE, 8, OBJECTIVES)
+    rows = Coding(_SPACE).rows([BASELINE, Candidate.of({"arena": "off"})])
+    assert np.exp(expected["latency_ms"](rows)) == pytest.approx([1.0, 0.5], rel=0.05)
+
+
+def test_little_is_no_prior() -> None:
+    """From a handful of trials nothing is expected."""
+    assert prior([_relative(({"arena": "off"}, 5.0, 90.0))], _SPACE, 8, OBJECTIVES) == {}
+    assert prior([], _SPACE, 8, OBJECTIVES) == {}
+
+
+def test_a_prior_guides_the_first_proposal() -> None:
+    """With it the best is asked for at once; without, it is one of many."""
+    first = [Trial(number=0, candidate=BASELINE, outcome=measurement(10.0, 100.0))]
+    expected = prior([_told()], _SPACE, 8, OBJECTIVES)
+    proposal = Proposer(_SPACE, OBJECTIVES, Limits(), 0, expected).propose(first, {BASELINE})
+    assert proposal is not None
+    assert ("arena", "off") in proposal.candidate.values
+
+
+def test_own_trials_overrule_a_wrong_prior() -> None:
+    """What was best there and is bad here is given up."""
+    proposer = Proposer(_SPACE, OBJECTIVES, Limits(), 0, prior([_told()], _SPACE, 8, OBJECTIVES))
+    trials = [Trial(number=0, candidate=BASELINE, outcome=measurement(10.0, 100.0))]
+    for number in range(1, 16):
+        proposal = proposer.propose(trials, {trial.candidate for trial in trials})
+        assert proposal is not None
+        values = proposal.candidate.to_json()
+        latency = 10.0 * (2.0 if values.get("arena") == "off" else 1.0)
+        latency *= 0.6 if values.get("intra_op_num_threads") == 4 else 1.0
+        trials.append(
+            Trial(number=number, candidate=proposal.candidate, outcome=measurement(latency, 100.0))
+        )
+    best = min(trials, key=lambda t: t.measurement.latency_ms if t.measurement else 99)
+    assert best.candidate.to_json().get("intra_op_num_threads") == 4
+    assert best.measurement is not None
+    assert best.measurement.latency_ms == 6.0
+
+
+def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In the same storage, with a word on what differs; numbers are measured anew."""
+    onnx.save(samples.cnn(channels=4, size=16, blocks=1), tmp_path / "m.onnx")
+    monkeypatch.delenv("AUTOTUNE_STORAGE", raising=False)
+    measurers: list[FakeMeasurer] = []
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        return (5.0 if candidate.to_json().get("arena") == "off" else 10.0), 100.0
+
+    def make(*_: object, **__: object) -> FakeMeasurer:
+        measurers.append(FakeMeasurer(cost))
+        return measurers[-1]
+
+    monkeypatch.setattr(jobs, "DuetMeasurer", make)
+    wishes = {"space": "session", "out": tmp_path / "out"}
+    monkeypatch.setattr(study, "hardware", lambda: _machine(cpu="the first"))
+    tune(tmp_path / "m.onnx", trials=20, **wishes)  # type: ignore[arg-type]  # sound ones
+    told: list[Progress] = []
+    monkeypatch.setattr(study, "hardware", lambda: _machine(cpu="the second", usable_cores=4))
+    tune(tmp_path / "m.onnx", trials=6, on_progress=told.append, **wishes)  # type: ignore[arg-type]
+    notes = " ".join(progress.note for progress in told)
+    assert "CPU: the second here, the first there" in notes
+    assert "usable cores: 4 here, 8 there" in notes
+    second = measurers[1].searched
+    assert second[0] == BASELINE
+    assert second[1].to_json()["arena"] == "off"
+    with storage.quiet_optuna(), open_storage(Place.of(None, tmp_path / "out")) as database:
+        names = [found.study_name for found in database.get_all_studies()]
+        assert len(names) == 2
+        counts = {
+            len(record.trials(optuna.load_study(study_name=name, storage=database)))
+            for name in names
+        }
+    assert counts == {20, 6}
+    assert json.loads((tmp_path / "out" / "front.json").read_text())["trials"] == 6
