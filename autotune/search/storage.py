@@ -125,11 +125,12 @@ FAULTS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 def fault_behind(error: BaseException) -> Exception | None:
     """Returns the fault of the storage that an error comes from; None if it is something else.
 
-    Optuna asserts that a trial is not running any more after it has failed to tell of its end.
+    Where Optuna cannot tell of a trial's end it stumbles over what it does not know then: it
+    asserts that the trial is not running, or uses a name that was not bound.
     """
     if isinstance(error, FAULTS):
         return error
-    if isinstance(error, AssertionError) and error.__context__ is not None:
+    if isinstance(error, AssertionError | NameError) and error.__context__ is not None:
         return fault_behind(error.__context__)
     return None
 
