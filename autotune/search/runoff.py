@@ -114,14 +114,19 @@ def _simplest(
     admitted: Sequence[tuple[Trial, Values]],
     objectives: Sequence[Objective],
 ) -> Trial:
-    """Returns the trial that changes least of those that change nothing else and are as good."""
+    """Returns the trial that changes least of those that change nothing else and are as good.
+
+    As good within twice the tolerance: both numbers have their luck, and the item was chosen for it.
+    """
     trial, mine = item
     changes = set(trial.candidate.values)
     as_good = [
         other
         for other, values_ in admitted
         if changes.issuperset(other.candidate.values)
-        and not any(o.is_less(mine[o.name], values_[o.name]) for o in objectives)
+        and not any(
+            o.is_less(mine[o.name], values_[o.name] / (1 + o.tolerance)) for o in objectives
+        )
     ]
     return min(as_good, key=lambda other: (len(other.candidate.values), other.number))
 
