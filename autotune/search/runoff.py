@@ -116,7 +116,7 @@ def _simplest(
 ) -> Trial:
     """Returns the trial that changes least of those that change nothing else and are as good.
 
-    As good within twice the tolerance: both numbers have their luck, and the item was chosen for it.
+    As good within twice the tolerance: both numbers have luck, and the item was chosen for its.
     """
     trial, mine = item
     changes = set(trial.candidate.values)
