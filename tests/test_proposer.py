@@ -165,3 +165,19 @@ def test_answers_are_those_of_the_graph_half() -> None:
         trials.append(_trial(len(trials), proposal.candidate, outcome))
     off = [t for t in trials if t.candidate.to_json().get("precision", "fp32") != "fp32"]
     assert len({t.candidate.graph for t in off}) == len(off) <= 4
+
+
+def test_of_many_trials_the_best_are_looked_at() -> None:
+    """With more trials than a model looks at, the front is still theirs."""
+    candidates = thread_space().candidates or ()
+    trials = [_trial(0, BASELINE, measurement(10.0))]
+    for number in range(1, 900):
+        candidate = candidates[number % len(candidates)]
+        told = thread_cost(candidate)
+        assert not isinstance(told, Failure)
+        trials.append(_trial(number, candidate, measurement(*told)))
+    proposer = Proposer(thread_space(), find(DEFAULT), Limits(), seed=0)
+    proposal = proposer.propose(trials, set())
+    assert proposal is not None
+    assert proposal.gain < 0.01
+    assert proposer.propose(trials, set(candidates) | {BASELINE}) is None

@@ -56,6 +56,8 @@ _STARTS = {
         noise=0.01,
     ),
 }
+# Models look at so many trials; what more of them would add is small.
+_MOST_TRIALS = 400
 # The scales of a model are chosen anew whenever there are so many times more trials.
 _ANEW = 1.1
 
@@ -183,7 +185,7 @@ class Proposer:
 
     def _outlook(self, trials: Sequence[Trial]) -> "_Outlook":
         # what a user asked for may have values that the space does not know
-        trials = [trial for trial in trials if self._coding.covers(trial.candidate)]
+        trials = self._telling([t for t in trials if self._coding.covers(t.candidate)])
         base = next(trial.measurement for trial in trials if trial.candidate == BASELINE)
         assert base is not None
         measured = [(t, m) for t in trials if (m := t.measurement) is not None]
@@ -206,7 +208,7 @@ class Proposer:
             for name, (limit, scale) in limited.items()
             if limit is not None
         ]
-        violated = [self._limits.violations(trial.outcome) for trial in trials]
+        violated = [self._violated(trial) for trial in trials]
         every_row = self._coding.rows([trial.candidate for trial in trials])
         runs = np.asarray([v["valid"] <= 0 for v in violated])
         if not runs.all():
@@ -226,6 +228,30 @@ class Proposer:
             if trial.measurement is not None
         ]
         return _Outlook(targets, tolerances, hurdles, rows, candidates, np.asarray(admitted))
+
+    def _telling(self, trials: Sequence[Trial]) -> Sequence[Trial]:
+        """Returns the trials that the models look at: all, up to :data:`_MOST_TRIALS`.
+
+        Of more, the baseline, the best in each objective, the latest, what failed or was wrong,
+        and others evenly from the rest: the cost of a model is the cube of their number.
+        """
+        if len(trials) <= _MOST_TRIALS:
+            return trials
+        chosen = {i for i, trial in enumerate(trials) if trial.candidate == BASELINE}
+        for objective in self._objectives:
+            values = [(objective.of(t.measurement) if t.measurement else None) for t in trials]
+            known = [(value, i) for i, value in enumerate(values) if value is not None]
+            chosen |= {i for _, i in sorted(known)[: _MOST_TRIALS // 8]}
+        wrong = [i for i, t in enumerate(trials) if max(self._violated(t).values()) > 0]
+        chosen |= set(wrong[-_MOST_TRIALS // 4 :])
+        chosen |= set(range(len(trials) - _MOST_TRIALS // 4, len(trials)))
+        rest = [i for i in range(len(trials)) if i not in chosen]
+        left = _MOST_TRIALS - len(chosen)
+        chosen |= {rest[i * len(rest) // left] for i in range(left)}
+        return [trials[i] for i in sorted(chosen)]
+
+    def _violated(self, trial: Trial) -> dict[str, float]:
+        return self._limits.violations(trial.outcome)
 
     def _model(self, name: str, rows: Floats, values: Sequence[float] | Floats) -> Model:
         count = len(values)
