@@ -79,6 +79,14 @@ def test_effects_are_told_with_intervals() -> None:
     assert strongest.parameter == "intra_op_num_threads"
 
 
+def test_effects_do_not_depend_on_the_order() -> None:
+    """Where many drivers share a study the default need not be its first trial."""
+    told = [(c, {"latency_ms": math.exp(_log_cost(c))}) for c in _space().candidates or ()]
+    (first, *_), (last, *_) = explain(_space(), told), explain(_space(), told[::-1])
+    assert (first.parameter, first.value) == (last.parameter, last.value)
+    assert first.factor.value == pytest.approx(last.factor.value)
+
+
 def test_values_that_were_not_tried_have_no_effect_to_tell() -> None:
     """Only what was measured is explained; what the space does not know is left out."""
     elsewhere = Candidate.of({"intra_op_num_threads": 8})

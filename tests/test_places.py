@@ -1,8 +1,10 @@
 """Where studies are kept, and who may work there: URLs, locks, and the spool."""
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -76,6 +78,20 @@ def test_other_storages_are_refused(url: str, told: str) -> None:
         Place.of(url, Path())
 
 
+@contextlib.contextmanager
+def _held(script: str, *arguments: object) -> Iterator[None]:
+    """Runs a script in a process of its own that holds a lock until the end of the context."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield
+
+
 def test_a_database_elsewhere_serves_one_driver(tmp_path: Path) -> None:
     """A second one on the same file is told what serves many."""
     (tmp_path / "one").mkdir()
@@ -89,19 +105,12 @@ def test_a_database_elsewhere_serves_one_driver(tmp_path: Path) -> None:
         "    print('held', flush=True)\n"
         "    sys.stdin.read()\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "one"), str(database)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with (
-            pytest.raises(StudyError, match="postgresql://"),
-            lock.sole_driver(tmp_path / "two", database),
-        ):
-            pass
+    with (
+        _held(script, tmp_path / "one", database),
+        pytest.raises(StudyError, match="postgresql://"),
+        lock.sole_driver(tmp_path / "two", database),
+    ):
+        pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
@@ -121,14 +130,7 @@ def test_two_drivers_do_not_share_cores(tmp_path: Path) -> None:
         "    print('held', flush=True)\n"
         "    sys.stdin.read()\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "one"), str(first)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with _held(script, tmp_path / "one", first):
         try:
             with (
                 pytest.raises(StudyError, match="measures on these cores"),

@@ -1,13 +1,12 @@
 """Who measures what: claims of drivers that share a study."""
 
 import threading
-from collections.abc import Iterator
 
 import optuna
 import pytest
 from fakes import measurement, parameter, space
 
-from autotune.search import record, storage
+from autotune.search import record
 from autotune.search.record import Record, describe
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
@@ -15,17 +14,7 @@ from autotune.space.candidate import BASELINE, Candidate
 ARENA = Candidate.of({"arena": "off"})
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Keeps Optuna's notes on what is experimental out of the tests."""
-    with storage.quiet_optuna():
-        yield
-
-
-@pytest.fixture
-def study() -> optuna.Study:
-    """A new study in memory."""
-    return optuna.create_study(directions=["minimize", "minimize"])
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def _two(study: optuna.Study) -> tuple[Record, Record]:

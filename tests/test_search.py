@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import optuna
@@ -28,7 +27,6 @@ from autotune.measure.outcome import (
     never_beaten,
 )
 from autotune.options import Value
-from autotune.search import storage
 from autotune.search.loop import Search
 from autotune.search.objective import DEFAULT, find
 from autotune.search.runoff import choose, finalists, run_off
@@ -41,11 +39,7 @@ from autotune.space.space import Space
 OBJECTIVES = find(DEFAULT)
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Keeps Optuna's notes on what is experimental out of the tests."""
-    with storage.quiet_optuna():
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 class NoisyMeasurer(FakeMeasurer):
@@ -238,6 +232,20 @@ def test_starting_points_come_right_after_the_default() -> None:
     assert measurer.searched[:3] == [BASELINE, outside, inside]
     assert len(measurer.searched) == len(set(measurer.searched))
     assert [t.candidate for t in search.trials[:3]] == measurer.searched[:3]
+
+
+def test_the_best_may_lie_outside_the_space() -> None:
+    """What a user brought and nothing beats is kept as it is, to the end of the budget."""
+    outside = Candidate.of({"intra_op_num_threads": 3, "arena": "off"})
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        return (1.0, 10.0) if candidate == outside else (10.0, 100.0)
+
+    search = _search(FakeMeasurer(cost), _default_space(), first=[outside])
+    search.run(20, None)
+    assert len(search.trials) == 20
+    assert search.best is not None
+    assert search.best.candidate == outside
 
 
 def test_twins_of_graph_halves_are_not_asked_for() -> None:

@@ -1,6 +1,6 @@
 """The search and the whole job, with a measurer that computes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from autotune import samples
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.measure.outcome import Failure
 from autotune.search import job as jobs
-from autotune.search import record, storage
+from autotune.search import record
 from autotune.search.job import Interrupted
 from autotune.search.loop import Progress, Search
 from autotune.search.objective import DEFAULT, find
@@ -35,18 +35,7 @@ from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Keeps Optuna's notes on what is experimental out of the tests."""
-    with storage.quiet_optuna():
-        yield
-
-
-@pytest.fixture
-def study() -> optuna.Study:
-    """A new study in memory."""
-    return optuna.create_study(directions=["minimize", "minimize"])
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def _search(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autotune.config import Interval
 from autotune.options import Value
-from autotune.space.candidate import GRAPH_PARAMETERS, Candidate
+from autotune.space.candidate import BASELINE, GRAPH_PARAMETERS, Candidate
 from autotune.space.space import Space
 
 Floats = NDArray[np.float64]
@@ -149,8 +149,7 @@ class Model:
         self.scales = scales or replace(start, relevance=(1.0,) * count)
         if sweeps and len(values) >= _FEWEST_FOR_SCALES:
             self._choose_scales(sweeps)
-        covariance = _covariance(coding, self.scales, rows, rows)
-        covariance[np.diag_indices_from(covariance)] += self.scales.noise + _JITTER
+        covariance = _of_measurements(coding, self.scales, rows)
         self._inverse: Floats = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
         self._weights: Floats = self._inverse @ values
 
@@ -207,8 +206,8 @@ def _covariance(coding: Coding, scales: Scales, left: Floats, right: Floats) -> 
     graph, session = coding.is_graph * relevance, ~coding.is_graph * relevance
     in_graph = (left * graph) @ right.T
     in_session = (left * session) @ right.T
-    same_half = coding.graph_halves(left)[:, None] == coding.graph_halves(right)[None, :]
-    same_half &= (coding.graph_halves(left) != 0.0)[:, None]
+    halves = coding.graph_halves(left)[:, None]
+    same_half = (halves == coding.graph_halves(right)) & (halves != 0.0)
     # the sum over pairs is half of the square of the sum less the squares
     pairs_graph = (in_graph**2 - (left * graph**2) @ right.T) / 2
     pairs_session = (in_session**2 - (left * session**2) @ right.T) / 2
@@ -219,6 +218,13 @@ def _covariance(coding: Coding, scales: Scales, left: Floats, right: Floats) -> 
         + scales.pair_session * pairs_session
         + scales.graph_half * same_half
     )
+    return found
+
+
+def _of_measurements(coding: Coding, scales: Scales, rows: Floats) -> Floats:
+    """Returns the prior covariance of measurements of these rows, with their noise."""
+    found = _covariance(coding, scales, rows, rows)
+    found[np.diag_indices_from(found)] += scales.noise + _JITTER
     return found
 
 
@@ -251,10 +257,8 @@ _SCALARS = ("single", "pair_graph", "pair_mixed", "pair_session", "graph_half", 
 
 def _log_evidence(coding: Coding, rows: Floats, values: Floats, scales: Scales) -> float:
     """Returns the logarithm of the evidence, but for a constant."""
-    covariance = _covariance(coding, scales, rows, rows)
-    covariance[np.diag_indices_from(covariance)] += scales.noise + _JITTER
     try:
-        lower = np.linalg.cholesky(covariance)
+        lower = np.linalg.cholesky(_of_measurements(coding, scales, rows))
     except np.linalg.LinAlgError:
         return -np.inf
     whitened = np.linalg.solve(lower, values)
@@ -302,14 +306,14 @@ def explain(
 
     Args:
         space: What could be tried.
-        trials: What was measured, with a value for each objective; the baseline first.
+        trials: What was measured, with a value for each objective; the baseline among it.
     """
     coding = Coding(space)
     known = [(candidate, values) for candidate, values in trials if coding.covers(candidate)]
     rows = coding.rows([candidate for candidate, _ in known])
     counts = rows.sum(axis=0).astype(int)
     found = []
-    _, base = trials[0]
+    base = next(values for candidate, values in known if candidate == BASELINE)
     for objective, scale in base.items():
         logs = np.log([max(values[objective], 1e-9) / scale for _, values in known])
         effects = Model(coding, rows, logs, sweeps=_SWEEPS_TO_EXPLAIN).effects()

@@ -109,13 +109,15 @@ class Job:
             )
             try:
                 search.run(trials, timeout_s)
-                return self._conclude(search, measurer)
+                result = self._conclude(search, measurer)
             except KeyboardInterrupt:
                 if search.baseline is None or search.baseline.measurement is None:
                     raise
                 raise Interrupted(self._cut_short(search, search.baseline)) from None
         finally:
             measurer.close()
+        self.spool.clear()
+        return result
 
     def _earlier_result(self, known: int, trials: int) -> StudyResult | None:
         """Returns what the folder holds already, if it is of this study and nothing is left."""
@@ -206,18 +208,15 @@ class Job:
             )
             raise CannotMeasureError(f"the default itself could not be measured: {reason}")
         if not self.record.shared:
-            result = self._run_off(search, measurer, baseline)
-            self.spool.clear()
-            return result
+            return self._run_off(search, measurer, baseline)
         while True:
             told = self.study.user_attrs.get("result")
             if told is not None and self._is_of(told, search):
                 return self._adopt(StudyResult.from_json(told, self.folder))
-            result_or_none = self._hold_run_off(search, measurer, baseline)
-            if result_or_none is not None:
-                self.spool.clear()
-                return result_or_none
-            self.report(Progress(stage="run-off", total=1, note=""))
+            held = self._hold_run_off(search, measurer, baseline)
+            if held is not None:
+                return held
+            self.report(Progress(stage="run-off", total=1))
             time.sleep(_POLL_S)
 
     def _is_of(self, told: dict[str, Any], search: Search) -> bool:
@@ -244,7 +243,6 @@ class Job:
     def _adopt(self, result: StudyResult) -> StudyResult:
         """Writes down a result that another driver has recorded."""
         result = replace(result, model=self.model.path.resolve())
-        self.spool.clear()
         candidate = Candidate.of(result.best.candidate)
         return emit(result, self.preparer.prepare(candidate))
 

@@ -137,10 +137,14 @@ class Proposer:
     def simpler(self, trials: Sequence[Trial], candidate: Candidate) -> Candidate:
         """Returns `candidate` without the values that are worth nothing, one after another.
 
+        One with values that the space does not know stays as it is: nothing is known of them.
+
         Args:
             trials: What was measured, the baseline among it.
-            candidate: One of the space.
+            candidate: What was measured.
         """
+        if not self._coding.covers(candidate):
+            return candidate
         outlook = self._outlook(trials)
         for _ in candidate.values:
             values = candidate.to_json()
