@@ -5,25 +5,23 @@ data: it names one model file beside it, options from :mod:`autotune.options`, a
 cannot name a path outside its folder, a library, or a file to write. Standard library only.
 """
 
+import contextlib
 import json
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, TypeVar
+from typing import Any, get_type_hints
 
 from autotune import options
-from autotune.errors import ConfigError, did_you_mean
+from autotune.errors import ConfigError, FormatError, did_you_mean
 from autotune.options import Value
+from autotune.plain import Json, Positive, read, section, to_plain
 
 FORMAT = "autotune/1"
 
 # A config is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
 _LARGEST_DIMENSION = 2**63 - 1
-
-Json = dict[str, Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,20 +69,19 @@ class SessionConfig:
         Raises:
             ConfigError: an unknown key or option, or a value that the option does not take.
         """
-        given = _record(data, where, [item.name for item in fields(cls)])
-        listed = _list(given.get("providers", [["CPUExecutionProvider", {}]]), where)
-        providers = tuple(_provider(item, f"{where}.providers") for item in listed)
-        if len({name for name, _ in providers}) < len(providers):
-            raise ConfigError(f"{where}.providers names a provider twice")
-        return cls(
-            providers=providers,
-            options=_chosen(given, "options", options.ATTRIBUTES, where),
-            entries=_chosen(given, "entries", options.SESSION_ENTRIES, where),
-            disabled_optimizers=_optimizers(given.get("disabled_optimizers", []), where),
-            free_dimensions=_free_dimensions(given.get("free_dimensions", {}), where),
-            env_allocator=_chosen(given, "env_allocator", options.ARENA_OPTIONS, where),
-            run_entries=_chosen(given, "run_entries", options.RUN_ENTRIES, where),
-        )
+        with _as_config_error():
+            given = section(data, where, known=[item.name for item in fields(cls)], required=[])
+            return cls(
+                providers=_providers(
+                    given.get("providers", [["CPUExecutionProvider", {}]]), f"{where}.providers"
+                ),
+                options=_chosen(given, "options", options.ATTRIBUTES, where),
+                entries=_chosen(given, "entries", options.SESSION_ENTRIES, where),
+                disabled_optimizers=_optimizers(given.get("disabled_optimizers", []), where),
+                free_dimensions=_free_dimensions(given.get("free_dimensions", {}), where),
+                env_allocator=_chosen(given, "env_allocator", options.ARENA_OPTIONS, where),
+                run_entries=_chosen(given, "run_entries", options.RUN_ENTRIES, where),
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +109,7 @@ class ModelFile:
 class Interval:
     """A value with its 95 % confidence interval."""
 
-    value: float
+    value: Positive
     low: float
     high: float
 
@@ -148,8 +145,8 @@ class Evidence:
         trial: Number of the trial in its study.
     """
 
-    latency_ms: float
-    baseline_latency_ms: float
+    latency_ms: Positive
+    baseline_latency_ms: Positive
     speedup: Interval
     peak_memory_mib: float
     baseline_peak_memory_mib: float
@@ -208,12 +205,8 @@ class TunedConfig:
         """Returns the config as JSON values, in the order in which a reader wants them."""
         return {
             "format": FORMAT,
-            "model": _plain(self.model),
+            **to_plain(self),
             "session": self.session.to_json(),
-            "evidence": _plain(self.evidence),
-            "requires": _plain(self.requires),
-            "environment": _plain(self.environment),
-            "candidate": dict(self.candidate),
         }
 
     @classmethod
@@ -227,20 +220,16 @@ class TunedConfig:
             raise ConfigError(
                 f"format is {data.get('format')!r}, and this version of autotune reads {FORMAT!r}"
             )
-        sections = ["format", *(item.name for item in fields(cls))]
-        given = _record(data, "", sections, required=sections)
-        model = _from_plain(ModelFile, given["model"], "model")
-        for name in (model.file, *model.data_files):
+        names = [item.name for item in fields(cls)]
+        with _as_config_error():
+            given = section(data, "", known=["format", *names], required=["format", *names])
+            session = SessionConfig.from_json(given["session"])
+            hints = get_type_hints(cls)
+            others = {n: read(hints[n], given[n], n) for n in names if n != "session"}
+        config = cls(session=session, **others)
+        for name in (config.model.file, *config.model.data_files):
             _check_bare_name(name)
-        evidence = _from_plain(Evidence, given["evidence"], "evidence")
-        return cls(
-            model=model,
-            session=SessionConfig.from_json(given["session"]),
-            evidence=evidence,
-            requires=_from_plain(Requires, given["requires"], "requires"),
-            environment=_from_plain(Environment, given["environment"], "environment"),
-            candidate=_values(given["candidate"], "candidate"),
-        )
+        return config
 
     @classmethod
     def read(cls, path: Path) -> "TunedConfig":
@@ -263,104 +252,12 @@ class TunedConfig:
             raise ConfigError(f"{path}: {error}") from None
 
 
-def _plain(record: Any) -> Json:
-    """Returns a flat record (one level of records inside at most) as JSON values."""
-    plain: Json = {}
-    for item in fields(record):
-        value = getattr(record, item.name)
-        if isinstance(value, Interval):
-            value = _plain(value)
-        plain[item.name] = list(value) if isinstance(value, tuple) else value
-    return plain
-
-
-def _from_plain(kind: type[T], data: object, where: str) -> T:
-    """Returns the flat record of class `kind` that `data` describes; see :func:`_plain`."""
-    names = [item.name for item in fields(kind)]  # type: ignore[arg-type]  # always a dataclass
-    given = _record(data, where, names, required=names)
-    values = {
-        item.name: _FIELD_READERS[item.type](given[item.name], f"{where}.{item.name}")
-        for item in fields(kind)  # type: ignore[arg-type]  # likewise
-    }
-    return kind(**values)
-
-
-def _record(data: object, where: str, known: list[str], required: list[str] | None = None) -> Json:
-    """Returns `data` if it is an object with only `known` keys, and at least the `required`."""
-    if not isinstance(data, dict):
-        raise ConfigError(f"{where or 'the config'} must be an object, not {data!r}")
-    for key in data:
-        if key not in known:
-            path = f"{where}.{key}" if where else key
-            raise ConfigError(f"unknown key '{path}'.{did_you_mean(str(key), known)}")
-    for key in required or []:
-        if key not in data:
-            raise ConfigError(f"'{where}.{key}' is missing" if where else f"'{key}' is missing")
-    return data
-
-
-def _list(data: object, where: str) -> list[Any]:
-    if not isinstance(data, list):
-        raise ConfigError(f"{where} must be a list, not {data!r}")
-    return data
-
-
-def _text(data: object, where: str) -> str:
-    if not isinstance(data, str):
-        raise ConfigError(f"{where} must be a string, not {data!r}")
-    return data
-
-
-def _number(data: object, where: str) -> float:
-    if isinstance(data, bool) or not isinstance(data, int | float):
-        raise ConfigError(f"{where} must be a number, not {data!r}")
-    if not abs(data) <= sys.float_info.max:
-        raise ConfigError(f"{where} must be a finite number")
-    return float(data)
-
-
-def _number_or_none(data: object, where: str) -> float | None:
-    return None if data is None else _number(data, where)
-
-
-def _whole(data: object, where: str) -> int:
-    if type(data) is not int:
-        raise ConfigError(f"{where} must be a whole number, not {data!r}")
-    return data
-
-
-def _values(data: object, where: str) -> dict[str, Value]:
-    if not isinstance(data, dict):
-        raise ConfigError(f"{where} must be an object, not {data!r}")
-    for name, value in data.items():
-        if not isinstance(value, bool | int | str):
-            raise ConfigError(f"{where}.{name} must be true, false, a whole number or a string")
-    return data
-
-
-def _flag(data: object, where: str) -> bool:
-    if not isinstance(data, bool):
-        raise ConfigError(f"{where} must be true or false, not {data!r}")
-    return data
-
-
-def _texts(data: object, where: str) -> tuple[str, ...]:
-    return tuple(_text(item, where) for item in _list(data, where))
-
-
-def _interval(data: object, where: str) -> Interval:
-    return _from_plain(Interval, data, where)
-
-
-_FIELD_READERS: Mapping[object, Callable[[object, str], Any]] = {
-    str: _text,
-    float: _number,
-    float | None: _number_or_none,
-    int: _whole,
-    bool: _flag,
-    Interval: _interval,
-    tuple[str, ...]: _texts,
-}
+@contextlib.contextmanager
+def _as_config_error() -> Iterator[None]:
+    try:
+        yield
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _chosen(
@@ -378,6 +275,15 @@ def _chosen(
     return chosen
 
 
+def _providers(data: object, where: str) -> tuple[tuple[str, Mapping[str, str]], ...]:
+    if not isinstance(data, list):
+        raise ConfigError(f"{where} must be a list, not {data!r}")
+    found = tuple(_provider(item, where) for item in data)
+    if len({name for name, _ in found}) < len(found):
+        raise ConfigError(f"{where} names a provider twice")
+    return found
+
+
 def _provider(item: object, where: str) -> tuple[str, Mapping[str, str]]:
     if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
         raise ConfigError(f"{where} holds {item!r}; each must be [name, {{options}}]")
@@ -389,7 +295,7 @@ def _provider(item: object, where: str) -> tuple[str, Mapping[str, str]]:
 
 
 def _optimizers(data: object, where: str) -> tuple[str, ...]:
-    names = _texts(data, f"{where}.disabled_optimizers")
+    names: tuple[str, ...] = read(tuple[str, ...], data, f"{where}.disabled_optimizers")
     for name in names:
         if name not in options.OPTIMIZERS:
             near = did_you_mean(name, options.OPTIMIZERS)
@@ -400,14 +306,13 @@ def _optimizers(data: object, where: str) -> tuple[str, ...]:
 
 
 def _free_dimensions(data: object, where: str) -> dict[str, int]:
-    if not isinstance(data, dict):
-        raise ConfigError(f"{where}.free_dimensions must be an object, not {data!r}")
-    for name, size in data.items():
-        if _whole(size, f"{where}.free_dimensions.{name}") < 1:
+    sizes: dict[str, int] = read(dict[str, int], data, f"{where}.free_dimensions")
+    for name, size in sizes.items():
+        if size < 1:
             raise ConfigError(f"{where}.free_dimensions.{name} must be at least 1, not {size}")
         if size > _LARGEST_DIMENSION:
             raise ConfigError(f"{where}.free_dimensions.{name} is larger than any dimension")
-    return data
+    return sizes
 
 
 def _check_bare_name(name: str) -> None:

@@ -32,6 +32,10 @@ class SpaceError(RequestError):
     """A search space is wrong; the message lists every fault of the file (exit code 2)."""
 
 
+class FormatError(RequestError):
+    """Data are not what they should be; the message names the key (exit code 2)."""
+
+
 class ConfigError(RequestError):
     """A tuned config breaks its schema or asks for what may not be in one (exit code 2)."""
 

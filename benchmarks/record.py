@@ -35,6 +35,7 @@ from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Effort, Failure, Outcome
 from autotune.measure.recording import Header, Numbers, Recording, header_of, read
+from autotune.plain import to_plain
 from autotune.search.effects import Coding, Model
 from autotune.space import space as spaces
 from autotune.space.candidate import BASELINE, Candidate
@@ -225,7 +226,7 @@ def measured(outcome: Outcome, candidate: Candidate) -> dict[str, Any]:
     """Returns the line of one measurement."""
     told: dict[str, Any] = {"candidate": candidate.to_json()}
     if isinstance(outcome, Failure):
-        return told | {"failure": outcome.to_json()}
+        return told | {"failure": to_plain(outcome)}
     return told | {"numbers": asdict(Numbers.of(outcome))}
 
 

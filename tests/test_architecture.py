@@ -10,7 +10,18 @@ import autotune
 PACKAGE = Path(autotune.__file__).parent
 # from the bottom up; a module may import its own floor and those below
 FLOORS = [
-    {"errors", "cpu", "options", "config", "child", "samples", "scratch", "guardian", "reply"},
+    {
+        "errors",
+        "cpu",
+        "options",
+        "config",
+        "child",
+        "samples",
+        "scratch",
+        "guardian",
+        "reply",
+        "plain",
+    },
     {"loader"},
     {"facts"},
     {"space"},

@@ -21,6 +21,7 @@ from autotune.facts.model import Model, describe
 from autotune.measure import measurer as measurers
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
+from autotune.plain import from_plain, to_plain
 from autotune.space.candidate import BASELINE, Candidate
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
@@ -77,7 +78,7 @@ def test_a_measurement_is_whole(measurer: DuetMeasurer) -> None:
     assert found.runs >= found.turns >= 3
     assert 0 <= found.quiet_turns <= found.turns
     assert math.isfinite(found.cpu_s)
-    assert Measurement.from_json(found.to_json()) == found
+    assert from_plain(Measurement, to_plain(found)) == found
 
 
 def test_a_candidate_is_measured_as_it_says(measurer: DuetMeasurer) -> None:

@@ -6,6 +6,7 @@ import optuna
 import pytest
 from fakes import measurement, parameter, space
 
+from autotune.plain import to_plain
 from autotune.search import record
 from autotune.search.record import Record, describe
 from autotune.search.trial import Limits, Trial
@@ -81,6 +82,20 @@ def test_what_a_dead_driver_had_is_given_back(study: optuna.Study) -> None:
         assert two.given_back == ((ARENA,) if deaths < 3 else ())
 
 
+def test_who_came_late_is_not_dead(study: optuna.Study) -> None:
+    """A candidate that two drivers chose at once many times may still be given back."""
+    one, two = _two(study)
+    first = study.ask()
+    assert one.claim(first, ARENA, 10)
+    for _ in range(4):
+        late = study.ask()
+        assert not two.claim(late, ARENA, 10)
+        study.tell(late, state=optuna.trial.TrialState.FAIL)
+    study.tell(first, state=optuna.trial.TrialState.FAIL)
+    two.refresh()
+    assert two.given_back == (ARENA,)
+
+
 def test_a_driver_gives_up_its_own_alone(study: optuna.Study) -> None:
     """After a restart; what others run goes on, and where nobody shares, all is its own."""
     one, two = _two(study)
@@ -114,7 +129,20 @@ def test_a_strangers_candidate_is_not_believed(study: optuna.Study, values: obje
     """What is no value of a parameter is no candidate."""
     trial = study.ask()
     trial.set_user_attr("candidate", values)
-    trial.set_user_attr("measurement", measurement(1.0).to_json())
+    trial.set_user_attr("measurement", to_plain(measurement(1.0)))
+    study.tell(trial, [1.0, 1.0])
+    assert record.trials(study) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("latency_ms", "fast"), ("latency_ms", -1.0), ("memory", None), ("cpu_s", float("nan"))],
+)
+def test_a_strangers_numbers_are_not_believed(study: optuna.Study, key: str, value: object) -> None:
+    """What no measurement gives is none: the candidate is measured again."""
+    trial = study.ask()
+    trial.set_user_attr("candidate", {"arena": "off"})
+    trial.set_user_attr("measurement", {**to_plain(measurement(1.0)), key: value})
     study.tell(trial, [1.0, 1.0])
     assert record.trials(study) == []
 

@@ -17,6 +17,7 @@ from test_cli import refused, run
 from autotune import samples
 from autotune.errors import RequestError
 from autotune.search import job
+from autotune.search.request import Request
 from autotune.search.resume import Entry, choose, entries, place_of, request_of
 from autotune.search.storage import Place
 from autotune.search.study import tune
@@ -98,6 +99,27 @@ def test_wrong_places(place: Path, arguments: list[str], told: str) -> None:
     assert "secret-word" not in done.stderr + done.stdout
 
 
+def _request(model: Path = Path("/m/model.onnx"), data: Path | None = None) -> Request:
+    return Request(
+        model=model,
+        trials=10,
+        timeout_s=None,
+        space="default",
+        fix={},
+        data=data,
+        shapes={},
+        max_error=0.05,
+        max_drop=0.01,
+        max_memory_mib=None,
+        max_latency_ms=None,
+        objectives=("latency_ms",),
+        prefer="latency",
+        seed=0,
+        sampler="effects",
+        early_stop=True,
+    )
+
+
 def _entry(**changes: Any) -> Entry:
     told: dict[str, Any] = {
         "name": "model-1",
@@ -105,8 +127,7 @@ def _entry(**changes: Any) -> Entry:
         "facts": {},
         "objectives": ("latency_ms",),
         "trials": 3,
-        "budget": 10,
-        "request": {"model": "/m/model.onnx", "trials": 10, "data": None},
+        "request": _request(),
         "has_metric": False,
     }
     return Entry(**{**told, **changes})
@@ -116,7 +137,7 @@ def test_one_of_several_models_is_chosen_by_name() -> None:
     """Of several studies of one model the one that is farthest goes on."""
     where = Place.of("sqlite:///x.db", Path())
     one, two = _entry(), _entry(name="model-2", trials=7)
-    other = _entry(name="other-3", request={"model": "/m/other.onnx"})
+    other = _entry(name="other-3", request=_request(Path("/m/other.onnx")))
     assert choose([one, two], None, where) is two
     assert choose([one, two, other], "other-3", where) is other
     with pytest.raises(RequestError, match="several studies"):
@@ -134,11 +155,11 @@ def test_code_is_never_taken_from_a_storage(tmp_path: Path) -> None:
     """A storage may be a stranger's: the metric has to be named again."""
     model = tmp_path / "m.onnx"
     model.touch()
-    entry = _entry(has_metric=True, request={"model": str(model), "metric": "os:system"})
+    entry = _entry(has_metric=True, request=_request(model))
     with pytest.raises(RequestError, match="add --metric"):
         _asked(entry)
     assert _asked(entry, metric="mine:judge")["metric"] == "mine:judge"
-    assert _asked(_entry(request={"model": str(model), "metric": "os:system"}))["metric"] is None
+    assert _asked(_entry(request=_request(model)))["metric"] is None
 
 
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
@@ -147,12 +168,11 @@ def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     model.touch()
     with pytest.raises(RequestError, match="--model PATH"):
         _asked(_entry())
-    gone = {"model": str(model), "data": "/gone.npz"}
     with pytest.raises(RequestError, match="--data PATH"):
-        _asked(_entry(request=gone))
+        _asked(_entry(request=_request(model, Path("/gone.npz"))))
     with pytest.raises(RequestError, match="does not say"):
-        _asked(_entry(request={}))
-    assert _asked(_entry(request={"model": str(model)}), trials=50)["trials"] == 50
+        _asked(_entry(request=None))
+    assert _asked(_entry(request=_request(model)), trials=50)["trials"] == 50
 
 
 def test_the_variable_says_where(place: Path) -> None:

@@ -364,6 +364,9 @@ class _Visit:
     def wrong_answers(self, max_error: float) -> Failure:
         """Returns the failure of a candidate whose answers are too far off."""
         error = self.fidelity.error
+        if error == np.inf:
+            message = "an output has another shape, or NaN or infinity where it should have numbers"
+            return Failure(kind="wrong_answers", phase=self.phase, message=message)
         message = f"error {error:.2g} is above {max_error:g}"
         return Failure(kind="wrong_answers", phase=self.phase, message=message, error=error)
 

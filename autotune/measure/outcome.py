@@ -1,10 +1,11 @@
 """What a measurement gives: numbers, or a failure that is data. And the seam to what measures."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from autotune.config import Interval
+from autotune.plain import Amount, Positive
 from autotune.space.candidate import Candidate
 
 FEWEST_QUIET = 5
@@ -25,7 +26,7 @@ class Fidelity:
         drop: By how much that is below what it says of the unoptimised model's.
     """
 
-    error: float
+    error: Amount
     cosine: float
     max_difference: float
     agreement: float | None
@@ -58,7 +59,7 @@ class Memory:
     def peak_mib(self) -> float:
         """What the session added at its highest: the objective."""
         grown = max(0.0, self.growth_mib)
-        return max(self.load_peak_mib, self.run_peak_mib + grown) - self.base_mib
+        return max(0.0, self.load_peak_mib, self.run_peak_mib + grown) - self.base_mib
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +89,16 @@ class Measurement:
     """
 
     ratio: Interval
-    latency_ms: float
+    latency_ms: Positive
     memory: Memory
     fidelity: Fidelity
     p50_ms: float
     p90_ms: float | None
     p95_ms: float | None
-    p99_ms: float | None
-    load_ms: float
+    p99_ms: Positive | None
+    load_ms: Amount
     first_run_ms: float
-    cpu_s: float
+    cpu_s: Amount
     runs: int
     turns: int
     quiet_turns: int
@@ -117,20 +118,6 @@ class Measurement:
         """Whether the estimate rests on quiet turns; else it is one of the busy machine."""
         return self.quiet_turns >= min(FEWEST_QUIET, self.turns / 2)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the record as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Measurement":
-        """Returns the record that :meth:`to_json` gave."""
-        nested = {
-            "ratio": Interval(**data["ratio"]),
-            "memory": Memory(**data["memory"]),
-            "fidelity": Fidelity(**data["fidelity"]),
-        }
-        return cls(**{**data, **nested})
-
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
@@ -142,17 +129,13 @@ class Failure:
             made).
         phase: ``prepare``, ``open``, ``run``, ``answers`` or ``turns``.
         message: What happened, in a sentence.
-        error: The fidelity error, where that is why.
+        error: The fidelity error, where that is why; None where it is infinite too.
     """
 
     kind: str
     phase: str
     message: str
     error: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the record as JSON values."""
-        return asdict(self)
 
 
 Outcome = Measurement | Failure

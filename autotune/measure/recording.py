@@ -7,6 +7,7 @@ is, because the best of a thousand noisy numbers was lucky as well as good.
 
 import gzip
 import json
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,8 +21,8 @@ from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Parameter, Space
 
 FORMAT = "autotune-recording/1"
-# Where one candidate alone was measured twice there is no scatter to speak of.
-_LEAST_SCATTER = 0.002
+# What luck is drawn for; answers have none.
+_LUCKY = ("latency_ms", "peak_memory_mib", "load_ms", "cpu_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,13 +163,25 @@ class Recording:
         return {candidate: _truth(found) for candidate, found in self.measured.items()}
 
     @cached_property
-    def scatter(self) -> Mapping[str, float]:
-        """By name, the relative standard deviation between two processes of one candidate."""
-        repeated = [found for found in self.measured.values() if len(found) > 1]
-        return {
-            name: max(_LEAST_SCATTER, _pooled_deviation(repeated, name))
-            for name in ("latency_ms", "peak_memory_mib", "load_ms", "cpu_s")
-        }
+    def luck(self) -> Sequence[Mapping[str, float]]:
+        """Factors by name: a single measurement over the truth by the others of its candidate.
+
+        One for each measurement of what was measured more than once; all 1 where nothing was.
+        """
+        found = []
+        for of_one in self.measured.values():
+            for i, numbers in enumerate(of_one):
+                others = [*of_one[:i], *of_one[i + 1 :]]
+                if others:
+                    truth = _truth(others)
+                    found.append({name: _factor(numbers, truth, name) for name in _LUCKY})
+        return found or [dict.fromkeys(_LUCKY, 1.0)]
+
+    @property
+    def scatter(self) -> float:
+        """The relative standard deviation of latency, by its median absolute deviation."""
+        logs = [abs(math.log(factors["latency_ms"])) for factors in self.luck]
+        return 1.4826 * statistics.median(logs)
 
     def __len__(self) -> int:
         """The number of candidates."""
@@ -181,15 +194,9 @@ def _truth(found: Sequence[Numbers]) -> Numbers:
     return Numbers(**{**told, "peak_memory_mib": max(n.peak_memory_mib for n in found)})
 
 
-def _pooled_deviation(repeated: Sequence[Sequence[Numbers]], name: str) -> float:
-    squares, freedom = 0.0, 0
-    for found in repeated:
-        values = [getattr(numbers, name) for numbers in found]
-        mean = statistics.fmean(values)
-        if mean > 0:
-            squares += sum((value / mean - 1) ** 2 for value in values)
-            freedom += len(values) - 1
-    return float((squares / freedom) ** 0.5) if freedom else 0.0
+def _factor(numbers: Numbers, truth: Numbers, name: str) -> float:
+    known: float = getattr(truth, name)
+    return getattr(numbers, name) / known if known > 0 else 1.0
 
 
 def read(path: Path) -> Recording:

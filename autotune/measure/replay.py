@@ -1,7 +1,5 @@
 """A measurer that answers from a recorded table, with noise as it was recorded."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -24,8 +22,8 @@ from autotune.space.candidate import BASELINE, Candidate
 class ReplayMeasurer:
     """Answers from `recording`; see :class:`autotune.measure.outcome.Measurer`.
 
-    Each answer is the recorded truth times luck: log-normal, as far apart as two processes of one
-    candidate were recorded to be. The same seed gives the same luck to the same candidate.
+    Each answer is the recorded truth times luck, drawn from that of all recorded measurements: most
+    are within a per cent or two, some far off. The same seed gives a candidate the same luck.
 
     Args:
         recording: The table.
@@ -68,12 +66,8 @@ class ReplayMeasurer:
 
     def _with_luck(self, told: Numbers, name: str) -> Numbers:
         random = np.random.default_rng([self._seed, *name.encode()])
-        scatter: Mapping[str, float] = self._recording.scatter
-        lucky = {
-            key: getattr(told, key) * math.exp(random.normal(0.0, deviation))
-            for key, deviation in scatter.items()
-        }
-        return replace(told, **lucky)
+        luck = self._recording.luck[int(random.integers(len(self._recording.luck)))]
+        return replace(told, **{key: getattr(told, key) * by for key, by in luck.items()})
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """Returns the candidate that stands for `candidate` in the table."""

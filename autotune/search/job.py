@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import optuna
 
 from autotune.config import Environment, Evidence, Interval, Requires
-from autotune.errors import CannotMeasureError, RequestError, StudyError
+from autotune.errors import CannotMeasureError, FormatError, RequestError, StudyError
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.fidelity import Metric
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Failure, Measurement, Measurer
+from autotune.plain import Positive, read
 from autotune.search import pareto
 from autotune.search.effects import Effect, explain
 from autotune.search.emit import emit
@@ -144,7 +144,7 @@ class Job:
         return earlier
 
     def _open_measurer(self) -> Measurer:
-        known_ms = None if self.record.shared else self.study.user_attrs.get("reference_ms")
+        known_ms = None if self.record.shared else self._scale_ms()
         measurer = DuetMeasurer(
             self.model,
             self.workload,
@@ -162,17 +162,26 @@ class Job:
             self.study.set_user_attr("reference_ms", measurer.reference_ms)
         return measurer
 
+    def _scale_ms(self) -> float | None:
+        """Returns the latency of the baseline that the study's ratios are multiplied with."""
+        try:
+            told: float = read(Positive, self.study.user_attrs.get("reference_ms"), "")
+        except FormatError:
+            return None
+        return told
+
     def _join(self, measurer: Measurer) -> None:
         """Takes the study's scale, if this machine is as fast as it by its own calibration.
 
         Raises:
             StudyError: it is not: its numbers would not be comparable.
         """
-        if "reference_ms" not in self.study.user_attrs:
+        if self._scale_ms() is None:
             self.study.set_user_attr("reference_ms", measurer.reference_ms)
             # of drivers that begin at once the last word counts for all
             time.sleep(_LAST_WORD_S)
-        here_ms, there_ms = measurer.reference_ms, self.study.user_attrs["reference_ms"]
+        here_ms, there_ms = measurer.reference_ms, self._scale_ms()
+        assert there_ms is not None
         ratio = here_ms / there_ms
         if not 1 / _SAME_SPEED < ratio < _SAME_SPEED:
             measurer.close()
@@ -210,19 +219,23 @@ class Job:
         if not self.record.shared:
             return self._run_off(search, measurer, baseline)
         while True:
-            told = self.study.user_attrs.get("result")
-            if told is not None and self._is_of(told, search):
-                return self._adopt(StudyResult.from_json(told, self.folder))
+            told = self._recorded_result(search)
+            if told is not None:
+                return self._adopt(told)
             held = self._hold_run_off(search, measurer, baseline)
             if held is not None:
                 return held
             self.report(Progress(stage="run-off", total=1))
             time.sleep(_POLL_S)
 
-    def _is_of(self, told: dict[str, Any], search: Search) -> bool:
-        """Returns whether a recorded result is of the study as it stands, and of these wishes."""
+    def _recorded_result(self, search: Search) -> StudyResult | None:
+        """Returns what a driver has recorded of the study as it stands, by the same wishes."""
+        try:
+            told = StudyResult.from_json(self.study.user_attrs.get("result"), self.folder)
+        except FormatError:
+            return None
         mine = (len(search.trials), self.prefer, _plain_limits(self.limits))
-        return (told.get("trials"), told.get("prefer"), told.get("limits")) == mine
+        return told if (told.trials, told.prefer, told.limits) == mine else None
 
     def _hold_run_off(
         self, search: Search, measurer: Measurer, baseline: Trial

@@ -16,9 +16,11 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.errors import FormatError
 from autotune.measure.outcome import Failure, Measurement
+from autotune.plain import from_plain, to_plain
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import PARAMETERS, Candidate
+from autotune.space.candidate import Candidate
 from autotune.space.space import Space
 
 _DRIVER = ".driver"
@@ -81,7 +83,7 @@ class Record:
                 if (trial := trial_of(frozen)) is not None:
                     new.append(trial)
             elif (candidate := candidate_of(frozen)) is not None:
-                if frozen.state == TrialState.FAIL:
+                if frozen.state == TrialState.FAIL and "late" not in frozen.user_attrs:
                     failed.append(candidate)
                 elif frozen.state == TrialState.RUNNING and not self._is_own(frozen):
                     claimed.add(candidate)
@@ -136,7 +138,10 @@ class Record:
             optuna.storages.fail_stale_trials(self._study)
             earlier = self._earlier(trial.number)
         taken = [candidate_of(t) for t in earlier if "duplicate_of" not in t.user_attrs]
-        return candidate not in taken and sum(c is not None for c in taken) < budget
+        may = candidate not in taken and sum(c is not None for c in taken) < budget
+        if not may:
+            trial.set_user_attr("late", True)  # nobody died over it
+        return may
 
     def _earlier(self, number: int) -> list[FrozenTrial]:
         """Returns the trials before this one that are running or done."""
@@ -180,7 +185,7 @@ class Record:
 def describe(trial: Trial) -> dict[str, Any]:
     """Returns the user attributes that keep a trial; :func:`trial_of` reads them."""
     kind = "measurement" if trial.measurement else "failure"
-    return {"candidate": trial.candidate.to_json(), kind: trial.outcome.to_json()}
+    return {"candidate": trial.candidate.to_json(), kind: to_plain(trial.outcome)}
 
 
 def trials(study: optuna.Study) -> list[Trial]:
@@ -204,18 +209,19 @@ def candidate_of(frozen: FrozenTrial) -> Candidate | None:
     """
     claim = frozen.user_attrs.get("claim")
     claimed = claim.get("candidate") if isinstance(claim, dict) else None
-    values = frozen.user_attrs.get("candidate", claimed)
-    if not isinstance(values, dict):
+    try:
+        return Candidate.from_json(frozen.user_attrs.get("candidate", claimed))
+    except FormatError:
         return None
-    if any(n not in PARAMETERS or PARAMETERS[n].problem(v) is not None for n, v in values.items()):
-        return None
-    return Candidate.of(values)
 
 
 def outcome_of(told: Mapping[str, Any]) -> Measurement | Failure | None:
-    """Returns the outcome that attributes hold; None where they hold none."""
-    if "measurement" in told:
-        return Measurement.from_json(told["measurement"])
-    if "failure" in told:
-        return Failure(**told["failure"])
+    """Returns the outcome that attributes hold; None where they hold none to be believed."""
+    try:
+        if "measurement" in told:
+            return from_plain(Measurement, told["measurement"])
+        if "failure" in told:
+            return from_plain(Failure, told["failure"])
+    except FormatError:
+        pass
     return None

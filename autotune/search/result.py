@@ -3,13 +3,14 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.config import Environment, Evidence, Interval, Requires
-from autotune.errors import StudyError
+from autotune.config import Environment, Evidence, Requires
+from autotune.errors import FormatError, StudyError
 from autotune.options import Value
+from autotune.plain import from_plain, section, to_plain
 from autotune.search import pareto
 from autotune.search.effects import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
@@ -180,9 +181,7 @@ class StudyResult:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as JSON values."""
-        data = asdict(self)
-        data["folder"], data["model"] = str(self.folder), str(self.model)
-        return {"format": FORMAT, **data}
+        return {"format": FORMAT, **to_plain(self)}
 
     @classmethod
     def read(cls, folder: Path) -> "StudyResult":
@@ -199,49 +198,31 @@ class StudyResult:
             )
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            if data["format"] != FORMAT:
-                raise StudyError(f"{path} was written by another version of autotune")
+        except (OSError, ValueError, RecursionError) as error:
+            raise StudyError(f"{path} is damaged ({error}); run the study again") from None
+        if isinstance(data, dict) and data.get("format") != FORMAT:
+            raise StudyError(f"{path} was written by another version of autotune")
+        try:
             return cls.from_json(data, folder)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except FormatError as error:
             raise StudyError(f"{path} is damaged ({error}); run the study again") from None
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any], folder: Path) -> "StudyResult":
-        """Returns the result that :meth:`to_json` gave, as one of `folder`."""
-        members = tuple(
-            Member(
-                candidate=Candidate.of(item["candidate"]).to_json(),
-                words=item["words"],
-                evidence=_evidence(item["evidence"]),
-                admitted=item["admitted"],
-            )
-            for item in data["members"]
-        )
-        requires = Requires(**{name: tuple(v) for name, v in data["requires"].items()})
-        plain = {item.name: data[item.name] for item in fields(cls)}
-        return cls(
-            **{
-                **plain,
-                "folder": folder,
-                "model": Path(data["model"]),
-                "members": members,
-                "objectives": tuple(data["objectives"]),
-                "kinds": tuple(Kind(**item) for item in data["kinds"]),
-                "graphs": tuple(GraphRow(**item) for item in data["graphs"]),
-                "effects": tuple(
-                    Effect(**{**item, "factor": Interval(**item["factor"])})
-                    for item in data["effects"]
-                ),
-                "notes": tuple(data["notes"]),
-                "files": tuple(data["files"]),
-                "requires": requires,
-                "environment": Environment(**data["environment"]),
-            }
-        )
+    def from_json(cls, data: object, folder: Path) -> "StudyResult":
+        """Returns the result that :meth:`to_json` gave, as one of `folder`.
 
-
-def _evidence(data: dict[str, Any]) -> Evidence:
-    return Evidence(**{**data, "speedup": Interval(**data["speedup"])})
+        Raises:
+            FormatError: it gave no such thing; the message names the key.
+        """
+        names = [item.name for item in fields(cls)]
+        known = ["format", *names]
+        given = section(data, "", known=known, required=known)
+        found = from_plain(cls, {name: given[name] for name in names})
+        for member in found.members:
+            Candidate.from_json(member.candidate)
+        if not found.members:
+            raise FormatError("members must hold the baseline at least")
+        return replace(found, folder=folder)
 
 
 def choose_member(

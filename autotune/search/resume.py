@@ -1,17 +1,18 @@
 """What a storage holds, and how one of its studies goes on."""
 
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 
-from autotune.errors import RequestError, StudyError, did_you_mean
+from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
+from autotune.plain import from_plain
 from autotune.search.record import trials
+from autotune.search.request import Request
 from autotune.search.storage import (
     DATABASE,
     VARIABLE,
@@ -19,6 +20,7 @@ from autotune.search.storage import (
     open_storage,
     quiet_optuna,
 )
+from autotune.search.transfer import facts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +33,7 @@ class Entry:
         facts: Of its machine.
         objectives: Names of what it makes small.
         trials: How many it has measured.
-        budget: How many it was asked for; None where that is not known.
-        request: What it was asked for, as :func:`autotune.tune` takes it.
+        request: What it was asked for; None where it does not say.
         has_metric: Whether a metric of the user's judges its answers.
     """
 
@@ -41,9 +42,13 @@ class Entry:
     facts: Facts
     objectives: Sequence[str]
     trials: int
-    budget: int | None
-    request: Mapping[str, Any]
+    request: Request | None
     has_metric: bool
+
+    @property
+    def budget(self) -> int | None:
+        """How many trials it was asked for; None where that is not known."""
+        return self.request.trials if self.request else None
 
     @property
     def machine(self) -> str:
@@ -100,14 +105,16 @@ def entries(place: Place) -> list[Entry]:
 
 def _entry(study: optuna.Study) -> Entry:
     told = study.user_attrs
-    request = told.get("request", {})
+    try:
+        request = from_plain(Request, told.get("request"))
+    except FormatError:
+        request = None
     return Entry(
         name=study.study_name,
         model=told.get("model", "unknown"),
-        facts=json.loads(told.get("facts", "{}")),
+        facts=facts_of(told),
         objectives=told.get("objectives", "").split(","),
         trials=len(trials(study)),
-        budget=request.get("trials"),
         request=request,
         has_metric=bool(told.get("metric")),
     )
@@ -127,7 +134,7 @@ def choose(found: Sequence[Entry], name: str | None, place: Place) -> Entry:
                 return entry
         near = did_you_mean(name, [entry.name for entry in found])
         raise RequestError(f"--study: there is none called '{name}'.{near}")
-    if len({entry.request.get("model", entry.model) for entry in found}) > 1:
+    if len({entry.request.model if entry.request else entry.model for entry in found}) > 1:
         names = ", ".join(entry.name for entry in found)
         raise RequestError(f"{place} holds several studies; choose one with --study NAME: {names}")
     return max(found, key=lambda entry: entry.trials)
@@ -148,20 +155,16 @@ def request_of(
     Raises:
         RequestError: something has to be named, because it is not where it was.
     """
-    request = dict(entry.request)
-    if not request:
+    if entry.request is None:
         raise RequestError(
             f"{entry.name} does not say what it was asked for; type its `autotune study` command"
         )
     if entry.has_metric and metric is None:
         raise RequestError(f"the answers of {entry.name} are judged by a metric; add --metric")
-    if model is not None:
-        request["model"] = str(model)
-    if data is not None:
-        request["data"] = str(data)
-    for key, option in (("model", "--model"), ("data", "--data")):
-        if request.get(key) is not None and not Path(request[key]).exists():
-            raise RequestError(f"{request[key]} is not here; say where it is with {option} PATH")
-    if trials is not None:
-        request["trials"] = trials
-    return {**request, "metric": metric}
+    wishes = {"model": model, "data": data, "trials": trials}
+    changed = {name: wish for name, wish in wishes.items() if wish is not None}
+    request = replace(entry.request, **changed)  # type: ignore[arg-type]  # each of its own type
+    for path, option in ((request.model, "--model"), (request.data, "--data")):
+        if path is not None and not path.exists():
+            raise RequestError(f"{path} is not here; say where it is with {option} PATH")
+    return {**request.arguments(), "metric": metric}

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from autotune.config import FORMAT, TunedConfig
-from autotune.errors import ConfigError, RequestError, did_you_mean
-from autotune.space.candidate import PARAMETERS, Candidate
+from autotune.errors import ConfigError, FormatError, RequestError
+from autotune.space.candidate import Candidate
 
 
 def read_candidate(path: Path) -> Candidate:
@@ -20,20 +20,14 @@ def read_candidate(path: Path) -> Candidate:
         raise RequestError(f"--try: cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise RequestError(f"--try: {path} is no JSON: {error}") from None
-    if isinstance(data, dict) and data.get("format") == FORMAT:
-        try:
-            data = dict(TunedConfig.from_json(data).candidate)
-        except ConfigError as error:
-            raise RequestError(f"--try: {path}: {error}") from None
     if not isinstance(data, dict):
         raise RequestError(
             f"--try: {path} must hold a tuned config, or an object of parameters such as "
             '{"intra_op_num_threads": 2}'
         )
-    for name, value in data.items():
-        if name not in PARAMETERS:
-            near = did_you_mean(name, PARAMETERS)
-            raise RequestError(f"--try: {path}: there is no parameter '{name}'.{near}")
-        if problem := PARAMETERS[name].problem(value):
-            raise RequestError(f"--try: {path}: {name} {problem}")
-    return Candidate.of(data)
+    try:
+        if data.get("format") == FORMAT:
+            data = dict(TunedConfig.from_json(data).candidate)
+        return Candidate.from_json(data)
+    except (ConfigError, FormatError) as error:
+        raise RequestError(f"--try: {path}: {error}") from None

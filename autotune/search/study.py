@@ -14,6 +14,7 @@ from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
 from autotune.facts.runtime import runtime
 from autotune.graph.prepare import Preparer
+from autotune.plain import to_plain
 from autotune.search.emit import CACHE
 from autotune.search.identity import Identity, notes_on, open_study
 from autotune.search.job import Job
@@ -23,6 +24,7 @@ from autotune.search.metric import load as load_metric
 from autotune.search.objective import DEFAULT, check_preference
 from autotune.search.objective import find as find_objectives
 from autotune.search.record import Record, driver_of
+from autotune.search.request import Request
 from autotune.search.result import StudyResult
 from autotune.search.sampler import DEFAULT_SAMPLER, check_sampler
 from autotune.search.spool import Spool
@@ -136,24 +138,24 @@ def tune(
     resolved = resolve(wanted, found, workload, machine, fix)
     folder = _make_folder(Path(out) if out is not None else Path(f"{path.stem}.autotune"))
     place = Place.of(storage, folder)
-    request = {
-        "model": str(path.resolve()),
-        "trials": trials,
-        "timeout_s": timeout_s,
-        "space": space if space in spaces.presets() else str(Path(space).resolve()),
-        "fix": dict(fix or {}),
-        "data": None if data is None else str(Path(data).resolve()),
-        "shapes": {name: list(sizes) for name, sizes in (shapes or {}).items()},
-        "max_error": max_error if math.isfinite(max_error) else None,
-        "max_drop": max_drop,
-        "max_memory_mib": max_memory_mib,
-        "max_latency_ms": max_latency_ms,
-        "objectives": list(objectives),
-        "prefer": prefer,
-        "seed": seed,
-        "sampler": sampler,
-        "early_stop": early_stop,
-    }
+    request = Request(
+        model=path.resolve(),
+        trials=trials,
+        timeout_s=timeout_s,
+        space=space if space in spaces.presets() else str(Path(space).resolve()),
+        fix=dict(fix or {}),
+        data=None if data is None else Path(data).resolve(),
+        shapes={name: tuple(sizes) for name, sizes in (shapes or {}).items()},
+        max_error=max_error if math.isfinite(max_error) else None,
+        max_drop=max_drop,
+        max_memory_mib=max_memory_mib,
+        max_latency_ms=max_latency_ms,
+        objectives=tuple(objectives),
+        prefer=prefer,
+        seed=seed,
+        sampler=sampler,
+        early_stop=early_stop,
+    )
     with sole_driver(folder, place.file), quiet_optuna(), open_storage(place) as database:
         identity = Identity(
             model_sha256=found.sha256,
@@ -164,7 +166,7 @@ def tune(
             metric=metric or "",
         )
         study = open_study(database, place, folder, path, identity, machine.facts(installed))
-        study.set_user_attr("request", request)
+        study.set_user_attr("request", to_plain(request))
         kin = relatives(database, study.study_name)
         for note in notes_on(kin, machine.facts(installed), study):
             report(Progress(stage="model", note=note))

@@ -7,15 +7,18 @@ theirs found until its own trials say otherwise.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import optuna
 
+from autotune.errors import FormatError
 from autotune.facts.hardware import Facts
 from autotune.options import Value
+from autotune.plain import read
 from autotune.search import pareto
 from autotune.search.effects import Coding, Floats, Mean, Model
 from autotune.search.objective import Objective, values
@@ -46,8 +49,18 @@ class Relative:
 
     @property
     def cores(self) -> int:
-        """Usable cores of its machine."""
-        return int(self.facts.get("usable cores", "1"))
+        """Usable cores of its machine; 1 where it does not say."""
+        told = self.facts.get("usable cores", "")
+        return max(1, int(told)) if told.isdecimal() else 1
+
+
+def facts_of(attributes: Mapping[str, Any]) -> Facts:
+    """Returns the machine that a study's attributes name; empty where they name none."""
+    try:
+        found: Facts = read(Facts, json.loads(attributes.get("facts", "{}")), "facts")
+    except (ValueError, TypeError, RecursionError, FormatError):
+        return {}
+    return found
 
 
 def relatives(database: optuna.storages.RDBStorage, own: str) -> list[Relative]:
@@ -63,8 +76,7 @@ def relatives(database: optuna.storages.RDBStorage, own: str) -> list[Relative]:
         loaded = optuna.load_study(study_name=study.study_name, storage=database)
         measured = [trial for trial in trials(loaded) if trial.measurement is not None]
         if any(trial.candidate == BASELINE for trial in measured):
-            facts = json.loads(theirs.get("facts", "{}"))
-            found.append(Relative(name=study.study_name, facts=facts, trials=measured))
+            found.append(Relative(name=study.study_name, facts=facts_of(theirs), trials=measured))
     return sorted(found, key=lambda relative: -len(relative.trials))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.config import SessionConfig
+from autotune.errors import FormatError, did_you_mean
 from autotune.options import ATTRIBUTES, SESSION_ENTRIES, Domain, Value
 
 GRAPH_PARAMETERS: Mapping[str, Domain] = {
@@ -70,6 +71,23 @@ class Candidate:
         """Returns the candidate with these values; those equal to their default are dropped."""
         changed = ((n, v) for n, v in values.items() if v != PARAMETERS[n].default)
         return cls(tuple(sorted(changed)))
+
+    @classmethod
+    def from_json(cls, data: object) -> "Candidate":
+        """Returns the candidate that an object of parameters and values describes.
+
+        Raises:
+            FormatError: it is none, or one of them is no parameter or no value of it.
+        """
+        if not isinstance(data, dict):
+            raise FormatError(f"it must be an object of parameters, not {data!r}")
+        for name, value in data.items():
+            if name not in PARAMETERS:
+                near = did_you_mean(str(name), PARAMETERS)
+                raise FormatError(f"there is no parameter '{name}'.{near}")
+            if problem := PARAMETERS[name].problem(value):
+                raise FormatError(f"{name} {problem}")
+        return cls.of(data)
 
     def to_json(self) -> dict[str, Value]:
         """Returns the values by name."""

@@ -1,0 +1,120 @@
+"""Records as JSON and back, and what is refused on the way back."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.errors import FormatError
+from autotune.options import Value
+from autotune.plain import Amount, Positive, from_plain, to_plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    """A record in a record."""
+
+    share: Amount
+    name: str = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    """Every kind of field."""
+
+    text: str
+    whole: int
+    flag: bool
+    number: Positive
+    maybe: float | None
+    values: Mapping[str, Value]
+    limits: Mapping[str, float | None]
+    several: tuple[Inner, ...]
+    path: Path
+
+
+_NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+_VALUES: st.SearchStrategy[Value] = st.one_of(st.booleans(), st.integers(), st.text())
+_INNER = st.builds(Inner, share=st.floats(0, 1e300), name=st.text())
+_OUTER = st.builds(
+    Outer,
+    text=st.text(),
+    whole=st.integers(),
+    flag=st.booleans(),
+    number=st.floats(min_value=1e-300, max_value=1e300),
+    maybe=st.none() | _NUMBERS,
+    values=st.dictionaries(st.text(), _VALUES),
+    limits=st.dictionaries(st.text(), st.none() | _NUMBERS),
+    several=st.lists(_INNER).map(tuple),
+    path=st.just(Path("a/b.onnx")),
+)
+
+
+@given(record=_OUTER)
+def test_what_is_written_is_what_is_read(record: Outer) -> None:
+    """Through JSON, types of values included."""
+    found = from_plain(Outer, json.loads(json.dumps(to_plain(record))))
+    assert found == record
+    assert [type(v) for v in found.values.values()] == [type(v) for v in record.values.values()]
+
+
+def _data(**changes: Any) -> dict[str, Any]:
+    data = {
+        "text": "a",
+        "whole": 1,
+        "flag": True,
+        "number": 2,
+        "maybe": None,
+        "values": {"threads": 2},
+        "limits": {},
+        "several": [{"share": 0.5}],
+        "path": "x",
+    }
+    return {**data, **changes}
+
+
+def test_what_has_a_default_may_be_missing() -> None:
+    """And a whole number is a number."""
+    found = from_plain(Outer, _data())
+    assert found.several == (Inner(share=0.5),)
+    assert type(found.number) is float
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"text": 1}, "here.text must be a string, not 1"),
+        ({"whole": 1.0}, "here.whole must be a whole number"),
+        ({"whole": True}, "here.whole must be a whole number"),
+        ({"flag": 1}, "here.flag must be true or false"),
+        ({"number": 0}, "here.number must be more than 0"),
+        ({"number": 10**400}, "here.number must be a finite number"),
+        ({"maybe": float("nan")}, "here.maybe must be a finite number"),
+        ({"maybe": "1"}, "here.maybe must be a number"),
+        ({"values": {"a": 1.5}}, "here.values.a must be true or false or a whole number or"),
+        ({"values": [1]}, "here.values must be an object"),
+        ({"several": {}}, "here.several must be a list"),
+        ({"several": [{"share": -1}]}, r"here.several\[0\].share must be at least 0"),
+        ({"several": [{"shar": 1}]}, "here.several.0..shar'. Did you mean 'share'"),
+        ({"several": [3]}, r"here.several\[0\] must be an object"),
+        ({"path": None}, "here.path must be a string"),
+        ({"other": 1}, "unknown key 'here.other'"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], told: str) -> None:
+    """The key is named, however deep it lies."""
+    with pytest.raises(FormatError, match=told):
+        from_plain(Outer, _data(**changes), "here")
+
+
+def test_a_missing_key_is_named() -> None:
+    """With its place."""
+    data = _data()
+    del data["whole"]
+    with pytest.raises(FormatError, match=r"'here\.whole' is missing"):
+        from_plain(Outer, data, "here")
