@@ -9,20 +9,17 @@ NAME.onnx is its input; without a model, one that `autotune.samples` builds is t
 """
 
 import argparse
-import contextlib
 import json
 import statistics
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import onnx
 import optuna
+from stopwatch import Stopwatch, timed_optuna
 
 from autotune import samples
 from autotune.facts import workload as workloads
@@ -33,7 +30,6 @@ from autotune.measure.outcome import SEARCH, Measurement
 from autotune.search import pareto, storage
 from autotune.search.loop import Search
 from autotune.search.objective import DEFAULT, find, values
-from autotune.search.proposer import Proposer
 from autotune.search.trial import Limits, Trial
 from autotune.space import space as spaces
 from autotune.space.resolve import resolve
@@ -42,60 +38,6 @@ _OBJECTIVES = find(DEFAULT)
 _INFERENCE = ("first_runs", "answers", "candidate", "reference")
 _TURNS = ("candidate", "reference", "waited")
 _PARTS = ("start", "open", *_INFERENCE, "waited", "other")
-
-
-class Stopwatch:
-    """Adds up the time inside of wrapped functions, each without that of those it calls.
-
-    Attributes:
-        spent_s: Seconds by part.
-    """
-
-    def __init__(self) -> None:
-        self.spent_s: dict[str, float] = defaultdict(float)
-        self._inside: list[str] = []
-        self._since = time.monotonic()
-
-    def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns `function`, its time booked on `part`."""
-
-        @wraps(function)
-        def timed(*arguments: Any, **named: Any) -> Any:
-            self._book()
-            self._inside.append(part)
-            try:
-                return function(*arguments, **named)
-            finally:
-                self._book()
-                self._inside.pop()
-
-        return timed
-
-    def _book(self) -> None:
-        now = time.monotonic()
-        if self._inside:
-            self.spent_s[self._inside[-1]] += now - self._since
-        self._since = now
-
-
-@contextlib.contextmanager
-def timed_optuna(watch: Stopwatch) -> Iterator[None]:
-    """Times Optuna's storage and the search's own thinking while the context lasts."""
-    classes: dict[str, type] = {
-        "storage": optuna.storages.RDBStorage,
-        "search": Proposer,
-    }
-    kept = []
-    for part, owner in classes.items():
-        for name, function in vars(owner).items():
-            if callable(function) and not name.startswith("_") and not isinstance(function, type):
-                kept.append((owner, name, function))
-                setattr(owner, name, watch.wrap(part, function))
-    try:
-        yield
-    finally:
-        for owner, name, function in kept:
-            setattr(owner, name, function)
 
 
 def main() -> None:

@@ -42,6 +42,7 @@ from autotune.measure.replay import ReplayMeasurer
 from autotune.search import storage
 from autotune.search.loop import Search
 from autotune.search.objective import DEFAULT, find
+from autotune.search.proposer import Prior
 from autotune.search.runoff import choose, finalists, run_off
 from autotune.search.sampler import DEFAULT_SAMPLER, SAMPLERS
 from autotune.search.trial import Limits, Trial
@@ -56,6 +57,7 @@ _MARGIN = math.log(1.1)
 _QUICK_SEEDS, _SEEDS = 4, 30
 # Told of a strategy in one run of so many trials with SQLite, as studies keep it.
 _LONG = 1000
+_LONGEST_S = 180.0
 
 Point = tuple[float, float]
 
@@ -160,7 +162,14 @@ class Run:
 
 
 def search(
-    recording: Recording, strategy: str, seed: int, count: int, url: str | None
+    recording: Recording,
+    strategy: str,
+    seed: int,
+    count: int,
+    url: str | None = None,
+    first: Sequence[Candidate] = (),
+    prior: Prior | None = None,
+    timeout_s: float | None = None,
 ) -> tuple[list[Trial], TimedReplay, int]:
     """Returns the trials of a search of a table by the study loop, its measurer, and its asks."""
     measurer = TimedReplay(recording, seed)
@@ -175,9 +184,11 @@ def search(
             seed=seed,
             report=lambda _: None,
             sampler=strategy,
+            first=first,
             early_stop=False,
+            prior=prior,
         )
-        loop.run(count, None)
+        loop.run(count, timeout_s)
         return loop.trials, measurer, len(study.get_trials(deepcopy=False))
 
 
@@ -185,7 +196,7 @@ def run(job: tuple[Path, str, int]) -> Run:
     """Returns what one strategy does on one table with one seed."""
     path, strategy, seed = job
     recording, truth = table(path)
-    trials, measurer, asks = search(recording, strategy, seed, _LOOKS[-1], None)
+    trials, measurer, asks = search(recording, strategy, seed, _LOOKS[-1])
     own_ms = statistics.fmean(measurer.own_ms)
     return Run(
         strategy=strategy,
@@ -221,10 +232,14 @@ def picked(
 
 
 def own_time(path: Path, strategy: str) -> dict[str, float]:
-    """Returns the search's own ms for a trial at trial 100 and 1,000, with SQLite."""
+    """Returns the search's own ms for a trial at trial 100 and 1,000, with SQLite.
+
+    One that takes more than minutes for all of them has no figure at 1,000.
+    """
     recording, _ = table(path)
     with tempfile.TemporaryDirectory() as folder:
-        _, measurer, _ = search(recording, strategy, 0, _LONG, f"sqlite:///{folder}/study.db")
+        url = f"sqlite:///{folder}/study.db"
+        _, measurer, _ = search(recording, strategy, 0, _LONG, url, timeout_s=_LONGEST_S)
     own_ms = measurer.own_ms
     return {str(n): statistics.median(own_ms[n - 20 : n]) for n in _OWN_TIME if len(own_ms) >= n}
 
@@ -251,10 +266,13 @@ def main() -> None:
             runs.append(done)
             sys.stderr.write(f"\r{len(runs)} of {len(jobs)} searches   ")
     sys.stderr.write("\n")
-    largest = max(paths, key=lambda path: len(table(path)[0].truth))
-    own = {} if given.quick else {s: own_time(largest, s) for s in strategies}
     found = {s: summary([r for r in runs if r.strategy == s]) for s in strategies}
     print_tables(paths, found, runs)
+    own: dict[str, dict[str, float]] = {}
+    if not given.quick:
+        largest = max(paths, key=lambda path: len(table(path)[0].truth))
+        own = {s: own_time(largest, s) for s in strategies}
+        print_own_time(largest, own)
     if given.picture:
         draw(runs, given.picture)
     if given.json:
@@ -302,7 +320,7 @@ def print_tables(
         best = front(truth.points.values())
         print(
             f"{path.name.split('.')[0]:16}{len(recording):8}{len(best):7}"
-            f"{recording.scatter['latency_ms']:9.1%}  "
+            f"{recording.scatter:9.1%}  "
             f"{math.exp(best[0][0]):.2f}, {math.exp(best[-1][1]):.2f}"
         )
     looks = "".join(f"{f'hv {look}':>8}" for look in _LOOKS)
@@ -324,6 +342,15 @@ def print_tables(
             at = [statistics.fmean(r.volumes[look] for r in of) for look in (20, 40, 100)]
             cells += f"{' '.join(f'{v:.3f}' for v in at):>20}"
         print(f"{strategy:18}{cells}")
+
+
+def print_own_time(path: Path, own: dict[str, dict[str, float]]) -> None:
+    """Prints what a trial costs beside its measurement, when many were measured."""
+    print(f"\nown ms a trial with SQLite, {path.name.split('.')[0]}, in the 20 trials before")
+    print(f"{'strategy':18}" + "".join(f"{look:>8}" for look in _OWN_TIME))
+    for name, told in own.items():
+        cells = (f"{told[str(n)]:8.0f}" if str(n) in told else f"{'-':>8}" for n in _OWN_TIME)
+        print(f"{name:18}{''.join(cells)}")
 
 
 def draw(runs: Sequence[Run], path: Path) -> None:

@@ -44,9 +44,12 @@ class Server:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[Server]:
-    """Starts a server and ends it; skips the test where there is none to start."""
-    programs = _programs()
+def server(*, durable: bool = False) -> Iterator[Server]:
+    """Starts a server and ends it; skips the test where there is none to start.
+
+    Only a `durable` one writes to the disk before it answers.
+    """
+    programs = find_programs()
     if programs is None:
         pytest.skip("PostgreSQL's server is not installed (apt-get install postgresql)")
     with tempfile.TemporaryDirectory() as place:
@@ -62,7 +65,8 @@ def server() -> Iterator[Server]:
         port = _free_port()
         make = [str(programs / "initdb"), "-D", str(data), "-U", _USER, "-A", "scram-sha-256"]
         _run([*make, f"--pwfile={words}", "--no-sync"], user, folder)
-        options = f"-p {port} -h 127.0.0.1 -k {folder} -c fsync=off"
+        fsync = "on" if durable else "off"
+        options = f"-p {port} -h 127.0.0.1 -k {folder} -c fsync={fsync}"
         control = [str(programs / "pg_ctl"), "-D", str(data), "-w"]
         _run([*control, "-o", options, "-l", str(folder / "log"), "start"], user, folder)
         try:
@@ -71,7 +75,8 @@ def server() -> Iterator[Server]:
             _run([*control, "-m", "immediate", "stop"], user, folder)
 
 
-def _programs() -> Path | None:
+def find_programs() -> Path | None:
+    """Returns the folder of the server's programs; None where there is none."""
     found = shutil.which("initdb")
     if found and shutil.which("pg_ctl"):
         return Path(found).resolve().parent

@@ -1,0 +1,201 @@
+"""How many trials a fleet measures in a second, and what sharing a study through PostgreSQL costs.
+
+    python benchmarks/shared.py [--json] [--quick] [--storage URL]
+
+1, 2 and 4 workers search the largest recorded table together, each a process of its own with the
+replaying measurer: first with one that answers at once, so that nothing but the search and the
+storage is left, then with one that takes 0.5 s, as a trial does. A server is started on loopback
+from the system's programs, with fsync, where no `--storage` names one.
+
+    trials/s    measured by all of them in a second
+    storage     of a worker's time for a trial, what it spent in Optuna's storage
+    search      likewise in the choice of the next candidate
+    twice       candidates that were measured by two workers
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import optuna
+from stopwatch import Stopwatch, timed_optuna
+
+from autotune.measure.outcome import Effort, IsBeaten, Outcome, never_beaten
+from autotune.measure.recording import Recording, read
+from autotune.measure.replay import ReplayMeasurer
+from autotune.search import storage
+from autotune.search.loop import Search
+from autotune.search.objective import DEFAULT, find
+from autotune.search.record import Record
+from autotune.search.storage import Place, open_storage
+from autotune.search.trial import Limits
+from autotune.space.candidate import Candidate
+
+_TABLES = Path(__file__).parent / "tables"
+_OBJECTIVES = find(DEFAULT)
+_WORKERS = (1, 2, 4)
+_TRIALS, _QUICK_TRIALS = 200, 60
+_A_TRIAL_S = 0.5
+
+
+class TakingTime(ReplayMeasurer):
+    """A replaying measurer that takes its time.
+
+    Attributes:
+        ended_s: When the last measurement ended, on the system's monotonic clock.
+    """
+
+    def __init__(self, recording: Recording, seed: int, measure_s: float) -> None:
+        super().__init__(recording, seed)
+        self.ended_s = 0.0
+        self._measure_s = measure_s
+
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
+        """Sleeps, and answers."""
+        time.sleep(self._measure_s)
+        found = super().measure(candidate, effort, is_beaten)
+        self.ended_s = time.monotonic()
+        return found
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a worker tells in the end."""
+
+    measured: list[str]
+    began_s: float
+    ended_s: float
+    spent_s: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker does."""
+
+    url: str
+    name: str
+    driver: str
+    table: Path
+    trials: int
+    measure_s: float
+
+
+def work(task: Task, start: Barrier, answers: "Queue[Told]") -> None:
+    """Searches with the others."""
+    recording = read(task.table)
+    measurer = TakingTime(recording, 0, task.measure_s)
+    watch = Stopwatch()
+    place = Place.of(task.url, Path())
+    with storage.quiet_optuna(), timed_optuna(watch), open_storage(place) as database:
+        study = optuna.load_study(study_name=task.name, storage=database)
+        loop = Search(
+            study=study,
+            space=recording.space,
+            objectives=_OBJECTIVES,
+            limits=Limits(max_error=recording.header.max_error),
+            measurer=measurer,
+            seed=0,
+            report=lambda _: None,
+            early_stop=False,
+            record=Record(study, task.driver, shared=True),
+        )
+        start.wait()
+        watch.spent_s.clear()
+        began_s = time.monotonic()
+        loop.run(task.trials, None)
+    keys = [c.key for c, count in measurer.measured.items() for _ in range(count)]
+    answers.put(Told(keys, began_s, measurer.ended_s, dict(watch.spent_s)))
+
+
+def fleet(url: str, table: Path, workers: int, trials: int, measure_s: float) -> dict[str, float]:
+    """Returns the figures of so many workers."""
+    name = f"{workers} workers, {measure_s} s"
+    with storage.quiet_optuna(), open_storage(Place.of(url, Path())) as database:
+        optuna.create_study(
+            study_name=name, storage=database, directions=["minimize"] * len(_OBJECTIVES)
+        )
+    context = multiprocessing.get_context("spawn")
+    start, answers = context.Barrier(workers), context.Queue()
+    tasks = [Task(url, name, f"driver{i}", table, trials, measure_s) for i in range(workers)]
+    processes = [context.Process(target=work, args=(task, start, answers)) for task in tasks]
+    for process in processes:
+        process.start()
+    told = [answers.get(timeout=600) for _ in processes]
+    for process in processes:
+        process.join()
+    wall_s = max(t.ended_s for t in told) - min(t.began_s for t in told)
+    measured = [key for t in told for key in t.measured]
+    own_s = wall_s * workers
+    return {
+        "trials_per_s": len(measured) / wall_s,
+        "trial_ms": 1e3 * own_s / len(measured),
+        "storage_ms": 1e3 * sum(t.spent_s["storage"] for t in told) / len(measured),
+        "search_ms": 1e3 * sum(t.spent_s["search"] for t in told) / len(measured),
+        "twice": len(measured) - len(set(measured)),
+    }
+
+
+@contextlib.contextmanager
+def server(url: str | None) -> Iterator[str]:
+    """Gives the URL of the storage: the one that was named, or that of a server of our own."""
+    if url is not None:
+        yield url
+        return
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+    import postgresql
+
+    if postgresql.find_programs() is None:
+        sys.exit("no PostgreSQL here: apt-get install postgresql, or name one with --storage URL")
+    with postgresql.server(durable=True) as found:
+        yield found.url("shared")
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help=f"{_QUICK_TRIALS} trials")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--storage", help="URL of an empty database")
+    given = parser.parse_args()
+    trials = _QUICK_TRIALS if given.quick else _TRIALS
+    table = max(_TABLES.glob("*.jsonl.gz"), key=lambda path: len(read(path)))
+    print(f"{table.name.split('.')[0]}: {trials} trials")
+    print(f"{'workers':8}{'a trial':>9}{'trials/s':>10}{'storage':>17}{'search':>17}{'twice':>7}")
+    found: dict[str, Any] = {}
+    with server(given.storage) as url:
+        for measure_s in (0.0, _A_TRIAL_S):
+            for workers in _WORKERS:
+                told = fleet(url, table, workers, trials, measure_s)
+                print(row(workers, measure_s, told))
+                found.setdefault(f"{measure_s:g} s", {})[str(workers)] = told
+    if given.json:
+        print(json.dumps({"table": table.name, "trials": trials, "workers": found}))
+
+
+def row(workers: int, measure_s: float, told: dict[str, float]) -> str:
+    """Returns a line of the table."""
+
+    def part(name: str) -> str:
+        return f"{told[name]:7.1f} ms {told[name] / told['trial_ms']:6.1%}"
+
+    return (
+        f"{workers:<8}{measure_s:7.1f} s{told['trials_per_s']:10.2f}"
+        f"{part('storage_ms'):>17}{part('search_ms'):>17}{told['twice']:7.0f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Where the time of a search goes: what overhead.py and shared.py tell it with."""
+
+import contextlib
+import inspect
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import optuna
+
+from autotune.search.proposer import Proposer
+
+
+class Stopwatch:
+    """Adds up the main thread's time inside of wrapped functions, without that of those they call.
+
+    Attributes:
+        spent_s: Seconds by part.
+    """
+
+    def __init__(self) -> None:
+        self.spent_s: dict[str, float] = defaultdict(float)
+        self._inside: list[str] = []
+        self._since = time.monotonic()
+
+    def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `function`, its time booked on `part`."""
+
+        @wraps(function)
+        def timed(*arguments: Any, **named: Any) -> Any:
+            if threading.current_thread() is not threading.main_thread():
+                return function(*arguments, **named)  # Optuna's heartbeat
+            self._book()
+            self._inside.append(part)
+            try:
+                return function(*arguments, **named)
+            finally:
+                self._book()
+                self._inside.pop()
+
+        return timed
+
+    def _book(self) -> None:
+        now = time.monotonic()
+        if self._inside:
+            self.spent_s[self._inside[-1]] += now - self._since
+        self._since = now
+
+
+@contextlib.contextmanager
+def timed_optuna(watch: Stopwatch) -> Iterator[None]:
+    """Times Optuna's storage and the search's own thinking while the context lasts."""
+    classes: dict[str, type] = {
+        "storage": optuna.storages.RDBStorage,
+        "search": Proposer,
+    }
+    kept = []
+    for part, owner in classes.items():
+        for name, function in vars(owner).items():
+            # Optuna's cache calls some private ones
+            if inspect.isfunction(function) and not name.startswith("__"):
+                kept.append((owner, name, function))
+                setattr(owner, name, watch.wrap(part, function))
+    try:
+        yield
+    finally:
+        for owner, name, function in kept:
+            setattr(owner, name, function)
