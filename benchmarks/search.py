@@ -225,7 +225,7 @@ def picked(
 ) -> float:
     """Returns by how much what the run-off picks is slower than the best, in truth."""
     limits = Limits(max_error=recording.header.max_error)
-    chosen = finalists(trials, limits, _OBJECTIVES)
+    chosen = finalists(trials, limits, _OBJECTIVES, recording.space)
     found = run_off(measurer, trials[0], chosen, _OBJECTIVES, seed=seed, on_step=lambda *_: None)
     best = choose(found, limits, _OBJECTIVES, "latency")
     return math.exp(truth.points[best.trial.candidate][0] - truth.fastest) - 1

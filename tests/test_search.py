@@ -182,7 +182,7 @@ def test_what_has_no_effect_is_not_emitted(seed: int) -> None:
     search = _search(measurer, within, seed=seed)
     search.run(60, None)
     assert search.baseline is not None
-    chosen = finalists(search.trials, Limits(), OBJECTIVES)
+    chosen = finalists(search.trials, Limits(), OBJECTIVES, within)
     found = run_off(
         measurer, search.baseline, chosen, OBJECTIVES, seed=seed, on_step=lambda *_: None
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autotune.config import Interval
 from autotune.options import Value
-from autotune.space.candidate import BASELINE, GRAPH_PARAMETERS, Candidate
+from autotune.space.candidate import ANSWER_PARAMETERS, BASELINE, GRAPH_PARAMETERS, Candidate
 from autotune.space.space import Space
 
 Floats = NDArray[np.float64]
@@ -26,6 +26,7 @@ _FEWEST_FOR_SCALES = 4
 _MOST_FOR_SCALES = 300
 _JITTER = 1e-9
 _SWEEPS_TO_EXPLAIN = 6
+_SWEEPS_TO_BELIEVE = 3
 
 
 class Coding:
@@ -35,6 +36,7 @@ class Coding:
         columns: Parameter and value that each column stands for.
         parameter: By column, the number of its parameter.
         is_graph: By column, whether the parameter belongs to the graph half.
+        is_of_answers: By column, whether the parameter decides the answers.
     """
 
     def __init__(self, space: Space) -> None:
@@ -48,6 +50,9 @@ class Coding:
         names = list(dict.fromkeys(name for name, _ in self.columns))
         self.parameter = np.asarray([names.index(name) for name, _ in self.columns], dtype=int)
         self.is_graph = np.asarray([name in GRAPH_PARAMETERS for name, _ in self.columns], bool)
+        self.is_of_answers = np.asarray(
+            [name in ANSWER_PARAMETERS for name, _ in self.columns], bool
+        )
         # a random number for each column: their sum tells graph halves apart
         self._marks = np.random.default_rng(0).normal(size=len(self.columns)) * self.is_graph
 
@@ -297,6 +302,33 @@ class Effect:
     def is_known(self) -> bool:
         """Whether the interval leaves out 1."""
         return not self.factor.low <= 1 <= self.factor.high
+
+
+def believed(
+    space: Space, trials: Sequence[tuple[Candidate, Mapping[str, float]]]
+) -> list[dict[str, float]]:
+    """Returns what the model believes of each trial: its numbers without most of their luck.
+
+    The best of a hundred noisy numbers was lucky. What the space does not cover, and what are too
+    few trials for a model, is believed as it was measured.
+
+    Args:
+        space: What could be tried.
+        trials: What was measured, with a positive value for each objective.
+    """
+    coding = Coding(space)
+    found = [dict(values) for _, values in trials]
+    known = [i for i, (candidate, _) in enumerate(trials) if coding.covers(candidate)]
+    if len(known) < _FEWEST_FOR_SCALES:
+        return found
+    rows = coding.rows([trials[i][0] for i in known])
+    for objective in trials[known[0]][1]:
+        logs = np.log([max(trials[i][1][objective], 1e-9) for i in known])
+        middle = float(np.median(logs))
+        means, _ = Model(coding, rows, logs - middle, sweeps=_SWEEPS_TO_BELIEVE).predict(rows)
+        for i, mean in zip(known, means, strict=True):
+            found[i][objective] = float(np.exp(mean + middle))
+    return found
 
 
 def explain(

@@ -266,7 +266,7 @@ class Job:
             remaining = (time.monotonic() - began) / done * (total - done)
             self.report(Progress(stage="run-off", done=done, total=total, remaining_s=remaining))
 
-        chosen = finalists(search.trials, self.limits, self.objectives)
+        chosen = finalists(search.trials, self.limits, self.objectives, self.space)
         self.report(Progress(stage="run-off", total=1))
         found = run_off(
             measurer, baseline, chosen, self.objectives, seed=self.seed, on_step=on_step
@@ -280,7 +280,7 @@ class Job:
 
     def _cut_short(self, search: Search, baseline: Trial) -> StudyResult:
         """Returns the result by the search's own numbers, written down."""
-        chosen = finalists(search.trials, self.limits, self.objectives)
+        chosen = finalists(search.trials, self.limits, self.objectives, self.space)
         everything = [_unconfirmed(trial, baseline) for trial in (baseline, *chosen)]
         picked = choose(everything, self.limits, self.objectives, self.prefer)
         return self._write(search, everything, picked, complete=False)

@@ -208,7 +208,7 @@ class Planner:
         """Plans what the best would be without the values that are worth nothing."""
         if standing.baseline is None or standing.baseline.measurement is None:
             return
-        best = finalists(standing.trials, self.limits, self.objectives)
+        best = finalists(standing.trials, self.limits, self.objectives, self.space)
         self._planned += [proposer.simpler(standing.trials, t.candidate) for t in best]
 
 

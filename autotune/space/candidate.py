@@ -38,6 +38,9 @@ GRAPH_PARAMETERS: Mapping[str, Domain] = {
 }
 """Parameters that change the model's file; :mod:`autotune.graph.prepare` applies them."""
 
+ANSWER_PARAMETERS = frozenset(GRAPH_PARAMETERS) - {"pre_pass", "storage"}
+"""Those of them that decide the answers; what others change of them is rounding, or a fault."""
+
 COMPOSITES: Mapping[str, Domain] = {
     "nchwc": Domain(choices=("on", "off"), default="on"),
     "spinning": Domain(choices=("on", "stop_after_run", "off"), default="on"),
