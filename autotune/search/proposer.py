@@ -215,10 +215,9 @@ class Proposer:
         ]
         violated = [self._violated(trial) for trial in trials]
         every_row = self._coding.rows([trial.candidate for trial in trials])
-        right = np.asarray([v["error"] <= 0 for v in violated])
-        precise = ~(every_row * self._coding.is_of_answers).any(axis=1)
-        # wrong without any change of precision is the fault of what else was done to the model
-        runs = np.asarray([v["valid"] <= 0 for v in violated]) & (right | ~precise)
+        wrong = np.asarray([v["error"] > 0 for v in violated])
+        runs = np.asarray([v["valid"] <= 0 for v in violated])
+        runs &= ~(wrong & self._is_broken(every_row, wrong))
         if not runs.all():
             # 0 where it runs and 1 where it does not: what is expected to be below a half
             hurdles.append(_Hurdle(model=self._model("valid", every_row, 1.0 - runs), limit=0.5))
@@ -237,6 +236,17 @@ class Proposer:
             if trial.measurement is not None
         ]
         return _Outlook(targets, tolerances, hurdles, rows, candidates, np.asarray(admitted))
+
+    def _is_broken(self, rows: Floats, wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Returns whether a model is one that is wrong without any change of precision.
+
+        Then it is the fault of what else was done to it, with every precision.
+        """
+        mask = self._coding.is_of_answers
+        rest = rows * (self._coding.is_graph & ~mask)
+        at_fault = wrong & rest.any(axis=1) & ~(rows * mask).any(axis=1)
+        broken = {row.tobytes() for row in rest[at_fault]}
+        return np.asarray([row.tobytes() in broken for row in rest])
 
     def _telling(self, trials: Sequence[Trial]) -> Sequence[Trial]:
         """Returns the trials that the models look at: all, up to :data:`_MOST_TRIALS`.
