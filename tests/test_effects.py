@@ -8,7 +8,7 @@ import pytest
 from fakes import parameter, space, thread_space
 
 from autotune.options import Value
-from autotune.search.effects import Coding, Model, explain
+from autotune.search.effects import Coding, Model, believed, explain
 from autotune.space.candidate import BASELINE, PARAMETERS, Candidate
 from autotune.space.space import Space
 
@@ -123,3 +123,40 @@ def test_graph_halves_are_told_apart() -> None:
     assert none == none_too == 0.0
     assert half == same != other
     assert half != 0.0
+
+
+def _told(candidates: list[Candidate], luck: dict[Candidate, float]) -> list[dict[str, float]]:
+    trials = [
+        (c, {"latency_ms": 10 * math.exp(_log_cost(c)) * luck.get(c, 1.0)}) for c in candidates
+    ]
+    return believed(_space(), trials)
+
+
+def test_a_lucky_number_is_not_believed() -> None:
+    """What is far from all that the others let expect is taken for luck, most of it."""
+    everything = list(_space().candidates or ())
+    lucky = Candidate.of({"storage": "external_data"})
+    found = dict(zip(everything, _told(everything, {lucky: 0.6}), strict=True))
+    assert 8 < found[lucky]["latency_ms"] < 12
+    best = min(found, key=lambda candidate: found[candidate]["latency_ms"])
+    assert {("intra_op_num_threads", 1)} <= set(best.values) or found[best]["latency_ms"] < 6
+
+
+def test_what_is_right_is_believed() -> None:
+    """Numbers without luck stay as they were, within a per cent or two."""
+    everything = list(_space().candidates or ())
+    for candidate, values in zip(everything, _told(everything, {}), strict=True):
+        expected = 10 * math.exp(_log_cost(candidate))
+        assert values["latency_ms"] == pytest.approx(expected, rel=0.03)
+
+
+def test_too_few_or_unknown_are_believed_as_measured() -> None:
+    """Three trials make no model, and of a value outside the space it knows nothing."""
+    few = [BASELINE, Candidate.of({"arena": "off"})]
+    assert _told(few, {BASELINE: 2.0}) == [
+        {"latency_ms": 20.0},
+        {"latency_ms": pytest.approx(9.05, abs=0.01)},
+    ]
+    outside = Candidate.of({"intra_op_num_threads": 7})
+    trials = [(c, {"latency_ms": 10.0}) for c in _space().candidates or ()]
+    assert believed(_space(), [*trials, (outside, {"latency_ms": 1.0})])[-1] == {"latency_ms": 1.0}

@@ -186,6 +186,27 @@ def test_finalists_are_few() -> None:
     assert {1, 2, 39} <= set(numbers)
 
 
+def test_luck_keeps_nobody_out_of_the_run_off() -> None:
+    """One number that was too good is no front by itself: those that are surely good take part."""
+    within = space(
+        parameter("precision", "fp32", "int8_static"),
+        parameter("arena", "on", "off"),
+        parameter("nchwc", "on", "off"),
+        parameter("enable_mem_pattern", True, False),
+    )
+    lucky = Candidate.of({"nchwc": "off"})
+    trials = []
+    for number, candidate in enumerate(within.candidates or ()):
+        values = candidate.to_json()
+        latency = 5.0 if values.get("precision") == "int8_static" else 10.0
+        memory = 80.0 if values.get("arena") == "off" else 100.0
+        told = measurement(3.0, 60.0) if candidate == lucky else measurement(latency, memory)
+        trials.append(Trial(number=number, candidate=candidate, outcome=told))
+    found = [trial.candidate for trial in finalists(trials, Limits(), _BOTH, within)]
+    assert lucky in found
+    assert Candidate.of({"precision": "int8_static", "arena": "off"}) in found
+
+
 def _by_threads(candidate: Candidate) -> tuple[float, float]:
     return 10.0 / (1 + int(candidate.to_json().get("intra_op_num_threads", 0))), 100.0
 

@@ -26,7 +26,12 @@ _FEWEST_FOR_SCALES = 4
 _MOST_FOR_SCALES = 300
 _JITTER = 1e-9
 _SWEEPS_TO_EXPLAIN = 6
-_SWEEPS_TO_BELIEVE = 3
+_SWEEPS_TO_BELIEVE = 8
+_FEWEST_TO_BELIEVE = 8
+# Errors of numbers without outliers are rarely more than six times their median.
+_ODD_MEDIANS = 6.0
+_ODD_AT_LEAST = 0.05
+_MOST_ODD = 8
 
 
 class Coding:
@@ -127,7 +132,7 @@ class Model:
         values: Logarithm of the quantity over the baseline's, one for each trial.
         start: How large effects of such a quantity tend to be, before anything is known.
         scales: Where the choice of scales goes on: those of an earlier model; `start` if None.
-        sweeps: How often the choice of scales goes over all of them.
+        sweeps: How often at most the choice of scales goes over all of them.
         mean: What is expected of rows before anything is measured; nothing if None.
 
     Attributes:
@@ -172,6 +177,7 @@ class Model:
         best, known = self.scales, worth(self.scales)
         seen = {int(number) for number in self._coding.parameter[rows.any(axis=0)]}
         for _ in range(sweeps):
+            before = known
             moves: list[str | int] = [*_SCALARS, *seen]
             for move in moves:
                 for factor in (2.0, 0.5):
@@ -180,6 +186,8 @@ class Model:
                     if found > known:
                         best, known = other, found
                         break
+            if known == before:
+                break
         self.scales = best
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
@@ -309,26 +317,46 @@ def believed(
 ) -> list[dict[str, float]]:
     """Returns what the model believes of each trial: its numbers without most of their luck.
 
-    The best of a hundred noisy numbers was lucky. What the space does not cover, and what are too
+    The best of a hundred noisy numbers was lucky. A number that is far from what all the others let
+    expect is not believed at all, but what they do. What the space does not cover, and what are too
     few trials for a model, is believed as it was measured.
 
     Args:
         space: What could be tried.
-        trials: What was measured, with a positive value for each objective.
+        trials: What was measured, with a value for each objective; the baseline among it.
     """
     coding = Coding(space)
     found = [dict(values) for _, values in trials]
     known = [i for i, (candidate, _) in enumerate(trials) if coding.covers(candidate)]
-    if len(known) < _FEWEST_FOR_SCALES:
+    base = next((values for candidate, values in trials if candidate == BASELINE), None)
+    if base is None or len(known) < _FEWEST_TO_BELIEVE:
         return found
     rows = coding.rows([trials[i][0] for i in known])
-    for objective in trials[known[0]][1]:
-        logs = np.log([max(trials[i][1][objective], 1e-9) for i in known])
-        middle = float(np.median(logs))
-        means, _ = Model(coding, rows, logs - middle, sweeps=_SWEEPS_TO_BELIEVE).predict(rows)
+    for objective, scale in base.items():
+        logs = np.log([max(trials[i][1][objective], 1e-9) / scale for i in known])
+        means, _ = _without_the_odd(coding, rows, logs).predict(rows)
         for i, mean in zip(known, means, strict=True):
-            found[i][objective] = float(np.exp(mean + middle))
+            found[i][objective] = float(np.exp(mean) * scale)
     return found
+
+
+def _without_the_odd(coding: Coding, rows: Floats, logs: Floats) -> Model:
+    """Returns a model of all but the few numbers that the others contradict.
+
+    One after another: what is odd makes its neighbours look odd as well.
+    """
+    kept = np.arange(len(rows))
+    model = Model(coding, rows, logs, sweeps=_SWEEPS_TO_BELIEVE)
+    for _ in range(_MOST_ODD):
+        errors = np.abs(model.left_out_errors())
+        # the baseline is what all others are relative to
+        errors[~rows[kept].any(axis=1)] = 0.0
+        worst = int(errors.argmax())
+        if errors[worst] <= max(_ODD_MEDIANS * float(np.median(errors)), _ODD_AT_LEAST):
+            break
+        kept = np.delete(kept, worst)
+        model = Model(coding, rows[kept], logs[kept], scales=model.scales)
+    return model
 
 
 def explain(

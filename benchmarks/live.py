@@ -1,0 +1,173 @@
+"""Whether the front of a short study holds against a long random one, on the machine itself.
+
+    python benchmarks/live.py MODEL.onnx [--trials 100] [--random-trials 300] [--max-error 0.1]
+                              [--out DIR] [--json]
+
+Two studies of the default space, one by the default strategy, one by random choice, neither ended
+early. Then all members of both fronts are measured again in one run-off. A random one beats the
+short study's front if no member of that is as fast and as lean but for the noise: the run-off's own
+floor in latency, and in memory what two measurements of one configuration differ by. With --out a
+study that was cut short goes on. NAME_inputs.npz beside NAME.onnx is its input.
+"""
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.facts import workload as workloads
+from autotune.facts.model import describe
+from autotune.graph.prepare import Preparer
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import SEARCH
+from autotune.search import pareto
+from autotune.search.loop import Progress
+from autotune.search.objective import DEFAULT, find
+from autotune.search.result import StudyResult
+from autotune.search.runoff import Finalist, run_off
+from autotune.search.sampler import DEFAULT_SAMPLER
+from autotune.search.study import tune
+from autotune.search.trial import Trial
+from autotune.space.candidate import BASELINE, Candidate
+
+_OBJECTIVES = find(DEFAULT)
+_LATENCY, _MEMORY = _OBJECTIVES
+_MARGIN = math.log(1.1)
+
+
+def main() -> None:
+    """Prints both fronts, side by side."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--random-trials", type=int, default=300)
+    parser.add_argument("--max-error", type=float, default=0.1)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = given.out or Path(scratch)
+        studies = {
+            sampler: study(given.model, folder / sampler, sampler, trials, given.max_error)
+            for sampler, trials in (
+                (DEFAULT_SAMPLER, given.trials),
+                ("random", given.random_trials),
+            )
+        }
+        fronts = {
+            name: [Candidate.of(m.candidate) for m in result.members[1:] if m.admitted]
+            for name, result in studies.items()
+        }
+        found = again(given.model, given.max_error, Path(scratch), fronts)
+    told = summary(found, fronts)
+    for name, result in studies.items():
+        print(f"{name}: {result.trials} trials, {len(fronts[name])} members on the front")
+    print(f"\n{'latency':>8} {'memory':>7}  found by         configuration")
+    base = found[BASELINE]
+    for candidate, item in sorted(found.items(), key=lambda pair: pair[1].latency_ms):
+        by = ", ".join(name for name, front in fronts.items() if candidate in front)
+        memory = item.peak_memory_mib / base.peak_memory_mib
+        words = candidate.in_words()
+        print(f"{1 / item.speedup.value:8.3f} {memory:7.3f}  {by or 'default':16} {words}")
+    for key, value in told.items():
+        print(f"{key:28} {value:.3f}")
+    if given.json:
+        print(json.dumps({**told, "trials": {n: r.trials for n, r in studies.items()}}))
+
+
+def study(model: Path, out: Path, sampler: str, trials: int, max_error: float) -> StudyResult:
+    """Returns the result of a study, and says how far it is."""
+
+    def report(progress: Progress) -> None:
+        text = f"{sampler}: {progress.stage} {progress.done} of {progress.total}"
+        sys.stderr.write(f"\r{text:50}")
+
+    return tune(
+        model,
+        trials=trials,
+        data=_inputs(model),
+        max_error=max_error,
+        out=out,
+        sampler=sampler,
+        early_stop=False,
+        on_progress=report,
+    )
+
+
+def _inputs(model: Path) -> Path | None:
+    data = model.with_name(f"{model.stem}_inputs.npz")
+    return data if data.exists() else None
+
+
+def again(
+    path: Path, max_error: float, scratch: Path, fronts: dict[str, list[Candidate]]
+) -> dict[Candidate, Finalist]:
+    """Returns what one run-off of all members says of each, the baseline among them."""
+    model = describe(path)
+    data = _inputs(path)
+    workload = workloads.read(model, data) if data else workloads.generate(model, {})
+    preparer = Preparer(model, scratch / "again", workload=workload, signature=workload.signature())
+    measurer = DuetMeasurer(model, workload, preparer, max_error=max_error)
+    try:
+        everyone = list(dict.fromkeys([BASELINE, *(c for front in fronts.values() for c in front)]))
+        baseline, *others = (
+            Trial(number=number, candidate=c, outcome=measurer.measure(c, SEARCH))
+            for number, c in enumerate(everyone)
+        )
+
+        def report(done: int, total: int) -> None:
+            sys.stderr.write(f"\r{f'both fronts again: {done} of {total}':50}")
+
+        found = run_off(measurer, baseline, others, _OBJECTIVES, seed=0, on_step=report)
+    finally:
+        measurer.close()
+    sys.stderr.write("\n")
+    return {item.trial.candidate: item for item in found}
+
+
+def summary(found: dict[Candidate, Finalist], fronts: dict[str, list[Candidate]]) -> dict[str, Any]:
+    """Returns the figures: how many random members beat the front, and both hypervolumes."""
+    mine = [found[c] for c in fronts[DEFAULT_SAMPLER] if c in found] + [found[BASELINE]]
+    theirs = [found[c] for c in fronts["random"] if c in found]
+
+    def as_good(item: Finalist, other: Finalist) -> bool:
+        floor = 1 + other.noise_floor
+        leaner = _MEMORY.is_less(other.peak_memory_mib, item.peak_memory_mib)
+        return item.latency_ms <= floor * other.latency_ms and not leaner
+
+    beaten = sum(not any(as_good(item, other) for item in mine) for other in theirs)
+    everyone = list(found.values())
+    best = pareto.front(everyone, lambda item: item.values, _OBJECTIVES)
+    whole = volume(best, everyone)
+    return {
+        "random_members": len(theirs),
+        "random_members_that_beat": beaten,
+        "hypervolume_default": volume(mine, everyone) / whole,
+        "hypervolume_random": volume([*theirs, found[BASELINE]], everyone) / whole,
+        "fastest_default": min(item.latency_ms for item in mine) / found[BASELINE].latency_ms,
+        "fastest_random": min(i.latency_ms for i in [*theirs, found[BASELINE]])
+        / found[BASELINE].latency_ms,
+    }
+
+
+def volume(items: Sequence[Finalist], everyone: Sequence[Finalist]) -> float:
+    """Returns the hypervolume in logarithms, a tenth beyond the worst of all."""
+    right = math.log(max(item.latency_ms for item in everyone)) + _MARGIN
+    lowest = math.log(max(item.peak_memory_mib for item in everyone)) + _MARGIN
+    total = 0.0
+    for item in sorted(items, key=lambda item: item.latency_ms):
+        memory = math.log(item.peak_memory_mib)
+        if memory < lowest:
+            total += (right - math.log(item.latency_ms)) * (lowest - memory)
+            lowest = memory
+    return total
+
+
+if __name__ == "__main__":
+    main()
