@@ -196,7 +196,10 @@ def doubtful(found: Recording) -> set[Candidate]:
 
 
 def near(found: Recording, by_latency: float, by_memory: float) -> list[Candidate]:
-    """Returns the candidates that would be on the front if they were better by these shares."""
+    """Returns the candidates that would be on the front if they were better by these shares.
+
+    And those that would be the fastest: of many that are equally fast one was lucky.
+    """
     admitted = [(c, n) for c, n in found.truth.items() if n.error <= found.header.max_error]
 
     def is_near(mine: Numbers) -> bool:
@@ -207,7 +210,8 @@ def near(found: Recording, by_latency: float, by_memory: float) -> list[Candidat
             for _, n in admitted
         )
 
-    return [candidate for candidate, numbers in admitted if is_near(numbers)]
+    least = min(n.latency_ms for _, n in admitted) / (1 - by_latency)
+    return [c for c, n in admitted if n.latency_ms <= least or is_near(n)]
 
 
 def surprising(found: Recording) -> list[Candidate]:
