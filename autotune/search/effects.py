@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 # Choosing the scales takes so many trials, and looks at no more than that: it costs their cube.
 _FEWEST_FOR_SCALES = 4
-_MOST_FOR_SCALES = 300
+_MOST_FOR_SCALES = 160
 _JITTER = 1e-9
 _SWEEPS_TO_EXPLAIN = 6
 _SWEEPS_TO_BELIEVE = 8
@@ -355,8 +355,10 @@ def _without_the_odd(coding: Coding, rows: Floats, logs: Floats) -> Model:
         if errors[worst] <= max(_ODD_MEDIANS * float(np.median(errors)), _ODD_AT_LEAST):
             break
         kept = np.delete(kept, worst)
-        model = Model(coding, rows[kept], logs[kept], scales=model.scales)
-    return model
+        model = Model(coding, rows[kept], logs[kept], scales=model.scales, sweeps=0)
+    if len(kept) == len(rows):
+        return model
+    return Model(coding, rows[kept], logs[kept], scales=model.scales, sweeps=_SWEEPS_TO_BELIEVE)
 
 
 def explain(
