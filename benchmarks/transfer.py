@@ -20,7 +20,6 @@ import argparse
 import itertools
 import json
 import math
-import multiprocessing
 import statistics
 import sys
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search import TABLES, Truth, picked, reached, search, table
+from search import TABLES, Truth, picked, pool_of_single_threads, reached, search, table
 
 from autotune.measure.recording import Recording
 from autotune.search.objective import DEFAULT, find
@@ -117,7 +116,7 @@ def main() -> None:
     seeds = given.seeds or (_QUICK_SEEDS if given.quick else _SEEDS)
     jobs = [Job(*pair, seed) for pair, seed in itertools.product(pairs(), range(seeds))]
     found: dict[tuple[Path, Path], list[tuple[Run, Run]]] = {}
-    with multiprocessing.Pool() as pool:
+    with pool_of_single_threads() as pool:
         for done, (job, transferred, cold) in enumerate(pool.imap_unordered(run, jobs), start=1):
             found.setdefault((job.there, job.here), []).append((transferred, cold))
             sys.stderr.write(f"\r{done} of {len(jobs)} pairs of studies   ")

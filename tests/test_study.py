@@ -324,31 +324,30 @@ def test_tune_writes_what_load_opens(factory: _Factory, model: Path, tmp_path: P
     assert all(measurer.closed for measurer in factory.made)
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "told"),
-    [
-        (("members", 0, "evidence", "latency_ms"), "fast", "latency_ms must be a number"),
-        (("members", 0, "candidate"), {"library": "/tmp/x.so"}, "no parameter 'library'"),
-        (("members",), [], "the baseline at least"),
-        (("effects",), 3, "effects must be a list"),
-        (("objectives",), None, "objectives must be a list"),
-        (("format",), "autotune-front/0", "another version"),
-        (("more",), 1, "unknown key 'more'"),
-    ],
+_DAMAGES: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
+    (("members", 0, "evidence", "latency_ms"), "fast", "latency_ms must be a number"),
+    (("members", 0, "candidate"), {"library": "/tmp/x.so"}, "no parameter 'library'"),
+    (("members",), [], "the baseline at least"),
+    (("effects",), 3, "effects must be a list"),
+    (("objectives",), None, "objectives must be a list"),
+    (("format",), "autotune-front/0", "another version"),
+    (("more",), 1, "unknown key 'more'"),
 )
-def test_a_damaged_result_is_refused(
-    factory: _Factory, model: Path, tmp_path: Path, path: tuple[Any, ...], value: Any, told: str
-) -> None:
+
+
+def test_a_damaged_result_is_refused(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """A folder may come from a stranger: the key is named, and nothing falls over later."""
     tune(model, space="session", trials=2, out=tmp_path)
-    data = json.loads((tmp_path / "front.json").read_text())
-    place = data
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    (tmp_path / "front.json").write_text(json.dumps(data))
-    with pytest.raises(StudyError, match=told):
-        StudyResult.read(tmp_path)
+    sound = (tmp_path / "front.json").read_text()
+    for path, value, told in _DAMAGES:
+        data = json.loads(sound)
+        place = data
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        (tmp_path / "front.json").write_text(json.dumps(data))
+        with pytest.raises(StudyError, match=told):
+            StudyResult.read(tmp_path)
 
 
 def test_a_complete_study_is_not_repeated(factory: _Factory, model: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import optuna
+import threadpoolctl
 
 from autotune.measure.outcome import SEARCH, Failure, Measurement, Measurer, Outcome, never_beaten
 from autotune.search import pareto
@@ -157,6 +158,11 @@ class Search:
         Raises:
             CannotMeasureError: the baseline fails.
         """
+        # the models are small: more threads take longer, and spin on beside what is measured
+        with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
+            self._run(count, timeout_s)
+
+    def _run(self, count: int, timeout_s: float | None) -> None:
         began = time.monotonic()
         before = len(self.trials)
         while len(self.trials) < count:
