@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.measure.outcome import Failure
 from autotune.search.effects import START, Coding, Floats, Mean, Model, Scales
 from autotune.search.objective import OBJECTIVES, Objective
 from autotune.search.trial import Limits, Trial
@@ -40,6 +41,14 @@ _ENDS = 0.3
 _LEAST_EXCESS, _LARGEST_EXCESS = 1e-3, 30.0
 # Whether a candidate runs is 0 or 1, and one value alone may decide it. Errors span decades.
 _STARTS = {
+    "made": Scales(
+        single=0.5,
+        pair_graph=0.1,
+        pair_mixed=0.05,
+        pair_session=0.05,
+        graph_half=0.3,
+        noise=0.001,
+    ),
     "valid": Scales(
         single=0.5,
         pair_graph=0.1,
@@ -216,11 +225,18 @@ class Proposer:
         violated = [self._violated(trial) for trial in trials]
         every_row = self._coding.rows([trial.candidate for trial in trials])
         wrong = np.asarray([v["error"] > 0 for v in violated])
-        runs = np.asarray([v["valid"] <= 0 for v in violated])
+        made = np.asarray([not _is_unmade(trial) for trial in trials])
+        if not made.all():
+            # what cannot be prepared cannot be in any session
+            mask = self._coding.is_graph
+            model = self._model("made", every_row * mask, 1.0 - made)
+            hurdles.append(_Hurdle(model=model, limit=0.5, of=mask))
+        runs = np.asarray([v["valid"] <= 0 for v in violated]) | ~made
         runs &= ~(wrong & self._is_broken(every_row, wrong))
         if not runs.all():
             # 0 where it runs and 1 where it does not: what is expected to be below a half
             hurdles.append(_Hurdle(model=self._model("valid", every_row, 1.0 - runs), limit=0.5))
+        runs &= made
         ran = [trial for trial, one in zip(trials, runs, strict=True) if one]
         excess = np.asarray([v["error"] for v in violated])[runs]
         if (excess > 0).any():
@@ -288,6 +304,10 @@ class Proposer:
             self._chosen_at[name] = count
             self._scales[name] = model.scales
         return model
+
+
+def _is_unmade(trial: Trial) -> bool:
+    return isinstance(trial.outcome, Failure) and trial.outcome.phase == "prepare"
 
 
 @dataclass(frozen=True, kw_only=True)
