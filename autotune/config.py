@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, get_type_hints
+from typing import Any
 
 from autotune import options
 from autotune.errors import ConfigError, FormatError, did_you_mean
 from autotune.options import Value
-from autotune.plain import Json, Positive, read, section, to_plain
+from autotune.plain import Json, Positive, from_plain, read, section, to_plain
 
 FORMAT = "autotune/1"
 
@@ -52,15 +52,8 @@ class SessionConfig:
 
     def to_json(self) -> Json:
         """Returns the record as JSON values."""
-        return {
-            "providers": [[name, dict(opts)] for name, opts in self.providers],
-            "options": dict(self.options),
-            "entries": dict(self.entries),
-            "disabled_optimizers": list(self.disabled_optimizers),
-            "free_dimensions": dict(self.free_dimensions),
-            "env_allocator": dict(self.env_allocator),
-            "run_entries": dict(self.run_entries),
-        }
+        told: Json = to_plain(self)
+        return told
 
     @classmethod
     def from_json(cls, data: object, where: str = "session") -> "SessionConfig":
@@ -203,11 +196,7 @@ class TunedConfig:
 
     def to_json(self) -> Json:
         """Returns the config as JSON values, in the order in which a reader wants them."""
-        return {
-            "format": FORMAT,
-            **to_plain(self),
-            "session": self.session.to_json(),
-        }
+        return {"format": FORMAT, **to_plain(self)}
 
     @classmethod
     def from_json(cls, data: object) -> "TunedConfig":
@@ -220,16 +209,20 @@ class TunedConfig:
             raise ConfigError(
                 f"format is {data.get('format')!r}, and this version of autotune reads {FORMAT!r}"
             )
-        names = [item.name for item in fields(cls)]
+        names = ["format", *(item.name for item in fields(cls))]
         with _as_config_error():
-            given = section(data, "", known=["format", *names], required=["format", *names])
-            session = SessionConfig.from_json(given["session"])
-            hints = get_type_hints(cls)
-            others = {n: read(hints[n], given[n], n) for n in names if n != "session"}
-        config = cls(session=session, **others)
-        for name in (config.model.file, *config.model.data_files):
-            _check_bare_name(name)
-        return config
+            given = section(data, "", known=names, required=names)
+            model = from_plain(ModelFile, given["model"], "model")
+            for name in (model.file, *model.data_files):
+                _check_bare_name(name)
+            return cls(
+                model=model,
+                session=SessionConfig.from_json(given["session"]),
+                evidence=from_plain(Evidence, given["evidence"], "evidence"),
+                requires=from_plain(Requires, given["requires"], "requires"),
+                environment=from_plain(Environment, given["environment"], "environment"),
+                candidate=read(Mapping[str, Value], given["candidate"], "candidate"),
+            )
 
     @classmethod
     def read(cls, path: Path) -> "TunedConfig":

@@ -8,7 +8,7 @@ only, because the loader reads configs.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -65,12 +65,7 @@ def from_plain(kind: type[T], data: object, where: str = "") -> T:
         FormatError: it describes none; the message names the key, after `where`.
     """
     hints = _hints(kind)  # type: ignore[arg-type]  # classes are hashable
-    required = [
-        item.name
-        for item in fields(kind)  # type: ignore[arg-type]  # always a dataclass
-        if item.default is MISSING and item.default_factory is MISSING
-    ]
-    given = section(data, where, known=list(hints), required=required)
+    given = section(data, where, known=list(hints), required=list(hints))
     return kind(**{name: read(hints[name], given[name], _key(where, name)) for name in given})
 
 

@@ -19,12 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from search import hypervolume
+
 from autotune.facts import workload as workloads
 from autotune.facts.model import describe
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import SEARCH
-from autotune.search import pareto
 from autotune.search.loop import Progress
 from autotune.search.objective import DEFAULT, find
 from autotune.search.result import StudyResult
@@ -143,8 +144,7 @@ def summary(found: dict[Candidate, Finalist], fronts: dict[str, list[Candidate]]
 
     beaten = sum(not any(as_good(item, other) for item in mine) for other in theirs)
     everyone = list(found.values())
-    best = pareto.front(everyone, lambda item: item.values, _OBJECTIVES)
-    whole = volume(best, everyone)
+    whole = volume(everyone, everyone)
     return {
         "random_members": len(theirs),
         "random_members_that_beat": beaten,
@@ -158,15 +158,13 @@ def summary(found: dict[Candidate, Finalist], fronts: dict[str, list[Candidate]]
 
 def volume(items: Sequence[Finalist], everyone: Sequence[Finalist]) -> float:
     """Returns the hypervolume in logarithms, a tenth beyond the worst of all."""
-    right = math.log(max(item.latency_ms for item in everyone)) + _MARGIN
-    lowest = math.log(max(item.peak_memory_mib for item in everyone)) + _MARGIN
-    total = 0.0
-    for item in sorted(items, key=lambda item: item.latency_ms):
-        memory = math.log(item.peak_memory_mib)
-        if memory < lowest:
-            total += (right - math.log(item.latency_ms)) * (lowest - memory)
-            lowest = memory
-    return total
+
+    def point(item: Finalist) -> tuple[float, float]:
+        return math.log(item.latency_ms), math.log(item.peak_memory_mib)
+
+    latencies, memories = zip(*map(point, everyone), strict=True)
+    reference = (max(latencies) + _MARGIN, max(memories) + _MARGIN)
+    return hypervolume([point(item) for item in items], reference)
 
 
 if __name__ == "__main__":

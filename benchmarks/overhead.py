@@ -19,6 +19,7 @@ from pathlib import Path
 
 import onnx
 import optuna
+from search import hypervolume
 from stopwatch import Stopwatch, timed_optuna
 
 from autotune import samples
@@ -184,17 +185,12 @@ def hypervolume_share(trials: list[Trial], plain: dict[int, Measurement]) -> flo
     Both by the numbers without racing, and up to one and a half times the default's.
     """
     worst = {name: 1.5 * value for name, value in values(plain[0], _OBJECTIVES).items()}
+    reference = (worst["latency_ms"], worst["peak_memory_mib"])
     without, raced = fronts(trials, plain)
 
     def volume(front: list[Trial]) -> float:
-        total, best = 0.0, worst["peak_memory_mib"]
-        for latency_ms, memory_mib in sorted(
-            (plain[t.number].latency_ms, _memory_mib(t, plain)) for t in front
-        ):
-            if memory_mib < best and latency_ms < worst["latency_ms"]:
-                total += (best - memory_mib) * (worst["latency_ms"] - latency_ms)
-                best = memory_mib
-        return total
+        points = [(plain[t.number].latency_ms, _memory_mib(t, plain)) for t in front]
+        return hypervolume(points, reference)
 
     return volume(raced) / volume(without)
 

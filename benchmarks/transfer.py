@@ -29,7 +29,6 @@ from typing import Any
 
 from search import TABLES, Truth, picked, pool_of_single_threads, reached, search, table
 
-from autotune.measure.recording import Recording
 from autotune.search.objective import DEFAULT, find
 from autotune.search.sampler import DEFAULT_SAMPLER
 from autotune.search.transfer import Relative, prior, starting_points
@@ -123,7 +122,7 @@ def main() -> None:
     sys.stderr.write("\n")
     for path in sorted({path for pair in pairs() for path in pair}):
         recording = table(path)[0]
-        print(f"{named(path):22}{len(recording):6} points  {words(recording)}")
+        print(f"{named(path):22}{len(recording):6} points  {recording.header.machine}")
     print(
         f"\n{'from -> to':40}{'':14}{'found':>7}{'9 of 10':>9}{'by 15':>8}{'picked':>8}{'hv 15':>8}"
     )
@@ -145,11 +144,6 @@ def main() -> None:
 def named(path: Path) -> str:
     """Returns a table's name with that of its folder."""
     return str(path.relative_to(TABLES)).removesuffix(".jsonl.gz")
-
-
-def words(recording: Recording) -> str:
-    """Returns which machine a table stands for."""
-    return recording.header.machine
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:

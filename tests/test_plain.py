@@ -72,14 +72,14 @@ def _data(**changes: Any) -> dict[str, Any]:
         "maybe": None,
         "values": {"threads": 2},
         "limits": {},
-        "several": [{"share": 0.5}],
+        "several": [{"share": 0.5, "name": "none"}],
         "path": "x",
     }
     return {**data, **changes}
 
 
-def test_what_has_a_default_may_be_missing() -> None:
-    """And a whole number is a number."""
+def test_a_whole_number_is_a_number() -> None:
+    """JSON writes 2.0 as 2 in other hands."""
     found = from_plain(Outer, _data())
     assert found.several == (Inner(share=0.5),)
     assert type(found.number) is float
@@ -99,7 +99,7 @@ def test_what_has_a_default_may_be_missing() -> None:
         ({"values": {"a": 1.5}}, "here.values.a must be true or false or a whole number or"),
         ({"values": [1]}, "here.values must be an object"),
         ({"several": {}}, "here.several must be a list"),
-        ({"several": [{"share": -1}]}, r"here.several\[0\].share must be at least 0"),
+        ({"several": [{"share": -1, "name": "a"}]}, r"here.several\[0\].share must be at least 0"),
         ({"several": [{"shar": 1}]}, "here.several.0..shar'. Did you mean 'share'"),
         ({"several": [3]}, r"here.several\[0\] must be an object"),
         ({"path": None}, "here.path must be a string"),
@@ -113,7 +113,9 @@ def test_what_is_refused(changes: dict[str, Any], told: str) -> None:
 
 
 def test_a_missing_key_is_named() -> None:
-    """With its place."""
+    """With its place; a field that has a default is no less written than the others."""
+    with pytest.raises(FormatError, match=r"'here\.several\[0\]\.name' is missing"):
+        from_plain(Outer, _data(several=[{"share": 0.5}]), "here")
     data = _data()
     del data["whole"]
     with pytest.raises(FormatError, match=r"'here\.whole' is missing"):

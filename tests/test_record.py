@@ -1,6 +1,7 @@
 """Who measures what: claims of drivers that share a study."""
 
 import threading
+from dataclasses import replace
 
 import optuna
 import pytest
@@ -145,6 +146,12 @@ def test_a_strangers_numbers_are_not_believed(study: optuna.Study, key: str, val
     trial.set_user_attr("measurement", {**to_plain(measurement(1.0)), key: value})
     study.tell(trial, [1.0, 1.0])
     assert record.trials(study) == []
+
+
+def test_a_peak_below_its_base_is_none() -> None:
+    """A stranger's memory may be any numbers; the objective is never negative."""
+    memory = replace(measurement(1.0).memory, base_mib=1e6)
+    assert memory.peak_mib == 0.0
 
 
 def test_what_was_never_told_is_inserted(study: optuna.Study) -> None:

@@ -59,7 +59,7 @@ class Memory:
     def peak_mib(self) -> float:
         """What the session added at its highest: the objective."""
         grown = max(0.0, self.growth_mib)
-        return max(0.0, self.load_peak_mib, self.run_peak_mib + grown) - self.base_mib
+        return max(0.0, max(self.load_peak_mib, self.run_peak_mib + grown) - self.base_mib)
 
 
 @dataclass(frozen=True, kw_only=True)

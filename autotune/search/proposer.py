@@ -40,23 +40,17 @@ _LEAST_VOLUME = math.log(1.5)
 _ENDS = 0.3
 _LEAST_EXCESS, _LARGEST_EXCESS = 1e-3, 30.0
 # Whether a candidate runs is 0 or 1, and one value alone may decide it. Errors span decades.
+_YES_OR_NO = Scales(
+    single=0.5,
+    pair_graph=0.1,
+    pair_mixed=0.05,
+    pair_session=0.05,
+    graph_half=0.3,
+    noise=0.001,
+)
 _STARTS = {
-    "made": Scales(
-        single=0.5,
-        pair_graph=0.1,
-        pair_mixed=0.05,
-        pair_session=0.05,
-        graph_half=0.3,
-        noise=0.001,
-    ),
-    "valid": Scales(
-        single=0.5,
-        pair_graph=0.1,
-        pair_mixed=0.05,
-        pair_session=0.05,
-        graph_half=0.3,
-        noise=0.001,
-    ),
+    "made": _YES_OR_NO,
+    "valid": _YES_OR_NO,
     "error": Scales(
         single=4.0,
         pair_graph=1.0,
