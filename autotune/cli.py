@@ -6,7 +6,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -237,12 +237,18 @@ def _run_study(request: dict[str, Any], as_json: bool) -> None:
         from autotune.report import table
         from autotune.report.progress import StudyProgress
         from autotune.search.job import Interrupted
+        from autotune.search.loop import Progress
         from autotune.search.study import tune
 
     code = 0
-    with _interruptible(), StudyProgress(_err) as progress:
+    with _interruptible() as checkpoint, StudyProgress(_err) as show_progress:
+
+        def on_progress(progress: Progress) -> None:
+            show_progress(progress)
+            checkpoint()
+
         try:
-            result = tune(**request, on_progress=progress)
+            result = tune(**request, on_progress=on_progress)
         except Interrupted as interrupted:
             result, code = interrupted.result, 130
     if as_json:
@@ -390,11 +396,12 @@ def compare(
     from autotune.report import progress, table
     from autotune.search import compare as comparing
 
-    with _interruptible(), progress.bar(_err) as bar:
+    with _interruptible() as checkpoint, progress.bar(_err) as bar:
         task = bar.add_task("comparing", total=None, left="", told="")
 
         def on_step(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
+            checkpoint()
 
         found = comparing.compare(
             config, model, data=data, shapes=_shapes(shape), max_error=max_error, on_step=on_step
@@ -456,11 +463,12 @@ def hardware(
     fingerprint = machine.fingerprint(installed)
     check = None
     if noise:
-        with _interruptible(), progress.bar(_err) as bar:
+        with _interruptible() as checkpoint, progress.bar(_err) as bar:
             task = bar.add_task("noise check", total=None, left="", told="")
 
             def on_step(done: int, total: int) -> None:
                 bar.update(task, completed=done, total=total)
+                checkpoint()
 
             check = noise_check(on_step)
     if as_json:
@@ -563,14 +571,30 @@ def _signals_later() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Lets SIGTERM end the work as Ctrl-C does: with everything measured kept."""
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """Lets SIGTERM end the work as Ctrl-C does: with everything measured kept.
+
+    Gives what is to be called at every step: it raises what was raised before and got lost, as an
+    exception does in a finalizer or in a callback of a C library.
+    """
+    came = False
 
     def interrupt(_: int, __: FrameType | None) -> NoReturn:
+        nonlocal came
+        came = True
         raise KeyboardInterrupt
 
-    earlier = signal.signal(signal.SIGTERM, interrupt)
+    def checkpoint() -> None:
+        if came:
+            raise KeyboardInterrupt
+
+    numbers = [signal.SIGTERM]
+    # a shell's background jobs start with Ctrl-C ignored
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
+    earlier = [signal.signal(number, interrupt) for number in numbers]
     try:
-        yield
+        yield checkpoint
     finally:
-        signal.signal(signal.SIGTERM, earlier)
+        for number, handler in zip(numbers, earlier, strict=True):
+            signal.signal(number, handler)

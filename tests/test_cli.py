@@ -1,5 +1,6 @@
 """The program, as a user runs it."""
 
+import contextlib
 import json
 import re
 import signal
@@ -14,7 +15,7 @@ import optuna
 import pytest
 
 import autotune
-from autotune import samples
+from autotune import cli, samples
 
 TIME_LIMIT_S = 120
 
@@ -360,6 +361,16 @@ def test_an_interrupted_study_keeps_what_it_has(interrupted: Interrupted) -> Non
     assert front["complete"] is False
     assert front["trials"] >= 5
     assert interrupted.out
+
+
+def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
+    """What is raised in a finalizer is printed and forgotten; the next step raises it again."""
+    with cli._interruptible() as checkpoint:
+        checkpoint()
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint()
 
 
 def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:

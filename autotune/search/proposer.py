@@ -9,7 +9,7 @@ Hypervolume Scalarizations, ICML 2020), which holds for any number of objectives
 
 import itertools
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -216,36 +216,36 @@ class Proposer:
             for name, (limit, scale) in limited.items()
             if limit is not None
         ]
+        hurdles += self._hurdles_of_failures(trials)
+        admitted = [max(self._violated(trial).values()) <= 0 for trial, _ in measured]
+        return _Outlook(targets, tolerances, hurdles, rows, candidates, np.asarray(admitted))
+
+    def _hurdles_of_failures(self, trials: Sequence[Trial]) -> Iterator["_Hurdle"]:
+        """Gives whether a model can be made, whether it runs, and whether its answers are right.
+
+        The first two are 0 where it is so and 1 where it is not: below a half is expected to be so.
+        """
+        rows = self._coding.rows([trial.candidate for trial in trials])
         violated = [self._violated(trial) for trial in trials]
-        every_row = self._coding.rows([trial.candidate for trial in trials])
-        wrong = np.asarray([v["error"] > 0 for v in violated])
-        made = np.asarray([not _is_unmade(trial) for trial in trials])
-        if not made.all():
+        excess = np.asarray([v["error"] for v in violated])
+        wrong = excess > 0
+        unmade = np.asarray([_is_unmade(trial) for trial in trials])
+        failed = np.asarray([v["valid"] > 0 for v in violated]) & ~unmade
+        failed |= wrong & self._is_broken(rows, wrong)
+        if unmade.any():
             # what cannot be prepared cannot be in any session
             mask = self._coding.is_graph
-            model = self._model("made", every_row * mask, 1.0 - made)
-            hurdles.append(_Hurdle(model=model, limit=0.5, of=mask))
-        runs = np.asarray([v["valid"] <= 0 for v in violated]) | ~made
-        runs &= ~(wrong & self._is_broken(every_row, wrong))
-        if not runs.all():
-            # 0 where it runs and 1 where it does not: what is expected to be below a half
-            hurdles.append(_Hurdle(model=self._model("valid", every_row, 1.0 - runs), limit=0.5))
-        runs &= made
-        ran = [trial for trial, one in zip(trials, runs, strict=True) if one]
-        excess = np.asarray([v["error"] for v in violated])[runs]
-        if (excess > 0).any():
-            logs = np.log(np.clip(1 + excess, _LEAST_EXCESS, _LARGEST_EXCESS))
-            base_log = logs[next(i for i, t in enumerate(ran) if t.candidate == BASELINE)]
+            yield _Hurdle(model=self._model("made", rows * mask, 1.0 * unmade), limit=0.5, of=mask)
+        if failed.any():
+            yield _Hurdle(model=self._model("valid", rows, 1.0 * failed), limit=0.5)
+        ran = ~unmade & ~failed
+        if wrong[ran].any():
             # answers known of a precision are known in every session, storage and pre-pass
             mask = self._coding.is_of_answers
-            model = self._model("error", every_row[runs] * mask, logs - base_log)
-            hurdles.append(_Hurdle(model=model, limit=-base_log, of=mask))
-        admitted = [
-            max(v.values()) <= 0
-            for trial, v in zip(trials, violated, strict=True)
-            if trial.measurement is not None
-        ]
-        return _Outlook(targets, tolerances, hurdles, rows, candidates, np.asarray(admitted))
+            logs = np.log(np.clip(1 + excess, _LEAST_EXCESS, _LARGEST_EXCESS))
+            base_log = logs[next(i for i, t in enumerate(trials) if t.candidate == BASELINE)]
+            model = self._model("error", (rows * mask)[ran], (logs - base_log)[ran])
+            yield _Hurdle(model=model, limit=-base_log, of=mask)
 
     def _is_broken(self, rows: Floats, wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Returns whether a model is one that is wrong without any change of precision.
