@@ -1,5 +1,6 @@
 """Search spaces and candidates."""
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,40 @@ def test_what_lacks_a_need_is_left_out_with_the_reason() -> None:
     assert space.left_out["nchwc"] == "the model has no convolution"
     assert space.left_out["spinning"] == "there is only one usable core"
     assert "execution_mode" in space.left_out["inter_op_num_threads"]
+
+
+def test_no_candidate_keeps_all_nodes_in_float() -> None:
+    """So many nodes stay in float that something is left to quantise, with each precision."""
+    operators = {"Conv": 5, "Gemm": 2, "Relu": 5}
+    space = _resolved("quantize", operators=operators)
+    assert space.left_out["kept_in_float=8"] == "it would leave nothing to quantise"
+    counts: dict[object, set[Value]] = {}
+    for candidate in space.candidates or ():
+        values = candidate.to_json()
+        kinds = values.get("precision"), values.get("quantized_operators")
+        counts.setdefault(kinds, set()).add(values.get("kept_in_float", 0))
+    assert counts["int8_static", None] == {0, 1, 2, 3, 4, 6}
+    assert counts["int8_static", "matmul"] == {0, 1}
+    assert counts["int8_dynamic", None] == {0, 1}
+    several: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 4}
+    assert space.nearest(several) == Candidate.of({"precision": "int8_dynamic"})
+    # an LSTM is quantised even where every matrix product is kept
+    recurrent = _resolved("quantize", operators={**operators, "LSTM": 1})
+    two: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 2}
+    assert recurrent.nearest(two) == Candidate.of(two)
+    assert recurrent.nearest(several) == Candidate.of({"precision": "int8_dynamic"})
+
+
+def test_packed_weights_need_their_package_and_a_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are packed by a package that is not always there, and of a MatMul alone."""
+    name = "precision=int8_weight_only"
+    assert "MatMul" in _resolved("quantize", operators={"Gemm": 2}).left_out[name]
+    assert name not in _resolved("quantize", operators={"MatMul": 2}).left_out
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "onnx_ir" else find(name)
+    )
+    assert "[passes]" in _resolved("quantize", operators={"MatMul": 2}).left_out[name]
 
 
 def test_fixed_parameters() -> None:

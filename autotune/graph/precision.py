@@ -10,6 +10,7 @@ import contextlib
 import io
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +165,10 @@ def weight_only(
         kept_in_float: How many of the most sensitive nodes are left alone.
 
     Raises:
-        StepRefusedError: there is nothing to quantise.
+        StepRefusedError: there is nothing to quantise, or a package that it needs is missing.
     """
+    if find_spec("onnx_ir") is None:
+        raise StepRefusedError("the package onnx-ir is not installed; the extra [passes] brings it")
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
     model = load(source)

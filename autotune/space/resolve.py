@@ -1,7 +1,7 @@
 """What of a search space exists for one model on one machine."""
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.errors import RequestError, did_you_mean
@@ -10,7 +10,7 @@ from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.options import Value
 from autotune.space.candidate import PARAMETERS, parse_value
-from autotune.space.space import CORES, NEEDS, THREAD_COUNTS, Parameter, Space
+from autotune.space.space import CORES, NEEDS, THREAD_COUNTS, Condition, Parameter, Space
 
 _VALUE_NEEDS: Mapping[tuple[str, Value], tuple[str, ...]] = {
     ("pre_pass", "onnxslim"): ("onnxslim",),
@@ -25,8 +25,8 @@ _VALUE_NEEDS: Mapping[tuple[str, Value], tuple[str, ...]] = {
     ("precision", "fp16_mixed"): ("fp16_kernels",),
     ("precision", "int8_dynamic"): ("matrix_products",),
     ("precision", "int8_static"): ("weights",),
-    ("precision", "int8_weight_only"): ("matrix_products",),
-    ("precision", "int4_weight_only"): ("matrix_products",),
+    ("precision", "int8_weight_only"): ("matmul", "onnx_ir"),
+    ("precision", "int4_weight_only"): ("matmul", "onnx_ir"),
     ("quantized_operators", "conv"): ("conv_and_matrix_products",),
     ("quantized_operators", "matmul"): ("conv_and_matrix_products",),
 }
@@ -68,6 +68,8 @@ def resolve(
             left_out[parameter.name] = f"{unmet} stays at its default"
             continue
         resolved = _with_cores(_with_needs(parameter, have, left_out), machine.usable_cores)
+        if parameter.name == "kept_in_float":
+            resolved = _without_all_kept(resolved, model, left_out)
         if set(resolved.values) == {parameter.default}:
             left_out[parameter.name] = "only its default fits this machine"
         else:
@@ -83,14 +85,57 @@ def resolve(
         )
         for name, value in chosen.items()
     ]
-    return replace(space, parameters=(*forced, *kept), left_out=left_out)
+    parameters = (*forced, *kept)
+    impossible = tuple(_impossible(parameters, model))
+    return replace(space, parameters=parameters, left_out=left_out, impossible=impossible)
+
+
+def _without_all_kept(parameter: Parameter, model: Model, left_out: dict[str, str]) -> Parameter:
+    """Returns the parameter without the values that would keep every node of the model in float."""
+    most = max(count for _, count in _quantisable(model))
+    fitting = []
+    for value in parameter.values:
+        if value and int(value) >= most:
+            left_out[f"{parameter.name}={value}"] = "it would leave nothing to quantise"
+        else:
+            fitting.append(value)
+    return replace(parameter, values=tuple(fitting) or (parameter.default,))
+
+
+def _impossible(parameters: Sequence[Parameter], model: Model) -> Iterator[Condition]:
+    """Gives what would leave no node to quantise, because so many of them stay in float."""
+    values = {parameter.name: parameter.values for parameter in parameters}
+    for condition, count in _quantisable(model):
+        too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= count)
+        if too_many and condition.keys() <= values.keys():
+            yield {**condition, "kept_in_float": too_many}
+
+
+def _quantisable(model: Model) -> list[tuple[Condition, int]]:
+    """Returns how many nodes can be quantised, at most, under which conditions."""
+
+    def count(*kinds: str) -> int:
+        return sum(model.operators.get(kind, 0) for kind in kinds)
+
+    # these are quantised as well and never kept in float, so that all the rest may be
+    others = 1 if count("LSTM", "Attention") else 0
+    return [
+        ({"precision": ("int8_static",)}, count("Conv", "MatMul", "Gemm")),
+        ({"precision": ("int8_static",), "quantized_operators": ("conv",)}, count("Conv")),
+        (
+            {"precision": ("int8_static",), "quantized_operators": ("matmul",)},
+            count("MatMul", "Gemm"),
+        ),
+        ({"precision": ("int8_dynamic",)}, count("MatMul", "Gemm") + others),
+        ({"precision": ("int8_weight_only", "int4_weight_only")}, count("MatMul")),
+    ]
 
 
 def _facts(model: Model, workload: Workload, machine: Hardware) -> dict[str, bool]:
     """Returns which of the needs are met."""
     operators = model.operators
     products = not operators.keys().isdisjoint({"MatMul", "Gemm"})
-    packages = ("onnxslim", "onnxsim", "onnxoptimizer", "onnxscript")
+    packages = ("onnxslim", "onnxsim", "onnxoptimizer", "onnxscript", "onnx_ir")
     return {
         "conv": model.has_conv,
         "gelu": model.has_gelu,
@@ -101,6 +146,7 @@ def _facts(model: Model, workload: Workload, machine: Hardware) -> dict[str, boo
         "several_cores": machine.usable_cores > 1,
         "four_cores": machine.usable_cores >= 4,
         "weights": model.has_conv or products,
+        "matmul": "MatMul" in operators,
         "matrix_products": products or not operators.keys().isdisjoint({"LSTM", "Attention"}),
         "conv_and_matrix_products": model.has_conv and products,
         "transformer": operators.get("Softmax", 0) > 0 and operators.get("MatMul", 0) > 1,

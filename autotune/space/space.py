@@ -26,6 +26,7 @@ NEEDS: Mapping[str, str] = {
     "four_cores": "there are fewer than four usable cores",
     "weights": "the model has no convolution or matrix product to quantise",
     "matrix_products": "the model has no matrix product or LSTM to quantise",
+    "matmul": "the model has no MatMul whose weights could be packed",
     "conv_and_matrix_products": "the model does not have both convolutions and matrix products",
     "transformer": "the model has no attention",
     "fp16_kernels": "the CPU provider has no fp16 kernels on this processor",
@@ -34,6 +35,7 @@ NEEDS: Mapping[str, str] = {
     "onnxsim": "the package onnxsim is not installed; the extra [passes] brings it",
     "onnxoptimizer": "the package onnxoptimizer is not installed; the extra [passes] brings it",
     "onnxscript": "the package onnxscript is not installed; the extra [passes] brings it",
+    "onnx_ir": "the package onnx-ir is not installed; the extra [passes] brings it",
 }
 """What a parameter or one of its values may need of model, workload, machine and installation, and
 what is said where it lacks."""
@@ -90,21 +92,38 @@ class Space:
         description: What it is for, in a sentence.
         parameters: What may vary.
         left_out: What the file offers and this model or machine has no use for, with the reason.
+        impossible: Values that cannot be chosen together; what meets all of one of these
+            conditions does not exist.
     """
 
     name: str
     description: str
     parameters: tuple[Parameter, ...]
     left_out: Mapping[str, str]
+    impossible: tuple[Condition, ...] = ()
 
     def candidate(self, choose: Callable[[Parameter], Value]) -> Candidate:
-        """Returns the candidate that `choose` decides, asked for active parameters only."""
+        """Returns the candidate that `choose` decides, asked for active parameters only.
+
+        A value that cannot be chosen beside those before it stays at its default.
+        """
         chosen: dict[str, Value] = {}
         for parameter in self.parameters:
-            if parameter.is_active(chosen):
-                single = len(parameter.values) == 1
-                chosen[parameter.name] = parameter.values[0] if single else choose(parameter)
+            if not parameter.is_active(chosen):
+                continue
+            if len(parameter.values) == 1:
+                chosen[parameter.name] = parameter.values[0]
+                continue
+            value = choose(parameter)
+            possible = self._is_possible({**chosen, parameter.name: value})
+            chosen[parameter.name] = value if possible else parameter.default
         return Candidate.of(chosen)
+
+    def _is_possible(self, chosen: Mapping[str, Value]) -> bool:
+        return not any(
+            all(chosen.get(name) in values for name, values in condition.items())
+            for condition in self.impossible
+        )
 
     def assignment(self, candidate: Candidate) -> dict[str, Value]:
         """Returns the value of every parameter that is active and free in `candidate`."""
@@ -156,14 +175,17 @@ class Space:
             yield from self._walk(chosen, index + 1)
             return
         for value in parameter.values:
-            yield from self._walk({**chosen, parameter.name: value}, index + 1)
+            more = {**chosen, parameter.name: value}
+            if len(parameter.values) == 1 or self._is_possible(more):
+                yield from self._walk(more, index + 1)
 
     def digest(self) -> str:
         """Returns 16 hexadecimal digits that differ where the candidates differ."""
-        told = [
+        told: list[Any] = [
             [p.name, p.values, sorted(p.when.items()), sorted(p.unless.items())]
             for p in self.parameters
         ]
+        told += [sorted(condition.items()) for condition in self.impossible]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
