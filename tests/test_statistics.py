@@ -180,3 +180,26 @@ def test_mean_log_interval_is_student_t() -> None:
     found = mean_log_interval([math.exp(value) for value in logs])
     reach = 4.303 * 0.1 / math.sqrt(3)
     assert found.high == pytest.approx(math.exp(0.1 + reach))
+
+
+def test_mean_log_interval_bears_one_odd_ratio() -> None:
+    """From six on the odd one does not count for more than the next; before, it does."""
+    logs = [0.0, 0.01, 0.02, 0.03, 0.04, 0.05]
+    known = mean_log_interval([math.exp(value) for value in [*logs, 0.06]])
+    odd = mean_log_interval([math.exp(value) for value in [*logs, 0.6]])
+    assert (odd.low, odd.value, odd.high) == (known.low, known.value, known.high)
+    # seven, five of them kept: the standard error of Tukey and McLaughlin by hand
+    deviation = np.std([0.01, 0.01, 0.02, 0.03, 0.04, 0.05, 0.05], ddof=1)
+    reach = 2.776 * deviation / (5 / 7 * math.sqrt(7))
+    assert known.high == pytest.approx(math.exp(0.03 + reach))
+    assert mean_log_interval([1.0, 1.01, 1.02, 1.03, 2.0]).high > 1.5
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_mean_log_interval_holds_the_truth_so_often(count: int) -> None:
+    """Of 2,000 means of normal logarithms, about 95 % have the truth in their interval."""
+    random = np.random.default_rng(0)
+    found = [
+        mean_log_interval(np.exp(random.normal(size=count) / 50).tolist()) for _ in range(2000)
+    ]
+    assert 0.92 < np.mean([item.low <= 1 <= item.high for item in found]) < 0.98

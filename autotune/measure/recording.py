@@ -2,7 +2,8 @@
 
 A recording is a file of JSON lines, gzipped once it is whole: first what was recorded and where,
 then a line for each measurement. A candidate may be measured several times; what is near the front
-is, because the best of a thousand noisy numbers was lucky as well as good.
+is, because the best of a thousand noisy numbers was lucky as well as good. The first of them is a
+short one, as in a search, and what follows are longer ones, as in a run-off.
 """
 
 import gzip
@@ -18,7 +19,7 @@ from typing import Any
 from autotune.config import Environment
 from autotune.measure.outcome import Failure, Measurement
 from autotune.space.candidate import BASELINE, Candidate
-from autotune.space.space import Parameter, Space
+from autotune.space.space import Condition, Parameter, Space
 
 FORMAT = "autotune-recording/1"
 # What luck is drawn for; answers have none.
@@ -98,7 +99,11 @@ class Header:
             "format": FORMAT,
             **{name: getattr(self, name) for name in _PLAIN},
             "environment": asdict(self.environment),
-            "space": {"name": self.space.name, "parameters": parameters},
+            "space": {
+                "name": self.space.name,
+                "parameters": parameters,
+                "impossible": [dict(condition) for condition in self.space.impossible],
+            },
         }
 
     @classmethod
@@ -115,8 +120,8 @@ class Header:
                 name=p["name"],
                 values=tuple(p["values"]),
                 default=p["default"],
-                when={name: tuple(values) for name, values in p["when"].items()},
-                unless={name: tuple(values) for name, values in p["unless"].items()},
+                when=_condition(p["when"]),
+                unless=_condition(p["unless"]),
                 needs=(),
             )
             for p in data["space"]["parameters"]
@@ -125,12 +130,24 @@ class Header:
             **{name: data[name] for name in _PLAIN},
             environment=Environment(**data["environment"]),
             space=Space(
-                name=data["space"]["name"], description="", parameters=parameters, left_out={}
+                name=data["space"]["name"],
+                description="",
+                parameters=parameters,
+                left_out={},
+                impossible=tuple(map(_condition, data["space"].get("impossible", ()))),
             ),
         )
 
 
+def _condition(data: Mapping[str, Any]) -> Condition:
+    return {name: tuple(values) for name, values in data.items()}
+
+
 _PLAIN = ("model", "model_sha256", "workload", "recorded", "machine", "reference_ms", "max_error")
+
+
+Luck = Mapping[str, float]
+"""By name, what one measurement told over the truth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,25 +180,27 @@ class Recording:
         return {candidate: _truth(found) for candidate, found in self.measured.items()}
 
     @cached_property
-    def luck(self) -> Sequence[Mapping[str, float]]:
-        """Factors by name: a single measurement over the truth by the others of its candidate.
+    def short_luck(self) -> Sequence[Luck]:
+        """What the first, short measurements were, over the truth by the longer ones that followed.
 
-        One for each measurement of what was measured more than once; all 1 where nothing was.
+        Of candidates that were measured more than once; all 1 where none was.
         """
-        found = []
-        for of_one in self.measured.values():
-            for i, numbers in enumerate(of_one):
-                others = [*of_one[:i], *of_one[i + 1 :]]
-                if others:
-                    truth = _truth(others)
-                    found.append({name: _factor(numbers, truth, name) for name in _LUCKY})
-        return found or [dict.fromkeys(_LUCKY, 1.0)]
+        several = [found for found in self.measured.values() if len(found) > 1]
+        return _luck([(found[0], found[1:]) for found in several])
+
+    @cached_property
+    def long_luck(self) -> Sequence[Luck]:
+        """What the longer measurements were, over the truth by the others of their candidate."""
+        longer = [found[1:] for found in self.measured.values() if len(found) > 2]
+        return _luck(
+            [(told, [*of[:i], *of[i + 1 :]]) for of in longer for i, told in enumerate(of)]
+        )
 
     @property
     def scatter(self) -> float:
         """The relative standard deviation of latency, by its median absolute deviation."""
-        logs = [abs(math.log(factors["latency_ms"])) for factors in self.luck]
-        return 1.4826 * statistics.median(logs)
+        luck = [*self.short_luck, *self.long_luck]
+        return 1.4826 * statistics.median(abs(math.log(of["latency_ms"])) for of in luck)
 
     def __len__(self) -> int:
         """The number of candidates."""
@@ -192,6 +211,15 @@ def _truth(found: Sequence[Numbers]) -> Numbers:
     names = asdict(found[0])
     told = {name: statistics.median(getattr(n, name) for n in found) for name in names}
     return Numbers(**{**told, "peak_memory_mib": max(n.peak_memory_mib for n in found)})
+
+
+def _luck(found: Sequence[tuple[Numbers, Sequence[Numbers]]]) -> Sequence[Luck]:
+    """Returns each measurement over the truth by others."""
+    luck = [
+        {name: _factor(told, truth, name) for name in _LUCKY}
+        for told, truth in ((told, _truth(others)) for told, others in found)
+    ]
+    return luck or [dict.fromkeys(_LUCKY, 1.0)]
 
 
 def _factor(numbers: Numbers, truth: Numbers, name: str) -> float:

@@ -1,11 +1,13 @@
 """A measurer that answers from a recorded table, with noise as it was recorded."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from autotune.config import Interval
 from autotune.measure.outcome import (
+    RUN_OFF,
     Effort,
     Failure,
     Fidelity,
@@ -15,15 +17,16 @@ from autotune.measure.outcome import (
     Outcome,
     never_beaten,
 )
-from autotune.measure.recording import Numbers, Recording
+from autotune.measure.recording import Luck, Numbers, Recording
 from autotune.space.candidate import BASELINE, Candidate
 
 
 class ReplayMeasurer:
     """Answers from `recording`; see :class:`autotune.measure.outcome.Measurer`.
 
-    Each answer is the recorded truth times luck, drawn from that of all recorded measurements: most
-    are within a per cent or two, some far off. The same seed gives a candidate the same luck.
+    Each answer is the recorded truth times luck, drawn from that of all recorded measurements, the
+    longer ones for a run-off: most are within a per cent or two, some far off. The same seed gives
+    a candidate the same luck.
 
     Args:
         recording: The table.
@@ -51,7 +54,6 @@ class ReplayMeasurer:
         Raises:
             KeyError: the candidate is not in the table.
         """
-        del effort  # the table knows one
         count = self.measured[candidate] = self.measured.get(candidate, 0) + 1
         candidate = self.canonical(candidate)
         if candidate in self._recording.failed:
@@ -61,13 +63,15 @@ class ReplayMeasurer:
         if told.error > limit:
             message = f"error {told.error:.2g} is above {limit:g}"
             return Failure(kind="wrong_answers", phase="answers", message=message, error=told.error)
-        found = _measurement(self._with_luck(told, f"{candidate.key} {count}"), self.reference_ms)
+        is_long = effort.half_width <= RUN_OFF.half_width
+        luck = self._recording.long_luck if is_long else self._recording.short_luck
+        found = _measurement(self._with(luck, told, f"{candidate.key} {count}"), self.reference_ms)
         return replace(found, raced=is_beaten(found))
 
-    def _with_luck(self, told: Numbers, name: str) -> Numbers:
+    def _with(self, luck: Sequence[Luck], told: Numbers, name: str) -> Numbers:
         random = np.random.default_rng([self._seed, *name.encode()])
-        luck = self._recording.luck[int(random.integers(len(self._recording.luck)))]
-        return replace(told, **{key: getattr(told, key) * by for key, by in luck.items()})
+        drawn = luck[int(random.integers(len(luck)))]
+        return replace(told, **{key: getattr(told, key) * by for key, by in drawn.items()})
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """Returns the candidate that stands for `candidate` in the table."""

@@ -13,6 +13,8 @@ from autotune.measure.outcome import FEWEST_QUIET
 _QUIET_SHARE = 0.15
 _FASTEST_QUANTILE = 0.05
 _STEADY_SHARE = 0.03
+# Below six its intervals are too narrow: of five normal numbers 93 % hold the truth.
+_FEWEST_TO_TRIM = 6
 # MLPerf Inference's early stopping criterion wants percentiles with this confidence.
 _CONFIDENCE = 0.99
 
@@ -94,13 +96,22 @@ def median_interval(values: Sequence[float] | np.ndarray) -> Interval:
 def mean_log_interval(ratios: Sequence[float]) -> Interval:
     """Returns the geometric mean of `ratios` with its 95 % interval (Student's t on logarithms).
 
+    From six on it is the trimmed mean, without the highest and the lowest, and its interval is
+    Tukey and McLaughlin's (Sankhya A 25, 1963): one odd round of seven doubles the width of the
+    plain one, and real rounds have one in twenty that is off by a tenth.
+
     One ratio alone has no interval: it runs from 0 to infinity.
     """
-    logs = np.log(np.asarray(ratios, dtype=float))
-    mean = float(logs.mean())
-    if len(logs) < 2:
-        return Interval(value=math.exp(mean), low=0.0, high=math.inf)
-    reach = _student_t(len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    logs = np.sort(np.log(np.asarray(ratios, dtype=float)))
+    count = len(logs)
+    if count < 2:
+        return Interval(value=math.exp(float(logs.mean())), low=0.0, high=math.inf)
+    trimmed = 1 if count >= _FEWEST_TO_TRIM else 0
+    kept = logs[trimmed : count - trimmed]
+    # what is left out counts as its neighbour does (Winsorised) in the standard error
+    deviation = float(np.clip(logs, kept[0], kept[-1]).std(ddof=1))
+    error = deviation / (len(kept) / count) / math.sqrt(count)
+    mean, reach = float(kept.mean()), _student_t(len(kept) - 1) * error
     return Interval(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
