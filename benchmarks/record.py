@@ -87,18 +87,24 @@ def record(
     data = path.with_name(f"{path.stem}_inputs.npz")
     workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
     machine, installed = hardware(), runtime()
-    space = resolve(spaces.find(str(space_file)), model, workload, machine)
+    header = header_of(lines) if lines.exists() else None
+    # what was begun is finished, whatever a space of that file would be today
+    found = spaces.find(str(space_file))
+    space = header.space if header else resolve(found, model, workload, machine)
     if space.candidates is None:
         sys.exit(f"{space_file} has more than {spaces.COUNT_LIMIT:,} candidates here")
     preparer = Preparer(model, work / "cache", workload=workload, signature=workload.signature())
-    known_ms = header_of(lines).reference_ms if lines.exists() else None
     measurer = DuetMeasurer(
-        model, workload, preparer, max_error=_TIMED_UP_TO * max_error, reference_ms=known_ms
+        model,
+        workload,
+        preparer,
+        max_error=_TIMED_UP_TO * max_error,
+        reference_ms=header.reference_ms if header else None,
     )
     try:
         # what is quiet is known by comparison with the last twenty seconds
         warm_up = [measurer.measure(BASELINE, RUN_OFF) for _ in range(_WARM_UP)]
-        if known_ms is None:
+        if header is None:
             header = Header(
                 model=path.name,
                 model_sha256=model.sha256,

@@ -13,9 +13,11 @@ from typing import Any
 import onnx
 import optuna
 import pytest
+from typer.testing import CliRunner
 
 import autotune
 from autotune import cli, samples
+from autotune.measure import noise
 
 TIME_LIMIT_S = 120
 
@@ -83,15 +85,14 @@ def test_an_unknown_space_is_refused(tmp_path: Path) -> None:
     assert "Did you mean 'memory'?" in refused(tmp_path, "spaces", "memry")
 
 
-def _hardware(folder: Path, *arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(folder, "hardware", "--json", *arguments).stdout)
-    return found
-
-
-def test_hardware_as_json(tmp_path: Path) -> None:
+def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is one JSON document with a fingerprint that stays."""
-    first, second = (_hardware(tmp_path, noise) for noise in ("--noise", "--no-noise"))
+    monkeypatch.setattr(noise, "REPETITIONS", 2)
+    told = CliRunner().invoke(cli.app, ["hardware", "--json", "--noise"])
+    first = json.loads(told.stdout)
+    second = json.loads(run(tmp_path, "hardware", "--json", "--no-noise").stdout)
     assert 0 <= first["noise"]["floor"] < 1
+    assert first["noise"]["repetitions"] == 2
     assert second["noise"] is None
     assert first["usable_cores"] >= 1
     assert "CPUExecutionProvider" in first["providers"]
