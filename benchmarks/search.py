@@ -12,7 +12,7 @@ the same measurer, picks one. What is told:
     pick    how often what is picked is within 2 % of the best admissible latency, as far as the
             table can tell: the best of a thousand was lucky in the table too, so the standard error
             of the difference of the two is allowed for; and how often by numbers alone (strict)
-    own ms  the search's own time for a trial, the storage's (SQLite) included
+    own ms  the search's own time for a trial, and what SQLite takes beside it
 
 The truth of a table is the median of three measurements and more near its front and of one
 elsewhere (`benchmarks/record.py`); no model smooths it.
@@ -23,8 +23,6 @@ import itertools
 import json
 import math
 import multiprocessing
-import multiprocessing.pool
-import os
 import statistics
 import sys
 import tempfile
@@ -37,6 +35,8 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from stopwatch import Stopwatch, timed_optuna
+from threadpoolctl import threadpool_limits
 
 from autotune.measure.outcome import Effort, IsBeaten, Outcome, never_beaten
 from autotune.measure.recording import Recording, read
@@ -138,24 +138,34 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
 class TimedReplay(ReplayMeasurer):
     """A replaying measurer that knows how long it was left alone between measurements.
 
+    Args:
+        recording: The table.
+        seed: Of the luck.
+        watch: What times the storage.
+
     Attributes:
-        own_ms: Before each measurement, the time since the last one ended.
+        own_ms: Before each measurement, the time since the last one ended, without the storage's.
+        storage_ms: Likewise, the storage's.
     """
 
-    def __init__(self, recording: Recording, seed: int) -> None:
+    def __init__(self, recording: Recording, seed: int, watch: Stopwatch) -> None:
         super().__init__(recording, seed)
         self.own_ms: list[float] = []
-        self._since = time.perf_counter()
+        self.storage_ms: list[float] = []
+        self._watch = watch
+        self._since, self._stored_s = time.perf_counter(), 0.0
 
     def measure(
         self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
     ) -> Outcome:
         """Notes the time, and answers."""
-        self.own_ms.append((time.perf_counter() - self._since) * 1e3)
+        stored_s = self._watch.spent_s["storage"]
+        self.storage_ms.append((stored_s - self._stored_s) * 1e3)
+        self.own_ms.append((time.perf_counter() - self._since) * 1e3 - self.storage_ms[-1])
         try:
             return super().measure(candidate, effort, is_beaten)
         finally:
-            self._since = time.perf_counter()
+            self._since, self._stored_s = time.perf_counter(), stored_s
 
 
 @cache
@@ -191,8 +201,9 @@ def search(
     timeout_s: float | None = None,
 ) -> tuple[list[Trial], TimedReplay, int]:
     """Returns the trials of a search of a table by the study loop, its measurer, and its asks."""
-    measurer = TimedReplay(recording, seed)
-    with storage.quiet_optuna():
+    watch = Stopwatch()
+    measurer = TimedReplay(recording, seed, watch)
+    with storage.quiet_optuna(), timed_optuna(watch):
         study = optuna.create_study(storage=url, directions=["minimize"] * len(_OBJECTIVES))
         loop = Search(
             study=study,
@@ -247,8 +258,8 @@ def picked(
     return choose(found, limits, _OBJECTIVES, "latency").trial.candidate
 
 
-def own_time(path: Path, strategy: str) -> dict[str, float]:
-    """Returns the search's own ms for a trial at trial 100 and 1,000, with SQLite.
+def own_time(path: Path, strategy: str) -> dict[str, tuple[float, float]]:
+    """Returns the search's own ms for a trial, and SQLite's, at trial 100 and 1,000.
 
     One that takes more than minutes for all of them has no figure at 1,000.
     """
@@ -256,8 +267,12 @@ def own_time(path: Path, strategy: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/study.db"
         _, measurer, _ = search(recording, strategy, 0, _LONG, url, timeout_s=_LONGEST_S)
-    own_ms = measurer.own_ms
-    return {str(n): statistics.median(own_ms[n - 20 : n]) for n in _OWN_TIME if len(own_ms) >= n}
+
+    def at(spent_ms: Sequence[float], trial: int) -> float:
+        return statistics.median(spent_ms[trial - 20 : trial])
+
+    looks = [look for look in _OWN_TIME if len(measurer.own_ms) >= look]
+    return {str(n): (at(measurer.own_ms, n), at(measurer.storage_ms, n)) for n in looks}
 
 
 def main() -> None:
@@ -277,14 +292,16 @@ def main() -> None:
     paths = sorted(given.tables.glob("*.jsonl.gz"))
     jobs = list(itertools.product(paths, strategies, range(seeds)))
     runs: list[Run] = []
-    with pool_of_single_threads() as pool:
+    spawn = multiprocessing.get_context("spawn")
+    # two threads of BLAS in each of two processes take three times as long
+    with spawn.Pool(initializer=threadpool_limits, initargs=(1, "blas")) as pool:
         for done in pool.imap_unordered(run, jobs):
             runs.append(done)
             sys.stderr.write(f"\r{len(runs)} of {len(jobs)} searches   ")
     sys.stderr.write("\n")
     found = {s: summary([r for r in runs if r.strategy == s]) for s in strategies}
     print_tables(paths, found, runs)
-    own: dict[str, dict[str, float]] = {}
+    own: dict[str, dict[str, tuple[float, float]]] = {}
     if not given.quick:
         largest = max(paths, key=lambda path: len(table(path)[0].truth))
         own = {s: own_time(largest, s) for s in strategies}
@@ -293,7 +310,9 @@ def main() -> None:
         draw(runs, given.picture)
     if given.json:
         for strategy in strategies:
-            found[strategy]["sampler_ms"] = own.get(strategy, {})
+            spent = own.get(strategy, {}).items()
+            found[strategy]["sampler_ms"] = {look: mine for look, (mine, _) in spent}
+            found[strategy]["sqlite_ms"] = {look: stored for look, (_, stored) in spent}
         told = {
             "strategies": found,
             "default": DEFAULT_SAMPLER,
@@ -301,12 +320,6 @@ def main() -> None:
             "seeds": seeds,
         }
         print(json.dumps(told))
-
-
-def pool_of_single_threads() -> multiprocessing.pool.Pool:
-    """Returns a process for each core; two threads of BLAS in each take three times as long."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    return multiprocessing.get_context("spawn").Pool()
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
@@ -372,13 +385,16 @@ def print_tables(
         print(f"{strategy:18}{cells}")
 
 
-def print_own_time(path: Path, own: dict[str, dict[str, float]]) -> None:
+def print_own_time(path: Path, own: dict[str, dict[str, tuple[float, float]]]) -> None:
     """Prints what a trial costs beside its measurement, when many were measured."""
-    print(f"\nown ms a trial with SQLite, {path.name.split('.')[0]}, in the 20 trials before")
-    print(f"{'strategy':18}" + "".join(f"{look:>8}" for look in _OWN_TIME))
+    print(f"\nms a trial, its own + SQLite's, {path.name.split('.')[0]}, in the 20 trials before")
+    print(f"{'strategy':18}" + "".join(f"{look:>12}" for look in _OWN_TIME))
     for name, told in own.items():
-        cells = (f"{told[str(n)]:8.0f}" if str(n) in told else f"{'-':>8}" for n in _OWN_TIME)
-        print(f"{name:18}{''.join(cells)}")
+        cells = [
+            f"{told[n][0]:.0f} + {told[n][1]:.0f}" if n in told else "-"
+            for n in map(str, _OWN_TIME)
+        ]
+        print(f"{name:18}{''.join(f'{cell:>12}' for cell in cells)}")
 
 
 def draw(runs: Sequence[Run], path: Path) -> None:

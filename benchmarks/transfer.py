@@ -20,6 +20,7 @@ import argparse
 import itertools
 import json
 import math
+import multiprocessing
 import statistics
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search import TABLES, Truth, picked, pool_of_single_threads, reached, search, table
+from search import TABLES, Truth, picked, reached, search, table
+from threadpoolctl import threadpool_limits
 
 from autotune.search.objective import DEFAULT, find
 from autotune.search.sampler import DEFAULT_SAMPLER
@@ -115,7 +117,9 @@ def main() -> None:
     seeds = given.seeds or (_QUICK_SEEDS if given.quick else _SEEDS)
     jobs = [Job(*pair, seed) for pair, seed in itertools.product(pairs(), range(seeds))]
     found: dict[tuple[Path, Path], list[tuple[Run, Run]]] = {}
-    with pool_of_single_threads() as pool:
+    spawn = multiprocessing.get_context("spawn")
+    # two threads of BLAS in each of two processes take three times as long
+    with spawn.Pool(initializer=threadpool_limits, initargs=(1, "blas")) as pool:
         for done, (job, transferred, cold) in enumerate(pool.imap_unordered(run, jobs), start=1):
             found.setdefault((job.there, job.here), []).append((transferred, cold))
             sys.stderr.write(f"\r{done} of {len(jobs)} pairs of studies   ")
