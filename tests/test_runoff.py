@@ -283,6 +283,24 @@ def test_what_is_settled_rests() -> None:
 
 def test_a_measurement_of_a_loud_machine_is_taken_again() -> None:
     """Where the machine was never quiet the measurement is repeated, once."""
+
+    class Loud(FakeMeasurer):
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            super().measure(candidate, effort, is_beaten)
+            found = measurement(10.0)
+            return replace(found, quiet_turns=0) if len(self.raced) == 1 else found
+
+    measurer = Loud(_by_threads)
+    base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
+    (found,) = run_off(measurer, base, (), _BOTH, seed=0, on_step=lambda _done, _total: None)
+    assert found.rounds == 3
+    assert len(measurer.raced) == 4
+
+
+def test_a_busy_machine_is_not_asked_again_and_again() -> None:
+    """Where trying again helped at no time of three, the rest is measured once."""
     loud = replace(measurement(10.0), quiet_turns=0)
 
     class Loud(FakeMeasurer):
@@ -290,13 +308,11 @@ def test_a_measurement_of_a_loud_machine_is_taken_again() -> None:
             self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
         ) -> Outcome:
             super().measure(candidate, effort, is_beaten)
-            return loud if len(self.raced) == 1 else measurement(10.0)
+            return loud
 
     measurer = Loud(_by_threads)
-    base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
-    (found,) = run_off(measurer, base, (), _BOTH, seed=0, on_step=lambda _done, _total: None)
-    assert found.rounds == 3
-    assert len(measurer.raced) == 4
+    found = _run_off(measurer, _trial(1, 1.0), _trial(2, 1.0))
+    assert len(measurer.raced) == sum(item.rounds for item in found) + 3
 
 
 def test_a_percentile_that_is_not_known_disqualifies() -> None:

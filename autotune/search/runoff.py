@@ -27,6 +27,8 @@ MOST_FINALISTS = 6
 EXACT_ERROR = 1e-5
 _FEWEST_ROUNDS = 3
 MOST_ROUNDS = 7
+# A machine that was not quiet so often when it was tried again is a busy one.
+_MOST_IN_VAIN = 3
 _HALF_WIDTH = 0.01
 # No gain below this is claimed, however quiet the machine: the best of six finalists is lucky as
 # well, and a hundredth is what the memory layout of a process is worth.
@@ -189,12 +191,22 @@ def run_off(
     rounds: dict[int, list[Measurement]] = {t.number: [] for t in (baseline, *candidates)}
     failed: set[int] = set()
     racing = list(candidates)
-    done = 0
+    done = in_vain = 0
+
+    def measure(trial: Trial) -> Outcome:
+        """Measures; what saw no quiet machine is taken again, while that is of any use."""
+        nonlocal in_vain
+        outcome = measurer.measure(trial.candidate, effort)
+        if _is_loud(outcome) and in_vain < _MOST_IN_VAIN:
+            outcome = measurer.measure(trial.candidate, effort)
+            in_vain += _is_loud(outcome)
+        return outcome
+
     for round_number in range(MOST_ROUNDS):
         measurer.renew()
         field = [baseline, *racing]
         for trial in order.sample(field, len(field)):
-            outcome = complete(_taken_well(measurer, trial, effort), objectives)
+            outcome = complete(measure(trial), objectives)
             if isinstance(outcome, Measurement):
                 rounds[trial.number].append(outcome)
             elif trial is baseline:
@@ -219,12 +231,8 @@ def effort_for(effort: Effort, objectives: Sequence[Objective]) -> Effort:
     return replace(effort, fewest_runs=fewest_runs)
 
 
-def _taken_well(measurer: Measurer, trial: Trial, effort: Effort) -> Outcome:
-    """Returns a measurement of the trial; one of a machine that was never quiet is taken again."""
-    outcome = measurer.measure(trial.candidate, effort)
-    if isinstance(outcome, Measurement) and not outcome.is_quiet:
-        return measurer.measure(trial.candidate, effort)
-    return outcome
+def _is_loud(outcome: Outcome) -> bool:
+    return isinstance(outcome, Measurement) and not outcome.is_quiet
 
 
 def _is_settled(item: Finalist, found: Sequence[Finalist]) -> bool:
