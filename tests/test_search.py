@@ -96,6 +96,10 @@ def _default_space() -> Space:
             for p in found.parameters
         ),
         left_out={},
+        impossible=(
+            {"precision": ("int8_dynamic", "int8_weight_only"), "kept_in_float": (4, 8, 16)},
+            {"quantized_operators": ("conv",), "kept_in_float": (8, 16)},
+        ),
     )
 
 
@@ -158,6 +162,8 @@ def test_conditions_are_honoured(seed: int, sampler: str) -> None:
         for each in within.parameters:
             assert each.is_active(chosen) or each.name not in chosen
             assert chosen.get(each.name, each.default) in (*each.values, each.default)
+        for condition in within.impossible:
+            assert any(chosen.get(name) not in values for name, values in condition.items())
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -199,10 +199,16 @@ class Planner:
         for parameter in self.space.parameters:
             seen = {values[parameter.name] for values in chosen if parameter.name in values}
             unseen = [value for value in parameter.values if value not in seen]
-            if len(seen) <= 1 and unseen:
-                holds = {name: wanted[0] for name, wanted in parameter.when.items()}
-                wanted = {**best.candidate.to_json(), **holds, parameter.name: unseen[-1]}
-                self._planned.append(self.space.nearest(wanted))
+            if len(seen) > 1:
+                continue
+            holds = {name: wanted[0] for name, wanted in parameter.when.items()}
+            for value in reversed(unseen):
+                wanted = {**best.candidate.to_json(), **holds, parameter.name: value}
+                other = self.space.nearest(wanted)
+                # some values cannot be chosen beside the others
+                if self.space.assignment(other).get(parameter.name) == value:
+                    self._planned.append(other)
+                    break
 
     def _plan_simpler(self, proposer: Proposer, standing: Standing) -> None:
         """Plans what the best would be without the values that are worth nothing."""
