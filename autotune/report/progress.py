@@ -6,7 +6,7 @@ from rich import progress as bars
 from rich.console import Console
 
 from autotune.measure.outcome import Failure
-from autotune.report.table import latency, words
+from autotune.report.table import latency, printable, words
 from autotune.search.loop import Progress
 from autotune.search.trial import Trial
 
@@ -82,7 +82,7 @@ class StudyProgress:
             self._told = progress.done
             count = f"{progress.done}/{progress.total}"
             self._console.print(
-                f"{count:>8}  {_outcome(trial)}  {words(trial.candidate)}"
+                f"{count:>8}  {_outcome(trial)}  {words(trial.candidate)}{_reason(trial)}"
                 + (f"  ({left})" if left else ""),
                 markup=False,
                 soft_wrap=True,
@@ -111,6 +111,10 @@ def _standing(progress: Progress) -> str:
         f"best {latency(best.measurement.latency_ms)} ms, {speedup:.2f}× the default's speed, "
         f"{best.measurement.peak_memory_mib:.0f} MiB"
     )
+
+
+def _reason(trial: Trial) -> str:
+    return f": {printable(trial.outcome.message)}" if isinstance(trial.outcome, Failure) else ""
 
 
 def _outcome(trial: Trial) -> str:
