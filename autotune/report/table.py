@@ -305,7 +305,8 @@ def _kind(kind: Kind) -> str:
         "beyond": "A looser limit would allow",
     }[kind.answers]
     return (
-        f"{answers}: trial {kind.trial}, {kind.speedup:.2f}× in the search, "
+        f"{answers}: trial {kind.trial}, {kind.speedup:.2f}× "
+        f"{'in the run-off' if kind.confirmed else 'as the search sees it'}, "
         f"{kind.peak_memory_mib:.1f} MiB, error {kind.error:.1g}: {kind.words}."
     )
 

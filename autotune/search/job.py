@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from pathlib import Path
 
 import optuna
@@ -18,13 +17,13 @@ from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.fidelity import Metric
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Failure, Measurement, Measurer
+from autotune.measure.outcome import Failure, Measurer
 from autotune.plain import Positive, read
 from autotune.search import pareto
-from autotune.search.effects import Effect, explain
+from autotune.search.effects import Effect, believed, explain
 from autotune.search.emit import emit
 from autotune.search.loop import OnProgress, Progress, Search
-from autotune.search.objective import Objective, values
+from autotune.search.objective import OBJECTIVES, Objective, Values, values
 from autotune.search.proposer import Prior
 from autotune.search.record import Record
 from autotune.search.record import trials as trials_of
@@ -308,7 +307,7 @@ class Job:
             raced=sum(m.raced for m in measured),
             never_quiet=sum(not m.is_quiet for m in measured),
             left_out=self.space.left_out,
-            kinds=tuple(self._kinds(search)),
+            kinds=tuple(self._kinds(search, found if complete else ())),
             graphs=tuple(self._graphs(search)),
             effects=self._effects(search),
             cache_bytes=self.preparer.cache.used_bytes(),
@@ -321,34 +320,46 @@ class Job:
         )
         return emit(result, self.preparer.prepare(picked.trial.candidate))
 
-    def _kinds(self, search: Search) -> Iterator[Kind]:
+    def _kinds(self, search: Search, confirmed: Sequence[Finalist]) -> Iterator[Kind]:
         """Gives the best trial of each kind of answers in the first objective.
 
-        A kind that is further off is told only where it buys something.
+        By the run-off where one of them took part, else by what is believed of them: the best
+        number of many was lucky. A kind that is further off is told only where it buys something.
         """
-        measured = [(t, m) for t in search.trials if (m := t.measurement) is not None]
-        base = search.baseline.measurement if search.baseline else None
-        first = self.objectives[0]
+        first, latency = self.objectives[0], OBJECTIVES["latency_ms"]
+        told_of = tuple(dict.fromkeys((first, latency)))
+        measured = [trial for trial in search.trials if trial.measurement is not None]
+        told = [(t.candidate, values(t.measurement, told_of)) for t in measured if t.measurement]
+        beliefs = believed(self.space, told)
+        known: dict[int, Values] = {t.number: b for t, b in zip(measured, beliefs, strict=True)}
+        known |= {item.trial.number: item.values for item in confirmed}
+        run_off = {item.trial.number for item in confirmed}
+        base = next(known[t.number]["latency_ms"] for t in measured if t.candidate == BASELINE)
         least = math.inf
-
-        def kind(m: Measurement) -> str:
-            right = self.limits.admit_answers(m.fidelity.error, m.fidelity.drop)
-            return "exact" if is_exact(m) else "within" if right else "beyond"
-
         for answers in ("exact", "within", "beyond"):
-            of_kind = [(first.of(m) or math.inf, t, m) for t, m in measured if kind(m) == answers]
-            value, trial, m = min(of_kind, key=itemgetter(0), default=(math.inf, None, None))
-            if trial is None or m is None or base is None or not first.is_less(value, least):
+            of_kind = [t for t in measured if self._answers(t) == answers]
+            of_kind = [t for t in of_kind if t.number in run_off] or of_kind
+            best = min(of_kind, key=lambda t: known[t.number][first.name], default=None)
+            if best is None or not first.is_less(known[best.number][first.name], least):
                 continue
-            least = value
+            assert best.measurement is not None
+            least = known[best.number][first.name]
             yield Kind(
                 answers=answers,
-                trial=trial.number,
-                words=trial.candidate.in_words(),
-                speedup=base.latency_ms / m.latency_ms,
-                peak_memory_mib=m.peak_memory_mib,
-                error=m.fidelity.error,
+                trial=best.number,
+                words=best.candidate.in_words(),
+                speedup=base / known[best.number]["latency_ms"],
+                confirmed=best.number in run_off,
+                peak_memory_mib=best.measurement.peak_memory_mib,
+                error=best.measurement.fidelity.error,
             )
+
+    def _answers(self, trial: Trial) -> str:
+        assert trial.measurement is not None
+        fidelity = trial.measurement.fidelity
+        if is_exact(trial.measurement):
+            return "exact"
+        return "within" if self.limits.admit_answers(fidelity.error, fidelity.drop) else "beyond"
 
     def _graphs(self, search: Search) -> Iterator[GraphRow]:
         """Gives what became of each graph half under default session options."""

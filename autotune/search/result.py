@@ -51,13 +51,14 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """The best trial of those that give one kind of answers, by the numbers of the search.
+    """The best trial of those that give one kind of answers, by what is believed of them.
 
     Attributes:
         answers: ``exact`` (but for rounding), ``within`` the limit, or ``beyond`` it.
         trial: Its number.
         words: What it changes.
         speedup: How many times faster than the default.
+        confirmed: Whether that is the run-off's number.
         peak_memory_mib: What its session adds.
         error: Its fidelity error.
     """
@@ -66,6 +67,7 @@ class Kind:
     trial: int
     words: str
     speedup: float
+    confirmed: bool
     peak_memory_mib: float
     error: float
 
