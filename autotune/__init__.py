@@ -10,10 +10,10 @@ needs when it is first used, so that an application pays for the loader alone.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autotune.deploy.loader import ConfigWarning, load
     from autotune.errors import AutotuneError
-    from autotune.loader import ConfigWarning, load
-    from autotune.search.result import StudyResult
-    from autotune.search.study import tune
+    from autotune.results.result import StudyResult
+    from autotune.study.tune import tune
 
 __version__ = "0.1.0"
 
@@ -21,10 +21,10 @@ __all__ = ["AutotuneError", "ConfigWarning", "StudyResult", "__version__", "load
 
 _HOMES = {
     "AutotuneError": "autotune.errors",
-    "ConfigWarning": "autotune.loader",
-    "StudyResult": "autotune.search.result",
-    "load": "autotune.loader",
-    "tune": "autotune.search.study",
+    "ConfigWarning": "autotune.deploy.loader",
+    "StudyResult": "autotune.results.result",
+    "load": "autotune.deploy.loader",
+    "tune": "autotune.study.tune",
 }
 
 

@@ -26,14 +26,14 @@ from autotune.facts.model import describe
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import SEARCH
-from autotune.search.loop import Progress
+from autotune.results.result import StudyResult
+from autotune.results.run_off import Finalist, run_off
 from autotune.search.objective import DEFAULT, find
-from autotune.search.result import StudyResult
-from autotune.search.runoff import Finalist, run_off
-from autotune.search.sampler import DEFAULT_SAMPLER
-from autotune.search.study import tune
+from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
+from autotune.study.progress import Progress
+from autotune.study.tune import tune
 
 _OBJECTIVES = find(DEFAULT)
 _LATENCY, _MEMORY = _OBJECTIVES

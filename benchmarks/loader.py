@@ -21,8 +21,8 @@ autotune.load
 imported = time.perf_counter()
 path = sys.argv[1]
 from pathlib import Path
-from autotune.config import TunedConfig
-from autotune.loader import open_session
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.loader import open_session
 config = TunedConfig.read(Path(path))
 model = Path(path).parent / config.model.file
 open_session(model, config.session)          # the first one warms the page cache

@@ -34,8 +34,8 @@ from typing import Any
 
 import onnx
 
-from autotune import samples
-from autotune.config import SessionConfig
+from autotune.deploy.config import SessionConfig
+from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
@@ -203,11 +203,11 @@ def _with_external_data(path: Path, scratch: Path) -> Path:
 
 def _made(folder: Path) -> list[Path]:
     models = {
-        "cnn-small": samples.cnn(),
-        "cnn-large": samples.cnn(channels=256, size=112, blocks=24),
-        "transformer-small": samples.transformer(),
-        "transformer-large": samples.transformer(width=512, heads=8, layers=6, words=8000),
-        "lstm-large": samples.lstm(features=256, width=768),
+        "cnn-small": sample_models.cnn(),
+        "cnn-large": sample_models.cnn(channels=256, size=112, blocks=24),
+        "transformer-small": sample_models.transformer(),
+        "transformer-large": sample_models.transformer(width=512, heads=8, layers=6, words=8000),
+        "lstm-large": sample_models.lstm(features=256, width=768),
     }
     for name, model in models.items():
         onnx.save(model, folder / f"{name}.onnx")

@@ -16,7 +16,8 @@ random intervals. The estimators are computed from the same raw turns; `p50` is 
 the median of a plain loop in a process by itself, for as long. Last, chains of 33 and of 34 layers
 are measured by themselves and ranked, 40 times over.
 
-Without models, three that `autotune.samples` builds are taken. NAME_inputs.npz beside NAME.onnx is
+Without models, three that `autotune.facts.sample_models` builds are taken. NAME_inputs.npz beside
+NAME.onnx is
 its input.
 """
 
@@ -37,9 +38,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune import samples
-from autotune.child import Child, Limits
-from autotune.config import SessionConfig
+from autotune.deploy.config import SessionConfig
+from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
@@ -47,6 +47,7 @@ from autotune.facts.workload import Workload
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement
 from autotune.measure.statistics import duet_ratio
+from autotune.process.child import Child, Limits
 
 _EFFORT = Effort(time_cap_s=1.6, patience_s=2.0, half_width=0.005)
 _PLAIN_S = 1.6
@@ -160,8 +161,8 @@ def main() -> None:
 def build(folder: Path) -> list[Path]:
     """Writes three models of some 0.3 ms a run."""
     models = {
-        "cnn": samples.cnn(channels=64, size=128, blocks=4),
-        "transformer": samples.transformer(width=256, layers=4),
+        "cnn": sample_models.cnn(channels=64, size=128, blocks=4),
+        "transformer": sample_models.transformer(width=256, layers=4),
         "chain": chain(12),
     }
     for name, model in models.items():
@@ -314,7 +315,7 @@ def _plain_p50(path: Path, workload: Workload, folder: Path) -> float:
     feeds = folder / "plain.npz"
     save_samples(workload.timing, feeds)
     request = {"model": str(path), "session": SessionConfig().to_json(), "samples": str(feeds)}
-    with Child("autotune.measure.worker", Limits()) as child:
+    with Child("autotune.measure.measure_child", Limits()) as child:
         child.request({"do": "open", "one_shape": workload.one_shape, **request}, 60)
         child.request({"do": "first_runs"}, 60)
         turn = {"do": "turn", "seconds": _PLAIN_S, "unrecorded_runs": 3, "fewest_runs": 3}

@@ -5,7 +5,7 @@
 A search of 100 trials as `autotune study` runs it, its wall time split into the parts of a trial.
 Then every candidate of that search is measured again without racing: the turns that racing saved,
 and whether the front that it found is the one that is found without. NAME_inputs.npz beside
-NAME.onnx is its input; without a model, one that `autotune.samples` builds is taken.
+NAME.onnx is its input; without a model, one that `autotune.facts.sample_models` builds is taken.
 """
 
 import argparse
@@ -22,18 +22,19 @@ import optuna
 from search import hypervolume
 from stopwatch import Stopwatch, timed_optuna
 
-from autotune import samples
+from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import SEARCH, Measurement
-from autotune.search import pareto, storage
-from autotune.search.loop import Search
+from autotune.search import pareto
 from autotune.search.objective import DEFAULT, find, values
 from autotune.search.trial import Limits, Trial
 from autotune.space import space as spaces
 from autotune.space.resolve import resolve
+from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.study.loop import Search
 
 _OBJECTIVES = find(DEFAULT)
 _INFERENCE = ("first_runs", "answers", "candidate", "reference")
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     count = 40 if given.quick else 100
-    with tempfile.TemporaryDirectory() as scratch, storage.quiet_optuna():
+    with tempfile.TemporaryDirectory() as scratch, quiet_optuna():
         path = given.model or _built(Path(scratch))
         model = describe(path)
         data = path.with_name(f"{path.stem}_inputs.npz")
@@ -72,7 +73,7 @@ def main() -> None:
 
 def _built(folder: Path) -> Path:
     path = folder / "cnn.onnx"
-    onnx.save(samples.cnn(channels=64, size=128, blocks=4), path)
+    onnx.save(sample_models.cnn(channels=64, size=128, blocks=4), path)
     return path
 
 
@@ -80,8 +81,8 @@ def search(
     folder: Path, space: spaces.Space, measurer: DuetMeasurer, count: int, watch: Stopwatch
 ) -> tuple[list[Trial], float]:
     """Returns the trials of a search and its wall time in s."""
-    where = storage.Place.of(None, folder)
-    with timed_optuna(watch), storage.open_storage(where) as database:
+    where = Place.of(None, folder)
+    with timed_optuna(watch), open_storage(where) as database:
         study = optuna.create_study(storage=database, directions=["minimize"] * len(_OBJECTIVES))
         began = time.monotonic()
         loop = Search(

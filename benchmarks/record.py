@@ -6,7 +6,7 @@ Every candidate once, in random order; then twice more, in longer measurements, 
 (the best of a thousand noisy numbers was lucky as well as good) and those that are far from what
 all others let expect (a loud machine that passed for a quiet one). It goes on where it was stopped:
 OUT.jsonl holds what is measured, OUT.work the prepared models. NAME_inputs.npz beside NAME.onnx is
-its input; MODEL may be cnn, transformer or lstm, which `autotune.samples` builds.
+its input; MODEL may be cnn, transformer or lstm, which `autotune.facts.sample_models` builds.
 """
 
 import argparse
@@ -24,9 +24,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+from recording import Header, Numbers, Recording, header_of, read
 
-from autotune import __version__, samples
-from autotune.config import Environment
+from autotune import __version__
+from autotune.deploy.config import Environment
+from autotune.deploy.records import to_plain
+from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
@@ -34,8 +37,6 @@ from autotune.facts.runtime import runtime
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Effort, Failure, Outcome
-from autotune.measure.recording import Header, Numbers, Recording, header_of, read
-from autotune.plain import to_plain
 from autotune.search.effects import Coding, Model
 from autotune.space import space as spaces
 from autotune.space.candidate import BASELINE, Candidate
@@ -135,11 +136,11 @@ def record(
 
 
 def _model(name: str, work: Path) -> Path:
-    if name not in samples.KINDS:
+    if name not in sample_models.KINDS:
         return Path(name)
     path = work / f"{name}.onnx"
-    onnx.save(samples.cnn(channels=64, size=128, blocks=4), path) if name == "cnn" else (
-        samples.write(name, path)
+    onnx.save(sample_models.cnn(channels=64, size=128, blocks=4), path) if name == "cnn" else (
+        sample_models.write(name, path)
     )
     return path
 

@@ -35,20 +35,22 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from recording import Recording, read
+from replay import ReplayMeasurer
 from stopwatch import Stopwatch, timed_optuna
 from threadpoolctl import threadpool_limits
 
 from autotune.measure.outcome import Effort, IsBeaten, Outcome, never_beaten
-from autotune.measure.recording import Recording, read
-from autotune.measure.replay import ReplayMeasurer
-from autotune.search import storage
-from autotune.search.loop import Search
+from autotune.results.run_off import choose, run_off
+from autotune.search.finalists import finalists
 from autotune.search.objective import DEFAULT, find
+from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.search.proposer import Prior
-from autotune.search.runoff import choose, finalists, run_off
-from autotune.search.sampler import DEFAULT_SAMPLER, SAMPLERS
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
+from autotune.storage.database import quiet_optuna
+from autotune.study.loop import Search
+from autotune.study.sampler import SAMPLERS
 
 TABLES = Path(__file__).parent / "tables"
 _OBJECTIVES = find(DEFAULT)
@@ -203,7 +205,7 @@ def search(
     """Returns the trials of a search of a table by the study loop, its measurer, and its asks."""
     watch = Stopwatch()
     measurer = TimedReplay(recording, seed, watch)
-    with storage.quiet_optuna(), timed_optuna(watch):
+    with quiet_optuna(), timed_optuna(watch):
         study = optuna.create_study(storage=url, directions=["minimize"] * len(_OBJECTIVES))
         loop = Search(
             study=study,

@@ -27,18 +27,17 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from recording import Recording, read
+from replay import ReplayMeasurer
 from stopwatch import Stopwatch, timed_optuna
 
 from autotune.measure.outcome import Effort, IsBeaten, Outcome, never_beaten
-from autotune.measure.recording import Recording, read
-from autotune.measure.replay import ReplayMeasurer
-from autotune.search import storage
-from autotune.search.loop import Search
 from autotune.search.objective import DEFAULT, find
-from autotune.search.record import Record
-from autotune.search.storage import Place, open_storage
 from autotune.search.trial import Limits
 from autotune.space.candidate import Candidate
+from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.trials import Record
+from autotune.study.loop import Search
 
 _TABLES = Path(__file__).parent / "tables"
 _OBJECTIVES = find(DEFAULT)
@@ -97,7 +96,7 @@ def work(task: Task, start: Barrier, answers: "Queue[Told]") -> None:
     measurer = TakingTime(recording, 0, task.measure_s)
     watch = Stopwatch()
     place = Place.of(task.url, Path())
-    with storage.quiet_optuna(), timed_optuna(watch), open_storage(place) as database:
+    with quiet_optuna(), timed_optuna(watch), open_storage(place) as database:
         study = optuna.load_study(study_name=task.name, storage=database)
         loop = Search(
             study=study,
@@ -121,7 +120,7 @@ def work(task: Task, start: Barrier, answers: "Queue[Told]") -> None:
 def fleet(url: str, table: Path, workers: int, trials: int, measure_s: float) -> dict[str, float]:
     """Returns the figures of so many workers."""
     name = f"{workers} workers, {measure_s} s"
-    with storage.quiet_optuna(), open_storage(Place.of(url, Path())) as database:
+    with quiet_optuna(), open_storage(Place.of(url, Path())) as database:
         optuna.create_study(
             study_name=name, storage=database, directions=["minimize"] * len(_OBJECTIVES)
         )

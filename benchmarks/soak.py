@@ -23,20 +23,22 @@ from typing import Any
 import optuna
 import psutil
 
-from autotune import samples, scratch
+from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
 from autotune.measure import measurer as measurers
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
-from autotune.search import loop, storage
-from autotune.search.loop import Search
+from autotune.process import scratch
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
 from autotune.space import space as spaces
 from autotune.space.candidate import Candidate
 from autotune.space.resolve import resolve
+from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.study.loop import Search
+from autotune.study.progress import Progress
 
 _TINY = Effort(time_cap_s=0.01, patience_s=0.02, half_width=1.0)
 _WORKERS = Path(__file__).parent.parent / "tests"
@@ -125,18 +127,18 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
     temporary = place / "tmp"
     temporary.mkdir()
     tempfile.tempdir = str(temporary)
-    samples.write("lstm", place / "model.onnx")
+    sample_models.write("lstm", place / "model.onnx")
     model = describe(place / "model.onnx")
     workload = workloads.generate(model, {})
     objectives = find(DEFAULT)
     resolved = resolve(spaces.find("default"), model, workload, hardware())
     sizes_mib: list[float] = []
 
-    def note(_: loop.Progress) -> None:
+    def note(_: Progress) -> None:
         sizes_mib.append(psutil.Process().memory_info().rss / 2**20)
 
-    where = storage.Place.of(None, place)
-    with storage.quiet_optuna(), storage.open_storage(where) as database:
+    where = Place.of(None, place)
+    with quiet_optuna(), open_storage(where) as database:
         study = optuna.create_study(storage=database, directions=["minimize"] * len(objectives))
         before = _held()
         measurer = DuetMeasurer(model, workload, max_error=0.05)

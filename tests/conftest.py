@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import optuna
 import pytest
 
-from autotune.search import storage
+from autotune.storage.database import quiet_optuna
 
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
     """Keeps Optuna's notes on what is experimental out of the tests."""
-    with storage.quiet_optuna():
+    with quiet_optuna():
         yield
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from autotune.config import Interval
+from autotune.deploy.config import Interval
+from autotune.deploy.options import Value
 from autotune.measure.outcome import (
     SEARCH,
     Effort,
@@ -15,7 +16,6 @@ from autotune.measure.outcome import (
     Outcome,
     never_beaten,
 )
-from autotune.options import Value
 from autotune.space.candidate import PARAMETERS, Candidate
 from autotune.space.space import Condition, Parameter, Space
 

@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.child import Message, serve
-from autotune.measure.worker import Worker
+from autotune.measure.measure_child import Worker
+from autotune.process.child import Message, serve
 
 # serve() takes a private copy of stdout for its replies; this is another
 CHANNEL = os.dup(1)
@@ -142,7 +142,7 @@ def _misbehaving(handler: Handler, plan: Message) -> Handler:
 
 
 def main() -> None:
-    """Serves as :mod:`autotune.measure.worker` does, but for the fault."""
+    """Serves as :mod:`autotune.measure.measure_child` does, but for the fault."""
     gc.disable()
     handlers = Worker().handlers()
     with contextlib.suppress(FileNotFoundError):

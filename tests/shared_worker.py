@@ -16,8 +16,9 @@ from unittest import mock
 from fakes import FakeMeasurer
 
 from autotune.measure.outcome import SEARCH, Effort, IsBeaten, Outcome, never_beaten
-from autotune.search import job, storage, study
 from autotune.space.candidate import BASELINE, Candidate
+from autotune.storage import database
+from autotune.study import job, tune
 
 
 def cost(candidate: Candidate) -> tuple[float, float]:
@@ -51,12 +52,12 @@ def main() -> None:
     with (
         mock.patch.object(job, "DuetMeasurer", Slow),
         # longer than the cut of the test, and not the minute of a real study
-        mock.patch.object(storage, "_HEARTBEAT_S", 3),
-        mock.patch.object(storage, "_GRACE_S", 25),
+        mock.patch.object(database, "_HEARTBEAT_S", 3),
+        mock.patch.object(database, "_GRACE_S", 25),
         # the machine of the test is not measured on: many drivers may use it
-        mock.patch.object(study, "sole_driver", return_value=contextlib.nullcontext()),
+        mock.patch.object(tune, "sole_driver", return_value=contextlib.nullcontext()),
     ):
-        result = study.tune(
+        result = tune.tune(
             model,
             trials=int(trials),
             space="session",

@@ -7,16 +7,16 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from autotune import samples
+from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.model import describe
 from autotune.facts.workload import Feed
 from autotune.graph.refusal import StepRefusedError
 
 BUILDERS: dict[str, Callable[[], onnx.ModelProto]] = {
-    "cnn": lambda: samples.cnn(channels=8, size=16, blocks=2),
-    "transformer": lambda: samples.transformer(width=32, heads=2, layers=1, words=50),
-    "lstm": lambda: samples.lstm(features=4, width=8),
+    "cnn": lambda: sample_models.cnn(channels=8, size=16, blocks=2),
+    "transformer": lambda: sample_models.transformer(width=32, heads=2, layers=1, words=50),
+    "lstm": lambda: sample_models.lstm(features=4, width=8),
 }
 
 

@@ -14,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
-from autotune import samples
 from autotune.errors import DataError, ModelError, RequestError, SpaceError, StudyError
+from autotune.facts import sample_models
 
 FLOAT = TensorProto.FLOAT
 
@@ -24,7 +24,7 @@ FLOAT = TensorProto.FLOAT
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Gives a working directory with a sound model, ``model.onnx``."""
     monkeypatch.chdir(tmp_path)
-    samples.write("lstm", tmp_path / "model.onnx")
+    sample_models.write("lstm", tmp_path / "model.onnx")
     return tmp_path
 
 

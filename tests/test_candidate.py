@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.config import SessionConfig
-from autotune.options import Domain, Value
+from autotune.deploy.config import SessionConfig
+from autotune.deploy.options import Domain, Value
 from autotune.space.candidate import (
     BASELINE,
     COMPOSITES,

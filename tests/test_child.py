@@ -12,14 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.child import Child, ChildFailure, Limits, printable
-from autotune.guardian import Guardian
+from autotune.process.child import Child, ChildFailure, Limits, printable
+from autotune.process.guardian import Guardian
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 
 _MODULE = """
 import ctypes, os, subprocess, sys, time
-from autotune.child import serve
+from autotune.process.child import serve
 
 def echo(message):
     return {"text": message["text"]}
@@ -290,7 +290,7 @@ def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool
     """A child ends when its parent is killed without a chance to clean up, even a frozen one."""
     driver = (
         "import sys, time\n"
-        "from autotune.child import Child, Limits\n"
+        "from autotune.process.child import Child, Limits\n"
         "child = Child('misbehaving', Limits())\n"
         "child.request({'do': 'echo', 'text': ''}, 60)\n"
         f"{'child.freeze()' if frozen else ''}\n"

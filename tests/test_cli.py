@@ -17,9 +17,10 @@ from fakes import FakeMeasurer, thread_cost
 from typer.testing import CliRunner
 
 import autotune
-from autotune import cli, samples
+from autotune.cli import app
+from autotune.facts import sample_models
 from autotune.measure import noise
-from autotune.search import job
+from autotune.study import job
 
 TIME_LIMIT_S = 120
 
@@ -75,7 +76,7 @@ def test_a_space_is_shown(tmp_path: Path) -> None:
 
 def test_a_space_is_resolved_for_a_model(tmp_path: Path) -> None:
     """With a model the number of candidates is told, and what it has no use for."""
-    samples.write("lstm", tmp_path / "model.onnx")
+    sample_models.write("lstm", tmp_path / "model.onnx")
     done = run(tmp_path, "spaces", "default", "--model", "model.onnx")
     assert done.returncode == 0
     assert re.search(r"\d candidates|more than 20,000 candidates", done.stdout)
@@ -90,7 +91,7 @@ def test_an_unknown_space_is_refused(tmp_path: Path) -> None:
 def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is one JSON document with a fingerprint that stays."""
     monkeypatch.setattr(noise, "REPETITIONS", 2)
-    told = CliRunner().invoke(cli.app, ["hardware", "--json", "--noise"])
+    told = CliRunner().invoke(app.app, ["hardware", "--json", "--noise"])
     first = json.loads(told.stdout)
     second = json.loads(run(tmp_path, "hardware", "--json", "--no-noise").stdout)
     assert 0 <= first["noise"]["floor"] < 1
@@ -109,7 +110,7 @@ def test_hardware_in_words(tmp_path: Path) -> None:
     assert "fingerprint" in done.stdout
 
 
-@pytest.mark.parametrize("kind", sorted(samples.KINDS))
+@pytest.mark.parametrize("kind", sorted(sample_models.KINDS))
 def test_sample_writes_a_model(tmp_path: Path, kind: str) -> None:
     """Each kind of sample is written as a sound model, and the next step is told."""
     done = run(tmp_path, "sample", "a model.onnx", "--kind", kind)
@@ -157,11 +158,11 @@ class Made:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Gives the folder of one small study, made by a measurer that computes."""
     place = tmp_path_factory.mktemp("study")
-    samples.write("lstm", place / "model.onnx")
+    sample_models.write("lstm", place / "model.onnx")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(job, "DuetMeasurer", lambda *_, **__: FakeMeasurer(thread_cost))
-        done = CliRunner().invoke(cli.app, ["study", "model.onnx", "--trials", "4", "--json"])
+        done = CliRunner().invoke(app.app, ["study", "model.onnx", "--trials", "4", "--json"])
     assert done.exit_code == 0, done.stderr
     return Made(place=place, stdout=done.stdout)
 
@@ -181,7 +182,7 @@ def test_a_study_leaves_its_files(made: Made) -> None:
     """The files that the result names are there, the record too, and nothing temporary."""
     names = {path.name for path in made.folder.iterdir()} - {".lock", ".driver", "cache"}
     assert names == {*made.result["files"], "study.db"}
-    assert (made.place / "model.onnx").read_bytes() == samples.lstm().SerializeToString()
+    assert (made.place / "model.onnx").read_bytes() == sample_models.lstm().SerializeToString()
 
 
 def test_show_repeats_the_result(made: Made) -> None:
@@ -335,7 +336,7 @@ class Interrupted:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     """Gives a study that was interrupted after two trials."""
     place = tmp_path_factory.mktemp("interrupted")
-    samples.write("lstm", place / "model.onnx")
+    sample_models.write("lstm", place / "model.onnx")
     code, out, err = interrupt_at(place, r"2/200", "study", "model.onnx", "--trials", "200")
     return Interrupted(place=place, code=code, out=out, err=err)
 
@@ -373,7 +374,7 @@ def test_an_interrupted_study_keeps_what_it_has(interrupted: Interrupted) -> Non
 
 def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
     """What is raised in a finalizer is printed and forgotten; the next step raises it again."""
-    with cli._interruptible() as checkpoint:
+    with app._interruptible() as checkpoint:
         checkpoint()
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune import options
-from autotune.config import (
+from autotune.deploy import options
+from autotune.deploy.config import (
     Environment,
     Evidence,
     Interval,
@@ -18,8 +18,8 @@ from autotune.config import (
     SessionConfig,
     TunedConfig,
 )
+from autotune.deploy.options import Domain
 from autotune.errors import ConfigError
-from autotune.options import Domain
 
 
 def make_config(**changes: Any) -> TunedConfig:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.child import Child, ChildFailure
 from autotune.measure import duet as duets
 from autotune.measure import reference as references
 from autotune.measure.duet import Duet, play
 from autotune.measure.outcome import Effort
 from autotune.measure.reference import Reference, Turn, take_turn
+from autotune.process.child import Child, ChildFailure
 
 _EFFORT = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
 

@@ -17,16 +17,17 @@ import pytest
 from fakes import FakeMeasurer, measurement, thread_cost, thread_space
 from sqlalchemy.exc import OperationalError
 
-from autotune import samples
 from autotune.errors import StorageError
-from autotune.search import loop, record
-from autotune.search.loop import Progress, Search
+from autotune.facts import sample_models
 from autotune.search.objective import DEFAULT, find
-from autotune.search.record import Record
-from autotune.search.spool import Spool
-from autotune.search.storage import Place, open_storage, quiet_optuna
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import Candidate
+from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.spool import Spool
+from autotune.storage.trials import Record, describe, read_trials
+from autotune.study import loop
+from autotune.study.loop import Search
+from autotune.study.progress import Progress
 
 
 class Killed:
@@ -94,7 +95,7 @@ class Killed:
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans end by themselves on Linux")
 def test_twenty_kills(tmp_path: Path) -> None:
     """Whatever is killed and when: the study ends complete, nothing lost, nothing twice."""
-    samples.write("lstm", tmp_path / "model.onnx")
+    sample_models.write("lstm", tmp_path / "model.onnx")
     (tmp_path / "tmp").mkdir()
     study, moments = Killed(tmp_path), random.Random(5)
     folder = tmp_path / "model.autotune"
@@ -120,7 +121,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
         (only,) = opened.get_all_studies()
         loaded = optuna.load_study(study_name=only.study_name, storage=opened)
         states = Counter(frozen.state.name for frozen in loaded.trials)
-        kept = [trial.candidate.key for trial in record.trials(loaded)]
+        kept = [trial.candidate.key for trial in read_trials(loaded)]
     assert states["RUNNING"] == states["WAITING"] == 0
     assert len(kept) == len(set(kept)) == trials
     assert before <= set(kept)
@@ -169,7 +170,7 @@ def test_a_full_disk_keeps_what_was_measured(
     tiny_disk: Path, tmp_path: Path, left_mib: int
 ) -> None:
     """The study stops; with room it goes on, and nothing is measured again."""
-    samples.write("lstm", tmp_path / "model.onnx")
+    sample_models.write("lstm", tmp_path / "model.onnx")
     folder = tiny_disk / "out"
     first = _study(folder, tmp_path / "model.onnx", 10)
     assert first.returncode == 0, first.stderr
@@ -191,7 +192,7 @@ def test_a_full_disk_keeps_what_was_measured(
 
 def test_a_folder_that_cannot_be_written_to(tiny_disk: Path, tmp_path: Path) -> None:
     """It is told before anything is measured, with what to type."""
-    samples.write("lstm", tmp_path / "model.onnx")
+    sample_models.write("lstm", tmp_path / "model.onnx")
     subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
     done = _study(tiny_disk / "out", tmp_path / "model.onnx", 0)
     assert done.returncode == 2
@@ -256,7 +257,7 @@ def test_a_storage_that_is_away_for_a_while(
 
         monkeypatch.setattr(study._storage, method, flaky)
         search.run(12, None)
-        kept = [trial.candidate for trial in record.trials(study)]
+        kept = [trial.candidate for trial in read_trials(study)]
         states = {frozen.state.name for frozen in study.trials}
     notes = [progress.note for progress in told if progress.note]
     assert any("away" in note for note in notes)
@@ -304,7 +305,7 @@ def test_what_was_spooled_is_told_at_the_next_start(tmp_path: Path) -> None:
     """A driver that was killed before it told the storage has lost nothing."""
     kept = Candidate.of({"arena": "off"})
     outcome = measurement(4.0, 50.0)
-    Spool(tmp_path, "study").keep(record.describe(Trial(number=7, candidate=kept, outcome=outcome)))
+    Spool(tmp_path, "study").keep(describe(Trial(number=7, candidate=kept, outcome=outcome)))
     measurer = FakeMeasurer(thread_cost)
     with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
         study = optuna.create_study(storage=database, directions=["minimize", "minimize"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fakes import parameter, space, thread_space
 
-from autotune.options import Value
+from autotune.deploy.options import Value
 from autotune.search.effects import Coding, Model, believed, explain
 from autotune.space.candidate import BASELINE, PARAMETERS, Candidate
 from autotune.space.space import Space

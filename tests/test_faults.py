@@ -16,14 +16,15 @@ import optuna
 import psutil
 import pytest
 
-from autotune import samples, scratch
-from autotune.child import Limits, memory_limit
-from autotune.config import SessionConfig
+from autotune.deploy.config import SessionConfig
+from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.model import Model, describe
 from autotune.measure import measurer as measurers
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
+from autotune.process import scratch
+from autotune.process.child import Limits, memory_limit
 from autotune.space.candidate import BASELINE
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
@@ -43,7 +44,7 @@ _LINUX = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A tiny image classifier."""
     path = tmp_path_factory.mktemp("model") / "tiny.onnx"
-    onnx.save(samples.cnn(channels=4, size=16, blocks=1), path)
+    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
     return describe(path)
 
 
@@ -346,7 +347,7 @@ def _listen() -> None:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A folder with a model and a folder for temporary files."""
-    samples.write("lstm", tmp_path / "model.onnx")
+    sample_models.write("lstm", tmp_path / "model.onnx")
     (tmp_path / "tmp").mkdir()
     return tmp_path
 

@@ -11,18 +11,19 @@ import pytest
 from test_config import make_config
 
 import autotune
-from autotune import cpu, samples
-from autotune.config import Environment, ModelFile, Requires, SessionConfig, TunedConfig
+from autotune.deploy import cpu
+from autotune.deploy.config import Environment, ModelFile, Requires, SessionConfig, TunedConfig
+from autotune.deploy.loader import TunedSession, digest_files, open_session
+from autotune.deploy.options import ATTRIBUTES
 from autotune.errors import ConfigError
-from autotune.loader import TunedSession, digest_files, open_session
-from autotune.options import ATTRIBUTES
+from autotune.facts import sample_models
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A small model."""
     path = tmp_path / "best.onnx"
-    samples.write("cnn", path)
+    sample_models.write("cnn", path)
     return path
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from fakes import measurement
 
-from autotune.config import Interval
+from autotune.deploy.config import Interval
 from autotune.measure.machine import Disturbance, disturbance, parse_pressure, parse_stolen
 from autotune.measure.noise import summarise
 

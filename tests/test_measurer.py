@@ -13,15 +13,15 @@ import onnx
 import psutil
 import pytest
 
-from autotune import samples
-from autotune.config import SessionConfig
+from autotune.deploy.config import SessionConfig
+from autotune.deploy.records import from_plain, to_plain
 from autotune.errors import CannotMeasureError
+from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.model import Model, describe
 from autotune.measure import measurer as measurers
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
-from autotune.plain import from_plain, to_plain
 from autotune.space.candidate import BASELINE, Candidate
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
@@ -30,7 +30,7 @@ _SHORT = Effort(time_cap_s=0.05, patience_s=0.2, half_width=1.0)
 
 _ABORTING = """
 import os
-from autotune.child import serve
+from autotune.process.child import serve
 
 def abort(message):
     os.abort()
@@ -46,7 +46,7 @@ serve({"open": accept, "first_runs": abort})
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A tiny image classifier."""
     path = tmp_path_factory.mktemp("model") / "tiny.onnx"
-    onnx.save(samples.cnn(channels=4, size=16, blocks=1), path)
+    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
     return describe(path)
 
 

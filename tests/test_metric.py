@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import RequestError
-from autotune.search import metric
 from autotune.search.trial import Limits
+from autotune.study import metric
 
 _MODULE = """
 def right(outputs, references, inputs):

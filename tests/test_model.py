@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune import samples
 from autotune.errors import ModelError
+from autotune.facts import sample_models
 from autotune.facts.model import Model, Tensor, describe
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -54,7 +54,7 @@ def by_name(model: Model) -> dict[str, Tensor]:
 
 def test_a_sample_is_described_whole(path: Path) -> None:
     """Names, types, shapes, operators and sizes of a model are found."""
-    samples.write("cnn", path)
+    sample_models.write("cnn", path)
     model = describe(path)
     assert model.inputs == (Tensor(name="image", dtype="float32", shape=("batch", 3, 64, 64)),)
     assert model.outputs == ("logits",)
@@ -65,7 +65,9 @@ def test_a_sample_is_described_whole(path: Path) -> None:
     assert model.is_dynamic
     assert model.branches == 1
     assert model.subnormals == 0
-    assert model.parameters == sum(int(np.prod(t.dims)) for t in samples.cnn().graph.initializer)
+    assert model.parameters == sum(
+        int(np.prod(t.dims)) for t in sample_models.cnn().graph.initializer
+    )
     assert model.size_bytes == path.stat().st_size
     assert model.data_files == ()
     assert len(model.sha256) == 64
@@ -73,7 +75,7 @@ def test_a_sample_is_described_whole(path: Path) -> None:
 
 def test_indices_of_a_table_are_bounded_by_its_rows(path: Path) -> None:
     """An input that indexes a constant table is bounded by the rows; a mask is not."""
-    samples.write("transformer", path)
+    sample_models.write("transformer", path)
     model = describe(path)
     inputs = by_name(model)
     assert inputs["input_ids"].index_bound == 1000
@@ -283,7 +285,7 @@ def test_external_data_belong_to_the_model(path: Path) -> None:
 
 def test_the_file_is_never_written_to(path: Path) -> None:
     """Looking at a model leaves its folder as it was."""
-    samples.write("lstm", path)
+    sample_models.write("lstm", path)
     before = path.read_bytes()
     describe(path)
     assert path.read_bytes() == before

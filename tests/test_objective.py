@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from fakes import measurement
 
-from autotune.config import Interval
+from autotune.deploy.config import Interval
 from autotune.measure.outcome import Failure, Measurement
 from autotune.search.objective import DEFAULT, OBJECTIVES, complete, find, is_beaten, values
 

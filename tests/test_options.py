@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import onnxruntime
 import pytest
 
-from autotune.options import (
+from autotune.deploy.options import (
     ARENA_OPTIONS,
     ATTRIBUTES,
     OPTIMIZERS,

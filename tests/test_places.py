@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.errors import RequestError, StorageError, StudyError
-from autotune.search import lock, spool
-from autotune.search.storage import Place, without_secrets
+from autotune.storage import locks, spool
+from autotune.storage.database import Place, without_secrets
 
 SECRET = "s3cr3t"  # a password in an URL
 
@@ -99,7 +99,7 @@ def test_a_database_elsewhere_serves_one_driver(tmp_path: Path) -> None:
     database = tmp_path / "shared.db"
     script = (
         "import pathlib, sys\n"
-        "from autotune.search import lock\n"
+        "from autotune.storage import locks as lock\n"
         "lock._core_locks = lambda: []\n"
         "with lock.sole_driver(*map(pathlib.Path, sys.argv[1:])):\n"
         "    print('held', flush=True)\n"
@@ -108,7 +108,7 @@ def test_a_database_elsewhere_serves_one_driver(tmp_path: Path) -> None:
     with (
         _held(script, tmp_path / "one", database),
         pytest.raises(StudyError, match="postgresql://"),
-        lock.sole_driver(tmp_path / "two", database),
+        locks.sole_driver(tmp_path / "two", database),
     ):
         pass
 
@@ -124,7 +124,7 @@ def test_two_drivers_do_not_share_cores(tmp_path: Path) -> None:
     first, second = sorted(mine)[:2]
     script = (
         "import os, pathlib, sys\n"
-        "from autotune.search import lock\n"
+        "from autotune.storage import locks as lock\n"
         "os.sched_setaffinity(0, {int(sys.argv[2])})\n"
         "with lock.sole_driver(pathlib.Path(sys.argv[1])):\n"
         "    print('held', flush=True)\n"
@@ -134,11 +134,11 @@ def test_two_drivers_do_not_share_cores(tmp_path: Path) -> None:
         try:
             with (
                 pytest.raises(StudyError, match="measures on these cores"),
-                lock.sole_driver(tmp_path / "two"),
+                locks.sole_driver(tmp_path / "two"),
             ):
                 pass
             os.sched_setaffinity(0, {second})
-            with lock.sole_driver(tmp_path / "two"):
+            with locks.sole_driver(tmp_path / "two"):
                 pass
         finally:
             os.sched_setaffinity(0, mine)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.deploy.options import Value
+from autotune.deploy.records import Amount, Positive, from_plain, to_plain
 from autotune.errors import FormatError
-from autotune.options import Value
-from autotune.plain import Amount, Positive, from_plain, to_plain
 
 
 @dataclass(frozen=True, kw_only=True)

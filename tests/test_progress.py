@@ -8,9 +8,9 @@ from rich.console import Console
 
 from autotune.measure.outcome import Outcome
 from autotune.report.progress import StudyProgress, duration
-from autotune.search.loop import Progress
 from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
+from autotune.study.progress import Progress
 
 
 def _told(outcome: Outcome) -> str:

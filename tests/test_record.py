@@ -7,11 +7,10 @@ import optuna
 import pytest
 from fakes import measurement, parameter, space
 
-from autotune.plain import to_plain
-from autotune.search import record
-from autotune.search.record import Record, describe
+from autotune.deploy.records import to_plain
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
+from autotune.storage.trials import Record, describe, read_trials
 
 ARENA = Candidate.of({"arena": "off"})
 
@@ -132,7 +131,7 @@ def test_a_strangers_candidate_is_not_believed(study: optuna.Study, values: obje
     trial.set_user_attr("candidate", values)
     trial.set_user_attr("measurement", to_plain(measurement(1.0)))
     study.tell(trial, [1.0, 1.0])
-    assert record.trials(study) == []
+    assert read_trials(study) == []
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_a_strangers_numbers_are_not_believed(study: optuna.Study, key: str, val
     trial.set_user_attr("candidate", {"arena": "off"})
     trial.set_user_attr("measurement", {**to_plain(measurement(1.0)), key: value})
     study.tell(trial, [1.0, 1.0])
-    assert record.trials(study) == []
+    assert read_trials(study) == []
 
 
 def test_a_peak_below_its_base_is_none() -> None:
@@ -163,4 +162,4 @@ def test_what_was_never_told_is_inserted(study: optuna.Study) -> None:
     assert frozen.values == [2.0, 50.0]
     assert frozen.params == {"arena": "off"}
     assert set(frozen.constraints) == {"valid", "error", "memory", "latency"}
-    assert [trial.candidate for trial in record.trials(study)] == [ARENA]
+    assert [trial.candidate for trial in read_trials(study)] == [ARENA]

@@ -9,17 +9,17 @@ from pathlib import Path
 import optuna
 import pytest
 from fakes import measurement, refusal, thread_cost, thread_space
+from recording import Header, Numbers, header_of, read
+from replay import ReplayMeasurer
 
-from autotune.config import Environment
+from autotune.deploy.config import Environment
+from autotune.deploy.records import to_plain
 from autotune.measure.outcome import RUN_OFF, SEARCH, Effort, Failure, Measurement
-from autotune.measure.recording import Header, Numbers, header_of, read
-from autotune.measure.replay import ReplayMeasurer
-from autotune.plain import to_plain
-from autotune.search import storage
-from autotune.search.loop import Search
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
+from autotune.storage.database import quiet_optuna
+from autotune.study.loop import Search
 
 ARENA = Candidate.of({"arena": "off"})
 OTHER = Candidate.of({"arena": "same_as_requested"})
@@ -130,7 +130,7 @@ def test_luck_is_that_of_repeated_candidates(tmp_path: Path) -> None:
     longer = [luck["latency_ms"] for luck in found.long_luck]
     assert longer == pytest.approx([5 / 7, 6 / 6.5, 8 / 5.5])
     assert {luck["peak_memory_mib"] for luck in found.long_luck} == {1.0}
-    assert 0.1 < found.scatter < 0.6
+    assert 0.1 < found.scatter < 0.3
 
 
 def test_without_repetition_there_is_no_luck(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_without_repetition_there_is_no_luck(tmp_path: Path) -> None:
 def _table(path: Path) -> Path:
     """Writes a table of the whole thread space with some scatter and wrong answers."""
     lines = []
-    lucks = itertools.cycle([0.97, 0.99, 1.03, 1.05])
+    lucks = itertools.cycle([0.97, 0.99, 1.01, 1.03])
     for candidate in thread_space().candidates or ():
         told = thread_cost(candidate)
         assert not isinstance(told, Failure)
@@ -167,7 +167,8 @@ def test_a_replay_has_the_luck_that_was_recorded(tmp_path: Path) -> None:
 
     told = latencies(0)
     assert told == latencies(0) != latencies(1)
-    assert sum(told) / 50 == pytest.approx(recording.truth[ARENA].latency_ms, rel=0.02)
+    assert len(set(told)) > 3
+    assert sum(told) / 50 == pytest.approx(recording.truth[ARENA].latency_ms, rel=0.01)
     longer = latencies(0, RUN_OFF)
     assert max(longer) - min(longer) < 0.5 * (max(told) - min(told))
 
@@ -188,7 +189,7 @@ def test_a_replay_says_what_failed(tmp_path: Path) -> None:
 def test_a_table_is_searched_like_a_machine(tmp_path: Path) -> None:
     """The study loop runs on it, and finds what is best by the truth."""
     recording = read(_table(tmp_path / "table.jsonl"))
-    with storage.quiet_optuna():
+    with quiet_optuna():
         search = Search(
             study=optuna.create_study(directions=["minimize", "minimize"]),
             space=recording.space,

@@ -14,21 +14,21 @@ from fakes import FakeMeasurer
 from shared_worker import cost
 from test_cli import refused, run
 
-from autotune import samples
 from autotune.errors import RequestError
-from autotune.search import job
-from autotune.search.request import Request
-from autotune.search.resume import Entry, choose, entries, place_of, request_of
-from autotune.search.storage import Place
-from autotune.search.study import tune
+from autotune.facts import sample_models
 from autotune.space.candidate import Candidate
+from autotune.storage.database import Place
+from autotune.study import job
+from autotune.study.request import Request
+from autotune.study.resume import Entry, choose, entries, place_of, request_of
+from autotune.study.tune import tune
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a study of four trials."""
     place = tmp_path_factory.mktemp("studies")
-    samples.write("lstm", place / "model.onnx")
+    sample_models.write("lstm", place / "model.onnx")
     worker = Path(__file__).parent / "shared_worker.py"
     command = [sys.executable, str(worker), "model.onnx", "model.autotune", "4", "0"]
     subprocess.run(command, cwd=place, check=True, capture_output=True)

@@ -5,20 +5,19 @@ from dataclasses import replace
 import pytest
 from fakes import REFERENCE_MS, FakeMeasurer, measurement, parameter, refusal, space
 
-from autotune.config import Interval
+from autotune.deploy.config import Interval
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
-from autotune.search.objective import DEFAULT, find, values
-from autotune.search.runoff import (
-    MOST_FINALISTS,
+from autotune.results.run_off import (
     MOST_ROUNDS,
     Finalist,
     choose,
-    finalists,
     noise_floor,
     paired_speedup,
     run_off,
 )
+from autotune.search.finalists import MOST_FINALISTS, finalists
+from autotune.search.objective import DEFAULT, find, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
-from autotune import samples
+from autotune.facts import sample_models
 
 FEEDS: dict[str, dict[str, NDArray[Any]]] = {
     "cnn": {"image": np.ones((2, 3, 64, 64), np.float32)},
@@ -27,13 +27,13 @@ SHAPES = {"cnn": [(2, 10)], "transformer": [(2, 64)], "lstm": [(2, 1), (1, 2, 64
 
 def test_every_kind_is_covered() -> None:
     """The tests below know every kind that is offered."""
-    assert FEEDS.keys() == SHAPES.keys() == samples.KINDS.keys()
+    assert FEEDS.keys() == SHAPES.keys() == sample_models.KINDS.keys()
 
 
 @pytest.mark.parametrize("kind", sorted(FEEDS))
 def test_a_sample_passes_the_checker_and_runs(kind: str) -> None:
     """Each sample is a valid model that gives finite outputs of the promised shapes."""
-    model = samples.KINDS[kind]()
+    model = sample_models.KINDS[kind]()
     onnx.checker.check_model(model, full_check=True)
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -46,23 +46,23 @@ def test_a_sample_passes_the_checker_and_runs(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(FEEDS))
 def test_a_sample_is_the_same_every_time(kind: str) -> None:
     """Two calls of a builder give the same bytes."""
-    build = samples.KINDS[kind]
+    build = sample_models.KINDS[kind]
     assert build().SerializeToString() == build().SerializeToString()
 
 
 def test_builders_take_sizes() -> None:
     """A builder's arguments decide the shapes of inputs and outputs."""
-    model = samples.cnn(channels=4, size=16, blocks=1)
+    model = sample_models.cnn(channels=4, size=16, blocks=1)
     sizes = [size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim]
     assert sizes[1:] == [3, 16, 16]
-    assert samples.lstm(features=3, width=8).graph.output[1].name == "new_state"
-    assert len(samples.transformer(width=8, heads=2, layers=1, words=5).graph.input) == 2
+    assert sample_models.lstm(features=3, width=8).graph.output[1].name == "new_state"
+    assert len(sample_models.transformer(width=8, heads=2, layers=1, words=5).graph.input) == 2
 
 
 def test_the_mask_of_the_transformer_counts() -> None:
     """A masked word changes nothing but what is averaged over it."""
     session = onnxruntime.InferenceSession(
-        samples.transformer(layers=1).SerializeToString(), providers=["CPUExecutionProvider"]
+        sample_models.transformer(layers=1).SerializeToString(), providers=["CPUExecutionProvider"]
     )
     feed = dict(FEEDS["transformer"])
     full = session.run(None, feed)[0]
@@ -79,5 +79,5 @@ def test_the_mask_of_the_transformer_counts() -> None:
 
 def test_write_gives_a_file_that_loads(tmp_path: Path) -> None:
     """What is written is the model that the builder returns."""
-    samples.write("lstm", tmp_path / "a.onnx")
-    assert onnx.load(tmp_path / "a.onnx") == samples.lstm()
+    sample_models.write("lstm", tmp_path / "a.onnx")
+    assert onnx.load(tmp_path / "a.onnx") == sample_models.lstm()

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune import scratch
+from autotune.process import scratch
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills as POSIX does")
 

@@ -18,23 +18,18 @@ from fakes import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autotune.deploy.options import Value
 from autotune.errors import RequestError
-from autotune.measure.outcome import (
-    Effort,
-    Failure,
-    IsBeaten,
-    Outcome,
-    never_beaten,
-)
-from autotune.options import Value
-from autotune.search.loop import Search
+from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.results.run_off import choose, run_off
+from autotune.search.finalists import finalists
 from autotune.search.objective import DEFAULT, find
-from autotune.search.runoff import choose, finalists, run_off
-from autotune.search.sampler import SAMPLERS, check_sampler
 from autotune.search.trial import Limits
 from autotune.space import space as spaces
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
+from autotune.study.loop import Search
+from autotune.study.sampler import SAMPLERS, check_sampler
 
 OBJECTIVES = find(DEFAULT)
 

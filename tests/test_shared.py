@@ -14,10 +14,10 @@ import optuna
 import postgresql
 import pytest
 
-from autotune import samples
 from autotune.errors import StorageError
-from autotune.search import record
-from autotune.search.storage import Place, open_storage, quiet_optuna
+from autotune.facts import sample_models
+from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.trials import read_trials
 
 _WORKER = Path(__file__).parent / "shared_worker.py"
 _TRIALS = 80
@@ -34,7 +34,7 @@ def server() -> Iterator[postgresql.Server]:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A small model."""
-    samples.write("lstm", tmp_path / "model.onnx")
+    sample_models.write("lstm", tmp_path / "model.onnx")
     return tmp_path / "model.onnx"
 
 
@@ -141,7 +141,7 @@ def test_four_drivers_measure_every_candidate_once(server: postgresql.Server, mo
     with quiet_optuna(), open_storage(Place.of(url, model.parent)) as database:
         (only,) = database.get_all_studies()
         study = optuna.load_study(study_name=only.study_name, storage=database)
-        trials = record.trials(study)
+        trials = read_trials(study)
         states = Counter(frozen.state.name for frozen in study.get_trials(deepcopy=False))
     stored = Counter(trial.candidate.key for trial in trials)
     assert len(trials) == len(stored) == _TRIALS

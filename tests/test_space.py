@@ -10,21 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune import samples
+from autotune.deploy.loader import open_session
+from autotune.deploy.options import Value
 from autotune.errors import RequestError, SpaceError
-from autotune.facts import workload
+from autotune.facts import sample_models, workload
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model, Tensor
-from autotune.loader import open_session
-from autotune.options import Value
 from autotune.space import space as spaces
-from autotune.space.candidate import (
-    BASELINE,
-    PARAMETERS,
-    Candidate,
-    parse_value,
-    session_config,
-)
+from autotune.space.candidate import BASELINE, PARAMETERS, Candidate, parse_value, session_config
 from autotune.space.resolve import resolve
 from autotune.space.space import Space
 
@@ -258,7 +251,7 @@ def test_values_are_read_as_their_parameter_takes_them(name: str, text: str, val
 def test_every_value_of_every_composite_opens_a_session(tmp_path: Path) -> None:
     """Each composite parameter changes what is passed, and ONNX Runtime takes it."""
     path = tmp_path / "cnn.onnx"
-    samples.write("cnn", path)
+    sample_models.write("cnn", path)
     for values in (
         {"nchwc": "off"},
         {"spinning": "off"},
@@ -277,7 +270,7 @@ def test_every_value_of_every_composite_opens_a_session(tmp_path: Path) -> None:
 def test_no_nchwc_leaves_the_layout_out(tmp_path: Path) -> None:
     """With nchwc off the optimised graph has no node of the blocked layout."""
     path = tmp_path / "cnn.onnx"
-    samples.write("cnn", path)
+    sample_models.write("cnn", path)
 
     def domains(disabled: tuple[str, ...]) -> str:
         settings = onnxruntime.SessionOptions()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from autotune.errors import RequestError
-from autotune.search.start import read_candidate
 from autotune.space.candidate import Candidate
+from autotune.space.start import read_candidate
 
 
 def _file(tmp_path: Path, data: Any) -> Path:

@@ -10,21 +10,22 @@ from fakes import measurement, refusal
 from sqlalchemy.exc import OperationalError
 
 from autotune.errors import StorageError, StudyError
-from autotune.search import lock, record, storage
-from autotune.search.storage import Place
 from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
+from autotune.storage import locks
+from autotune.storage.database import DATABASE, Place, open_storage, quiet_optuna, storage_faults
+from autotune.storage.trials import describe, read_trials
 
 
 def test_a_second_driver_is_refused(tmp_path: Path) -> None:
     """Two studies in one folder would measure each other; the lock goes with its holder."""
     with (
-        lock.sole_driver(tmp_path),
+        locks.sole_driver(tmp_path),
         pytest.raises(StudyError, match="another autotune is at work"),
-        lock.sole_driver(tmp_path),
+        locks.sole_driver(tmp_path),
     ):
         pass
-    with lock.sole_driver(tmp_path):
+    with locks.sole_driver(tmp_path):
         pass
 
 
@@ -32,7 +33,7 @@ def test_a_driver_in_another_process_is_seen(tmp_path: Path) -> None:
     """The lock holds between processes, and a killed one does not keep it."""
     script = (
         "import pathlib, sys, time\n"
-        "from autotune.search import lock\n"
+        "from autotune.storage import locks as lock\n"
         "with lock.sole_driver(pathlib.Path(sys.argv[1])):\n"
         "    print('holding', flush=True)\n"
         "    time.sleep(600)\n"
@@ -42,10 +43,10 @@ def test_a_driver_in_another_process_is_seen(tmp_path: Path) -> None:
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "holding\n"
-        with pytest.raises(StudyError), lock.sole_driver(tmp_path):
+        with pytest.raises(StudyError), locks.sole_driver(tmp_path):
             pass
         holder.kill()
-    with lock.sole_driver(tmp_path):
+    with locks.sole_driver(tmp_path):
         pass
 
 
@@ -54,7 +55,7 @@ def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     with (
         pytest.raises(StudyError, match="cannot write"),
-        lock.sole_driver(tmp_path / "file" / "folder"),
+        locks.sole_driver(tmp_path / "file" / "folder"),
     ):
         pass
 
@@ -70,7 +71,7 @@ def test_storage_faults_keep_what_was_measured(tmp_path: Path, fault: Exception)
     """Faults of the database end in one sentence with exit code 75."""
     with (
         pytest.raises(StorageError, match="What was measured is kept") as caught,
-        storage.storage_faults(Place.of(None, tmp_path)),
+        storage_faults(Place.of(None, tmp_path)),
     ):
         raise fault
     assert caught.value.exit_code == 75
@@ -78,15 +79,15 @@ def test_storage_faults_keep_what_was_measured(tmp_path: Path, fault: Exception)
 
 def test_other_faults_pass() -> None:
     """A bug is not taken for a full disk."""
-    with pytest.raises(ZeroDivisionError), storage.storage_faults(Place.of(None, Path())):
+    with pytest.raises(ZeroDivisionError), storage_faults(Place.of(None, Path())):
         raise ZeroDivisionError
 
 
 def test_a_corrupt_database_is_told(tmp_path: Path) -> None:
     """A file that is no database is named, without a traceback of its library."""
-    (tmp_path / storage.DATABASE).write_bytes(b"this is no database " * 500)
+    (tmp_path / DATABASE).write_bytes(b"this is no database " * 500)
     place = Place.of(None, tmp_path)
-    with pytest.raises(StorageError, match=r"study\.db"), storage.open_storage(place):
+    with pytest.raises(StorageError, match=r"study\.db"), open_storage(place):
         pass
 
 
@@ -99,13 +100,13 @@ def test_trials_come_back_as_they_went(tmp_path: Path) -> None:
         number=1, candidate=Candidate.of({"intra_op_num_threads": 2}), outcome=refusal("no")
     )
     place = Place.of(None, tmp_path)
-    with storage.quiet_optuna(), storage.open_storage(place) as database:
+    with quiet_optuna(), open_storage(place) as database:
         study = optuna.create_study(
             storage=database, study_name="kept", directions=["minimize", "minimize"]
         )
         for trial in (first, second):
             asked = study.ask()
-            for key, value in record.describe(trial).items():
+            for key, value in describe(trial).items():
                 asked.set_user_attr(key, value)
             if trial.measurement:
                 study.tell(asked, [1.25, 3.5])
@@ -114,9 +115,9 @@ def test_trials_come_back_as_they_went(tmp_path: Path) -> None:
         repeated = study.ask()
         repeated.set_user_attr("duplicate_of", 0)
         study.tell(repeated, [1.25, 3.5])
-    with storage.open_storage(place) as database:
+    with open_storage(place) as database:
         again = optuna.load_study(storage=database, study_name="kept")
-        assert record.trials(again) == [first, second]
+        assert read_trials(again) == [first, second]
 
 
 def test_quiet_optuna_is_quiet_for_a_while() -> None:
@@ -129,7 +130,7 @@ def test_quiet_optuna_is_quiet_for_a_while() -> None:
         inside = optuna.logging.get_verbosity()
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), storage.quiet_optuna():
+    with pytest.raises(ZeroDivisionError), quiet_optuna():
         fail()
     assert inside == optuna.logging.CRITICAL
     assert optuna.logging.get_verbosity() == before

@@ -21,20 +21,21 @@ from fakes import (
 from optuna.trial import TrialState
 
 import autotune
-from autotune import samples
 from autotune.errors import CannotMeasureError, RequestError, StudyError
+from autotune.facts import sample_models
 from autotune.measure.outcome import Failure
-from autotune.search import job as jobs
-from autotune.search import record
-from autotune.search.job import Interrupted
-from autotune.search.loop import Progress, Search
+from autotune.results.result import StudyResult
 from autotune.search.objective import DEFAULT, find
-from autotune.search.result import StudyResult
-from autotune.search.sampler import DEFAULT_SAMPLER
-from autotune.search.study import tune
+from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
+from autotune.storage.trials import read_trials
+from autotune.study import job as jobs
+from autotune.study.job import Interrupted
+from autotune.study.loop import Search
+from autotune.study.progress import Progress
+from autotune.study.tune import tune
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -67,7 +68,7 @@ def test_the_budget_counts_what_is_measured(study: optuna.Study) -> None:
     search, measurer = _search(study)
     search.run(25, None)
     assert len(search.trials) == len(measurer.searched) == len(set(measurer.searched)) == 25
-    assert record.trials(study) == search.trials
+    assert read_trials(study) == search.trials
 
 
 def test_duplicates_are_answered_from_the_record(study: optuna.Study) -> None:
@@ -129,7 +130,7 @@ def test_the_baseline_is_trial_0_outside_the_space(study: optuna.Study) -> None:
     others = measurer.searched[1:]
     assert len(others) == 3
     assert all(c.to_json()["intra_op_num_threads"] == 2 for c in others)
-    assert record.trials(study) == search.trials
+    assert read_trials(study) == search.trials
 
 
 def test_an_exhausted_space_ends_the_search(study: optuna.Study) -> None:
@@ -303,7 +304,7 @@ def factory(monkeypatch: pytest.MonkeyPatch) -> _Factory:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny image classifier."""
     path = tmp_path_factory.mktemp("model") / "tiny.onnx"
-    onnx.save(samples.cnn(channels=4, size=16, blocks=1), path)
+    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
     return path
 
 
@@ -529,7 +530,7 @@ def test_a_folder_of_another_model_is_refused(
     """A folder keeps to one model."""
     tune(model, space="session", trials=2, out=tmp_path / "out")
     other = tmp_path / "other.onnx"
-    onnx.save(samples.lstm(features=4, width=8), other)
+    onnx.save(sample_models.lstm(features=4, width=8), other)
     with pytest.raises(StudyError, match="another model"):
         tune(other, space="session", trials=2, out=tmp_path / "out")
 

@@ -10,21 +10,21 @@ import optuna
 import pytest
 from fakes import FakeMeasurer, measurement, parameter, space, thread_space
 
-from autotune import samples
+from autotune.deploy.options import Value
+from autotune.facts import sample_models
 from autotune.facts.hardware import Hardware, differences
 from autotune.facts.runtime import Runtime
-from autotune.options import Value
-from autotune.search import job as jobs
-from autotune.search import record, storage, study
 from autotune.search.effects import Coding
-from autotune.search.loop import Progress
 from autotune.search.objective import DEFAULT, find
 from autotune.search.proposer import Proposer
-from autotune.search.storage import Place, open_storage
-from autotune.search.study import tune
 from autotune.search.transfer import Relative, prior, starting_points, translated
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
+from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.trials import read_trials
+from autotune.study import job as jobs
+from autotune.study.progress import Progress
+from autotune.study.tune import tune
 
 OBJECTIVES = find(DEFAULT)
 RUNTIME = Runtime(version="1.31.1", build="x", providers=("CPUExecutionProvider",))
@@ -188,7 +188,7 @@ def test_own_trials_overrule_a_wrong_prior() -> None:
 
 def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In the same storage, with a word on what differs; numbers are measured anew."""
-    onnx.save(samples.cnn(channels=4, size=16, blocks=1), tmp_path / "m.onnx")
+    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), tmp_path / "m.onnx")
     monkeypatch.delenv("AUTOTUNE_STORAGE", raising=False)
     measurers: list[FakeMeasurer] = []
 
@@ -201,10 +201,10 @@ def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     monkeypatch.setattr(jobs, "DuetMeasurer", make)
     wishes = {"space": "session", "out": tmp_path / "out"}
-    monkeypatch.setattr(study, "hardware", lambda: _machine(cpu="the first"))
+    monkeypatch.setattr(tune, "hardware", lambda: _machine(cpu="the first"))
     tune(tmp_path / "m.onnx", trials=20, **wishes)  # type: ignore[arg-type]  # sound ones
     told: list[Progress] = []
-    monkeypatch.setattr(study, "hardware", lambda: _machine(cpu="the second", usable_cores=4))
+    monkeypatch.setattr(tune, "hardware", lambda: _machine(cpu="the second", usable_cores=4))
     tune(tmp_path / "m.onnx", trials=6, on_progress=told.append, **wishes)  # type: ignore[arg-type]
     notes = " ".join(progress.note for progress in told)
     assert "CPU: the second here, the first there" in notes
@@ -212,12 +212,11 @@ def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path:
     second = measurers[1].searched
     assert second[0] == BASELINE
     assert second[1].to_json()["arena"] == "off"
-    with storage.quiet_optuna(), open_storage(Place.of(None, tmp_path / "out")) as database:
+    with quiet_optuna(), open_storage(Place.of(None, tmp_path / "out")) as database:
         names = [found.study_name for found in database.get_all_studies()]
         assert len(names) == 2
         counts = {
-            len(record.trials(optuna.load_study(study_name=name, storage=database)))
-            for name in names
+            len(read_trials(optuna.load_study(study_name=name, storage=database))) for name in names
         }
     assert counts == {20, 6}
     assert json.loads((tmp_path / "out" / "front.json").read_text())["trials"] == 6

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from autotune import cpu
+from autotune.deploy import cpu
 from autotune.facts.runtime import Runtime
 
 _THERMAL = Path("/sys/devices/system/cpu")

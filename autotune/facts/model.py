@@ -1,6 +1,6 @@
 """What a model is: its inputs, what is in it, and what of it decides which parameters matter.
 
-The file is parsed in a limited child process (:mod:`autotune.facts.inspection`); this side hashes
+The file is parsed in a limited child process (:mod:`autotune.facts.model_child`); this side hashes
 bytes and reads numbers.
 """
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune import reply
-from autotune.child import Child, ChildFailure, memory_limit
+from autotune.deploy.loader import digest_files
 from autotune.errors import ModelError
-from autotune.loader import digest_files
+from autotune.process import reply
+from autotune.process.child import Child, ChildFailure, memory_limit
 
 # Opening a model and optimising it once; a 2 GiB model on a slow disk takes a minute.
 _TIME_LIMIT_S = 600
@@ -114,7 +114,7 @@ def describe(path: Path) -> Model:
         raise ModelError(f"{path} is a folder; name the .onnx file in it")
     if not path.is_file():
         raise ModelError(f"there is no file {path}")
-    with Child("autotune.facts.inspection", memory_limit(), _REPLIES) as child:
+    with Child("autotune.facts.model_child", memory_limit(), _REPLIES) as child:
         try:
             found = child.request({"do": "inspect", "path": str(path.resolve())}, _TIME_LIMIT_S)
         except ChildFailure as failure:

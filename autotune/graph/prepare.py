@@ -9,17 +9,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from autotune import cpu, options, reply
-from autotune.child import Child, ChildFailure, memory_limit
+from autotune.deploy import cpu, options
+from autotune.deploy.loader import digest_files
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model
 from autotune.facts.runtime import runtime
 from autotune.facts.workload import Workload
 from autotune.graph.cache import DEFAULT_LIMIT_BYTES, Cache
-from autotune.loader import digest_files
+from autotune.process import reply
+from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.space.candidate import BASELINE, Candidate
 
-_CHILD = "autotune.graph.conversion"
+_CHILD = "autotune.graph.prepare_child"
 FILE = "best.onnx"
 """Name of every prepared model: under it the winner is emitted, its data as ``best.onnx.data``."""
 
@@ -83,7 +84,7 @@ class PreparationError(Exception):
     """A graph half cannot be made. Data for the caller, not an error of the user.
 
     Attributes:
-        kind: As :class:`autotune.child.ChildFailure` has it.
+        kind: As :class:`autotune.process.child.ChildFailure` has it.
         message: What happened, in a sentence that names the step.
     """
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.child import ChildFailure
 from autotune.facts.feeds import load_samples
+from autotune.process.child import ChildFailure
 
 # The parent holds them in memory.
 _LARGEST_BYTES = 4 << 30

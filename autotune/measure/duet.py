@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from autotune.child import Child
-from autotune.config import Interval
+from autotune.deploy.config import Interval
 from autotune.measure.outcome import Effort
 from autotune.measure.reference import Reference, Turn, take_turn
 from autotune.measure.statistics import duet_ratio, warm_up
+from autotune.process.child import Child
 
 _FEWEST_PAIRS = 3
 _ENOUGH_PAIRS = 12

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune import scratch
-from autotune.child import Child, ChildFailure, Message, memory_limit
-from autotune.config import SessionConfig
+from autotune.deploy.config import SessionConfig
 from autotune.errors import CannotMeasureError, StorageError
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model
@@ -20,6 +18,7 @@ from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure import answers
 from autotune.measure.duet import Duet, play
 from autotune.measure.fidelity import Metric, Outputs, compare
+from autotune.measure.measure_child import REPLIES
 from autotune.measure.outcome import (
     Effort,
     Failure,
@@ -32,10 +31,11 @@ from autotune.measure.outcome import (
 )
 from autotune.measure.reference import Reference
 from autotune.measure.statistics import percentile
-from autotune.measure.worker import REPLIES
+from autotune.process import scratch
+from autotune.process.child import Child, ChildFailure, Message, memory_limit
 from autotune.space.candidate import BASELINE, Candidate, session_config
 
-_WORKER = "autotune.measure.worker"
+_WORKER = "autotune.measure.measure_child"
 # Until the baseline is known; afterwards limits follow it.
 _LOAD_LIMIT_S = 600.0
 _RUN_LIMIT_S = 300.0

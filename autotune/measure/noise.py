@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune import samples
 from autotune.errors import CannotMeasureError
+from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.model import describe
 from autotune.measure.machine import disturbance
@@ -50,7 +50,7 @@ def noise_check(on_step: Callable[[int, int], None]) -> NoiseCheck:
     found: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
         path = Path(folder) / "check.onnx"
-        samples.write("cnn", path)
+        sample_models.write("cnn", path)
         model = describe(path)
         measurer = DuetMeasurer(model, workloads.generate(model, {}), max_error=0.05)
         try:

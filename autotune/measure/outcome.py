@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.config import Interval
-from autotune.plain import Amount, Positive
+from autotune.deploy.config import Interval
+from autotune.deploy.records import Amount, Positive
 from autotune.space.candidate import Candidate
 
 FEWEST_QUIET = 5

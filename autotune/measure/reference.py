@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.child import Child
 from autotune.measure.machine import disturbance
 from autotune.measure.statistics import quiet_limit
+from autotune.process.child import Child
 
 _TURN_S = 0.010
 # The first run of a turn is cold, and up to this long it costs little to leave it out.

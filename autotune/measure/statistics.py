@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from autotune.config import Interval
+from autotune.deploy.config import Interval
 from autotune.measure.outcome import FEWEST_QUIET
 
 # A turn of the reference this close to its fastest ones was not disturbed. See docs/design.md.

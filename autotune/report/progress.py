@@ -7,8 +7,8 @@ from rich.console import Console
 
 from autotune.measure.outcome import Failure
 from autotune.report.table import latency, printable, words
-from autotune.search.loop import Progress
 from autotune.search.trial import Trial
+from autotune.study.progress import Progress
 
 _STAGES = {
     "model": "reading the model",

@@ -6,15 +6,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.deploy.options import Value
 from autotune.measure.noise import NoiseCheck
-from autotune.options import Value
-from autotune.search.compare import Comparison
+from autotune.results.compare import Comparison
+from autotune.results.result import Kind, Member, StudyResult
 from autotune.search.effects import Effect
 from autotune.search.objective import DEFAULT, OBJECTIVES
-from autotune.search.result import Kind, Member, StudyResult
-from autotune.search.resume import Entry
 from autotune.space.candidate import Candidate
 from autotune.space.space import Space
+from autotune.study.resume import Entry
 
 
 def headline(result: StudyResult) -> str:

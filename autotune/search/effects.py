@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.config import Interval
-from autotune.options import Value
+from autotune.deploy.config import Interval
+from autotune.deploy.options import Value
 from autotune.space.candidate import ANSWER_PARAMETERS, BASELINE, GRAPH_PARAMETERS, Candidate
 from autotune.space.space import Space
 

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.errors import RequestError, did_you_mean
-from autotune.measure.outcome import Failure, Measurement, Outcome
+from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 
 # Twice what two measurements of one configuration differ by.
 _CLEARLY_MORE = 1.05
@@ -177,3 +177,9 @@ def is_beaten(
 def product(of: Values, objectives: Sequence[Objective]) -> float:
     """Returns the product of all, in which a tenth less of each counts the same."""
     return math.prod(of[objective.name] for objective in objectives)
+
+
+def effort_for(effort: Effort, objectives: Sequence[Objective]) -> Effort:
+    """Returns the effort with as many runs as the objectives need."""
+    fewest_runs = max(objective.fewest_runs for objective in objectives)
+    return replace(effort, fewest_runs=fewest_runs)

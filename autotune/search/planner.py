@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autotune.search.finalists import finalists
 from autotune.search.objective import Objective
+from autotune.search.portfolio import DEFAULT_SAMPLER, portfolio, unseen_neighbour
 from autotune.search.proposer import Prior, Proposer
-from autotune.search.runoff import finalists
-from autotune.search.sampler import DEFAULT_SAMPLER, portfolio, unseen_neighbour
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space

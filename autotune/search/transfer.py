@@ -6,30 +6,28 @@ study starts from the fronts of its relatives, measured anew, and its model of e
 theirs found until its own trials say otherwise.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-import optuna
 
-from autotune.errors import FormatError
+from autotune.deploy.options import Value
 from autotune.facts.hardware import Facts
-from autotune.options import Value
-from autotune.plain import read
 from autotune.search import pareto
 from autotune.search.effects import Coding, Floats, Mean, Model
 from autotune.search.objective import Objective, values
 from autotune.search.proposer import Prior
-from autotune.search.record import trials
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import THREAD_COUNTS, Space
 
 _MOST_POINTS = 6
+
+
 _FEWEST_TRIALS = 8
+
+
 _SWEEPS = 4
 
 
@@ -52,32 +50,6 @@ class Relative:
         """Usable cores of its machine; 1 where it does not say."""
         told = self.facts.get("usable cores", "")
         return max(1, int(told)) if told.isdecimal() else 1
-
-
-def facts_of(attributes: Mapping[str, Any]) -> Facts:
-    """Returns the machine that a study's attributes name; empty where they name none."""
-    try:
-        found: Facts = read(Facts, json.loads(attributes.get("facts", "{}")), "facts")
-    except (ValueError, TypeError, RecursionError, FormatError):
-        return {}
-    return found
-
-
-def relatives(database: optuna.storages.RDBStorage, own: str) -> list[Relative]:
-    """Returns the relatives of the study `own`, those with most trials first."""
-    studies = database.get_all_studies()
-    mine = next(study for study in studies if study.study_name == own).user_attrs
-    found = []
-    for study in studies:
-        theirs = study.user_attrs
-        same = all(theirs.get(key) == mine.get(key) for key in ("model_sha256", "objectives"))
-        if study.study_name == own or not same:
-            continue
-        loaded = optuna.load_study(study_name=study.study_name, storage=database)
-        measured = [trial for trial in trials(loaded) if trial.measurement is not None]
-        if any(trial.candidate == BASELINE for trial in measured):
-            found.append(Relative(name=study.study_name, facts=facts_of(theirs), trials=measured))
-    return sorted(found, key=lambda relative: -len(relative.trials))
 
 
 def starting_points(

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.config import SessionConfig
+from autotune.deploy.config import SessionConfig
+from autotune.deploy.options import ATTRIBUTES, SESSION_ENTRIES, Domain, Value
 from autotune.errors import FormatError, did_you_mean
-from autotune.options import ATTRIBUTES, SESSION_ENTRIES, Domain, Value
 
 GRAPH_PARAMETERS: Mapping[str, Domain] = {
     "pre_pass": Domain(
@@ -56,7 +56,7 @@ PARAMETERS: Mapping[str, Domain] = {
     **ATTRIBUTES,
     **SESSION_ENTRIES,
 }
-"""Every name that a search space may use: ours, and all of :mod:`autotune.options`."""
+"""Every name that a search space may use: ours, and all of :mod:`autotune.deploy.options`."""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from autotune.deploy.options import Value
 from autotune.errors import RequestError, did_you_mean
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
-from autotune.options import Value
 from autotune.space.candidate import PARAMETERS, parse_value
 from autotune.space.space import CORES, NEEDS, THREAD_COUNTS, Condition, Parameter, Space
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import autotune
+from autotune.deploy.options import Value
 from autotune.errors import SpaceError, did_you_mean
-from autotune.options import Value
 from autotune.space.candidate import PARAMETERS, Candidate
 
 NEEDS: Mapping[str, str] = {
@@ -109,19 +109,18 @@ class Space:
         """
         chosen: dict[str, Value] = {}
         for parameter in self.parameters:
-            if not parameter.is_active(chosen):
-                continue
-            if len(parameter.values) == 1:
-                chosen[parameter.name] = parameter.values[0]
-                continue
-            value = choose(parameter)
-            possible = self._is_possible({**chosen, parameter.name: value})
-            chosen[parameter.name] = value if possible else parameter.default
+            if parameter.is_active(chosen):
+                single = len(parameter.values) == 1
+                value = parameter.values[0] if single else choose(parameter)
+                fits = self._offers(parameter, value, chosen)
+                chosen[parameter.name] = value if fits else parameter.default
         return Candidate.of(chosen)
 
-    def _is_possible(self, chosen: Mapping[str, Value]) -> bool:
-        return not any(
-            all(chosen.get(name) in values for name, values in condition.items())
+    def _offers(self, parameter: Parameter, value: Value, chosen: Mapping[str, Value]) -> bool:
+        """Returns whether a parameter may have a value beside those chosen before it."""
+        more = {**chosen, parameter.name: value}
+        return len(parameter.values) == 1 or not any(
+            all(more.get(name) in values for name, values in condition.items())
             for condition in self.impossible
         )
 
@@ -175,9 +174,8 @@ class Space:
             yield from self._walk(chosen, index + 1)
             return
         for value in parameter.values:
-            more = {**chosen, parameter.name: value}
-            if len(parameter.values) == 1 or self._is_possible(more):
-                yield from self._walk(more, index + 1)
+            if self._offers(parameter, value, chosen):
+                yield from self._walk({**chosen, parameter.name: value}, index + 1)
 
     def digest(self) -> str:
         """Returns 16 hexadecimal digits that differ where the candidates differ."""

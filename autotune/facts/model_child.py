@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, numpy_helper
 
-from autotune.child import Message, serve
+from autotune.process.child import Message, serve
 
 # Nodes that are worth a thread of their own.
 _HEAVY = frozenset(

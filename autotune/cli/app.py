@@ -236,9 +236,9 @@ def _run_study(request: dict[str, Any], as_json: bool) -> None:
     with _signals_later():
         from autotune.report import table
         from autotune.report.progress import StudyProgress
-        from autotune.search.job import Interrupted
-        from autotune.search.loop import Progress
-        from autotune.search.study import tune
+        from autotune.study.job import Interrupted
+        from autotune.study.progress import Progress
+        from autotune.study.tune import tune
 
     code = 0
     with _interruptible() as checkpoint, StudyProgress(_err) as show_progress:
@@ -258,7 +258,7 @@ def _run_study(request: dict[str, Any], as_json: bool) -> None:
         if code == 0:
             _out.print(f'Load it: session = autotune.load("{result.folder / "best.json"}")')
     if code:
-        from autotune.search.storage import without_secrets
+        from autotune.storage.database import without_secrets
 
         again = shlex.join(["autotune", *map(without_secrets, sys.argv[1:])])
         _err.print("Interrupted; everything measured is kept. Go on with:", markup=False)
@@ -301,7 +301,7 @@ def resume(
 ) -> None:
     """Goes on with a study; on another machine, begins one that starts from what it found."""
     from autotune.report import table
-    from autotune.search import resume as resuming
+    from autotune.study import resume as resuming
 
     place, folder = resuming.place_of(where)
     found = resuming.entries(place)
@@ -328,7 +328,7 @@ def show(
 ) -> None:
     """Shows the front of a study beside the default."""
     from autotune.report import table
-    from autotune.search.result import StudyResult
+    from autotune.results.result import StudyResult
 
     result = StudyResult.read(folder)
     if as_json:
@@ -356,9 +356,9 @@ def pick(
 ) -> None:
     """Emits another member of the front as best.json."""
     from autotune.report import table
-    from autotune.search.emit import pick_member
-    from autotune.search.lock import sole_driver
-    from autotune.search.result import StudyResult, choose_member
+    from autotune.results.emit import pick_member
+    from autotune.results.result import StudyResult, choose_member
+    from autotune.storage.locks import sole_driver
 
     result = StudyResult.read(folder)
     if trial is None:
@@ -393,16 +393,10 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Measures a config against the default here and now; exit code 3 if it is not better."""
-    from autotune.report import progress, table
-    from autotune.search import compare as comparing
+    from autotune.report import table
+    from autotune.results import compare as comparing
 
-    with _interruptible() as checkpoint, progress.bar(_err) as bar:
-        task = bar.add_task("comparing", total=None, left="", told="")
-
-        def on_step(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-            checkpoint()
-
+    with _steps("comparing") as on_step:
         found = comparing.compare(
             config, model, data=data, shapes=_shapes(shape), max_error=max_error, on_step=on_step
         )
@@ -425,16 +419,16 @@ def sample(
     ] = False,
 ) -> None:
     """Writes a small model to try things on."""
-    from autotune import samples
     from autotune.errors import did_you_mean
+    from autotune.facts import sample_models
 
-    if kind not in samples.KINDS:
-        near = did_you_mean(kind, samples.KINDS)
-        raise RequestError(f"--kind: '{kind}' is none of {', '.join(samples.KINDS)}.{near}")
+    if kind not in sample_models.KINDS:
+        near = did_you_mean(kind, sample_models.KINDS)
+        raise RequestError(f"--kind: '{kind}' is none of {', '.join(sample_models.KINDS)}.{near}")
     if path.exists() and not force:
         raise RequestError(f"{path} is there already; name another file, or add --force")
     try:
-        samples.write(kind, path)
+        sample_models.write(kind, path)
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror}") from None
     _out.print(
@@ -454,7 +448,7 @@ def hardware(
     """Shows this machine as a study sees it, its noise floor, and what makes timings doubtful."""
     from autotune.facts import hardware as machines
     from autotune.measure.noise import noise_check
-    from autotune.report import progress, table
+    from autotune.report import table
 
     installed = runtime()
     machine = machines.hardware()
@@ -463,13 +457,7 @@ def hardware(
     fingerprint = machine.fingerprint(installed)
     check = None
     if noise:
-        with _interruptible() as checkpoint, progress.bar(_err) as bar:
-            task = bar.add_task("noise check", total=None, left="", told="")
-
-            def on_step(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
-                checkpoint()
-
+        with _steps("noise check") as on_step:
             check = noise_check(on_step)
     if as_json:
         _print_json(
@@ -598,3 +586,18 @@ def _interruptible() -> Iterator[Callable[[], None]]:
     finally:
         for number, handler in zip(numbers, earlier, strict=True):
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _steps(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows a bar; gives what is to be called at every step, with steps done and all there are."""
+    from autotune.report import progress
+
+    with _interruptible() as checkpoint, progress.bar(_err) as bar:
+        task = bar.add_task(title, total=None, left="", told="")
+
+        def on_step(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+            checkpoint()
+
+        yield on_step

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.config import Environment, Evidence, Requires
+from autotune.deploy.config import Environment, Evidence, Requires
+from autotune.deploy.options import Value
+from autotune.deploy.records import from_plain, section, to_plain
 from autotune.errors import FormatError, StudyError
-from autotune.options import Value
-from autotune.plain import from_plain, section, to_plain
 from autotune.search import pareto
 from autotune.search.effects import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
@@ -51,14 +51,16 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """The best trial of those that give one kind of answers, by what is believed of them.
+    """The best trial of those that give one kind of answers.
+
+    By the run-off where one of them took part, else by what the model of effects believes.
 
     Attributes:
         answers: ``exact`` (but for rounding), ``within`` the limit, or ``beyond`` it.
         trial: Its number.
         words: What it changes.
         speedup: How many times faster than the default.
-        confirmed: Whether that is the run-off's number.
+        confirmed: Whether these are the run-off's numbers.
         peak_memory_mib: What its session adds.
         error: Its fidelity error.
     """

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune import cpu
-from autotune.config import SessionConfig, TunedConfig
+from autotune.deploy import cpu
+from autotune.deploy.config import SessionConfig, TunedConfig
 from autotune.errors import ConfigError, MissingPackageError
 
 try:

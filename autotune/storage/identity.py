@@ -10,8 +10,8 @@ import optuna
 
 from autotune.errors import StudyError
 from autotune.facts.hardware import Facts, differences
-from autotune.search.storage import DATABASE, Place
 from autotune.search.transfer import Relative
+from autotune.storage.database import DATABASE, Place
 
 
 @dataclass(frozen=True, kw_only=True)

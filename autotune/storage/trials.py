@@ -16,9 +16,9 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.deploy.records import from_plain, to_plain
 from autotune.errors import FormatError
 from autotune.measure.outcome import Failure, Measurement
-from autotune.plain import from_plain, to_plain
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import Candidate
 from autotune.space.space import Space
@@ -188,7 +188,7 @@ def describe(trial: Trial) -> dict[str, Any]:
     return {"candidate": trial.candidate.to_json(), kind: to_plain(trial.outcome)}
 
 
-def trials(study: optuna.Study) -> list[Trial]:
+def read_trials(study: optuna.Study) -> list[Trial]:
     """Returns what was measured in the study, in order, without duplicates."""
     found = (trial_of(frozen) for frozen in study.get_trials(deepcopy=False, states=_DONE))
     return [trial for trial in found if trial is not None]

@@ -29,7 +29,7 @@ class Guardian:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "autotune.guardian"],
+            [sys.executable, "-P", "-m", "autotune.process.guardian"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

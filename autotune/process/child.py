@@ -27,8 +27,8 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from autotune import reply, scratch
-from autotune.guardian import apart, guardian
+from autotune.process import reply, scratch
+from autotune.process.guardian import apart, guardian
 
 Message = dict[str, Any]
 
@@ -374,7 +374,7 @@ def _private_stdout() -> BinaryIO:
 def _die_with_parent(parent: int | None) -> None:
     """Lets the kernel kill this process, frozen or not, when its parent is gone.
 
-    Where `parent` is None the kernel cannot, and :mod:`autotune.guardian` does it.
+    Where `parent` is None the kernel cannot, and :mod:`autotune.process.guardian` does it.
     """
     if sys.platform == "linux" and parent is not None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -8,19 +8,13 @@ from typing import Any
 
 import optuna
 
+from autotune.deploy.records import from_plain
 from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
-from autotune.plain import from_plain
-from autotune.search.record import trials
-from autotune.search.request import Request
-from autotune.search.storage import (
-    DATABASE,
-    VARIABLE,
-    Place,
-    open_storage,
-    quiet_optuna,
-)
-from autotune.search.transfer import facts_of
+from autotune.storage.database import DATABASE, VARIABLE, Place, open_storage, quiet_optuna
+from autotune.storage.relatives import facts_of
+from autotune.storage.trials import read_trials
+from autotune.study.request import Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +108,7 @@ def _entry(study: optuna.Study) -> Entry:
         model=told.get("model", "unknown"),
         facts=facts_of(told),
         objectives=told.get("objectives", "").split(","),
-        trials=len(trials(study)),
+        trials=len(read_trials(study)),
         request=request,
         has_metric=bool(told.get("metric")),
     )

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autotune.config import Environment
+from autotune.deploy.config import Environment
 from autotune.measure.outcome import Failure, Measurement
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Condition, Parameter, Space

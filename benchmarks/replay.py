@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from recording import Luck, Numbers, Recording
 
-from autotune.config import Interval
+from autotune.deploy.config import Interval
 from autotune.measure.outcome import (
     RUN_OFF,
     Effort,
@@ -17,7 +18,6 @@ from autotune.measure.outcome import (
     Outcome,
     never_beaten,
 )
-from autotune.measure.recording import Luck, Numbers, Recording
 from autotune.space.candidate import BASELINE, Candidate
 
 

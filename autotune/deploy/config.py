@@ -1,7 +1,8 @@
 """The tuned config: what `autotune study` emits and an application loads.
 
 A frozen record that goes to JSON and back through a closed schema (``autotune/1``). A config is
-data: it names one model file beside it, options from :mod:`autotune.options`, and nothing else. It
+data: it names one model file beside it, options from :mod:`autotune.deploy.options`, and nothing
+else. It
 cannot name a path outside its folder, a library, or a file to write. Standard library only.
 """
 
@@ -12,10 +13,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from autotune import options
+from autotune.deploy import options
+from autotune.deploy.options import Value
+from autotune.deploy.records import Json, Positive, from_plain, read, section, to_plain
 from autotune.errors import ConfigError, FormatError, did_you_mean
-from autotune.options import Value
-from autotune.plain import Json, Positive, from_plain, read, section, to_plain
 
 FORMAT = "autotune/1"
 

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.config import Interval, SessionConfig, TunedConfig
+from autotune.deploy.config import Interval, SessionConfig, TunedConfig
+from autotune.deploy.loader import missing_requirements
 from autotune.errors import CannotMeasureError, ConfigError, StudyError
 from autotune.facts import workload as workloads
 from autotune.facts.model import describe
-from autotune.loader import missing_requirements
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Failure, Measurement
+from autotune.results.result import StudyResult
+from autotune.results.run_off import is_gain, is_loss, noise_floor, paired_speedup
 from autotune.search.objective import OBJECTIVES
-from autotune.search.result import StudyResult
-from autotune.search.runoff import is_gain, is_loss, noise_floor, paired_speedup
 
 _ROUNDS = 7
 

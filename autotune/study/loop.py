@@ -5,58 +5,30 @@ all, and whoever finds it spent waits for the last measurements of the others.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import optuna
 import threadpoolctl
 
 from autotune.measure.outcome import SEARCH, Failure, Measurement, Measurer, Outcome, never_beaten
 from autotune.search import pareto
-from autotune.search.objective import Objective, Values, complete, is_beaten, values
+from autotune.search.objective import Objective, Values, complete, effort_for, is_beaten, values
 from autotune.search.planner import Planner, Standing, Taken
+from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.search.proposer import Prior
-from autotune.search.record import Record, describe, outcome_of
-from autotune.search.runoff import effort_for
-from autotune.search.sampler import DEFAULT_SAMPLER, make_sampler
-from autotune.search.spool import Spool
-from autotune.search.storage import FAULTS, fault_behind
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Parameter, Space
+from autotune.storage.database import FAULTS, fault_behind
+from autotune.storage.spool import Spool
+from autotune.storage.trials import Record, describe, outcome_of
+from autotune.study.progress import OnProgress, Progress
+from autotune.study.sampler import make_sampler
 
 # How long a storage may be away, and how often others are looked for who are still measuring.
 _PATIENCE_S = 180.0
 _LONGEST_PAUSE_S = 8.0
 _POLL_S = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Where a study stands; given to the progress callback.
-
-    Attributes:
-        stage: ``"model"``, ``"baseline"``, ``"search"``, ``"run-off"`` or ``"done"``.
-        done: Steps of this stage that are done: trials in the search, measurements in the run-off.
-        total: How many there will be at most.
-        best: The trial within the limits that is best in the first objective so far.
-        baseline: Trial 0, once it is measured.
-        latest: The trial that was just measured.
-        remaining_s: About how long this stage will still take; None where nothing is known.
-        note: Something to tell the user, once.
-    """
-
-    stage: str
-    done: int = 0
-    total: int = 0
-    best: Trial | None = None
-    baseline: Trial | None = None
-    latest: Trial | None = None
-    remaining_s: float | None = None
-    note: str = ""
-
-
-OnProgress = Callable[[Progress], None]
 
 
 class Search:

@@ -10,13 +10,13 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 
-from autotune.child import Message, serve
 from autotune.facts.feeds import load_samples
 from autotune.facts.workload import Feed
 from autotune.graph import precision, storage_form
 from autotune.graph.passes import LARGEST_PROTO_BYTES, PASSES, has_data, load
 from autotune.graph.prepare import FILE
 from autotune.graph.refusal import StepRefusedError
+from autotune.process.child import Message, serve
 
 # Above this the optimised graph is not compared with others: it would be written out whole.
 _LARGEST_COMPARED_BYTES = 1 << 30

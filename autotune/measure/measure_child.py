@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from autotune import reply
-from autotune.child import Message, serve
-from autotune.config import SessionConfig
+from autotune.deploy.config import SessionConfig
+from autotune.deploy.loader import open_session
 from autotune.facts.feeds import load_samples, save_samples
-from autotune.loader import open_session
 from autotune.measure import memory
 from autotune.measure.fidelity import flatten
+from autotune.process import reply
+from autotune.process.child import Message, serve
 
 REPLIES: dict[str, dict[str, reply.Shape]] = {
     "open": {

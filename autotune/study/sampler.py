@@ -1,43 +1,15 @@
 """What a search begins with, and the samplers of Optuna that may go on."""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.deploy.options import Value
 from autotune.errors import RequestError, did_you_mean
-from autotune.options import Value
-from autotune.space.candidate import BASELINE, Candidate
-from autotune.space.space import Space
-
-# What people who know ONNX Runtime try first, each as changes from the default. What a space does
-# not offer falls back to the default, and what comes out twice is measured once. Short, and several
-# changes at once where they hardly ever harm: with one change each, and thirty of them, the search
-# knew less after forty trials (`benchmarks/search.py`), because most of them do nothing.
-_OUTSIDE: Mapping[str, Value] = {"storage": "external_data"}
-_STATIC: Mapping[str, Value] = {"precision": "int8_static", "per_channel": True}
-_WELL_KNOWN: tuple[Mapping[str, Value], ...] = (
-    {"pre_pass": "onnxscript", **_OUTSIDE},
-    {**_STATIC, **_OUTSIDE},
-    {**_STATIC, "quantized_operators": "products"},
-    {"precision": "int8_dynamic", "per_channel": True, **_OUTSIDE},
-    {"intra_op_num_threads": 1},
-    {"pre_pass": "ort_transformers", **_OUTSIDE},
-    {"precision": "int8_weight_only", **_OUTSIDE},
-    {"precision": "fp16_mixed", **_OUTSIDE},
-)
-
-
-def portfolio(space: Space) -> list[Candidate]:
-    """Returns the first candidates of a study: the baseline, then the well-known settings."""
-    known = (space.nearest(values) for values in ({}, *_WELL_KNOWN))
-    return list(dict.fromkeys((BASELINE, *known)))
-
-
-DEFAULT_SAMPLER = "effects"
-"""Our own: :class:`autotune.search.proposer.Proposer`."""
+from autotune.search.portfolio import DEFAULT_SAMPLER
 
 _OPTUNA: Mapping[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed),
@@ -126,17 +98,3 @@ def make_sampler(name: str, seed: int, trials_so_far: int) -> TellingSampler:
     """
     make = _OPTUNA.get(name, _OPTUNA["random"])
     return TellingSampler(make((seed * 1_000_003 + trials_so_far) % 2**32))
-
-
-def unseen_neighbour(
-    space: Space, seen: Container[Candidate], around: Iterable[Candidate]
-) -> Candidate | None:
-    """Returns a candidate that was not measured yet, near the given ones if possible.
-
-    None means that the space is exhausted (or too large to tell and well covered around them).
-    """
-    for centre in around:
-        for candidate in space.neighbours(centre):
-            if candidate not in seen:
-                return candidate
-    return next((c for c in space.candidates or () if c not in seen), None)

@@ -10,17 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune import cpu
-from autotune.config import ModelFile, TunedConfig
+from autotune.deploy import cpu
+from autotune.deploy.config import ModelFile, TunedConfig
 from autotune.errors import StorageError, StudyError
 from autotune.facts.model import describe
-from autotune.graph.prepare import (
-    PreparationError,
-    PreparedModel,
-    Preparer,
-    needed_features,
-)
-from autotune.search.result import FRONT, Member, StudyResult
+from autotune.graph.prepare import PreparationError, PreparedModel, Preparer, needed_features
+from autotune.results.result import FRONT, Member, StudyResult
 from autotune.space.candidate import Candidate, session_config
 
 CONFIG = "best.json"

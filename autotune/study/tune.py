@@ -7,33 +7,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autotune import __version__
-from autotune.config import Environment
+from autotune.deploy.config import Environment
+from autotune.deploy.records import to_plain
 from autotune.errors import RequestError, StudyError
 from autotune.facts import workload as workloads
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
 from autotune.facts.runtime import runtime
 from autotune.graph.prepare import Preparer
-from autotune.plain import to_plain
-from autotune.search.emit import CACHE
-from autotune.search.identity import Identity, notes_on, open_study
-from autotune.search.job import Job
-from autotune.search.lock import sole_driver
-from autotune.search.loop import OnProgress, Progress
-from autotune.search.metric import load as load_metric
+from autotune.results.emit import CACHE
+from autotune.results.result import StudyResult
 from autotune.search.objective import DEFAULT, check_preference
 from autotune.search.objective import find as find_objectives
-from autotune.search.record import Record, driver_of
-from autotune.search.request import Request
-from autotune.search.result import StudyResult
-from autotune.search.sampler import DEFAULT_SAMPLER, check_sampler
-from autotune.search.spool import Spool
-from autotune.search.start import read_candidate
-from autotune.search.storage import Place, open_storage, quiet_optuna
-from autotune.search.transfer import prior, relatives, starting_points
+from autotune.search.portfolio import DEFAULT_SAMPLER
+from autotune.search.transfer import prior, starting_points
 from autotune.search.trial import Limits
 from autotune.space import space as spaces
 from autotune.space.resolve import resolve
+from autotune.space.start import read_candidate
+from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.identity import Identity, notes_on, open_study
+from autotune.storage.locks import sole_driver
+from autotune.storage.relatives import relatives
+from autotune.storage.spool import Spool
+from autotune.storage.trials import Record, driver_of
+from autotune.study.job import Job
+from autotune.study.metric import load as load_metric
+from autotune.study.progress import OnProgress, Progress
+from autotune.study.request import Request
+from autotune.study.sampler import check_sampler
 
 _MAX_ERROR = 0.05
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from autotune.config import FORMAT, TunedConfig
+from autotune.deploy.config import FORMAT, TunedConfig
 from autotune.errors import ConfigError, FormatError, RequestError
 from autotune.space.candidate import Candidate
 

@@ -10,29 +10,30 @@ from pathlib import Path
 
 import optuna
 
-from autotune.config import Environment, Evidence, Interval, Requires
+from autotune.deploy.config import Environment, Evidence, Interval, Requires
+from autotune.deploy.records import Positive, read
 from autotune.errors import CannotMeasureError, FormatError, RequestError, StudyError
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.fidelity import Metric
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Failure, Measurer
-from autotune.plain import Positive, read
+from autotune.measure.outcome import Failure, Measurement, Measurer
+from autotune.results.emit import emit
+from autotune.results.result import GraphRow, Kind, Member, StudyResult
+from autotune.results.run_off import Finalist, choose, run_off
 from autotune.search import pareto
 from autotune.search.effects import Effect, believed, explain
-from autotune.search.emit import emit
-from autotune.search.loop import OnProgress, Progress, Search
-from autotune.search.objective import OBJECTIVES, Objective, Values, values
+from autotune.search.finalists import finalists, is_exact
+from autotune.search.objective import DEFAULT, Objective, find, values
 from autotune.search.proposer import Prior
-from autotune.search.record import Record
-from autotune.search.record import trials as trials_of
-from autotune.search.result import GraphRow, Kind, Member, StudyResult
-from autotune.search.runoff import Finalist, choose, finalists, is_exact, run_off
-from autotune.search.spool import Spool
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
+from autotune.storage.spool import Spool
+from autotune.storage.trials import Record, read_trials
+from autotune.study.loop import Search
+from autotune.study.progress import OnProgress, Progress
 
 SAMPLES = "samples"
 """Folder of the raw run times, in a study's folder."""
@@ -85,7 +86,7 @@ class Job:
         """Returns the result after searching and the run-off."""
         for note in self.workload.notes:
             self.report(Progress(stage="model", note=note))
-        known = trials_of(self.study)
+        known = read_trials(self.study)
         if earlier := self._earlier_result(len(known), trials):
             return earlier
         self.report(Progress(stage="baseline"))
@@ -326,40 +327,39 @@ class Job:
         By the run-off where one of them took part, else by what is believed of them: the best
         number of many was lucky. A kind that is further off is told only where it buys something.
         """
-        first, latency = self.objectives[0], OBJECTIVES["latency_ms"]
-        told_of = tuple(dict.fromkeys((first, latency)))
-        measured = [trial for trial in search.trials if trial.measurement is not None]
-        told = [(t.candidate, values(t.measurement, told_of)) for t in measured if t.measurement]
-        beliefs = believed(self.space, told)
-        known: dict[int, Values] = {t.number: b for t, b in zip(measured, beliefs, strict=True)}
-        known |= {item.trial.number: item.values for item in confirmed}
-        run_off = {item.trial.number for item in confirmed}
-        base = next(known[t.number]["latency_ms"] for t in measured if t.candidate == BASELINE)
+        first = self.objectives[0]
+        told_of = tuple(dict.fromkeys((first, *find(DEFAULT))))
+        measured = [(trial, m) for trial in search.trials if (m := trial.measurement) is not None]
+        told = [(trial.candidate, values(m, told_of)) for trial, m in measured]
+        run_off = {item.trial.number: item.values for item in confirmed}
+        known = [
+            (trial, m, run_off.get(trial.number, belief))
+            for (trial, m), belief in zip(measured, believed(self.space, told), strict=True)
+        ]
+        base = next(mine for trial, _, mine in known if trial.candidate == BASELINE)
         least = math.inf
         for answers in ("exact", "within", "beyond"):
-            of_kind = [t for t in measured if self._answers(t) == answers]
-            of_kind = [t for t in of_kind if t.number in run_off] or of_kind
-            best = min(of_kind, key=lambda t: known[t.number][first.name], default=None)
-            if best is None or not first.is_less(known[best.number][first.name], least):
+            of_kind = [item for item in known if self._answers(item[1]) == answers]
+            of_kind = [item for item in of_kind if item[0].number in run_off] or of_kind
+            best = min(of_kind, key=lambda item: item[2][first.name], default=None)
+            if best is None or not first.is_less(best[2][first.name], least):
                 continue
-            assert best.measurement is not None
-            least = known[best.number][first.name]
+            trial, m, mine = best
+            least = mine[first.name]
             yield Kind(
                 answers=answers,
-                trial=best.number,
-                words=best.candidate.in_words(),
-                speedup=base / known[best.number]["latency_ms"],
-                confirmed=best.number in run_off,
-                peak_memory_mib=best.measurement.peak_memory_mib,
-                error=best.measurement.fidelity.error,
+                trial=trial.number,
+                words=trial.candidate.in_words(),
+                speedup=base["latency_ms"] / mine["latency_ms"],
+                confirmed=trial.number in run_off,
+                peak_memory_mib=mine["peak_memory_mib"],
+                error=m.fidelity.error,
             )
 
-    def _answers(self, trial: Trial) -> str:
-        assert trial.measurement is not None
-        fidelity = trial.measurement.fidelity
-        if is_exact(trial.measurement):
-            return "exact"
-        return "within" if self.limits.admit_answers(fidelity.error, fidelity.drop) else "beyond"
+    def _answers(self, m: Measurement) -> str:
+        """Returns which kind of answers a measurement is of; see :class:`Kind`."""
+        right = self.limits.admit_answers(m.fidelity.error, m.fidelity.drop)
+        return "exact" if is_exact(m) else "within" if right else "beyond"
 
     def _graphs(self, search: Search) -> Iterator[GraphRow]:
         """Gives what became of each graph half under default session options."""

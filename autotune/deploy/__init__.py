@@ -1,0 +1,1 @@
+"""All that an application loads: options, the tuned config, records, the loader."""

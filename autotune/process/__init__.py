@@ -1,0 +1,1 @@
+"""Limited child processes: both ends of the channel, temporary folders, the guardian."""

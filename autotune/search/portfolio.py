@@ -1,0 +1,52 @@
+"""What a search begins with, and what it falls back to."""
+
+from collections.abc import Container, Iterable, Mapping
+
+from autotune.deploy.options import Value
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.space import Space
+
+# What people who know ONNX Runtime try first, each as changes from the default. What a space does
+# not offer falls back to the default, and what comes out twice is measured once. Short, and several
+# changes at once where they hardly ever harm: with one change each, and thirty of them, the search
+# knew less after forty trials (`benchmarks/search.py`), because most of them do nothing.
+_OUTSIDE: Mapping[str, Value] = {"storage": "external_data"}
+
+
+_STATIC: Mapping[str, Value] = {"precision": "int8_static", "per_channel": True}
+
+
+_WELL_KNOWN: tuple[Mapping[str, Value], ...] = (
+    {"pre_pass": "onnxscript", **_OUTSIDE},
+    {**_STATIC, **_OUTSIDE},
+    {**_STATIC, "quantized_operators": "products"},
+    {"precision": "int8_dynamic", "per_channel": True, **_OUTSIDE},
+    {"intra_op_num_threads": 1},
+    {"pre_pass": "ort_transformers", **_OUTSIDE},
+    {"precision": "int8_weight_only", **_OUTSIDE},
+    {"precision": "fp16_mixed", **_OUTSIDE},
+)
+
+
+def portfolio(space: Space) -> list[Candidate]:
+    """Returns the first candidates of a study: the baseline, then the well-known settings."""
+    known = (space.nearest(values) for values in ({}, *_WELL_KNOWN))
+    return list(dict.fromkeys((BASELINE, *known)))
+
+
+def unseen_neighbour(
+    space: Space, seen: Container[Candidate], around: Iterable[Candidate]
+) -> Candidate | None:
+    """Returns a candidate that was not measured yet, near the given ones if possible.
+
+    None means that the space is exhausted (or too large to tell and well covered around them).
+    """
+    for centre in around:
+        for candidate in space.neighbours(centre):
+            if candidate not in seen:
+                return candidate
+    return next((c for c in space.candidates or () if c not in seen), None)
+
+
+DEFAULT_SAMPLER = "effects"
+"""Our own: :class:`autotune.search.proposer.Proposer`."""

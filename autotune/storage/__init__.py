@@ -1,0 +1,1 @@
+"""The record of a study, and who may write it."""

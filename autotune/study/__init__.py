@@ -1,0 +1,1 @@
+"""A whole study: options, loop, sampler, resume."""
