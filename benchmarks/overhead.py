@@ -34,7 +34,7 @@ from autotune.search.trial import Limits, Trial
 from autotune.space import space as spaces
 from autotune.space.resolve import resolve
 from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.study.loop import Search
+from autotune.study.builder import build_search
 
 _OBJECTIVES = find(DEFAULT)
 _INFERENCE = ("first_runs", "answers", "candidate", "reference")
@@ -85,18 +85,17 @@ def search(
     with timed_optuna(watch), open_storage(where) as database:
         study = optuna.create_study(storage=database, directions=["minimize"] * len(_OBJECTIVES))
         began = time.monotonic()
-        loop = Search(
+        loop = build_search(
+            measurer,
+            space,
             study=study,
-            space=space,
             objectives=_OBJECTIVES,
             limits=Limits(),
-            measurer=measurer,
-            seed=0,
             report=lambda progress: _note(f"searching: {progress.done} of {progress.total}"),
             early_stop=False,
         )
         loop.run(count, None)
-        return loop.trials, time.monotonic() - began
+        return list(loop.trials), time.monotonic() - began
 
 
 def measure_again(trials: list[Trial], measurer: DuetMeasurer) -> dict[int, Measurement]:

@@ -37,7 +37,8 @@ from autotune.facts.runtime import runtime
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Effort, Failure, Outcome
-from autotune.search.effects import Coding, Model
+from autotune.search.coding import Coding
+from autotune.search.effects import Model
 from autotune.space import space as spaces
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.resolve import resolve

@@ -41,7 +41,8 @@ from stopwatch import Stopwatch, timed_optuna
 from threadpoolctl import threadpool_limits
 
 from autotune.measure.outcome import Effort, IsBeaten, Outcome, never_beaten
-from autotune.results.run_off import choose, run_off
+from autotune.results.choice import choose
+from autotune.results.run_off import run_off
 from autotune.search.finalists import finalists
 from autotune.search.objective import DEFAULT, find
 from autotune.search.portfolio import DEFAULT_SAMPLER
@@ -49,7 +50,7 @@ from autotune.search.proposer import Prior
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.storage.database import quiet_optuna
-from autotune.study.loop import Search
+from autotune.study.builder import build_search
 from autotune.study.sampler import SAMPLERS
 
 TABLES = Path(__file__).parent / "tables"
@@ -207,21 +208,20 @@ def search(
     measurer = TimedReplay(recording, seed, watch)
     with quiet_optuna(), timed_optuna(watch):
         study = optuna.create_study(storage=url, directions=["minimize"] * len(_OBJECTIVES))
-        loop = Search(
+        loop = build_search(
+            measurer,
+            recording.space,
             study=study,
-            space=recording.space,
             objectives=_OBJECTIVES,
             limits=Limits(max_error=recording.header.max_error),
-            measurer=measurer,
             seed=seed,
-            report=lambda _: None,
             sampler=strategy,
             first=first,
             early_stop=False,
             prior=prior,
         )
         loop.run(count, timeout_s)
-        return loop.trials, measurer, len(study.get_trials(deepcopy=False))
+        return list(loop.trials), measurer, len(study.get_trials(deepcopy=False))
 
 
 def run(job: tuple[Path, str, int]) -> Run:

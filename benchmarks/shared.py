@@ -37,7 +37,7 @@ from autotune.search.trial import Limits
 from autotune.space.candidate import Candidate
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.trials import Record
-from autotune.study.loop import Search
+from autotune.study.builder import build_search
 
 _TABLES = Path(__file__).parent / "tables"
 _OBJECTIVES = find(DEFAULT)
@@ -98,14 +98,12 @@ def work(task: Task, start: Barrier, answers: "Queue[Told]") -> None:
     place = Place.of(task.url, Path())
     with quiet_optuna(), timed_optuna(watch), open_storage(place) as database:
         study = optuna.load_study(study_name=task.name, storage=database)
-        loop = Search(
+        loop = build_search(
+            measurer,
+            recording.space,
             study=study,
-            space=recording.space,
             objectives=_OBJECTIVES,
             limits=Limits(max_error=recording.header.max_error),
-            measurer=measurer,
-            seed=0,
-            report=lambda _: None,
             early_stop=False,
             record=Record(study, task.driver, shared=True),
         )

@@ -37,7 +37,7 @@ from autotune.space import space as spaces
 from autotune.space.candidate import Candidate
 from autotune.space.resolve import resolve
 from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.study.loop import Search
+from autotune.study.builder import build_search
 from autotune.study.progress import Progress
 
 _TINY = Effort(time_cap_s=0.01, patience_s=0.02, half_width=1.0)
@@ -143,12 +143,12 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
         before = _held()
         measurer = DuetMeasurer(model, workload, max_error=0.05)
         hazard = Hazard(measurer, place, seed)
-        search = Search(
+        search = build_search(
+            hazard,
+            resolved,
             study=study,
-            space=resolved,
             objectives=objectives,
             limits=Limits(max_error=0.05, max_memory_mib=None, max_latency_ms=None),
-            measurer=hazard,
             seed=seed,
             report=note,
             early_stop=False,

@@ -1,7 +1,15 @@
-"""Stand-ins that tests of several modules share: a measurer without processes, and small spaces."""
+"""Stand-ins that tests of several modules share: a measurer without processes, and small spaces.
 
-from collections.abc import Callable
+:func:`build_search` builds every search of the tests, and :class:`FakeWorld` every study.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
+
+import optuna
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
@@ -12,12 +20,24 @@ from autotune.measure.outcome import (
     Fidelity,
     IsBeaten,
     Measurement,
+    Measurer,
     Memory,
     Outcome,
     never_beaten,
 )
+from autotune.results.result import StudyResult
+from autotune.search.objective import DEFAULT, find
+from autotune.search.observation import Observation, observe
+from autotune.search.proposer import Prior, Proposer
+from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import PARAMETERS, Candidate
 from autotune.space.space import Condition, Parameter, Space
+from autotune.study import builder
+from autotune.study.begin import run_study
+from autotune.study.loop import Search
+from autotune.study.options import StudyOptions
+from autotune.study.progress import OnProgress
+from autotune.study.seams import MeasurerOptions, Seams
 
 Cost = Callable[[Candidate], tuple[float, float] | Failure]
 """Latency in ms and peak memory in MiB of a candidate, or why it fails."""
@@ -145,3 +165,92 @@ def thread_space() -> Space:
         parameter("spinning", "on", "stop_after_run", "off", unless={"intra_op_num_threads": (1,)}),
         parameter("arena", "on", "off", "same_as_requested"),
     )
+
+
+def build_proposer(
+    within: Space,
+    objectives: Sequence[str] = DEFAULT,
+    limits: Limits | None = None,
+    seed: int = 0,
+    prior: Prior | None = None,
+) -> Proposer:
+    """Returns a proposer for these objectives and limits."""
+    tolerances = {objective.name: objective.tolerance for objective in find(objectives)}
+    return Proposer(within, tolerances, (limits or Limits()).bounds, seed, prior)
+
+
+def observed(
+    trials: Sequence[Trial], objectives: Sequence[str] = DEFAULT, limits: Limits | None = None
+) -> list[Observation]:
+    """Returns the trials as a proposer sees them."""
+    return [observe(trial, find(objectives), limits or Limits()) for trial in trials]
+
+
+def build_search(
+    measurer: Measurer,
+    within: Space | None = None,
+    *,
+    study: optuna.Study | None = None,
+    objectives: Sequence[str] = DEFAULT,
+    limits: Limits | None = None,
+    **options: Any,
+) -> Search:
+    """Returns a search over a space of threads, in a new study in memory, unless told otherwise."""
+    study = study or optuna.create_study(directions=["minimize"] * len(objectives))
+    search = builder.build_search(
+        measurer,
+        within or thread_space(),
+        study=study,
+        objectives=find(objectives),
+        limits=limits or Limits(),
+        **options,
+    )
+    search.heal()
+    return search
+
+
+class FakeWorld:
+    """The outside world of studies whose measurers compute.
+
+    Attributes:
+        cost: What the measurers compute.
+        measurers: The measurers that were made, in order.
+        reference_ms: The scale that each of them was given.
+    """
+
+    def __init__(self, cost: Cost) -> None:
+        self.cost = cost
+        self.measurers: list[FakeMeasurer] = []
+        self.reference_ms: list[float | None] = []
+
+    def measurer(self, options: MeasurerOptions) -> FakeMeasurer:
+        """Returns a new measurer."""
+        self.measurers.append(FakeMeasurer(self.cost))
+        self.reference_ms.append(options.reference_ms)
+        return self.measurers[-1]
+
+    @property
+    def searched(self) -> list[Candidate]:
+        """The candidates that all of them measured in the search."""
+        return [candidate for measurer in self.measurers for candidate in measurer.searched]
+
+    def seams(self, **others: Any) -> Seams:
+        """Returns this world for a study, with `others` in place of some of it."""
+        return Seams(**{"measurer": self.measurer, "lock": _no_lock, **others})
+
+    def tune(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        on_progress: OnProgress = lambda _: None,
+        seams: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> StudyResult:
+        """Does the job of :func:`autotune.tune` in this world."""
+        record = StudyOptions.of(model, **options)
+        return run_study(record, on_progress, self.seams(**(seams or {})))
+
+
+def _no_lock(*_: object, **__: object) -> nullcontext[None]:
+    """A computing measurer does not need the machine for itself."""
+    return nullcontext()

@@ -5,20 +5,19 @@
 Every candidate that is measured is written to FOLDER/measured, a line each, before it is told.
 """
 
-import contextlib
 import hashlib
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from unittest import mock
 
-from fakes import FakeMeasurer
+from fakes import FakeMeasurer, FakeWorld
 
 from autotune.measure.outcome import SEARCH, Effort, IsBeaten, Outcome, never_beaten
 from autotune.space.candidate import BASELINE, Candidate
-from autotune.storage import database
-from autotune.study import job, tune
+from autotune.storage.database import open_storage
+from autotune.study.seams import MeasurerOptions
 
 
 def cost(candidate: Candidate) -> tuple[float, float]:
@@ -36,9 +35,6 @@ def main() -> None:
     Path(folder).mkdir(exist_ok=True)
 
     class Slow(FakeMeasurer):
-        def __init__(self, *_: object, **__: object) -> None:
-            super().__init__(cost)
-
         def measure(
             self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
         ) -> Outcome:
@@ -49,22 +45,21 @@ def main() -> None:
                     file.write(f"{candidate.key}\n")
             return outcome
 
-    with (
-        mock.patch.object(job, "DuetMeasurer", Slow),
-        # longer than the cut of the test, and not the minute of a real study
-        mock.patch.object(database, "_HEARTBEAT_S", 3),
-        mock.patch.object(database, "_GRACE_S", 25),
-        # the machine of the test is not measured on: many drivers may use it
-        mock.patch.object(tune, "sole_driver", return_value=contextlib.nullcontext()),
-    ):
-        result = tune.tune(
-            model,
-            trials=int(trials),
-            space="session",
-            out=folder,
-            storage=url[0] if url else os.environ.get("SHARED_STORAGE"),
-            early_stop=False,
-        )
+    class World(FakeWorld):
+        def measurer(self, options: MeasurerOptions) -> FakeMeasurer:
+            return Slow(cost)
+
+    # longer than the cut of the test, and not the minute of a real study
+    storage = partial(open_storage, heartbeat_s=3, grace_s=25)
+    result = World(cost).tune(
+        model,
+        trials=int(trials),
+        space="session",
+        out=folder,
+        storage=url[0] if url else os.environ.get("SHARED_STORAGE"),
+        early_stop=False,
+        seams={"storage": storage},
+    )
     sys.stdout.write(f"done {result.trials} {result.picked}\n")
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import optuna
 import psutil
 import pytest
-from fakes import FakeMeasurer, measurement, thread_cost, thread_space
+from fakes import FakeMeasurer, build_search, measurement, thread_cost
 from sqlalchemy.exc import OperationalError
 
 from autotune.errors import StorageError
 from autotune.facts import sample_models
-from autotune.search.objective import DEFAULT, find
-from autotune.search.trial import Limits, Trial
+from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
+from autotune.storage.clock import Clock
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, describe, read_trials
@@ -132,7 +132,7 @@ def _spooled(folder: Path) -> set[str]:
     found = [
         Candidate.of(told["candidate"]).key
         for path in folder.glob("*.spool.jsonl")
-        for told in Spool(folder, path.name.removesuffix(".spool.jsonl")).kept()
+        for told in Spool(folder, path.name.removesuffix(".spool.jsonl")).entries()
     ]
     assert len(found) == len(set(found))
     return set(found)
@@ -200,6 +200,9 @@ def test_a_folder_that_cannot_be_written_to(tiny_disk: Path, tmp_path: Path) -> 
     assert "Traceback" not in done.stderr
 
 
+_NO_WAITING = Clock(sleep=lambda _: None)
+
+
 class Away:
     """Makes Optuna's storage fail for some calls, as a server does that is away."""
 
@@ -221,16 +224,13 @@ def _search(
     *,
     shared: bool = True,
 ) -> Search:
-    return Search(
+    return build_search(
+        measurer,
         study=study,
-        space=thread_space(),
-        objectives=find(DEFAULT),
-        limits=Limits(),
-        measurer=measurer,
-        seed=0,
-        report=told.append,
-        record=Record(study, "driver", "machine", shared=shared),
+        record=Record(study, "driver", "machine", shared=shared, clock=_NO_WAITING),
         spool=Spool(folder, "study"),
+        clock=_NO_WAITING,
+        report=told.append,
     )
 
 
@@ -241,7 +241,6 @@ def test_a_storage_that_is_away_for_a_while(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
 ) -> None:
     """The search waits and goes on; what was measured meanwhile is told, and nothing twice."""
-    monkeypatch.setattr(loop.time, "sleep", lambda _: None)  # type: ignore[attr-defined]
     told: list[Progress] = []
     measurer = FakeMeasurer(thread_cost)
     with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:

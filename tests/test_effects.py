@@ -8,7 +8,9 @@ import pytest
 from fakes import parameter, space, thread_space
 
 from autotune.deploy.options import Value
-from autotune.search.effects import Coding, Model, believed, explain
+from autotune.search.beliefs import believed, explain
+from autotune.search.coding import Coding
+from autotune.search.effects import Model
 from autotune.space.candidate import BASELINE, PARAMETERS, Candidate
 from autotune.space.space import Space
 

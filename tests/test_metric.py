@@ -34,7 +34,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_function_is_called_with_all_three() -> None:
     """Outputs, references and inputs; the number comes back."""
-    assert metric.load("my_judge:right")([{}], [{}, {}], [{}]) == 4
+    assert metric.load_metric("my_judge:right")([{}], [{}, {}], [{}]) == 4
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_a_function_is_called_with_all_three() -> None:
 def test_a_wrong_name_is_told(name: str, told: str) -> None:
     """Each way to name it wrongly is refused with its reason."""
     with pytest.raises(RequestError, match=told):
-        metric.load(name)
+        metric.load_metric(name)
 
 
 @pytest.mark.parametrize(("name", "told"), [("wrong", "KeyError"), ("nan", "finite")])
 def test_a_function_that_fails_is_told(name: str, told: str) -> None:
     """What the user's function raises, or no number, is the user's to mend."""
     with pytest.raises(RequestError, match=told):
-        metric.load(f"my_judge:{name}")([], [], [])
+        metric.load_metric(f"my_judge:{name}")([], [], [])
 
 
 def test_a_fall_of_the_metric_is_a_limit() -> None:

@@ -147,16 +147,16 @@ def test_two_drivers_do_not_share_cores(tmp_path: Path) -> None:
 def test_the_spool_keeps_whole_lines(tmp_path: Path) -> None:
     """What was cut short is left out; what was kept comes back in order, until it is cleared."""
     kept = spool.Spool(tmp_path, "study-1")
-    assert kept.kept() == []
+    assert kept.entries() == []
     kept.keep({"candidate": {"arena": "off"}})
     kept.keep({"candidate": {}})
     (path,) = tmp_path.iterdir()
     with path.open("a") as file:
         file.write('{"candidate": {"ar')
-    assert kept.kept() == [{"candidate": {"arena": "off"}}, {"candidate": {}}]
-    assert spool.Spool(tmp_path, "study-2").kept() == []
+    assert kept.entries() == [{"candidate": {"arena": "off"}}, {"candidate": {}}]
+    assert spool.Spool(tmp_path, "study-2").entries() == []
     kept.clear()
-    assert kept.kept() == []
+    assert kept.entries() == []
 
 
 def test_a_full_disk_is_seen_before_measuring(

@@ -8,7 +8,9 @@ import pytest
 from fakes import (
     Cost,
     FakeMeasurer,
+    build_proposer,
     measurement,
+    observed,
     parameter,
     refusal,
     space,
@@ -17,8 +19,7 @@ from fakes import (
 )
 
 from autotune.measure.outcome import SEARCH, Failure, Measurement, Outcome
-from autotune.search.objective import DEFAULT, find
-from autotune.search.proposer import Proposer
+from autotune.search.objective import DEFAULT
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
@@ -33,11 +34,11 @@ _GRAPHS = space(
 
 def _proposed(within: Space, cost: Cost, count: int, limits: Limits | None = None) -> list[Trial]:
     """Returns the trials of a search by proposals alone, after the baseline."""
-    proposer = Proposer(within, find(DEFAULT), limits or Limits(), seed=0)
+    proposer = build_proposer(within, limits=limits)
     measurer = FakeMeasurer(cost)
     trials = [_trial(0, BASELINE, measurer.measure(BASELINE, SEARCH))]
     while len(trials) < count:
-        proposal = proposer.propose(trials, {trial.candidate for trial in trials})
+        proposal = proposer.propose(observed(trials), {trial.candidate for trial in trials})
         if proposal is None:
             break
         outcome = measurer.measure(proposal.candidate, SEARCH)
@@ -106,11 +107,11 @@ def test_limits_are_kept_to() -> None:
 
 def test_gains_fade() -> None:
     """What is promised falls as the front comes to be known."""
-    proposer = Proposer(thread_space(), find(DEFAULT), Limits(), seed=0)
+    proposer = build_proposer(thread_space())
     trials = _proposed(thread_space(), thread_cost, 3)
-    early = proposer.propose(trials, {t.candidate for t in trials})
+    early = proposer.propose(observed(trials), {t.candidate for t in trials})
     trials = _proposed(thread_space(), thread_cost, 26)
-    late = proposer.propose(trials, {t.candidate for t in trials})
+    late = proposer.propose(observed(trials), {t.candidate for t in trials})
     assert early is not None
     assert late is not None
     assert late.gain < early.gain / 10
@@ -119,10 +120,10 @@ def test_gains_fade() -> None:
 @pytest.mark.parametrize("names", [("latency_ms",), (*DEFAULT, "cpu_s"), ("load_ms", "cpu_s")])
 def test_any_objectives_will_do(names: tuple[str, ...]) -> None:
     """One objective, three, or neither of the two that limits are made of."""
-    proposer = Proposer(_GRAPHS, find(names), Limits(max_latency_ms=50), seed=0)
+    proposer = build_proposer(_GRAPHS, names, Limits(max_latency_ms=50))
     trials = [_trial(0, BASELINE, measurement(10.0))]
     for number in range(1, 8):
-        proposal = proposer.propose(trials, {t.candidate for t in trials})
+        proposal = proposer.propose(observed(trials), {t.candidate for t in trials})
         assert proposal is not None
         assert math.isfinite(proposal.gain)
         trials.append(_trial(number, proposal.candidate, measurement(10.0 - number)))
@@ -136,9 +137,9 @@ def test_what_is_worth_nothing_is_left_out() -> None:
         return (5.0 if fast else 10.0), 100.0
 
     trials = _proposed(_GRAPHS, cost, 16)
-    proposer = Proposer(_GRAPHS, find(DEFAULT), Limits(), seed=0)
+    proposer = build_proposer(_GRAPHS)
     loaded = Candidate.of({"precision": "int8_static", "arena": "off", "intra_op_num_threads": 1})
-    assert proposer.simpler(trials, loaded) == Candidate.of({"precision": "int8_static"})
+    assert proposer.simpler(observed(trials), loaded) == Candidate.of({"precision": "int8_static"})
 
 
 def test_answers_are_those_of_the_precision() -> None:
@@ -155,11 +156,11 @@ def test_answers_are_those_of_the_precision() -> None:
             off = arguments[0].to_json().get("precision", "fp32") != "fp32"
             return replace(found, fidelity=replace(found.fidelity, error=0.06 if off else 1e-7))
 
-    proposer = Proposer(_GRAPHS, find(DEFAULT), Limits(), seed=0)
+    proposer = build_proposer(_GRAPHS)
     measurer = TooFarOff(cost)
     trials = [_trial(0, BASELINE, measurer.measure(BASELINE, SEARCH))]
     while len(trials) < 10:  # then nothing else is left
-        proposal = proposer.propose(trials, {trial.candidate for trial in trials})
+        proposal = proposer.propose(observed(trials), {trial.candidate for trial in trials})
         assert proposal is not None
         outcome = measurer.measure(proposal.candidate, SEARCH)
         trials.append(_trial(len(trials), proposal.candidate, outcome))
@@ -196,8 +197,8 @@ def test_of_many_trials_the_best_are_looked_at() -> None:
         told = thread_cost(candidate)
         assert not isinstance(told, Failure)
         trials.append(_trial(number, candidate, measurement(*told)))
-    proposer = Proposer(thread_space(), find(DEFAULT), Limits(), seed=0)
-    proposal = proposer.propose(trials, set())
+    proposer = build_proposer(thread_space())
+    proposal = proposer.propose(observed(trials), set())
     assert proposal is not None
     assert proposal.gain < 0.01
-    assert proposer.propose(trials, set(candidates) | {BASELINE}) is None
+    assert proposer.propose(observed(trials), set(candidates) | {BASELINE}) is None

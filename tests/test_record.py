@@ -103,11 +103,11 @@ def test_a_driver_gives_up_its_own_alone(study: optuna.Study) -> None:
     assert one.claim(first, ARENA, 10)
     assert two.claim(second, BASELINE, 10)
     again = Record(study, "one", "a", shared=True)
-    again.reload()
+    again.heal()
     states = [frozen.state.name for frozen in study.trials]
     assert states == ["FAIL", "RUNNING"]
     assert again.given_back == (ARENA,)
-    Record(study).reload()
+    Record(study).heal()
     assert [frozen.state.name for frozen in study.trials] == ["FAIL", "FAIL"]
 
 

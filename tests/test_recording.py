@@ -6,20 +6,16 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import optuna
 import pytest
-from fakes import measurement, refusal, thread_cost, thread_space
+from fakes import build_search, measurement, refusal, thread_cost, thread_space
 from recording import Header, Numbers, header_of, read
 from replay import ReplayMeasurer
 
 from autotune.deploy.config import Environment
 from autotune.deploy.records import to_plain
 from autotune.measure.outcome import RUN_OFF, SEARCH, Effort, Failure, Measurement
-from autotune.search.objective import DEFAULT, find
-from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.storage.database import quiet_optuna
-from autotune.study.loop import Search
 
 ARENA = Candidate.of({"arena": "off"})
 OTHER = Candidate.of({"arena": "same_as_requested"})
@@ -190,15 +186,7 @@ def test_a_table_is_searched_like_a_machine(tmp_path: Path) -> None:
     """The study loop runs on it, and finds what is best by the truth."""
     recording = read(_table(tmp_path / "table.jsonl"))
     with quiet_optuna():
-        search = Search(
-            study=optuna.create_study(directions=["minimize", "minimize"]),
-            space=recording.space,
-            objectives=find(DEFAULT),
-            limits=Limits(),
-            measurer=ReplayMeasurer(recording, 0),
-            seed=0,
-            report=lambda _: None,
-        )
+        search = build_search(ReplayMeasurer(recording, 0), recording.space)
         search.run(20, None)
     assert search.best is not None
     assert recording.truth[search.best.candidate].latency_ms == 6.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FakeMeasurer
+from fakes import FakeWorld
 from shared_worker import cost
 from test_cli import refused, run
 
@@ -18,10 +18,9 @@ from autotune.errors import RequestError
 from autotune.facts import sample_models
 from autotune.space.candidate import Candidate
 from autotune.storage.database import Place
-from autotune.study import job
-from autotune.study.request import Request
-from autotune.study.resume import Entry, choose, entries, place_of, request_of
-from autotune.study.tune import tune
+from autotune.study.begin import run_study
+from autotune.study.options import StudyOptions
+from autotune.study.resume import Entry, choose, entries, options_of, place_of
 
 
 @pytest.fixture(scope="module")
@@ -47,35 +46,31 @@ def test_studies_are_listed(place: Path) -> None:
     assert only["machine"]["ONNX Runtime"]
 
 
-def _resumed(monkeypatch: pytest.MonkeyPatch, folder: Path, **wishes: Any) -> list[Candidate]:
-    """Goes on with the study in `folder`; returns what was measured."""
-    measurer = FakeMeasurer(cost)
-    monkeypatch.setattr(job, "DuetMeasurer", lambda *_, **__: measurer)
+def _resumed(folder: Path, **changes: Any) -> list[Candidate]:
+    """Goes on with the study in `folder`; returns the candidates that were measured."""
+    world = FakeWorld(cost)
     where, _ = place_of(str(folder))
     (only,) = entries(where)
-    tune(**_asked(only, **wishes), out=folder, storage=f"sqlite:///{where.file}")
-    return measurer.searched
+    changes |= {"out": folder, "storage": f"sqlite:///{where.file}"}
+    run_study(options_of(only, **changes), lambda _: None, world.seams())
+    return world.searched
 
 
-def test_a_study_goes_on_as_it_was_asked_for(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_goes_on_as_it_was_asked_for(place: Path, tmp_path: Path) -> None:
     """The same space and model; only the trials that are missing are measured."""
     shutil.copytree(place / "model.autotune", tmp_path / "copy")
-    assert len(_resumed(monkeypatch, tmp_path / "copy", trials=6)) == 2
+    assert len(_resumed(tmp_path / "copy", trials=6)) == 2
     where, _ = place_of(str(tmp_path / "copy"))
     assert [(entry.trials, entry.budget) for entry in entries(where)] == [(6, 6)]
 
 
-def test_a_study_moves_with_its_folder(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
     """Where the model is not where it was, it is asked for; nothing is measured again."""
     shutil.copytree(place / "model.autotune", tmp_path / "moved")
     (place / "model.onnx").rename(tmp_path / "elsewhere.onnx")
     try:
         assert "--model PATH" in refused(tmp_path, "resume", "moved")
-        again = _resumed(monkeypatch, tmp_path / "moved", model=tmp_path / "elsewhere.onnx")
+        again = _resumed(tmp_path / "moved", model=tmp_path / "elsewhere.onnx")
     finally:
         (tmp_path / "elsewhere.onnx").rename(place / "model.onnx")
     assert again == []
@@ -99,25 +94,8 @@ def test_wrong_places(place: Path, arguments: list[str], told: str) -> None:
     assert "secret-word" not in done.stderr + done.stdout
 
 
-def _request(model: Path = Path("/m/model.onnx"), data: Path | None = None) -> Request:
-    return Request(
-        model=model,
-        trials=10,
-        timeout_s=None,
-        space="default",
-        fix={},
-        data=data,
-        shapes={},
-        max_error=0.05,
-        max_drop=0.01,
-        max_memory_mib=None,
-        max_latency_ms=None,
-        objectives=("latency_ms",),
-        prefer="latency",
-        seed=0,
-        sampler="effects",
-        early_stop=True,
-    )
+def _options(model: Path = Path("/m/model.onnx"), data: Path | None = None) -> StudyOptions:
+    return StudyOptions(model=model, trials=10, data=data, objectives=("latency_ms",))
 
 
 def _entry(**changes: Any) -> Entry:
@@ -127,7 +105,7 @@ def _entry(**changes: Any) -> Entry:
         "facts": {},
         "objectives": ("latency_ms",),
         "trials": 3,
-        "request": _request(),
+        "options": _options(),
         "has_metric": False,
     }
     return Entry(**{**told, **changes})
@@ -137,7 +115,7 @@ def test_one_of_several_models_is_chosen_by_name() -> None:
     """Of several studies of one model the one that is farthest goes on."""
     where = Place.of("sqlite:///x.db", Path())
     one, two = _entry(), _entry(name="model-2", trials=7)
-    other = _entry(name="other-3", request=_request(Path("/m/other.onnx")))
+    other = _entry(name="other-3", options=_options(Path("/m/other.onnx")))
     assert choose([one, two], None, where) is two
     assert choose([one, two, other], "other-3", where) is other
     with pytest.raises(RequestError, match="several studies"):
@@ -146,20 +124,15 @@ def test_one_of_several_models_is_chosen_by_name() -> None:
         choose([], None, where)
 
 
-def _asked(entry: Entry, **changes: Any) -> dict[str, Any]:
-    wishes: dict[str, Any] = {"model": None, "data": None, "trials": None, "metric": None}
-    return request_of(entry, **{**wishes, **changes})
-
-
 def test_code_is_never_taken_from_a_storage(tmp_path: Path) -> None:
     """A storage may be a stranger's: the metric has to be named again."""
     model = tmp_path / "m.onnx"
     model.touch()
-    entry = _entry(has_metric=True, request=_request(model))
+    entry = _entry(has_metric=True, options=_options(model))
     with pytest.raises(RequestError, match="add --metric"):
-        _asked(entry)
-    assert _asked(entry, metric="mine:judge")["metric"] == "mine:judge"
-    assert _asked(_entry(request=_request(model)))["metric"] is None
+        options_of(entry)
+    assert options_of(entry, metric="mine:judge").metric == "mine:judge"
+    assert options_of(_entry(options=_options(model))).metric is None
 
 
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
@@ -167,12 +140,12 @@ def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     model = tmp_path / "m.onnx"
     model.touch()
     with pytest.raises(RequestError, match="--model PATH"):
-        _asked(_entry())
+        options_of(_entry())
     with pytest.raises(RequestError, match="--data PATH"):
-        _asked(_entry(request=_request(model, Path("/gone.npz"))))
-    with pytest.raises(RequestError, match="does not say"):
-        _asked(_entry(request=None))
-    assert _asked(_entry(request=_request(model)), trials=50)["trials"] == 50
+        options_of(_entry(options=_options(model, Path("/gone.npz"))))
+    with pytest.raises(RequestError, match="cannot be read"):
+        options_of(_entry(options=None))
+    assert options_of(_entry(options=_options(model)), trials=50).trials == 50
 
 
 def test_the_variable_says_where(place: Path) -> None:

@@ -8,14 +8,9 @@ from fakes import REFERENCE_MS, FakeMeasurer, measurement, parameter, refusal, s
 from autotune.deploy.config import Interval
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
-from autotune.results.run_off import (
-    MOST_ROUNDS,
-    Finalist,
-    choose,
-    noise_floor,
-    paired_speedup,
-    run_off,
-)
+from autotune.results.choice import choose
+from autotune.results.run_off import MOST_ROUNDS, Finalist, run_off
+from autotune.results.score import noise_floor, paired_speedup
 from autotune.search.finalists import MOST_FINALISTS, finalists
 from autotune.search.objective import DEFAULT, find, values
 from autotune.search.trial import Limits, Trial

@@ -2,13 +2,12 @@
 
 import math
 import random
-from typing import Any
 
-import optuna
 import pytest
 from fakes import (
     Cost,
     FakeMeasurer,
+    build_search,
     measurement,
     parameter,
     space,
@@ -21,14 +20,14 @@ from hypothesis import strategies as st
 from autotune.deploy.options import Value
 from autotune.errors import RequestError
 from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
-from autotune.results.run_off import choose, run_off
+from autotune.results.choice import choose
+from autotune.results.run_off import run_off
 from autotune.search.finalists import finalists
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
 from autotune.space import space as spaces
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
-from autotune.study.loop import Search
 from autotune.study.sampler import SAMPLERS, check_sampler
 
 OBJECTIVES = find(DEFAULT)
@@ -55,21 +54,6 @@ class NoisyMeasurer(FakeMeasurer):
             return told
         latency_ms, memory_mib = (v * math.exp(self._luck.gauss(0, self._deviation)) for v in told)
         return measurement(latency_ms, memory_mib)
-
-
-def _search(measurer: FakeMeasurer, within: Space, **changes: Any) -> Search:
-    return Search(
-        **{
-            "study": optuna.create_study(directions=["minimize", "minimize"]),
-            "space": within,
-            "objectives": OBJECTIVES,
-            "limits": Limits(),
-            "measurer": measurer,
-            "seed": 0,
-            "report": lambda _: None,
-            **changes,
-        }
-    )
 
 
 def _default_space() -> Space:
@@ -118,7 +102,7 @@ def _additive(seed: int) -> Cost:
 def test_every_sampler_searches(sampler: str) -> None:
     """Each measures the budget, the default first, and nothing twice."""
     measurer = FakeMeasurer(thread_cost)
-    search = _search(measurer, thread_space(), sampler=sampler, early_stop=False)
+    search = build_search(measurer, thread_space(), sampler=sampler, early_stop=False)
     search.run(20, None)
     assert measurer.searched[0] == BASELINE
     assert len(search.trials) == len(set(measurer.searched)) == 20
@@ -132,7 +116,7 @@ def test_an_unknown_sampler_is_refused() -> None:
 
 def test_every_value_is_visited() -> None:
     """A hundred trials of the default space see more than one value of each parameter."""
-    search = _search(FakeMeasurer(_additive(1)), _default_space(), early_stop=False)
+    search = build_search(FakeMeasurer(_additive(1)), _default_space(), early_stop=False)
     search.run(100, None)
     within = _default_space()
     for each in within.parameters:
@@ -150,7 +134,7 @@ def test_conditions_are_honoured(seed: int, sampler: str) -> None:
     """No measured candidate has a value of a parameter that does not exist beside its others."""
     measurer = FakeMeasurer(_additive(seed))
     within = _default_space()
-    _search(measurer, within, seed=seed, sampler=sampler).run(25, None)
+    build_search(measurer, within, seed=seed, sampler=sampler).run(25, None)
     assert len(set(measurer.searched)) == len(measurer.searched)
     for candidate in measurer.searched:
         chosen = candidate.to_json()
@@ -180,7 +164,7 @@ def test_what_has_no_effect_is_not_emitted(seed: int) -> None:
         parameter("spinning", "on", "stop_after_run", "off"),
     )
     measurer = NoisyMeasurer(cost, deviation=0.002)
-    search = _search(measurer, within, seed=seed)
+    search = build_search(measurer, within, seed=seed)
     search.run(60, None)
     assert search.baseline is not None
     chosen = finalists(search.trials, Limits(), OBJECTIVES, within)
@@ -199,7 +183,7 @@ def _flat(_: Candidate) -> tuple[float, float]:
 
 def test_the_search_ends_when_nothing_is_to_be_expected() -> None:
     """Where no value does anything it ends early, and says why."""
-    search = _search(NoisyMeasurer(_flat, deviation=0.003), _default_space())
+    search = build_search(NoisyMeasurer(_flat, deviation=0.003), _default_space())
     search.run(300, None)
     assert 25 < len(search.trials) < 150
     assert "has not moved" in search.ended
@@ -208,7 +192,7 @@ def test_the_search_ends_when_nothing_is_to_be_expected() -> None:
 def test_the_search_goes_on_if_told_to() -> None:
     """``--no-early-stop`` spends the budget."""
     measurer = NoisyMeasurer(_flat, deviation=0.003)
-    search = _search(measurer, _default_space(), early_stop=False)
+    search = build_search(measurer, _default_space(), early_stop=False)
     search.run(120, None)
     assert len(search.trials) == 120
     assert search.ended == ""
@@ -217,10 +201,10 @@ def test_the_search_goes_on_if_told_to() -> None:
 def test_a_small_space_is_measured_in_full() -> None:
     """A space within the budget is known to its end, whatever the model expects."""
     measurer = FakeMeasurer(_flat)
-    search = _search(measurer, thread_space())
+    search = build_search(measurer, thread_space())
     search.run(100, None)
     assert set(measurer.searched) == set(thread_space().candidates or ())
-    assert search.ended == "every candidate is known"
+    assert search.ended == "every candidate is measured"
 
 
 def test_starting_points_come_right_after_the_default() -> None:
@@ -228,7 +212,7 @@ def test_starting_points_come_right_after_the_default() -> None:
     outside = Candidate.of({"intra_op_num_threads": 3, "session.disable_prepacking": "1"})
     inside = Candidate.of({"arena": "off"})
     measurer = FakeMeasurer(thread_cost)
-    search = _search(measurer, thread_space(), first=[outside, inside, BASELINE, inside])
+    search = build_search(measurer, thread_space(), first=[outside, inside, BASELINE, inside])
     search.run(30, None)
     assert measurer.searched[:3] == [BASELINE, outside, inside]
     assert len(measurer.searched) == len(set(measurer.searched))
@@ -242,7 +226,7 @@ def test_the_best_may_lie_outside_the_space() -> None:
     def cost(candidate: Candidate) -> tuple[float, float]:
         return (1.0, 10.0) if candidate == outside else (10.0, 100.0)
 
-    search = _search(FakeMeasurer(cost), _default_space(), first=[outside])
+    search = build_search(FakeMeasurer(cost), _default_space(), first=[outside])
     search.run(20, None)
     assert len(search.trials) == 20
     assert search.best is not None
@@ -266,7 +250,7 @@ def test_twins_of_graph_halves_are_not_asked_for() -> None:
         parameter("arena", "on", "off", "same_as_requested"),
         parameter("intra_op_num_threads", 0, 1, 2, 4),
     )
-    search = _search(Twins(thread_cost), within)
+    search = build_search(Twins(thread_cost), within)
     search.run(100, None)
     assert len(search.trials) == 24
     halves = [c.graph for c in asked if "per_channel" in c.to_json()]

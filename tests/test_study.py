@@ -1,7 +1,6 @@
 """The search and the whole job, with a measurer that computes."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ import pytest
 from fakes import (
     Cost,
     FakeMeasurer,
+    FakeWorld,
+    build_search,
     parameter,
     refusal,
     space,
@@ -25,17 +26,14 @@ from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts import sample_models
 from autotune.measure.outcome import Failure
 from autotune.results.result import StudyResult
-from autotune.search.objective import DEFAULT, find
-from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
 from autotune.storage.trials import read_trials
-from autotune.study import job as jobs
+from autotune.study import job
 from autotune.study.job import Interrupted
 from autotune.study.loop import Search
 from autotune.study.progress import Progress
-from autotune.study.tune import tune
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -43,24 +41,11 @@ pytestmark = pytest.mark.usefixtures("quiet")
 def _search(
     study: optuna.Study,
     cost: Cost = thread_cost,
-    *,
     within: Space | None = None,
-    limits: Limits | None = None,
-    report: Callable[[Progress], None] = lambda _: None,
-    sampler: str = DEFAULT_SAMPLER,
+    **options: Any,
 ) -> tuple[Search, FakeMeasurer]:
     measurer = FakeMeasurer(cost)
-    search = Search(
-        study=study,
-        space=within or thread_space(),
-        objectives=find(DEFAULT),
-        limits=limits or Limits(),
-        measurer=measurer,
-        seed=0,
-        report=report,
-        sampler=sampler,
-    )
-    return search, measurer
+    return build_search(measurer, within, study=study, **options), measurer
 
 
 def test_the_budget_counts_what_is_measured(study: optuna.Study) -> None:
@@ -95,15 +80,7 @@ def test_twins_are_measured_once(study: optuna.Study) -> None:
             return Candidate.of(values)
 
     measurer = Twins(thread_cost)
-    search = Search(
-        study=study,
-        space=thread_space(),
-        objectives=find(DEFAULT),
-        limits=Limits(),
-        measurer=measurer,
-        seed=0,
-        report=lambda _: None,
-    )
+    search = build_search(measurer, study=study)
     search.run(30, None)
     assert len(search.trials) == len(set(measurer.searched)) == 10
 
@@ -259,32 +236,6 @@ def test_progress_is_told(study: optuna.Study) -> None:
     assert told[-1].best is not None
 
 
-class _Factory:
-    """Takes the place of the real measurer; keeps what it made."""
-
-    def __init__(self, cost: Cost) -> None:
-        self.made: list[FakeMeasurer] = []
-        self.reference_ms: list[float | None] = []
-        self.cost = cost
-
-    def __call__(
-        self,
-        *_: object,
-        max_error: float,
-        metric: object,
-        reference_ms: float | None,
-        samples: Path,
-    ) -> FakeMeasurer:
-        self.made.append(FakeMeasurer(self.cost))
-        self.reference_ms.append(reference_ms)
-        return self.made[-1]
-
-    @property
-    def searched(self) -> list[Candidate]:
-        """What all of them measured in the search."""
-        return [candidate for measurer in self.made for candidate in measurer.searched]
-
-
 def _any_cost(candidate: Candidate) -> tuple[float, float]:
     """Returns a cost for whatever the default space offers, the default a mediocre one."""
     luck = 0.5 if candidate == BASELINE else int(candidate.key[:4], 16) / 0xFFFF
@@ -293,11 +244,9 @@ def _any_cost(candidate: Candidate) -> tuple[float, float]:
 
 
 @pytest.fixture
-def factory(monkeypatch: pytest.MonkeyPatch) -> _Factory:
-    """The measurers of tune(), which compute here."""
-    made = _Factory(_any_cost)
-    monkeypatch.setattr(jobs, "DuetMeasurer", made)
-    return made
+def world() -> FakeWorld:
+    """The world of the studies, whose measurers compute."""
+    return FakeWorld(_any_cost)
 
 
 @pytest.fixture(scope="module")
@@ -308,11 +257,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_tune_writes_what_load_opens(factory: _Factory, model: Path, tmp_path: Path) -> None:
+def test_tune_writes_what_load_opens(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """A study ends in a config that opens as a session, and a front that can be read."""
-    result = tune(model, space="session", trials=20, out=tmp_path)
+    result = world.tune(model, space="session", trials=20, out=tmp_path)
     assert result.complete
-    assert result.trials == len(set(factory.searched)) == 20
+    assert result.trials == len(set(world.searched)) == 20
     assert StudyResult.read(tmp_path) == result
     assert result.baseline.candidate == {}
     assert result.best.evidence.speedup.low > 1
@@ -322,11 +271,11 @@ def test_tune_writes_what_load_opens(factory: _Factory, model: Path, tmp_path: P
     session = autotune.load(tmp_path / "best.json")
     (logits,) = session.run(None, {"image": np.zeros((1, 3, 16, 16), np.float32)})
     assert logits.shape == (1, 10)
-    assert all(measurer.closed for measurer in factory.made)
+    assert all(measurer.closed for measurer in world.measurers)
 
 
 def test_the_best_of_its_kind_is_not_the_luckiest(
-    factory: _Factory, model: Path, tmp_path: Path
+    world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
     """What is told of exact answers is what the run-off found, not a number that no other bears."""
     measured: list[Candidate] = []
@@ -337,8 +286,8 @@ def test_the_best_of_its_kind_is_not_the_luckiest(
         # the thirtieth measurement of all is a search's: five times too fast, once
         return (2.0 if len(measured) == 30 else latency_ms), 100.0
 
-    factory.cost = cost
-    result = tune(model, space="session", trials=40, out=tmp_path)
+    world.cost = cost
+    result = world.tune(model, space="session", trials=40, out=tmp_path)
     (kind,) = result.kinds
     assert kind.answers == "exact"
     assert kind.trial in [member.evidence.trial for member in result.members]
@@ -349,7 +298,7 @@ def test_the_best_of_its_kind_is_not_the_luckiest(
 _DAMAGES: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
     (("members", 0, "evidence", "latency_ms"), "fast", "latency_ms must be a number"),
     (("members", 0, "candidate"), {"library": "/tmp/x.so"}, "no parameter 'library'"),
-    (("members",), [], "the baseline at least"),
+    (("members",), [], "the default at least"),
     (("effects",), 3, "effects must be a list"),
     (("objectives",), None, "objectives must be a list"),
     (("format",), "autotune-front/0", "another version"),
@@ -357,9 +306,9 @@ _DAMAGES: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
 )
 
 
-def test_a_damaged_result_is_refused(factory: _Factory, model: Path, tmp_path: Path) -> None:
+def test_a_damaged_result_is_refused(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """A folder may come from a stranger: the key is named, and nothing falls over later."""
-    tune(model, space="session", trials=2, out=tmp_path)
+    world.tune(model, space="session", trials=2, out=tmp_path)
     sound = (tmp_path / "front.json").read_text()
     for path, value, told in _DAMAGES:
         data = json.loads(sound)
@@ -372,47 +321,53 @@ def test_a_damaged_result_is_refused(factory: _Factory, model: Path, tmp_path: P
             StudyResult.read(tmp_path)
 
 
-def test_a_complete_study_is_not_repeated(factory: _Factory, model: Path, tmp_path: Path) -> None:
+def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """The same request again is answered by the earlier result, without a measurer."""
-    first = tune(model, space="session", trials=8, out=tmp_path)
+    first = world.tune(model, space="session", trials=8, out=tmp_path)
     told: list[Progress] = []
-    assert tune(model, space="session", trials=8, out=tmp_path, on_progress=told.append) == first
-    assert len(factory.made) == 1
+    assert (
+        world.tune(model, space="session", trials=8, out=tmp_path, on_progress=told.append) == first
+    )
+    assert len(world.measurers) == 1
     assert told[-1].stage == "done"
 
 
 def test_another_preference_needs_no_new_trials(
-    factory: _Factory, model: Path, tmp_path: Path
+    world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
     """Other limits or another preference repeat the run-off alone."""
-    tune(model, space="session", trials=8, out=tmp_path)
-    result = tune(model, space="session", trials=8, out=tmp_path, prefer="memory")
+    world.tune(model, space="session", trials=8, out=tmp_path)
+    result = world.tune(model, space="session", trials=8, out=tmp_path, prefer="memory")
     assert result.prefer == "memory"
-    assert factory.made[1].searched == []
-    assert factory.made[1].raced
+    assert world.measurers[1].searched == []
+    assert world.measurers[1].raced
 
 
-def test_other_objectives_are_another_study(factory: _Factory, model: Path, tmp_path: Path) -> None:
+def test_other_objectives_are_another_study(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """Another objective has trials of its own in the same folder, and decides what is emitted."""
-    first = tune(model, space="session", trials=8, out=tmp_path)
+    first = world.tune(model, space="session", trials=8, out=tmp_path)
     assert first.prefer == "latency"
-    second = tune(model, space="session", trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"])
+    second = world.tune(
+        model, space="session", trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"]
+    )
     assert second.study != first.study
     assert second.objectives == ("cpu_s", "load_ms")
     assert second.prefer == "cpu"
-    assert len(factory.searched) == 16
-    again = tune(model, space="session", trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"])
+    assert len(world.searched) == 16
+    again = world.tune(
+        model, space="session", trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"]
+    )
     assert again == second
 
 
 def test_a_percentile_of_a_slow_model_is_refused(
-    factory: _Factory, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An objective that would take minutes a trial is refused, with what it would cost."""
-    monkeypatch.setattr(jobs, "_LONGEST_TRIAL_S", 1.0)
+    monkeypatch.setattr(job, "_LONGEST_TRIAL_S", 1.0)
     with pytest.raises(RequestError, match="p99_ms needs 662 runs; at 10 ms each"):
-        tune(model, space="session", trials=8, out=tmp_path, objectives=["p99_ms"])
-    assert factory.made[0].closed
+        world.tune(model, space="session", trials=8, out=tmp_path, objectives=["p99_ms"])
+    assert world.measurers[0].closed
 
 
 def test_the_beaten_are_given_up_early(study: optuna.Study) -> None:
@@ -425,30 +380,30 @@ def test_the_beaten_are_given_up_early(study: optuna.Study) -> None:
     assert search.baseline not in raced
 
 
-def test_a_config_is_where_a_study_may_start(
-    factory: _Factory, model: Path, tmp_path: Path
-) -> None:
+def test_a_config_is_where_a_study_may_start(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """A tuned config, and an object of parameters, are measured right after the default."""
-    first = tune(model, space="session", trials=8, out=tmp_path / "first")
+    first = world.tune(model, space="session", trials=8, out=tmp_path / "first")
     (tmp_path / "more.json").write_text('{"intra_op_num_threads": 1, "arena": "off"}')
     tried = [tmp_path / "first" / "best.json", tmp_path / "more.json"]
-    tune(model, space="session", trials=3, sampler="random", first=tried, out=tmp_path / "second")
-    assert factory.made[1].searched == [
+    world.tune(
+        model, space="session", trials=3, sampler="random", first=tried, out=tmp_path / "second"
+    )
+    assert world.measurers[1].searched == [
         BASELINE,
         Candidate.of(first.best.candidate),
         Candidate.of({"intra_op_num_threads": 1, "arena": "off"}),
     ]
 
 
-def test_a_study_goes_on(factory: _Factory, model: Path, tmp_path: Path) -> None:
+def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """More trials add to those that are there, on the same scale."""
-    tune(model, space="session", trials=8, out=tmp_path)
-    result = tune(model, space="session", trials=16, out=tmp_path)
-    assert result.trials == len(factory.searched) == len(set(factory.searched)) == 16
-    assert factory.reference_ms == [None, factory.made[0].reference_ms]
+    world.tune(model, space="session", trials=8, out=tmp_path)
+    result = world.tune(model, space="session", trials=16, out=tmp_path)
+    assert result.trials == len(world.searched) == len(set(world.searched)) == 16
+    assert world.reference_ms == [None, world.measurers[0].reference_ms]
 
 
-def test_an_interrupt_keeps_the_best(factory: _Factory, model: Path, tmp_path: Path) -> None:
+def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """Ctrl-C writes the best so far; the same command then completes, measuring nothing twice."""
     calls = iter(range(1000))
 
@@ -457,82 +412,84 @@ def test_an_interrupt_keeps_the_best(factory: _Factory, model: Path, tmp_path: P
             raise KeyboardInterrupt
         return _any_cost(candidate)
 
-    factory.cost = cost
+    world.cost = cost
     with pytest.raises(Interrupted) as caught:
-        tune(model, space="session", trials=20, out=tmp_path)
+        world.tune(model, space="session", trials=20, out=tmp_path)
     assert not caught.value.result.complete
     assert caught.value.result.trials == 5
     assert StudyResult.read(tmp_path) == caught.value.result
     assert autotune.load(tmp_path / "best.json") is not None
-    assert factory.made[0].closed
-    measured = factory.made[0].searched[:5]
+    assert world.measurers[0].closed
+    measured = world.measurers[0].searched[:5]
 
-    factory.cost = _any_cost
-    result = tune(model, space="session", trials=20, out=tmp_path)
+    world.cost = _any_cost
+    result = world.tune(model, space="session", trials=20, out=tmp_path)
     assert result.complete
     assert result.trials == 20
-    again = factory.made[1].searched
+    again = world.measurers[1].searched
     assert len(again) == len(set(again)) == 15
     assert not set(measured) & set(again)
 
 
 def test_an_interrupt_before_the_baseline_writes_nothing(
-    factory: _Factory, model: Path, tmp_path: Path
+    world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
     """Where nothing is measured there is nothing to write, and the measurer is closed."""
 
     def cost(_: Candidate) -> tuple[float, float]:
         raise KeyboardInterrupt
 
-    factory.cost = cost
+    world.cost = cost
     with pytest.raises(KeyboardInterrupt) as caught:
-        tune(model, space="session", trials=5, out=tmp_path)
+        world.tune(model, space="session", trials=5, out=tmp_path)
     assert not isinstance(caught.value, Interrupted)
     assert not (tmp_path / "best.json").exists()
-    assert factory.made[0].closed
+    assert world.measurers[0].closed
 
 
 def test_a_default_that_fails_cannot_be_tuned(
-    factory: _Factory, model: Path, tmp_path: Path
+    world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
     """Where the default itself fails there is nothing to compare with."""
-    factory.cost = lambda c: refusal("broken") if c == BASELINE else (1.0, 1.0)
+    world.cost = lambda c: refusal("broken") if c == BASELINE else (1.0, 1.0)
     with pytest.raises(CannotMeasureError, match="broken"):
-        tune(model, space="session", trials=3, out=tmp_path)
+        world.tune(model, space="session", trials=3, out=tmp_path)
     assert not (tmp_path / "best.json").exists()
-    assert factory.made[0].closed
+    assert world.measurers[0].closed
 
 
 def test_fixed_parameters_hold_for_all_but_the_baseline(
-    factory: _Factory, model: Path, tmp_path: Path
+    world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
     """What the user fixes is in every candidate, and the untouched default is still trial 0."""
-    result = tune(model, space="session", trials=6, out=tmp_path, fix={"intra_op_num_threads": "1"})
+    result = world.tune(
+        model, space="session", trials=6, out=tmp_path, fix={"intra_op_num_threads": "1"}
+    )
     assert result.baseline.trial == 0
-    assert factory.searched[0] == BASELINE
-    assert all(c.to_json()["intra_op_num_threads"] == 1 for c in factory.searched[1:])
+    assert world.searched[0] == BASELINE
+    assert all(c.to_json()["intra_op_num_threads"] == 1 for c in world.searched[1:])
 
 
-def test_failures_are_counted_by_kind(factory: _Factory, model: Path, tmp_path: Path) -> None:
+def test_failures_are_counted_by_kind(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """The result tells how many candidates failed, and of what."""
     calls = iter(range(1000))
 
     def cost(candidate: Candidate) -> tuple[float, float] | Failure:
         return refusal() if next(calls) in (2, 3) else _any_cost(candidate)
 
-    factory.cost = cost
-    assert tune(model, space="session", trials=8, out=tmp_path).failed == {"refused": 2}
+    world.cost = cost
+    assert world.tune(model, space="session", trials=8, out=tmp_path).failed == {"refused": 2}
 
 
 def test_a_folder_of_another_model_is_refused(
-    factory: _Factory, model: Path, tmp_path: Path
+    world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
     """A folder keeps to one model."""
-    tune(model, space="session", trials=2, out=tmp_path / "out")
+    world.tune(model, space="session", trials=2, out=tmp_path / "out")
     other = tmp_path / "other.onnx"
     onnx.save(sample_models.lstm(features=4, width=8), other)
     with pytest.raises(StudyError, match="another model"):
-        tune(other, space="session", trials=2, out=tmp_path / "out")
+        world.tune(other, space="session", trials=2, out=tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -547,9 +504,9 @@ def test_a_folder_of_another_model_is_refused(
     ],
 )
 def test_wrong_requests_name_the_option(
-    factory: _Factory, model: Path, tmp_path: Path, request_: dict[str, Any], option: str
+    world: FakeWorld, model: Path, tmp_path: Path, request_: dict[str, Any], option: str
 ) -> None:
     """A request that makes no sense is refused before anything is measured."""
     with pytest.raises(RequestError, match=option):
-        tune(model, out=tmp_path / "out", **request_)
-    assert not factory.made
+        world.tune(model, out=tmp_path / "out", **request_)
+    assert not world.measurers

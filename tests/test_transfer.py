@@ -8,23 +8,28 @@ import numpy as np
 import onnx
 import optuna
 import pytest
-from fakes import FakeMeasurer, measurement, parameter, space, thread_space
+from fakes import (
+    FakeWorld,
+    build_proposer,
+    measurement,
+    observed,
+    parameter,
+    space,
+    thread_space,
+)
 
 from autotune.deploy.options import Value
 from autotune.facts import sample_models
 from autotune.facts.hardware import Hardware, differences
 from autotune.facts.runtime import Runtime
-from autotune.search.effects import Coding
+from autotune.search.coding import Coding
 from autotune.search.objective import DEFAULT, find
-from autotune.search.proposer import Proposer
 from autotune.search.transfer import Relative, prior, starting_points, translated
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.trials import read_trials
-from autotune.study import job as jobs
 from autotune.study.progress import Progress
-from autotune.study.tune import tune
 
 OBJECTIVES = find(DEFAULT)
 RUNTIME = Runtime(version="1.31.1", build="x", providers=("CPUExecutionProvider",))
@@ -162,17 +167,17 @@ def test_a_prior_guides_the_first_proposal() -> None:
     """With it the best is asked for at once; without, it is one of many."""
     first = [Trial(number=0, candidate=BASELINE, outcome=measurement(10.0, 100.0))]
     expected = prior([_told()], _SPACE, 8, OBJECTIVES)
-    proposal = Proposer(_SPACE, OBJECTIVES, Limits(), 0, expected).propose(first, {BASELINE})
+    proposal = build_proposer(_SPACE, prior=expected).propose(observed(first), {BASELINE})
     assert proposal is not None
     assert ("arena", "off") in proposal.candidate.values
 
 
 def test_own_trials_overrule_a_wrong_prior() -> None:
     """What was best there and is bad here is given up."""
-    proposer = Proposer(_SPACE, OBJECTIVES, Limits(), 0, prior([_told()], _SPACE, 8, OBJECTIVES))
+    proposer = build_proposer(_SPACE, prior=prior([_told()], _SPACE, 8, OBJECTIVES))
     trials = [Trial(number=0, candidate=BASELINE, outcome=measurement(10.0, 100.0))]
     for number in range(1, 16):
-        proposal = proposer.propose(trials, {trial.candidate for trial in trials})
+        proposal = proposer.propose(observed(trials), {trial.candidate for trial in trials})
         assert proposal is not None
         values = proposal.candidate.to_json()
         latency = 10.0 * (2.0 if values.get("arena") == "off" else 1.0)
@@ -190,28 +195,23 @@ def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path:
     """In the same storage, with a word on what differs; numbers are measured anew."""
     onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), tmp_path / "m.onnx")
     monkeypatch.delenv("AUTOTUNE_STORAGE", raising=False)
-    measurers: list[FakeMeasurer] = []
 
     def cost(candidate: Candidate) -> tuple[float, float]:
         return (5.0 if candidate.to_json().get("arena") == "off" else 10.0), 100.0
 
-    def make(*_: object, **__: object) -> FakeMeasurer:
-        measurers.append(FakeMeasurer(cost))
-        return measurers[-1]
-
-    monkeypatch.setattr(jobs, "DuetMeasurer", make)
-    wishes = {"space": "session", "out": tmp_path / "out"}
-    monkeypatch.setattr(tune, "hardware", lambda: _machine(cpu="the first"))
-    tune(tmp_path / "m.onnx", trials=20, **wishes)  # type: ignore[arg-type]  # sound ones
+    world = FakeWorld(cost)
+    model, out = tmp_path / "m.onnx", tmp_path / "out"
+    first = {"hardware": lambda: _machine(cpu="the first")}
+    world.tune(model, trials=20, space="session", out=out, seams=first)
     told: list[Progress] = []
-    monkeypatch.setattr(tune, "hardware", lambda: _machine(cpu="the second", usable_cores=4))
-    tune(tmp_path / "m.onnx", trials=6, on_progress=told.append, **wishes)  # type: ignore[arg-type]
+    second = {"hardware": lambda: _machine(cpu="the second", usable_cores=4)}
+    world.tune(model, trials=6, space="session", out=out, seams=second, on_progress=told.append)
     notes = " ".join(progress.note for progress in told)
     assert "CPU: the second here, the first there" in notes
     assert "usable cores: 4 here, 8 there" in notes
-    second = measurers[1].searched
-    assert second[0] == BASELINE
-    assert second[1].to_json()["arena"] == "off"
+    searched = world.measurers[1].searched
+    assert searched[0] == BASELINE
+    assert searched[1].to_json()["arena"] == "off"
     with quiet_optuna(), open_storage(Place.of(None, tmp_path / "out")) as database:
         names = [found.study_name for found in database.get_all_studies()]
         assert len(names) == 2

@@ -89,6 +89,18 @@ class Workload:
         return {name: found.pop() for name, found in sizes.items() if len(found) == 1}
 
 
+def workload_for(
+    model: Model, data: Path | None, shapes: Mapping[str, Sequence[int]], seed: int = 0
+) -> Workload:
+    """Returns the user's samples in `data`, or generated ones where it is None.
+
+    Raises:
+        DataError: `data` cannot be read, or does not fit the model.
+        RequestError: `shapes` names an unknown input or does not fit it.
+    """
+    return generate(model, shapes, seed) if data is None else read(model, data)
+
+
 def generate(model: Model, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Workload:
     """Returns samples made up for `model`.
 

@@ -1,43 +1,44 @@
 """A tuned config against the default, here and now: the gate of a build."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from autotune.deploy.config import Interval, SessionConfig, TunedConfig
 from autotune.deploy.loader import missing_requirements
 from autotune.errors import CannotMeasureError, ConfigError, StudyError
-from autotune.facts import workload as workloads
 from autotune.facts.model import describe
+from autotune.facts.workload import workload_for
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import RUN_OFF, Failure, Measurement
 from autotune.results.result import StudyResult
-from autotune.results.run_off import is_gain, is_loss, noise_floor, paired_speedup
-from autotune.search.objective import OBJECTIVES
+from autotune.results.run_off import OnStep, Rounds
+from autotune.results.score import Score, is_gain, is_loss
+from autotune.search.objective import DEFAULT, OBJECTIVES, find
 
-_ROUNDS = 7
+_DEFAULT, _CONFIG = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What became of the comparison.
+    """The outcome of a comparison.
 
     Attributes:
         speedup: How many times faster than the default, with its interval.
-        latency_ms: Of the config.
-        baseline_latency_ms: Of the default.
-        peak_memory_mib: Of the config.
-        baseline_peak_memory_mib: Of the default.
+        latency_ms: Latency of the config.
+        baseline_latency_ms: Latency of the default.
+        peak_memory_mib: Peak memory of the config.
+        baseline_peak_memory_mib: Peak memory of the default.
         error: Largest fidelity error.
-        error_data: The inputs on which it was measured.
-        faster: Whether it is faster by more than the noise.
+        error_data: ``"user"`` or ``"generated"``: the inputs on which it was measured.
+        faster: Whether the config is faster by more than the noise.
         slower: Whether it is slower by more than the noise.
         leaner: Whether it needs less memory by more than processes differ.
-        better: Faster, or leaner and not slower.
+        better: Whether it is faster, or leaner and not slower.
         noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds that were measured.
         against: The model file whose default was measured.
-        untouched: Whether that is the model that was tuned; else it is the config's own file.
+        untouched: Whether that is the model that was tuned; otherwise it is the config's own file.
     """
 
     speedup: Interval
@@ -62,11 +63,13 @@ def compare(
     source: Path | None = None,
     *,
     data: Path | None,
-    shapes: dict[str, tuple[int, ...]],
+    shapes: Mapping[str, tuple[int, ...]],
     max_error: float,
-    on_step: Callable[[int, int], None],
+    on_step: OnStep,
 ) -> Comparison:
-    """Returns how the config fares against default options on the untouched model.
+    """Returns how the config compares with default options on the untouched model.
+
+    The rounds are those of a study's final comparison, retakes on a loud machine included.
 
     Args:
         config_path: The tuned config.
@@ -75,11 +78,11 @@ def compare(
         data: Inputs; generated if None.
         shapes: Shapes of generated inputs.
         max_error: Largest fidelity error.
-        on_step: Called with the measurements done and the most that there can be.
+        on_step: Called after each measurement.
 
     Raises:
-        ConfigError: the config is wrong, or needs what this machine lacks.
-        CannotMeasureError: the config fails here.
+        ConfigError: the config is wrong, or needs something that this machine lacks.
+        CannotMeasureError: the config or the default fails here.
     """
     config = TunedConfig.read(config_path)
     if lacking := missing_requirements(config):
@@ -90,54 +93,57 @@ def compare(
         if source is not None:
             raise ConfigError(f"{source} is not the model that {config_path} was tuned from")
         model = describe(own_file)
-    if data is None:
-        workload = workloads.generate(model, shapes)
-    else:
-        workload = workloads.read(model, data)
+    workload = workload_for(model, data, shapes)
     measurer = DuetMeasurer(model, workload, max_error=max_error)
-    own: list[Measurement] = []
-    baseline: list[Measurement] = []
     try:
-        for round_number in range(_ROUNDS):
-            measurer.renew()
-            sides = [(own, config.session), (baseline, SessionConfig())]
-            for kept, session in sides if round_number % 2 else reversed(sides):
-                path = (model.path if kept is baseline else own_file).resolve()
-                outcome = measurer.measure_session(path, session, RUN_OFF)
-                if isinstance(outcome, Failure):
-                    raise CannotMeasureError(f"{config_path} fails here: {outcome.message}")
-                kept.append(outcome)
-                on_step(len(own) + len(baseline), 2 * _ROUNDS)
+        entrants = {
+            _DEFAULT: partial(measurer.measure_session, model.path.resolve(), SessionConfig()),
+            _CONFIG: partial(measurer.measure_session, own_file.resolve(), config.session),
+        }
+        rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step)
+        scores = rounds.play()
     finally:
         measurer.close()
-    speedup = paired_speedup(own, baseline)
-    memory_mib = max(m.peak_memory_mib for m in own)
-    baseline_mib = max(m.peak_memory_mib for m in baseline)
-    leaner = OBJECTIVES["peak_memory_mib"].is_less(memory_mib, baseline_mib)
-    floor = noise_floor(baseline)
-    return Comparison(
-        speedup=speedup,
-        latency_ms=measurer.reference_ms / speedup.value,
-        baseline_latency_ms=measurer.reference_ms,
-        peak_memory_mib=memory_mib,
-        baseline_peak_memory_mib=baseline_mib,
-        error=max(m.fidelity.error for m in own),
+    if _CONFIG not in scores:
+        raise CannotMeasureError(f"{config_path} fails here: {rounds.failures[_CONFIG].message}")
+    return _comparison(
+        scores[_CONFIG],
+        scores[_DEFAULT],
         error_data=workload.source,
-        faster=is_gain(speedup, floor),
-        slower=is_loss(speedup, floor),
-        leaner=leaner,
-        better=is_gain(speedup, floor) or (leaner and not is_loss(speedup, floor)),
-        noise_floor=floor,
-        rounds=_ROUNDS,
         against=str(model.path),
         untouched=model.sha256 == config.model.source_sha256,
+    )
+
+
+def _comparison(
+    own: Score, baseline: Score, *, error_data: str, against: str, untouched: bool
+) -> Comparison:
+    leaner = OBJECTIVES["peak_memory_mib"].is_less(own.peak_memory_mib, baseline.peak_memory_mib)
+    faster = is_gain(own.speedup, own.noise_floor)
+    slower = is_loss(own.speedup, own.noise_floor)
+    return Comparison(
+        speedup=own.speedup,
+        latency_ms=own.latency_ms,
+        baseline_latency_ms=baseline.latency_ms,
+        peak_memory_mib=own.peak_memory_mib,
+        baseline_peak_memory_mib=baseline.peak_memory_mib,
+        error=own.error,
+        error_data=error_data,
+        faster=faster,
+        slower=slower,
+        leaner=leaner,
+        better=faster or (leaner and not slower),
+        noise_floor=own.noise_floor,
+        rounds=own.rounds,
+        against=against,
+        untouched=untouched,
     )
 
 
 def _source(folder: Path) -> Path | None:
     """Returns the model that the study in the folder tuned, if both are there."""
     try:
-        found = StudyResult.read(folder).model
+        model = StudyResult.read(folder).model
     except StudyError:
         return None
-    return found if found.is_file() else None
+    return model if model.is_file() else None

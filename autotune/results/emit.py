@@ -1,10 +1,10 @@
-"""Writes what a study found: the tuned config with its model, and the front."""
+"""Writes the result of a study: the tuned config with its model, and the front."""
 
 import contextlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +111,7 @@ def write_json(data: Mapping[str, Any], path: Path) -> None:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copies a file whole or not at all; the same file is left alone."""
+    """Copies a file whole or not at all; a file is not copied to itself."""
     if target.exists() and source.samefile(target):
         return
     with _replacing(target) as temporary:
@@ -120,18 +120,14 @@ def copy(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """Gives a temporary file that takes the place of `path` once it is safely on the disk."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
+    """Yields a temporary file that replaces `path` once it is safely on the disk."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}.part")
+    # unlike tempfile's, this file has the permissions that the user's umask gives
+    temporary.touch(exist_ok=False)
     try:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        # mkstemp makes files for the owner alone
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

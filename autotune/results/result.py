@@ -1,4 +1,4 @@
-"""What a study found, as it is kept in ``front.json`` and shown."""
+"""The result of a study, as ``front.json`` keeps it and the reports show it."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from autotune.deploy.options import Value
 from autotune.deploy.records import from_plain, section, to_plain
 from autotune.errors import FormatError, StudyError
 from autotune.search import pareto
-from autotune.search.effects import Effect
+from autotune.search.beliefs import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
 from autotune.search.trial import Limits
 from autotune.space.candidate import Candidate
@@ -27,8 +27,8 @@ class Member:
 
     Attributes:
         candidate: What differs from the default, by parameter.
-        words: The same for a person to read.
-        evidence: What was measured of it.
+        words: The same in words.
+        evidence: Its measurements.
         admitted: Whether it keeps the limits of the study.
     """
 
@@ -45,23 +45,24 @@ class Member:
     @property
     def values(self) -> Values:
         """Its value in each objective that was measured."""
-        known = {name: getattr(self.evidence, name) for name in OBJECTIVES}
-        return {name: value for name, value in known.items() if value is not None}
+        numbers = {name: getattr(self.evidence, name) for name in OBJECTIVES}
+        return {name: value for name, value in numbers.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """The best trial of those that give one kind of answers.
 
-    By the run-off where one of them took part, else by what the model of effects believes.
+    Its numbers are those of the final comparison where a trial of the kind took part, otherwise
+    those of the model of effects.
 
     Attributes:
         answers: ``exact`` (but for rounding), ``within`` the limit, or ``beyond`` it.
         trial: Its number.
-        words: What it changes.
+        words: Its changes from the default, in words.
         speedup: How many times faster than the default.
-        confirmed: Whether these are the run-off's numbers.
-        peak_memory_mib: What its session adds.
+        confirmed: Whether these are the numbers of the final comparison.
+        peak_memory_mib: Peak memory that its session adds.
         error: Its fidelity error.
     """
 
@@ -79,14 +80,14 @@ class GraphRow:
     """A graph half under default session options, by the numbers of the search.
 
     Attributes:
-        words: What was done to the model.
-        operators: Nodes of its main graph; None where nobody looked.
-        parameters: Elements of its initializers; likewise.
-        size_bytes: Of its files.
-        latency: Over the default's; None where it was not measured.
-        memory: Likewise.
-        error: Its fidelity error; None likewise.
-        metric: What the user's own metric says; None without one.
+        words: The changes to the model, in words.
+        operators: Nodes of its main graph; None if unknown.
+        parameters: Elements of its initializers; None if unknown.
+        size_bytes: Size of its files; None if unknown.
+        latency: Latency over the default's; None where it was not measured.
+        memory: Peak memory over the default's; None where it was not measured.
+        error: Its fidelity error; None where it was not measured.
+        metric: The value of the user's metric; None without one.
         failure: Why it was not measured; empty where it was.
     """
 
@@ -103,35 +104,35 @@ class GraphRow:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult:
-    """What a study found.
+    """The result of a study.
 
     Attributes:
         study: Its name in the storage.
-        folder: Where everything was written.
-        model: The model's file as it was named, absolute.
-        model_sha256: Its digest, external data included.
+        folder: The folder that it wrote to.
+        model: The absolute path of the model's file.
+        model_sha256: Digest of the model, external data included.
         workload: Signature of the inputs.
         picked: Number of the trial that ``best.json`` holds.
-        objectives: Names of what was made small.
-        prefer: What decided between the members.
+        objectives: Names of the objectives.
+        prefer: The word of what decided between the members.
         limits: Limits that members had to keep, by name; None means no limit.
-        members: The baseline first, then the front, fastest first.
-        trials: Trials measured.
-        ended: Why the search ended before its budget; empty where it did not.
-        failed: How many of them failed, by kind.
+        members: The default first, then the front, best in the first objective first.
+        trials: Number of measured trials.
+        ended: Why the search ended before its budget was spent; empty if it did not.
+        failed: How many of the trials failed, by kind.
         raced: How many of them were given up early, clearly beaten.
         never_quiet: How many of them saw no quiet machine: their numbers are those of a busy one.
-        left_out: Parameters that this model or machine has no use for, with the reason.
+        left_out: Parameters that make no sense for this model or machine, with the reason.
         kinds: The best trial of each kind of answers, as far as there is one.
-        graphs: What each graph half came to; the default first.
-        effects: What each value is worth by itself, by the model of the search.
-        cache_bytes: What the prepared models in the study's folder hold.
-        notes: What the reader has to know of the inputs.
+        graphs: The outcome of each graph half; the default first.
+        effects: How much each value alone changes the objectives, by the model of the search.
+        cache_bytes: Size of the prepared models in the study's folder.
+        notes: Remarks on the inputs, a sentence each.
         dimensions: Sizes of the model's named dimensions in the samples.
-        requires: What a machine needs for these configurations.
-        environment: Where they were measured.
+        requires: The needs of these configurations on any machine.
+        environment: The machine and the versions that measured them.
         complete: False where the study was cut short: the numbers are those of the search.
-        files: What was written, by name, relative to `folder`.
+        files: The names of the written files, relative to `folder`.
     """
 
     study: str
@@ -213,20 +214,20 @@ class StudyResult:
 
     @classmethod
     def from_json(cls, data: object, folder: Path) -> "StudyResult":
-        """Returns the result that :meth:`to_json` gave, as one of `folder`.
+        """Returns the result that :meth:`to_json` wrote, as one of `folder`.
 
         Raises:
-            FormatError: it gave no such thing; the message names the key.
+            FormatError: `data` is no result; the message names the key.
         """
         names = [item.name for item in fields(cls)]
-        known = ["format", *names]
-        given = section(data, "", known=known, required=known)
-        found = from_plain(cls, {name: given[name] for name in names})
-        for member in found.members:
+        keys = ["format", *names]
+        given = section(data, "", known=keys, required=keys)
+        result = from_plain(cls, {name: given[name] for name in names})
+        for member in result.members:
             Candidate.from_json(member.candidate)
-        if not found.members:
-            raise FormatError("members must hold the baseline at least")
-        return replace(found, folder=folder)
+        if not result.members:
+            raise FormatError("members must hold the default at least")
+        return replace(result, folder=folder)
 
 
 def choose_member(
@@ -247,8 +248,8 @@ def choose_member(
     check_preference(chosen, objectives)
 
     def admits(member: Member) -> bool:
-        told = member.evidence
-        return limits.admit(told.latency_ms, told.peak_memory_mib, 0.0)
+        evidence = member.evidence
+        return limits.admit(evidence.latency_ms, evidence.peak_memory_mib, 0.0)
 
     limits = Limits(
         max_error=math.inf, max_memory_mib=max_memory_mib, max_latency_ms=max_latency_ms

@@ -1,86 +1,24 @@
-"""What each choice is worth: a Bayesian linear model of the logarithm of a quantity.
+"""A Bayesian linear model of what each value changes in the logarithm of a quantity.
 
-The logarithm of a candidate's latency, or memory, is modelled as the baseline's plus an effect of
+The logarithm of a candidate's latency, or memory, is modelled as the default's plus an effect of
 each of its values that differ from the default, plus an effect of each pair of them, plus one of
 its graph half as a whole. All effects are Gaussian around zero. How large they tend to be, and how
 much each parameter matters, is chosen by the evidence (the marginal likelihood; Rasmussen and
-Williams, Gaussian Processes for Machine Learning, 2006, 5.4.1). It is written as the Gaussian
-process that it is the same as, because there are more pairs than trials.
+Williams, Gaussian Processes for Machine Learning, 2006, 5.4.1). The model is computed as the
+Gaussian process that it is equal to, because there are more pairs than trials.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from autotune.deploy.config import Interval
-from autotune.deploy.options import Value
-from autotune.space.candidate import ANSWER_PARAMETERS, BASELINE, GRAPH_PARAMETERS, Candidate
-from autotune.space.space import Space
+from autotune.search.coding import Coding, Floats
 
-Floats = NDArray[np.float64]
-
-# Choosing the scales takes so many trials, and looks at no more than that: it costs their cube.
+# The choice of scales needs so many trials, and looks at no more than that: it costs their cube.
 _FEWEST_FOR_SCALES = 4
 _MOST_FOR_SCALES = 160
 _JITTER = 1e-9
-_SWEEPS_TO_EXPLAIN = 6
-_SWEEPS_TO_BELIEVE = 8
-_FEWEST_TO_BELIEVE = 8
-# Errors of numbers without outliers are rarely more than six times their median.
-_ODD_MEDIANS = 6.0
-_ODD_AT_LEAST = 0.05
-_MOST_ODD = 8
-
-
-class Coding:
-    """Candidates of one space as rows of zeros and ones: one column for each value but the default.
-
-    Attributes:
-        columns: Parameter and value that each column stands for.
-        parameter: By column, the number of its parameter.
-        is_graph: By column, whether the parameter belongs to the graph half.
-        is_of_answers: By column, whether the parameter decides the answers.
-    """
-
-    def __init__(self, space: Space) -> None:
-        self.columns: tuple[tuple[str, Value], ...] = tuple(
-            (parameter.name, value)
-            for parameter in space.parameters
-            for value in parameter.values
-            if value != parameter.default
-        )
-        self._column = {pair: i for i, pair in enumerate(self.columns)}
-        names = list(dict.fromkeys(name for name, _ in self.columns))
-        self.parameter = np.asarray([names.index(name) for name, _ in self.columns], dtype=int)
-        self.is_graph = np.asarray([name in GRAPH_PARAMETERS for name, _ in self.columns], bool)
-        self.is_of_answers = np.asarray(
-            [name in ANSWER_PARAMETERS for name, _ in self.columns], bool
-        )
-        # a random number for each column: their sum tells graph halves apart
-        self._marks = np.random.default_rng(0).normal(size=len(self.columns)) * self.is_graph
-
-    def rows(self, candidates: Sequence[Candidate]) -> Floats:
-        """Returns the rows of these candidates, as [candidates, columns].
-
-        Raises:
-            KeyError: one has a value that the space does not offer.
-        """
-        found = np.zeros((len(candidates), len(self.columns)))
-        for row, candidate in zip(found, candidates, strict=True):
-            for pair in candidate.values:
-                row[self._column[pair]] = 1.0
-        return found
-
-    def covers(self, candidate: Candidate) -> bool:
-        """Returns whether all values of the candidate are of this space."""
-        return all(pair in self._column for pair in candidate.values)
-
-    def graph_halves(self, rows: Floats) -> Floats:
-        """Returns a number for each row that is the same where the graph half is; 0 for none."""
-        found: Floats = np.round(rows @ self._marks, 9)
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +26,13 @@ class Scales:
     """How large effects tend to be: variances, in squared logarithms.
 
     Attributes:
-        single: Of a value by itself, times the relevance of its parameter.
-        pair_graph: Of two values of the graph half, times the relevance of both.
-        pair_mixed: Of one of each half, likewise.
-        pair_session: Of two of the session half, likewise.
-        graph_half: Of a graph half as a whole, beyond its values and pairs.
-        noise: Of a measurement.
-        relevance: Of each parameter.
+        single: Variance of the effect of one value, before the relevance of its parameter.
+        pair_graph: Variance of a pair of values of the graph half, before both relevances.
+        pair_mixed: Variance of a pair with a value of each half, before both relevances.
+        pair_session: Variance of a pair of values of the session half, before both relevances.
+        graph_half: Variance of a graph half as a whole, beyond its values and pairs.
+        noise: Variance of a measurement.
+        relevance: A factor for each parameter.
     """
 
     single: float = 0.04
@@ -107,16 +45,17 @@ class Scales:
 
 
 START = Scales()
-"""What is expected of latency and memory: a value by itself changes them by a fifth or so."""
+"""The scales of latency and memory before any trial: one value changes them by a fifth or so."""
 
-# How far the evidence may pull them from where they start: standard deviations of logarithms. That
-# the few values tried so far do little says much of their parameters and little of all others.
+# How far the evidence may move the scales from their start: standard deviations of logarithms. If
+# the few values tried so far do little, that says much about their parameters and little about all
+# others.
 _FREEDOM = {"single": 0.3, "pair_graph": 0.7, "pair_mixed": 0.7, "pair_session": 0.7}
 _OTHER_FREEDOM = 1.5
 
 
 Mean = Callable[[Floats], Floats]
-"""What is expected of rows, one number for each."""
+"""Maps rows to their expected values before any trial, one number for each row."""
 
 
 def _nothing(rows: Floats) -> Floats:
@@ -127,16 +66,16 @@ class Model:
     """The posterior of one quantity after some trials.
 
     Args:
-        coding: Of the space.
-        rows: Of the trials.
-        values: Logarithm of the quantity over the baseline's, one for each trial.
-        start: How large effects of such a quantity tend to be, before anything is known.
-        scales: Where the choice of scales goes on: those of an earlier model; `start` if None.
-        sweeps: How often at most the choice of scales goes over all of them.
-        mean: What is expected of rows before anything is measured; nothing if None.
+        coding: The columns of the space.
+        rows: A row for each trial.
+        values: Logarithm of the quantity over the default's, one for each trial.
+        start: How large the effects of such a quantity tend to be before any trial.
+        scales: The scales of an earlier model, where the choice goes on; `start` if None.
+        sweeps: How often, at most, the choice of scales goes over all of them.
+        mean: The expected values of rows before any trial; zero if None.
 
     Attributes:
-        scales: What was chosen.
+        scales: The scales that were chosen.
     """
 
     def __init__(
@@ -174,19 +113,19 @@ class Model:
             fit = _log_evidence(self._coding, rows, values, scales)
             return fit + _log_prior(scales, self._start)
 
-        best, known = self.scales, worth(self.scales)
-        seen = {int(number) for number in self._coding.parameter[rows.any(axis=0)]}
+        best, best_worth = self.scales, worth(self.scales)
+        tried = {int(number) for number in self._coding.parameter[rows.any(axis=0)]}
         for _ in range(sweeps):
-            before = known
-            moves: list[str | int] = [*_SCALARS, *seen]
+            worth_before = best_worth
+            moves: list[str | int] = [*_SCALARS, *tried]
             for move in moves:
                 for factor in (2.0, 0.5):
                     other = _moved(best, move, factor)
-                    found = worth(other)
-                    if found > known:
-                        best, known = other, found
+                    other_worth = worth(other)
+                    if other_worth > best_worth:
+                        best, best_worth = other, other_worth
                         break
-            if known == before:
+            if best_worth == worth_before:
                 break
         self.scales = best
 
@@ -199,9 +138,9 @@ class Model:
         return means, np.sqrt(np.maximum(variance, 1e-12))
 
     def left_out_errors(self) -> Floats:
-        """Returns by how much each trial is above what all the others let expect."""
-        found: Floats = self._weights / np.diag(self._inverse)
-        return found
+        """Returns by how much each trial is above its prediction from all the other trials."""
+        errors: Floats = self._weights / np.diag(self._inverse)
+        return errors
 
     def effects(self) -> list[tuple[float, float]]:
         """Returns mean and standard deviation of each column's effect by itself."""
@@ -224,21 +163,21 @@ def _covariance(coding: Coding, scales: Scales, left: Floats, right: Floats) -> 
     # the sum over pairs is half of the square of the sum less the squares
     pairs_graph = (in_graph**2 - (left * graph**2) @ right.T) / 2
     pairs_session = (in_session**2 - (left * session**2) @ right.T) / 2
-    found: Floats = (
+    total: Floats = (
         scales.single * (in_graph + in_session)
         + scales.pair_graph * pairs_graph
         + scales.pair_mixed * in_graph * in_session
         + scales.pair_session * pairs_session
         + scales.graph_half * same_half
     )
-    return found
+    return total
 
 
 def _of_measurements(coding: Coding, scales: Scales, rows: Floats) -> Floats:
     """Returns the prior covariance of measurements of these rows, with their noise."""
-    found = _covariance(coding, scales, rows, rows)
-    found[np.diag_indices_from(found)] += scales.noise + _JITTER
-    return found
+    covariance = _covariance(coding, scales, rows, rows)
+    covariance[np.diag_indices_from(covariance)] += scales.noise + _JITTER
+    return covariance
 
 
 def _variance(coding: Coding, scales: Scales, rows: Floats) -> Floats:
@@ -246,14 +185,14 @@ def _variance(coding: Coding, scales: Scales, rows: Floats) -> Floats:
     relevance = np.asarray(scales.relevance)[coding.parameter]
     graph, session = coding.is_graph * relevance, ~coding.is_graph * relevance
     in_graph, in_session = rows @ graph, rows @ session
-    found: Floats = (
+    total: Floats = (
         scales.single * (in_graph + in_session)
         + scales.pair_graph * (in_graph**2 - rows @ graph**2) / 2
         + scales.pair_mixed * in_graph * in_session
         + scales.pair_session * (in_session**2 - rows @ session**2) / 2
         + scales.graph_half * (coding.graph_halves(rows) != 0.0)
     )
-    return found
+    return total
 
 
 def _moved(scales: Scales, move: str | int, factor: float) -> Scales:
@@ -286,111 +225,3 @@ def _log_prior(scales: Scales, start: Scales) -> float:
     ]
     moved += list(np.log(scales.relevance) / _OTHER_FREEDOM)
     return -0.5 * float(np.square(moved).sum())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effect:
-    """What a value is worth by itself, beside the default of everything else.
-
-    Attributes:
-        parameter: The parameter.
-        value: Its value.
-        objective: Of which quantity.
-        factor: What the quantity is multiplied with, and its 95 % interval.
-        trials: How many trials had the value.
-    """
-
-    parameter: str
-    value: Value
-    objective: str
-    factor: Interval
-    trials: int
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the interval leaves out 1."""
-        return not self.factor.low <= 1 <= self.factor.high
-
-
-def believed(
-    space: Space, trials: Sequence[tuple[Candidate, Mapping[str, float]]]
-) -> list[dict[str, float]]:
-    """Returns what the model believes of each trial: its numbers without most of their luck.
-
-    The best of a hundred noisy numbers was lucky. A number that is far from what all the others let
-    expect is not believed at all, but what they do. What the space does not cover, and what are too
-    few trials for a model, is believed as it was measured.
-
-    Args:
-        space: What could be tried.
-        trials: What was measured, with a value for each objective; the baseline among it.
-    """
-    coding = Coding(space)
-    found = [dict(values) for _, values in trials]
-    known = [i for i, (candidate, _) in enumerate(trials) if coding.covers(candidate)]
-    base = next((values for candidate, values in trials if candidate == BASELINE), None)
-    if base is None or len(known) < _FEWEST_TO_BELIEVE:
-        return found
-    rows = coding.rows([trials[i][0] for i in known])
-    for objective, scale in base.items():
-        logs = np.log([max(trials[i][1][objective], 1e-9) / scale for i in known])
-        means, _ = _without_the_odd(coding, rows, logs).predict(rows)
-        for i, mean in zip(known, means, strict=True):
-            found[i][objective] = float(np.exp(mean) * scale)
-    return found
-
-
-def _without_the_odd(coding: Coding, rows: Floats, logs: Floats) -> Model:
-    """Returns a model of all but the few numbers that the others contradict.
-
-    One after another: what is odd makes its neighbours look odd as well.
-    """
-    kept = np.arange(len(rows))
-    model = Model(coding, rows, logs, sweeps=_SWEEPS_TO_BELIEVE)
-    for _ in range(_MOST_ODD):
-        errors = np.abs(model.left_out_errors())
-        # the baseline is what all others are relative to
-        errors[~rows[kept].any(axis=1)] = 0.0
-        worst = int(errors.argmax())
-        if errors[worst] <= max(_ODD_MEDIANS * float(np.median(errors)), _ODD_AT_LEAST):
-            break
-        kept = np.delete(kept, worst)
-        model = Model(coding, rows[kept], logs[kept], scales=model.scales, sweeps=0)
-    if len(kept) == len(rows):
-        return model
-    return Model(coding, rows[kept], logs[kept], scales=model.scales, sweeps=_SWEEPS_TO_BELIEVE)
-
-
-def explain(
-    space: Space, trials: Sequence[tuple[Candidate, Mapping[str, float]]]
-) -> tuple[Effect, ...]:
-    """Returns the effects of all values that were tried, the strongest first.
-
-    Args:
-        space: What could be tried.
-        trials: What was measured, with a value for each objective; the baseline among it.
-    """
-    coding = Coding(space)
-    known = [(candidate, values) for candidate, values in trials if coding.covers(candidate)]
-    rows = coding.rows([candidate for candidate, _ in known])
-    counts = rows.sum(axis=0).astype(int)
-    found = []
-    base = next(values for candidate, values in known if candidate == BASELINE)
-    for objective, scale in base.items():
-        logs = np.log([max(values[objective], 1e-9) / scale for _, values in known])
-        effects = Model(coding, rows, logs, sweeps=_SWEEPS_TO_EXPLAIN).effects()
-        for (name, value), (mean, deviation), count in zip(
-            coding.columns, effects, counts, strict=True
-        ):
-            if count:
-                low, middle, high = np.exp(mean + 1.96 * deviation * np.asarray([-1.0, 0.0, 1.0]))
-                found.append(
-                    Effect(
-                        parameter=name,
-                        value=value,
-                        objective=objective,
-                        factor=Interval(value=float(middle), low=float(low), high=float(high)),
-                        trials=int(count),
-                    )
-                )
-    return tuple(sorted(found, key=lambda effect: -abs(np.log(effect.factor.value))))

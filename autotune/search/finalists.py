@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from autotune.measure.outcome import Measurement
 from autotune.search import pareto
-from autotune.search.effects import believed
+from autotune.search.beliefs import believed
 from autotune.search.objective import Objective, Values, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE
@@ -17,30 +17,30 @@ MOST_FINALISTS = 6
 EXACT_ERROR = 1e-5
 
 
-# What is believed to be that much slower than the best may yet be it.
+# A candidate that the model believes to be that much slower may still be the best.
 _MAY_BE_BEST = 1.05
 
 
 def finalists(
     trials: Sequence[Trial], limits: Limits, objectives: Sequence[Objective], space: Space
 ) -> list[Trial]:
-    """Returns the trials that go into the run-off, by what the model of effects believes of them.
+    """Returns the trials that go into the final comparison, by the model of effects.
 
     They are a spread of the front, the best two in the first objective and the one that was
-    measured best, the best of those that give exact answers, and as far as there is room what may
-    yet be the best; each in its simplest form that was measured and is as good.
+    measured best, the best with exact answers, and, as far as there is room, others that may still
+    be the best; each in its simplest form that was measured and is as good.
 
     Args:
-        trials: What was measured, the baseline among it.
-        limits: What they must keep.
-        objectives: Of the study.
-        space: What could be tried.
+        trials: The measured trials, the default among them.
+        limits: The limits that they must keep.
+        objectives: The objectives of the study.
+        space: The search space.
     """
     measured = [(trial, m) for trial in trials if (m := trial.measurement) is not None]
-    told = [(trial.candidate, values(m, objectives)) for trial, m in measured]
+    numbers = [(trial.candidate, values(m, objectives)) for trial, m in measured]
     admitted = [
         (trial, belief)
-        for (trial, m), belief in zip(measured, believed(space, told), strict=True)
+        for (trial, m), belief in zip(measured, believed(space, numbers), strict=True)
         if trial.candidate != BASELINE
         and limits.admit(m.latency_ms, m.peak_memory_mib, m.fidelity.error, m.fidelity.drop)
     ]
@@ -54,7 +54,7 @@ def finalists(
     surely = [*ranked[:2], luckiest, *exact[:1]]
     least = ranked[0][1][first.name]
     near = [item for item in ranked if item[1][first.name] <= _MAY_BE_BEST * least]
-    # what is chosen twice leaves room for the next
+    # a trial that is chosen twice leaves room for the next
     chosen = [*surely, *pareto.spread(best, MOST_FINALISTS - len(surely)), *best, *near]
     simplest = [_simplest(item, admitted, objectives) for item in chosen]
     return list({trial.number: trial for trial in simplest}.values())[:MOST_FINALISTS]
@@ -70,9 +70,9 @@ def _simplest(
     admitted: Sequence[tuple[Trial, Values]],
     objectives: Sequence[Objective],
 ) -> Trial:
-    """Returns the trial that changes least of those that change nothing else and are as good.
+    """Returns the trial with the fewest of the item's changes that is as good.
 
-    As good within twice the tolerance: some luck is left in both, and the item was chosen for its.
+    As good means within twice the tolerance: some luck is left in both values.
     """
     trial, mine = item
     changes = set(trial.candidate.values)
@@ -88,5 +88,5 @@ def _simplest(
 
 
 def is_exact(measurement: Measurement | None) -> bool:
-    """Returns whether answers are the unoptimised model's but for rounding."""
+    """Returns whether the answers equal those of the unoptimised model but for rounding."""
     return measurement is not None and measurement.fidelity.error < EXACT_ERROR

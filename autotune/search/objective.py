@@ -1,4 +1,4 @@
-"""What a search makes small: the objectives by name, and how they are compared."""
+"""The objectives by name, all of them minimised, and how their values are compared."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +22,12 @@ class Objective:
         name: As a study and ``--objective`` name it, with its unit.
         word: As ``--prefer`` names it.
         heading: Of its column in a table.
-        of: Its value, or None where the measurement does not tell.
-        at_best: The least that it may be by what a measurement under way knows; None where it
-            knows nothing, and no candidate is given up early.
-        tolerance: Relative difference below which two values are the same: two processes of one
-            configuration differ by as much.
-        tolerance_absolute: Likewise, in its unit; the larger one counts.
+        of: Its value in a measurement; None where the measurement lacks it.
+        at_best: Its lowest possible value by a measurement that is still going on; None where that
+            is unknown, and no candidate is given up early.
+        tolerance: Relative difference below which two values count as the same: two processes of
+            one configuration differ by as much.
+        tolerance_absolute: The same in the objective's unit; the larger of both counts.
         fewest_runs: Timed runs that it needs.
     """
 
@@ -102,7 +102,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 of a session in a fresh process, ``p99_ms`` MLPerf's estimate of the 99th percentile."""
 
 DEFAULT = ("latency_ms", "peak_memory_mib")
-"""What is made small where nothing else is asked for."""
+"""The objectives of a study that names none."""
 
 BALANCED = "balanced"
 
@@ -123,23 +123,23 @@ def find(names: Sequence[str]) -> tuple[Objective, ...]:
 
 
 def check_preference(word: str, objectives: Sequence[Objective]) -> None:
-    """Refuses a preference that the objectives do not know.
+    """Refuses a preference that is neither the word of an objective nor ``balanced``.
 
     Raises:
-        RequestError: it is no objective's word, nor ``balanced``.
+        RequestError: it is neither.
     """
-    known = [*(objective.word for objective in objectives), BALANCED]
-    if word not in known:
-        near = did_you_mean(word, known)
-        raise RequestError(f"--prefer must be one of {', '.join(known)}, not '{word}'.{near}")
+    words = [*(objective.word for objective in objectives), BALANCED]
+    if word not in words:
+        near = did_you_mean(word, words)
+        raise RequestError(f"--prefer must be one of {', '.join(words)}, not '{word}'.{near}")
 
 
 def values(
     measurement: Measurement, objectives: Sequence[Objective] = tuple(OBJECTIVES.values())
 ) -> dict[str, float]:
-    """Returns what the measurement tells of the objectives; those that it does not are missing."""
-    told = {objective.name: objective.of(measurement) for objective in objectives}
-    return {name: value for name, value in told.items() if value is not None}
+    """Returns the objectives' values by name; those that it lacks are missing."""
+    numbers = {objective.name: objective.of(measurement) for objective in objectives}
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 def complete(outcome: Outcome, objectives: Sequence[Objective]) -> Outcome:

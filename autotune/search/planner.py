@@ -1,17 +1,18 @@
-"""What is measured next, and when nothing more is to be expected."""
+"""Which candidate is measured next, and when the search has nothing more to gain."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.search.finalists import finalists
 from autotune.search.objective import Objective
-from autotune.search.portfolio import DEFAULT_SAMPLER, portfolio, unseen_neighbour
-from autotune.search.proposer import Prior, Proposer
+from autotune.search.observation import Observation, observe
+from autotune.search.portfolio import portfolio, unseen_neighbour
+from autotune.search.proposer import Proposer
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
 
-# A sampler that proposes only what is known gets a neighbour of the front instead.
+# After so many repeated proposals in a row, an unseen neighbour of the front is measured instead.
 _MOST_DUPLICATES = 5
 # The search ends early when for so many trials nothing came onto the front, and for so many in a
 # row no candidate promised that much more hypervolume.
@@ -20,122 +21,120 @@ _STILL_PROPOSALS = 10
 _WORTH_A_TRIAL = 0.004
 # By this share of the budget more than one value of each parameter was tried.
 _SEEN_BY = 0.6
-# The last trials of a budget see whether the best needs all that it changes.
+# The last trials of a budget see whether the best candidates need all that they change.
 _FOR_SIMPLER = 4
 
 
 class Taken:
-    """What needs no measurement: known candidates, what others measure, halves with a twin.
+    """The candidates that need no measurement.
 
     Args:
-        known: What was measured, by all its names.
-        claimed: What other drivers are measuring.
-        twins: Candidates that come to the same as one that was measured.
+        measured: The measured candidates and their twins, with their trials.
+        claimed: The candidates that other workers are measuring.
     """
 
     def __init__(
-        self,
-        known: Mapping[Candidate, Trial],
-        claimed: Collection[Candidate],
-        twins: Mapping[Candidate, Trial],
+        self, measured: Mapping[Candidate, Trial], claimed: Collection[Candidate] = ()
     ) -> None:
-        self._known = known
+        self._measured = measured
         self._claimed = claimed
-        self._halves = {c.graph for c, trial in twins.items() if c.graph != trial.candidate.graph}
+        # a graph half that equals another one is the same in every session
+        self._repeated_halves = {
+            candidate.graph
+            for candidate, trial in measured.items()
+            if candidate.graph != trial.candidate.graph
+        }
 
     def __contains__(self, candidate: object) -> bool:
         assert isinstance(candidate, Candidate)
         return (
-            candidate in self._known
+            candidate in self._measured
             or candidate in self._claimed
-            or (bool(self._halves) and candidate.graph in self._halves)
+            or (bool(self._repeated_halves) and candidate.graph in self._repeated_halves)
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a search stands.
+    """The state of a search.
 
     Attributes:
-        trials: What was measured, in order.
-        baseline: Trial 0, once it is measured.
-        best: The trial within the limits that is best in the first objective.
+        trials: The measured trials, in order.
         front: The trials within the limits that no other beats.
-        taken: What needs no measurement.
-        duplicates: How often in a row Optuna's sampler proposed what is known.
+        best: The trial within the limits that is best in the first objective.
+        taken: The candidates that need no measurement.
+        claimed_again: Candidates of workers that died, which are measured first.
         budget: How many trials there may be.
     """
 
     trials: Sequence[Trial]
-    baseline: Trial | None
-    best: Trial | None
     front: Sequence[Trial]
+    best: Trial | None
     taken: Taken
-    duplicates: int
+    claimed_again: Sequence[Candidate] = ()
     budget: int
+
+    @property
+    def baseline(self) -> Trial | None:
+        """The trial of the default, once it is measured."""
+        return next((trial for trial in self.trials if trial.candidate == BASELINE), None)
 
 
 @dataclass
 class Planner:
-    """Decides what a search measures next.
+    """Decides the next candidate of a study.
 
     Args:
-        space: What may be tried.
-        objectives: What is made small.
-        limits: What a configuration must keep.
-        sampler: What chooses, by name.
-        seed: Of the sampler.
-        first: Candidates that are measured right after the baseline.
+        space: The search space.
+        objectives: The objectives of the study.
+        limits: The limits of the study.
+        first: Candidates that are measured right after the default.
+        proposer: Proposes candidates once the planned ones are measured; None leaves that to a
+            sampler of Optuna's.
         early_stop: Whether to end when nothing more is to be expected.
-        prior: What relatives of the study let expect.
 
     Attributes:
-        ended: Why there is nothing to measure although the budget is not spent.
+        ended: Why nothing is left to measure although the budget is not spent; empty otherwise.
     """
 
     space: Space
     objectives: Sequence[Objective]
     limits: Limits
-    sampler: str
-    seed: int
     first: Sequence[Candidate] = ()
+    proposer: Proposer | None = None
     early_stop: bool = True
-    prior: Prior = field(default_factory=dict)
     ended: str = ""
+    _observations: dict[int, Observation] = field(default_factory=dict)
+    _still_proposals: int = 0
+    _unseen_planned: bool = False
 
     def __post_init__(self) -> None:
         self._planned = list(dict.fromkeys([BASELINE, *self.first, *portfolio(self.space)]))
-        self._proposer: Proposer | None = None
-        if self.sampler == DEFAULT_SAMPLER:
-            self._proposer = Proposer(
-                self.space, self.objectives, self.limits, self.seed, self.prior
-            )
-        self._still_proposals = 0
-        self._unseen_planned = False
 
-    def plan(self, candidates: Sequence[Candidate]) -> None:
-        """Puts candidates before all others."""
-        self._planned = list(dict.fromkeys([*candidates, *self._planned]))
-
-    def decide(self, standing: Standing) -> Candidate | None:
-        """Returns what to measure next; None if there is nothing, or Optuna's sampler is to choose.
+    def decide(self, standing: Standing, duplicates: int = 0) -> Candidate | None:
+        """Returns the next candidate; None if there is none, or if Optuna's sampler is to choose.
 
         `ended` tells one from the other.
+
+        Args:
+            standing: The state of the search.
+            duplicates: How often in a row Optuna's sampler proposed a measured candidate.
         """
         self.ended = ""
-        if self._proposer is not None:
-            self._plan_ahead(self._proposer, standing)
+        self._planned = list(dict.fromkeys([*standing.claimed_again, *self._planned]))
+        if self.proposer is not None:
+            self._plan_ahead(self.proposer, standing)
         planned = self._next_planned(standing)
         if planned is not None:
             return planned
-        if self._proposer is not None:
-            return self._proposed(self._proposer, standing)
-        if standing.duplicates < _MOST_DUPLICATES:
+        if self.proposer is not None:
+            return self._proposed(self.proposer, standing)
+        if duplicates < _MOST_DUPLICATES:
             return None
         around = [trial.candidate for trial in standing.front]
         candidate = unseen_neighbour(self.space, standing.taken, around)
         if candidate is None:
-            self.ended = "every candidate is known"
+            self.ended = "every candidate is measured"
         return candidate
 
     def _next_planned(self, standing: Standing) -> Candidate | None:
@@ -148,11 +147,11 @@ class Planner:
     def _proposed(self, proposer: Proposer, standing: Standing) -> Candidate | None:
         """Returns the proposal, or what is left to try before the end."""
         if standing.baseline is None:
-            self.ended = "another driver is measuring the baseline"
+            self.ended = "another worker is measuring the default"
             return None
-        proposal = proposer.propose(standing.trials, standing.taken)
+        proposal = proposer.propose(self._observed(standing), standing.taken)
         if proposal is None:
-            self.ended = "every candidate is known"
+            self.ended = "every candidate is measured"
             return None
         promising = proposal.gain >= _WORTH_A_TRIAL
         self._still_proposals = 0 if promising else self._still_proposals + 1
@@ -169,11 +168,18 @@ class Planner:
             )
         return planned
 
+    def _observed(self, standing: Standing) -> list[Observation]:
+        for trial in standing.trials:
+            if trial.number not in self._observations:
+                observation = observe(trial, self.objectives, self.limits)
+                self._observations[trial.number] = observation
+        return [self._observations[trial.number] for trial in standing.trials]
+
     def _is_still(self, standing: Standing) -> bool:
         """Returns whether nothing more is to be expected."""
-        everything = self.space.candidates
-        if everything is not None and len(everything) <= standing.budget:
-            return False  # few enough to know all of them
+        candidates = self.space.candidates
+        if candidates is not None and len(candidates) <= standing.budget:
+            return False  # few enough to measure all of them
         still = _trials_since_front(standing)
         return still >= _STILL_TRIALS and self._still_proposals >= _STILL_PROPOSALS
 
@@ -187,17 +193,17 @@ class Planner:
             self._plan_simpler(proposer, standing)
 
     def _plan_unseen_values(self, standing: Standing) -> None:
-        """Plans the best so far with another value of each parameter of which one alone was seen.
+        """Plans the best so far with another value of each parameter that had one value alone.
 
-        The model may take a value for the best that came with every trial that is good.
+        Where every good trial had the same value, the model may take that value for the reason.
         """
         best = standing.best or standing.baseline
         if best is None or self._unseen_planned:
             return
         self._unseen_planned = True
-        chosen = [self.space.assignment(trial.candidate) for trial in standing.trials]
+        assignments = [self.space.assignment(trial.candidate) for trial in standing.trials]
         for parameter in self.space.parameters:
-            seen = {values[parameter.name] for values in chosen if parameter.name in values}
+            seen = {chosen[parameter.name] for chosen in assignments if parameter.name in chosen}
             unseen = [value for value in parameter.values if value not in seen]
             if len(seen) > 1:
                 continue
@@ -211,11 +217,12 @@ class Planner:
                     break
 
     def _plan_simpler(self, proposer: Proposer, standing: Standing) -> None:
-        """Plans what the best would be without the values that are worth nothing."""
+        """Plans the finalists without the values that change nothing."""
         if standing.baseline is None or standing.baseline.measurement is None:
             return
-        best = finalists(standing.trials, self.limits, self.objectives, self.space)
-        self._planned += [proposer.simpler(standing.trials, t.candidate) for t in best]
+        observations = self._observed(standing)
+        for trial in finalists(standing.trials, self.limits, self.objectives, self.space):
+            self._planned.append(proposer.simpler(observations, trial.candidate))
 
 
 def _trials_since_front(standing: Standing) -> int:

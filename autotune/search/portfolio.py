@@ -6,10 +6,10 @@ from autotune.deploy.options import Value
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
 
-# What people who know ONNX Runtime try first, each as changes from the default. What a space does
-# not offer falls back to the default, and what comes out twice is measured once. Short, and several
-# changes at once where they hardly ever harm: with one change each, and thirty of them, the search
-# knew less after forty trials (`benchmarks/search.py`), because most of them do nothing.
+# The settings that experts of ONNX Runtime try first, each as changes from the default. A value
+# that a space does not offer falls back to the default. The list is short, and each entry changes
+# several values that hardly ever harm: with one change each, and thirty of them, the search knew
+# less after forty trials (`benchmarks/search.py`), because most of them do nothing.
 _OUTSIDE: Mapping[str, Value] = {"storage": "external_data"}
 
 
@@ -29,13 +29,13 @@ _WELL_KNOWN: tuple[Mapping[str, Value], ...] = (
 
 
 def portfolio(space: Space) -> list[Candidate]:
-    """Returns the first candidates of a study: the baseline, then the well-known settings."""
-    known = (space.nearest(values) for values in ({}, *_WELL_KNOWN))
-    return list(dict.fromkeys((BASELINE, *known)))
+    """Returns the first candidates of a study: the default, then the well-known settings."""
+    candidates = (space.nearest(values) for values in ({}, *_WELL_KNOWN))
+    return list(dict.fromkeys((BASELINE, *candidates)))
 
 
 def unseen_neighbour(
-    space: Space, seen: Container[Candidate], around: Iterable[Candidate]
+    space: Space, taken: Container[Candidate], around: Iterable[Candidate]
 ) -> Candidate | None:
     """Returns a candidate that was not measured yet, near the given ones if possible.
 
@@ -43,10 +43,10 @@ def unseen_neighbour(
     """
     for centre in around:
         for candidate in space.neighbours(centre):
-            if candidate not in seen:
+            if candidate not in taken:
                 return candidate
-    return next((c for c in space.candidates or () if c not in seen), None)
+    return next((c for c in space.candidates or () if c not in taken), None)
 
 
 DEFAULT_SAMPLER = "effects"
-"""Our own: :class:`autotune.search.proposer.Proposer`."""
+"""autotune's own sampler: :class:`autotune.study.sampler.EffectsSampler`."""

@@ -1,8 +1,8 @@
-"""Which candidate next, by what the trials so far say of all the others.
+"""The candidate to measure next, by what the trials so far say about all the others.
 
 Each objective is modelled (:mod:`autotune.search.effects`), and so are the answers' error and
-whether a candidate runs at all. Next comes the candidate with the largest expected improvement of
-the front's hypervolume in logarithms, where a tenth less of each objective counts the same. The
+whether a candidate runs at all. The next candidate is the one with the largest expected improvement
+of the front's hypervolume in logarithms, where a tenth less of each objective counts the same. The
 hypervolume is taken as the mean of scalarisations over random directions (Zhang and Golovin, Random
 Hypervolume Scalarizations, ICML 2020), which holds for any number of objectives.
 """
@@ -15,29 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.measure.outcome import Failure
-from autotune.search.effects import START, Coding, Floats, Mean, Model, Scales
-from autotune.search.objective import OBJECTIVES, Objective
-from autotune.search.trial import Limits, Trial
+from autotune.search.coding import Coding, Floats
+from autotune.search.effects import START, Mean, Model, Scales
+from autotune.search.observation import Observation
+from autotune.search.outlook import Hurdle, Outlook
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
 
-# How many candidates are drawn at random to look at, beside those around the front; and how often
-# those around the best of them follow.
+# So many candidates are drawn at random, beside those around the front; and so often the
+# neighbourhoods of the best of these follow.
 _RANDOM = 150
 _ROUNDS = 3
 _CENTRES = 4
-_DRAWS = 16
-_DIRECTIONS = 16
-# The hypervolume reaches from the front to a little beyond the default, or the front's own ends
-# where they are worse in one objective, but not far: as far as twice the default, a third of the
-# trials went to what few would use.
-_MARGIN = math.log(1.1)
-_FARTHEST = math.log(1.25)
-# A gain is relative to the hypervolume, or to one that reaches so far in each objective.
-_LEAST_VOLUME = math.log(1.5)
-# The ends of the front count by themselves as well: most users take the fastest.
-_ENDS = 0.3
 _LEAST_EXCESS, _LARGEST_EXCESS = 1e-3, 30.0
 # Whether a candidate runs is 0 or 1, and one value alone may decide it. Errors span decades.
 _YES_OR_NO = Scales(
@@ -67,15 +56,15 @@ _ANEW = 1.1
 
 
 Prior = Mapping[str, Mean]
-"""By objective, what relatives of a study let expect of rows of its space."""
+"""By objective, the expected values of rows by an earlier study of the same model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """What to measure next.
+    """A candidate to measure next.
 
     Attributes:
-        candidate: It.
+        candidate: The candidate.
         gain: Expected improvement of the front's hypervolume, relative to what it is.
     """
 
@@ -87,24 +76,25 @@ class Proposer:
     """Proposes candidates of a space.
 
     Args:
-        space: What may be tried.
-        objectives: What is made small.
-        limits: What a configuration must keep.
-        seed: Of the candidates that are looked at.
-        prior: What relatives of the study let expect.
+        space: The search space.
+        tolerances: The objectives by name, each with the relative difference below which two values
+            count as the same.
+        bounds: Upper bounds of quantities, by name.
+        seed: Random seed of the candidates that are looked at.
+        prior: The expected values of an earlier study.
     """
 
     def __init__(
         self,
         space: Space,
-        objectives: Sequence[Objective],
-        limits: Limits,
-        seed: int,
+        tolerances: Mapping[str, float],
+        bounds: Mapping[str, float],
+        seed: int | None,
         prior: Prior | None = None,
     ) -> None:
         self._space = space
-        self._objectives = objectives
-        self._limits = limits
+        self._tolerances = tolerances
+        self._bounds = bounds
         self._random = np.random.default_rng(seed)
         self._prior = prior or {}
         self._coding = Coding(space)
@@ -112,22 +102,24 @@ class Proposer:
         self._chosen_at: dict[str, int] = {}
         self._neighbours: dict[Candidate, list[Candidate]] = {}
 
-    def propose(self, trials: Sequence[Trial], taken: Container[Candidate]) -> Proposal | None:
-        """Returns what to measure next; None where nothing is left that was not taken.
+    def propose(
+        self, observations: Sequence[Observation], taken: Container[Candidate]
+    ) -> Proposal | None:
+        """Returns the candidate to measure next; None if every candidate is taken.
 
         Args:
-            trials: What was measured, the baseline among it.
-            taken: Candidates that are known already.
+            observations: The trials so far; the default must be among them.
+            taken: Candidates that need no measurement.
         """
-        outlook = self._outlook(trials)
+        outlook = self._outlook(observations)
         best: Proposal | None = None
-        seen: set[Candidate] = set()
+        looked_at: set[Candidate] = set()
         around = [*self._near(outlook.front), *self._crossed(outlook.front), *self._drawn()]
         for _ in range(_ROUNDS):
-            pool = [c for c in dict.fromkeys(around) if c not in taken and c not in seen]
+            pool = [c for c in dict.fromkeys(around) if c not in taken and c not in looked_at]
             if not pool:
                 break
-            seen.update(pool)
+            looked_at.update(pool)
             gains = outlook.gains(self._coding.rows(pool))
             order = np.argsort(-gains)[:_CENTRES]
             if best is None or gains[order[0]] > best.gain:
@@ -138,18 +130,18 @@ class Proposer:
             best = None if left is None else Proposal(candidate=left, gain=0.0)
         return best
 
-    def simpler(self, trials: Sequence[Trial], candidate: Candidate) -> Candidate:
-        """Returns `candidate` without the values that are worth nothing, one after another.
+    def simpler(self, observations: Sequence[Observation], candidate: Candidate) -> Candidate:
+        """Returns `candidate` without the values that change nothing, removed one after another.
 
-        One with values that the space does not know stays as it is: nothing is known of them.
+        A candidate with values outside the space stays as it is: the models know nothing of them.
 
         Args:
-            trials: What was measured, the baseline among it.
-            candidate: What was measured.
+            observations: The trials so far; the default must be among them.
+            candidate: A measured candidate.
         """
         if not self._coding.covers(candidate):
             return candidate
-        outlook = self._outlook(trials)
+        outlook = self._outlook(observations)
         for _ in candidate.values:
             values = candidate.to_json()
             fewer = [
@@ -191,66 +183,62 @@ class Proposer:
             for _ in range(_RANDOM)
         ]
 
-    def _outlook(self, trials: Sequence[Trial]) -> "_Outlook":
-        # what a user asked for may have values that the space does not know
-        trials = self._telling([t for t in trials if self._coding.covers(t.candidate)])
-        base = next(trial.measurement for trial in trials if trial.candidate == BASELINE)
+    def _outlook(self, observations: Sequence[Observation]) -> Outlook:
+        # a candidate that the user asked for may have values outside the space
+        covered = [o for o in observations if self._coding.covers(o.candidate)]
+        chosen = self._informative(covered)
+        base = next(o.values for o in chosen if o.candidate == BASELINE)
         assert base is not None
-        measured = [(t, m) for t in trials if (m := t.measurement) is not None]
-        candidates = [trial.candidate for trial, _ in measured]
+        measured = [(o, o.values) for o in chosen if o.values is not None]
+        candidates = [observation.candidate for observation, _ in measured]
         rows = self._coding.rows(candidates)
 
-        def log_of(objective: Objective) -> Model:
-            scale = objective.of(base) or 1.0
-            values = [math.log((objective.of(m) or scale) / scale) for _, m in measured]
-            return self._model(objective.name, rows, values)
+        def log_of(name: str) -> Model:
+            scale = base.get(name) or 1.0
+            logs = [math.log((numbers.get(name) or scale) / scale) for _, numbers in measured]
+            return self._model(name, rows, logs)
 
-        targets = [log_of(objective) for objective in self._objectives]
-        tolerances = [math.log1p(objective.tolerance) for objective in self._objectives]
-        limited = {
-            "latency_ms": (self._limits.max_latency_ms, base.latency_ms),
-            "peak_memory_mib": (self._limits.max_memory_mib, base.peak_memory_mib),
-        }
+        targets = [log_of(name) for name in self._tolerances]
+        tolerances = [math.log1p(tolerance) for tolerance in self._tolerances.values()]
         hurdles = [
-            _Hurdle(model=log_of(OBJECTIVES[name]), limit=math.log(limit / scale))
-            for name, (limit, scale) in limited.items()
-            if limit is not None
+            Hurdle(model=log_of(name), limit=math.log(bound / base[name]))
+            for name, bound in self._bounds.items()
         ]
-        hurdles += self._hurdles_of_failures(trials)
-        admitted = [max(self._violated(trial).values()) <= 0 for trial, _ in measured]
-        return _Outlook(targets, tolerances, hurdles, rows, candidates, np.asarray(admitted))
+        hurdles += self._hurdles_of_failures(chosen)
+        admitted = [observation.is_admitted for observation, _ in measured]
+        return Outlook(targets, tolerances, hurdles, rows, candidates, np.asarray(admitted))
 
-    def _hurdles_of_failures(self, trials: Sequence[Trial]) -> Iterator["_Hurdle"]:
-        """Gives whether a model can be made, whether it runs, and whether its answers are right.
+    def _hurdles_of_failures(self, observations: Sequence[Observation]) -> Iterator[Hurdle]:
+        """Yields whether a model can be made, whether it runs, and whether its answers are right.
 
-        The first two are 0 where it is so and 1 where it is not: below a half is expected to be so.
+        The first two are 0 for yes and 1 for no: a prediction below a half means yes.
         """
-        rows = self._coding.rows([trial.candidate for trial in trials])
-        violated = [self._violated(trial) for trial in trials]
-        excess = np.asarray([v["error"] for v in violated])
+        rows = self._coding.rows([observation.candidate for observation in observations])
+        excess = np.asarray([observation.violations["error"] for observation in observations])
         wrong = excess > 0
-        unmade = np.asarray([_is_unmade(trial) for trial in trials])
-        failed = np.asarray([v["valid"] > 0 for v in violated]) & ~unmade
+        unmade = np.asarray([observation.is_unmade for observation in observations])
+        failed = np.asarray([o.violations["valid"] > 0 for o in observations]) & ~unmade
         failed |= wrong & self._is_broken(rows, wrong)
         if unmade.any():
-            # what cannot be prepared cannot be in any session
+            # a graph half that cannot be made fails in every session
             mask = self._coding.is_graph
-            yield _Hurdle(model=self._model("made", rows * mask, 1.0 * unmade), limit=0.5, of=mask)
+            model = self._model("made", rows * mask, 1.0 * unmade)
+            yield Hurdle(model=model, limit=0.5, columns=mask)
         if failed.any():
-            yield _Hurdle(model=self._model("valid", rows, 1.0 * failed), limit=0.5)
+            yield Hurdle(model=self._model("valid", rows, 1.0 * failed), limit=0.5)
         ran = ~unmade & ~failed
         if wrong[ran].any():
-            # answers known of a precision are known in every session, storage and pre-pass
+            # a precision has one error in every session, storage form and pre-pass
             mask = self._coding.is_of_answers
             logs = np.log(np.clip(1 + excess, _LEAST_EXCESS, _LARGEST_EXCESS))
-            base_log = logs[next(i for i, t in enumerate(trials) if t.candidate == BASELINE)]
+            base_log = logs[next(i for i, o in enumerate(observations) if o.candidate == BASELINE)]
             model = self._model("error", (rows * mask)[ran], (logs - base_log)[ran])
-            yield _Hurdle(model=model, limit=-base_log, of=mask)
+            yield Hurdle(model=model, limit=-base_log, columns=mask)
 
     def _is_broken(self, rows: Floats, wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Returns whether a model is one that is wrong without any change of precision.
+        """Returns which models are wrong without any change of precision.
 
-        Then it is the fault of what else was done to it, with every precision.
+        Their pre-pass or storage form is at fault then, with every precision.
         """
         mask = self._coding.is_of_answers
         rest = rows * (self._coding.is_graph & ~mask)
@@ -258,29 +246,27 @@ class Proposer:
         broken = {row.tobytes() for row in rest[at_fault]}
         return np.asarray([row.tobytes() in broken for row in rest])
 
-    def _telling(self, trials: Sequence[Trial]) -> Sequence[Trial]:
+    def _informative(self, observations: Sequence[Observation]) -> Sequence[Observation]:
         """Returns the trials that the models look at: all, up to :data:`_MOST_TRIALS`.
 
-        Of more, the baseline, the best in each objective, the latest, what failed or was wrong,
-        and others evenly from the rest: the cost of a model is the cube of their number.
+        Of more trials, these are the default, the best in each objective, the latest, those that
+        failed or were wrong, and others evenly from the rest: the cost of a model is the cube of
+        their number.
         """
-        if len(trials) <= _MOST_TRIALS:
-            return trials
-        chosen = {i for i, trial in enumerate(trials) if trial.candidate == BASELINE}
-        for objective in self._objectives:
-            values = [(objective.of(t.measurement) if t.measurement else None) for t in trials]
-            known = [(value, i) for i, value in enumerate(values) if value is not None]
-            chosen |= {i for _, i in sorted(known)[: _MOST_TRIALS // 8]}
-        wrong = [i for i, t in enumerate(trials) if max(self._violated(t).values()) > 0]
+        if len(observations) <= _MOST_TRIALS:
+            return observations
+        chosen = {i for i, o in enumerate(observations) if o.candidate == BASELINE}
+        for name in self._tolerances:
+            numbers = [(o.values.get(name) if o.values else None) for o in observations]
+            ranked = sorted((value, i) for i, value in enumerate(numbers) if value is not None)
+            chosen |= {i for _, i in ranked[: _MOST_TRIALS // 8]}
+        wrong = [i for i, observation in enumerate(observations) if not observation.is_admitted]
         chosen |= set(wrong[-_MOST_TRIALS // 4 :])
-        chosen |= set(range(len(trials) - _MOST_TRIALS // 4, len(trials)))
-        rest = [i for i in range(len(trials)) if i not in chosen]
+        chosen |= set(range(len(observations) - _MOST_TRIALS // 4, len(observations)))
+        rest = [i for i in range(len(observations)) if i not in chosen]
         left = _MOST_TRIALS - len(chosen)
         chosen |= {rest[i * len(rest) // left] for i in range(left)}
-        return [trials[i] for i in sorted(chosen)]
-
-    def _violated(self, trial: Trial) -> dict[str, float]:
-        return self._limits.violations(trial.outcome)
+        return [observations[i] for i in sorted(chosen)]
 
     def _model(self, name: str, rows: Floats, values: Sequence[float] | Floats) -> Model:
         count = len(values)
@@ -298,106 +284,3 @@ class Proposer:
             self._chosen_at[name] = count
             self._scales[name] = model.scales
         return model
-
-
-def _is_unmade(trial: Trial) -> bool:
-    return isinstance(trial.outcome, Failure) and trial.outcome.phase == "prepare"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Hurdle:
-    """Something that must stay below a limit.
-
-    Attributes:
-        model: What is known of it.
-        limit: The limit, as the model counts.
-        of: The columns that it depends on; 1 for all.
-    """
-
-    model: Model
-    limit: float
-    of: NDArray[np.bool_] | int = 1
-
-    def shares_cleared(self, rows: Floats) -> Floats:
-        """Returns how likely each row is to stay below."""
-        mean, deviation = self.model.predict(rows * self.of)
-        deviations = (self.limit - mean) / deviation
-        found: Floats = np.asarray([0.5 * math.erfc(-d / math.sqrt(2)) for d in deviations])
-        return found
-
-
-class _Outlook:
-    """What the trials so far say of candidates that were not measured.
-
-    Args:
-        targets: A model for each objective.
-        tolerances: By how much the logarithm of each may grow before it is a loss.
-        hurdles: What must stay below a limit.
-        rows: Of what was measured.
-        candidates: Likewise.
-        admitted: Which of them keep all limits.
-    """
-
-    def __init__(
-        self,
-        targets: Sequence[Model],
-        tolerances: Sequence[float],
-        hurdles: Sequence[_Hurdle],
-        rows: Floats,
-        candidates: Sequence[Candidate],
-        admitted: NDArray[np.bool_],
-    ) -> None:
-        self._targets = targets
-        self._tolerances = np.asarray(tolerances)
-        self._hurdles = hurdles
-        # the model's means, not the numbers themselves: the luckiest of them promises too much
-        means = np.stack([target.predict(rows)[0] for target in targets], axis=1)[admitted]
-        kept = [c for c, keeps in zip(candidates, admitted, strict=True) if keeps]
-        best = [i for i, mine in enumerate(means) if not (means < mine).all(axis=1).any()]
-        self.front = [kept[i] for i in best]
-        values = means[best]
-        worst = values.max(axis=0, initial=0.0)
-        self._reference = np.minimum(worst, _FARTHEST) + _MARGIN
-        count = len(targets)
-        fixed = np.random.default_rng(0)
-        self._draws = fixed.normal(size=(_DRAWS, 1, count))
-        towards = np.abs(fixed.normal(size=(_DIRECTIONS, count)))
-        self._directions = towards / np.linalg.norm(towards, axis=1, keepdims=True)
-        self._best = self._scalarised(values).max(axis=0, initial=0.0)
-        self._ends = values.min(axis=0, initial=0.0)
-        self._volume = max(float((self._best**count).mean()), _LEAST_VOLUME**count)
-
-    def gains(self, rows: Floats) -> Floats:
-        """Returns the expected relative improvement of the hypervolume by each row."""
-        told = [target.predict(rows) for target in self._targets]
-        means = np.stack([mean for mean, _ in told], axis=1)
-        deviations = np.stack([deviation for _, deviation in told], axis=1)
-        drawn = means + deviations * self._draws
-        power = drawn.shape[-1]
-        volume = np.maximum(self._scalarised(drawn), self._best) ** power - self._best**power
-        gains = volume.mean(axis=-1) / self._volume
-        gains += _ENDS * np.maximum(self._ends - drawn, 0.0).sum(axis=-1)
-        expected: Floats = gains.mean(axis=0)
-        for hurdle in self._hurdles:
-            expected *= hurdle.shares_cleared(rows)
-        return expected
-
-    def losses(self, rows: Floats) -> Floats:
-        """Returns how much worse all rows but the first are than it, in tolerances.
-
-        Of what does not clear the hurdles any more it is infinite.
-        """
-        means = np.stack([target.predict(rows)[0] for target in self._targets], axis=1)
-        found: Floats = ((means[1:] - means[0]) / self._tolerances).max(axis=1)
-        for hurdle in self._hurdles:
-            found[hurdle.shares_cleared(rows[1:]) < 0.5] = np.inf
-        return found
-
-    def _scalarised(self, values: Floats) -> Floats:
-        """Returns how far values reach from the reference in each direction; [..., directions]."""
-        reach = np.maximum(self._reference - values, 0.0)
-        # objective by objective: numpy is slow along a short last axis
-        found: Floats = reach[..., 0, None] / self._directions[:, 0]
-        for i in range(1, reach.shape[-1]):
-            np.minimum(found, reach[..., i, None] / self._directions[:, i], out=found)
-        return found

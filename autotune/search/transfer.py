@@ -1,11 +1,12 @@
-"""What studies of the same model on other machines tell one that begins.
+"""What a study that begins takes over from studies of the same model on other machines.
 
 Effects of values, and which of them matter, carry over from machine to machine far better than the
-best configuration does, and numbers do not at all (docs/design.md, Studies that last). So a new
-study starts from the fronts of its relatives, measured anew, and its model of effects expects what
-theirs found until its own trials say otherwise.
+best configuration does, and measured numbers do not carry over at all (docs/shared-studies.md). So
+a new study starts from the fronts of its relatives, measured anew, and its model of effects starts
+from their effects until its own trials say otherwise.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,8 @@ import numpy as np
 from autotune.deploy.options import Value
 from autotune.facts.hardware import Facts
 from autotune.search import pareto
-from autotune.search.effects import Coding, Floats, Mean, Model
+from autotune.search.coding import Coding, Floats
+from autotune.search.effects import Mean, Model
 from autotune.search.objective import Objective, values
 from autotune.search.proposer import Prior
 from autotune.search.trial import Limits, Trial
@@ -37,8 +39,8 @@ class Relative:
 
     Attributes:
         name: Its name.
-        facts: Of its machine.
-        trials: What it measured, the baseline among it.
+        facts: The facts of its machine.
+        trials: Its measured trials, the default among them.
     """
 
     name: str
@@ -47,24 +49,24 @@ class Relative:
 
     @property
     def cores(self) -> int:
-        """Usable cores of its machine; 1 where it does not say."""
-        told = self.facts.get("usable cores", "")
-        return max(1, int(told)) if told.isdecimal() else 1
+        """Usable cores of its machine; 1 where that is unknown."""
+        text = self.facts.get("usable cores", "")
+        return max(1, int(text)) if re.fullmatch(r"[0-9]{1,6}", text) else 1
 
 
 def starting_points(
-    found: Sequence[Relative],
+    relatives: Sequence[Relative],
     space: Space,
     cores: int,
     limits: Limits,
     objectives: Sequence[Objective],
 ) -> list[Candidate]:
-    """Returns candidates of `space` to begin with: the relatives' fronts, as far as they exist.
+    """Returns the first candidates: the relatives' fronts, as far as they exist in `space`.
 
-    They are spread over each front, taken from all relatives in turn.
+    They are spread over each front and taken from all relatives in turn.
     """
     fronts = []
-    for relative in found:
+    for relative in relatives:
         scale = cores / relative.cores
         admitted = [
             (trial, values(m, objectives))
@@ -84,14 +86,14 @@ def translated(candidate: Candidate, space: Space, scale: float) -> Candidate:
 
     One thread stays one thread, and 0 stays what ONNX Runtime chooses.
     """
-    told = {name: _scaled(name, value, scale) for name, value in candidate.values}
+    values = {name: _scaled(name, value, scale) for name, value in candidate.values}
     offered = {parameter.name: parameter.values for parameter in space.parameters}
-    for name in THREAD_COUNTS & told.keys() & offered.keys():
+    for name in THREAD_COUNTS & values.keys() & offered.keys():
         counts = [v for v in offered[name] if isinstance(v, int) and v > 0]
-        wanted = told[name]
+        wanted = values[name]
         if counts and isinstance(wanted, int) and wanted > 0:
-            told[name] = min(counts, key=lambda count: abs(count - wanted))
-    return space.nearest(told)
+            values[name] = min(counts, key=lambda count: abs(count - wanted))
+    return space.nearest(values)
 
 
 def _scaled(name: str, value: Value, scale: float) -> Value:
@@ -101,22 +103,22 @@ def _scaled(name: str, value: Value, scale: float) -> Value:
 
 
 def prior(
-    found: Sequence[Relative], space: Space, cores: int, objectives: Sequence[Objective]
+    relatives: Sequence[Relative], space: Space, cores: int, objectives: Sequence[Objective]
 ) -> Prior:
-    """Returns what the relative with most trials lets expect of each objective; may be empty."""
-    if not found or len(found[0].trials) < _FEWEST_TRIALS:
+    """Returns the expected values by the relative with most trials; empty if it has too few."""
+    if not relatives or len(relatives[0].trials) < _FEWEST_TRIALS:
         return {}
-    relative = found[0]
+    relative = relatives[0]
     base = next(t.measurement for t in relative.trials if t.candidate == BASELINE)
     assert base is not None
     coding = Coding(space)
     scale = cores / relative.cores
-    told = [(translated(t.candidate, space, scale), t.measurement) for t in relative.trials]
-    rows = coding.rows([candidate for candidate, _ in told])
+    measured = [(translated(t.candidate, space, scale), t.measurement) for t in relative.trials]
+    rows = coding.rows([candidate for candidate, _ in measured])
     expected: dict[str, Mean] = {}
     for objective in objectives:
         unit = objective.of(base) or 1.0
-        logs = [np.log((objective.of(m) or unit) / unit) for _, m in told if m is not None]
+        logs = [np.log((objective.of(m) or unit) / unit) for _, m in measured if m is not None]
         model = Model(coding, rows, np.asarray(logs), sweeps=_SWEEPS)
         expected[objective.name] = partial(_mean, model)
     return expected

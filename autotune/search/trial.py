@@ -8,7 +8,7 @@ from autotune.space.candidate import Candidate
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a configuration must keep to be emitted; None means no limit.
+    """The limits that an emitted configuration keeps; None means no limit.
 
     Attributes:
         max_error: Largest relative L2 error of an output.
@@ -21,6 +21,12 @@ class Limits:
     max_memory_mib: float | None = None
     max_latency_ms: float | None = None
     max_drop: float | None = None
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The upper bounds of measured quantities, by name."""
+        bounds = {"latency_ms": self.max_latency_ms, "peak_memory_mib": self.max_memory_mib}
+        return {name: bound for name, bound in bounds.items() if bound is not None}
 
     def violations(self, outcome: Outcome) -> dict[str, float]:
         """Returns Optuna's constraints, always all of them and in one order; above 0 is violated.
@@ -52,7 +58,7 @@ class Limits:
         excess = error / self.max_error - 1
         if self.max_drop is None or drop is None:
             return excess
-        # a metric on few samples falls in steps; none at all is what a limit of 0 asks for
+        # a metric on few samples falls in steps, and a limit of 0 allows none
         return max(excess, (drop - self.max_drop) / max(self.max_drop, 0.01))
 
     def admit(
@@ -72,12 +78,12 @@ def _excess(value: float, limit: float | None) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One measured point of a study.
+    """One trial of a study.
 
     Attributes:
         number: Its number in the study.
-        candidate: What was measured.
-        outcome: What came of it.
+        candidate: The candidate that was measured.
+        outcome: The measurement, or the failure.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Where the record of a study is kept: a SQLite file in its folder, or a server that many share."""
+"""The storage of a study: a SQLite file in its folder, or a server that many workers share."""
 
 import contextlib
 import os
@@ -20,7 +20,6 @@ VARIABLE = "AUTOTUNE_STORAGE"
 """Environment variable that names the storage where ``--storage`` does not."""
 
 _LOCK_PATIENCE_S = 60
-# A driver that has not been heard of for so long is dead, and its trial free again.
 _HEARTBEAT_S = 10
 _GRACE_S = 60
 _HIDDEN = "***"
@@ -38,10 +37,10 @@ class Place:
 
     @classmethod
     def of(cls, text: str | None, folder: Path) -> "Place":
-        """Returns the place that `text` names, or the variable, or the database in `folder`.
+        """Returns the storage of the URL `text`, or of the variable, or the database in `folder`.
 
         Raises:
-            RequestError: it is no URL of a storage that studies can be kept in.
+            RequestError: it is no URL of a storage that can keep studies.
         """
         text = text or os.environ.get(VARIABLE)
         if not text:
@@ -64,7 +63,7 @@ class Place:
 
     @property
     def is_shared(self) -> bool:
-        """Whether drivers on many machines may use it at once."""
+        """Whether workers on many machines may use it at once."""
         return self.url.get_backend_name() != "sqlite"
 
     @property
@@ -78,14 +77,14 @@ class Place:
         return None if self.is_shared or not self.url.database else Path(self.url.database)
 
     def __str__(self) -> str:
-        """Returns the URL without its password and whatever else may be secret in it."""
+        """Returns the URL without its password and other parts that may be secret."""
         if self.file is not None:
             return str(self.file)
         options = dict.fromkeys(self.url.query, _HIDDEN)
         return self.url.set(query=options).render_as_string(hide_password=True)
 
     def __repr__(self) -> str:
-        """Returns what may be printed."""
+        """Returns the place without secrets."""
         return f"Place({self})"
 
 
@@ -119,14 +118,14 @@ def quiet_optuna() -> Iterator[None]:
 
 
 FAULTS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
-"""What Optuna raises where the database or the disk gives out."""
+"""The errors that Optuna raises where the database or the disk fails."""
 
 
 def fault_behind(error: BaseException) -> Exception | None:
-    """Returns the fault of the storage that an error comes from; None if it is something else.
+    """Returns the fault of the storage that caused an error; None if there was none.
 
-    Where Optuna cannot tell of a trial's end it stumbles over what it does not know then: it
-    asserts that the trial is not running, or uses a name that was not bound.
+    Where Optuna cannot store the end of a trial it fails a second time: it asserts that the trial
+    is not running, or uses a name that was never bound.
     """
     if isinstance(error, FAULTS):
         return error
@@ -137,15 +136,15 @@ def fault_behind(error: BaseException) -> Exception | None:
 
 @contextlib.contextmanager
 def storage_faults(place: Place) -> Iterator[None]:
-    """Turns what the database or the disk raises into a :class:`StorageError`.
+    """Turns errors of the database or the disk into a :class:`StorageError`.
 
     The error of the library is dropped with its text: it may hold the password.
     """
     try:
         yield
     except FAULTS as error:
-        told = f"{error} {error.__cause__}"
-        if "not a database" in told or "malformed" in told:
+        text = f"{error} {error.__cause__}"
+        if "not a database" in text or "malformed" in text:
             raise StorageError(
                 f"{place} is damaged; move it away and type the same command again, "
                 "or restore it from a copy"
@@ -158,17 +157,27 @@ def storage_faults(place: Place) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_storage(place: Place) -> Iterator[optuna.storages.RDBStorage]:
-    """Opens the storage, made if there is none, and closes its connections in the end.
+def open_storage(
+    place: Place, *, heartbeat_s: int = _HEARTBEAT_S, grace_s: int = _GRACE_S
+) -> Iterator[optuna.storages.RDBStorage]:
+    """Opens the storage, makes it if there is none, and closes its connections in the end.
+
+    Args:
+        place: The storage.
+        heartbeat_s: How often a worker of a shared storage shows that it is alive.
+        grace_s: A worker without a heartbeat for so long is dead, and its trial is released.
 
     Raises:
-        StorageError: there is a file that is no database of Optuna, or no server answers.
-        StudyError: it was written by another version of Optuna.
+        StorageError: the file is no database of Optuna, or no server answers.
+        StudyError: another version of Optuna wrote it.
         MissingPackageError: the driver of the server's kind is not installed.
     """
     with storage_faults(place):
         try:
-            found = _open_shared(place) if place.is_shared else _open_file(place)
+            if place.is_shared:
+                storage = _open_shared(place, heartbeat_s, grace_s)
+            else:
+                storage = _open_file(place)
         except ImportError:
             raise MissingPackageError(
                 'the driver for PostgreSQL is missing: pip install "ort-autotune[postgresql]"'
@@ -179,11 +188,11 @@ def open_storage(place: Place) -> Iterator[optuna.storages.RDBStorage]:
                 "optuna storage upgrade --storage URL (with its URL in place of the word)"
             ) from None
         try:
-            yield found
+            yield storage
         finally:
             with contextlib.suppress(SQLAlchemyError):
-                found.remove_session()
-            found.engine.dispose()
+                storage.remove_session()
+            storage.engine.dispose()
 
 
 def _open_file(place: Place) -> optuna.storages.RDBStorage:
@@ -193,15 +202,15 @@ def _open_file(place: Place) -> optuna.storages.RDBStorage:
     )
 
 
-def _open_shared(place: Place) -> optuna.storages.RDBStorage:
-    """Opens a server's storage; drivers that begin at once trip over each other's new tables."""
+def _open_shared(place: Place, heartbeat_s: int, grace_s: int) -> optuna.storages.RDBStorage:
+    """Opens a server's storage; workers that begin at once may make the same tables twice."""
     for pause_s in (0.2, 0.5, 1.0, None):
         try:
             return optuna.storages.RDBStorage(
                 place.text,
                 engine_kwargs={"pool_pre_ping": True},
-                heartbeat_interval=_HEARTBEAT_S,
-                grace_period=_GRACE_S,
+                heartbeat_interval=heartbeat_s,
+                grace_period=grace_s,
             )
         except (IntegrityError, ProgrammingError):
             if pause_s is None:

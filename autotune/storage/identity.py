@@ -1,4 +1,4 @@
-"""Which study is this: the same command, model, inputs, space and kind of machine find it again."""
+"""Which study a command belongs to: the same model, inputs, space and kind of machine find it."""
 
 import hashlib
 import json
@@ -16,15 +16,15 @@ from autotune.storage.database import DATABASE, Place
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What must be equal for trials to be of one study.
+    """What the trials of one study have in common.
 
     Attributes:
-        model_sha256: Of the model, external data included.
+        model_sha256: Digest of the model, external data included.
         workload: Signature of the inputs.
         space: Digest of the resolved space.
         machine: Fingerprint of the machine and its ONNX Runtime.
-        objectives: Their names.
-        metric: The user's own judge; empty if there is none.
+        objectives: Names of the objectives, separated by commas.
+        metric: Name of the user's metric; empty if there is none.
     """
 
     model_sha256: str
@@ -36,7 +36,7 @@ class Identity:
 
     @property
     def digest(self) -> str:
-        """12 hexadecimal digits that differ where the study does."""
+        """12 hexadecimal digits that differ for different studies."""
         text = " ".join(asdict(self).values())
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -49,7 +49,7 @@ def open_study(
     identity: Identity,
     facts: Facts,
 ) -> optuna.Study:
-    """Returns the study of this identity, made if there is none.
+    """Returns the study of this identity; makes it if there is none.
 
     Raises:
         StudyError: the folder's own database belongs to another model.
@@ -57,12 +57,12 @@ def open_study(
     if place.file == (folder / DATABASE).resolve():
         _check_folder(database, folder, identity)
     objectives = identity.objectives.split(",")
-    names = (found.study_name for found in database.get_all_studies())
+    names = (frozen.study_name for frozen in database.get_all_studies())
     # the model's file may have had another name
-    known = next((name for name in names if name.endswith(f"-{identity.digest}")), None)
+    earlier = next((name for name in names if name.endswith(f"-{identity.digest}")), None)
     study = optuna.create_study(
         storage=database,
-        study_name=known or f"{model.stem}-{identity.digest}",
+        study_name=earlier or f"{model.stem}-{identity.digest}",
         directions=["minimize"] * len(objectives),
         load_if_exists=True,
     )
@@ -87,7 +87,7 @@ def _check_folder(database: optuna.storages.RDBStorage, folder: Path, identity: 
 
 
 def notes_on(kin: Sequence[Relative], facts: Facts, study: optuna.Study) -> list[str]:
-    """Returns what a user should know of the relatives of a study that begins."""
+    """Returns remarks on the relatives of a study that begins, a sentence or two each."""
     if study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)):
         return []
     notes = []

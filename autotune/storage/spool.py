@@ -1,4 +1,4 @@
-"""What was measured, on this disk before the storage is told of it: nothing is lost meanwhile."""
+"""Measurements on this disk, before the storage has them: nothing is lost in between."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class Spool:
         self._path = folder / f"{study}.spool.jsonl"
 
     def check_room(self) -> None:
-        """Makes sure that the next measurement can be kept.
+        """Checks that the disk has room for the next measurement.
 
         Raises:
             StorageError: the disk is nearly full.
@@ -37,13 +37,13 @@ class Spool:
                 "measured is kept; make room and type the same command again to go on."
             )
 
-    def keep(self, told: Mapping[str, Any]) -> None:
-        """Writes a measurement down; it is on the disk when this returns.
+    def keep(self, entry: Mapping[str, Any]) -> None:
+        """Writes a measurement to the disk; it is there when this returns.
 
         Raises:
             StorageError: the disk gave out.
         """
-        line = json.dumps(told) + "\n"
+        line = json.dumps(entry) + "\n"
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(line)
@@ -55,19 +55,21 @@ class Spool:
                 "kept; make room and type the same command again to go on."
             ) from None
 
-    def kept(self) -> list[dict[str, Any]]:
-        """Returns the measurements; a line that was cut short is none."""
+    def entries(self) -> list[dict[str, Any]]:
+        """Returns the measurements; lines that are damaged are left out."""
         try:
             text = self._path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return []
-        found = []
+        entries = []
         for line in text.splitlines():
             try:
-                found.append(json.loads(line))
-            except ValueError:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
                 continue
-        return found
+            if isinstance(entry, dict):
+                entries.append(entry)
+        return entries
 
     def clear(self) -> None:
         """Removes the file: the storage has everything."""

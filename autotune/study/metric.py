@@ -1,4 +1,4 @@
-"""The user's own metric: a function that they name, called with outputs, references and inputs."""
+"""The user's metric: a function named on the command line, which judges outputs."""
 
 import importlib
 import math
@@ -11,10 +11,11 @@ from autotune.facts.workload import Feed
 from autotune.measure.fidelity import Metric, Outputs
 
 
-def load(name: str) -> Metric:
+def load_metric(name: str) -> Metric:
     """Returns the function ``module:function``; the module may lie in the working directory.
 
-    What it raises, and anything but a finite number, becomes a :class:`RequestError`.
+    An error in the function, and a result that is no finite number, become a
+    :class:`RequestError`.
 
     Raises:
         RequestError: there is no such module or function.
@@ -36,13 +37,13 @@ def load(name: str) -> Metric:
         outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]
     ) -> float:
         try:
-            told = float(function(outputs, references, inputs))
+            value = float(function(outputs, references, inputs))
         except Exception as error:
             raise RequestError(
                 f"--metric {name} failed: {type(error).__name__}: {error}"
             ) from error
-        if not math.isfinite(told):
-            raise RequestError(f"--metric {name} gave {told}; it must be a finite number")
-        return told
+        if not math.isfinite(value):
+            raise RequestError(f"--metric {name} gave {value}; it must be a finite number")
+        return value
 
     return judge

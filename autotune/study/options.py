@@ -7,7 +7,7 @@ record. A new option is one field here and one line of help in :mod:`autotune.cl
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,28 +84,25 @@ class StudyOptions:
 
     @classmethod
     def of(cls, model: str | os.PathLike[str], **options: Any) -> "StudyOptions":
-        """Returns the options with these values; paths may be strings, and lists stand for tuples.
+        """Returns the options with these values; others, and those that are None, at their default.
+
+        Paths may be strings, and lists stand for tuples.
 
         Raises:
             RequestError: there is no option of a name, or a value is wrong.
         """
-        known = [item.name for item in fields(cls)]
+        given = {name: value for name, value in options.items() if value is not None}
+        return cls(model=Path(model)).with_changes(**given)
+
+    def with_changes(self, **options: Any) -> "StudyOptions":
+        """Returns the options with other values for some of them; see :meth:`of`."""
+        names = [item.name for item in fields(self)]
         for name in options:
-            if name not in known:
-                raise RequestError(f"there is no option '{name}'.{did_you_mean(name, known)}")
-        values = {name: value for name, value in options.items() if value is not None}
-        for name in ("data", "out"):
-            if name in values:
-                values[name] = Path(values[name])
-        if "shapes" in values:
-            values["shapes"] = {name: tuple(sizes) for name, sizes in values["shapes"].items()}
-        if "objectives" in values:
-            values["objectives"] = tuple(values["objectives"])
-        if "first" in values:
-            values["first"] = tuple(map(Path, values["first"]))
-        made = cls(model=Path(model), **values)
-        made.check()
-        return made
+            if name not in names:
+                raise RequestError(f"there is no option '{name}'.{did_you_mean(name, names)}")
+        changed = replace(self, **{name: _typed(name, value) for name, value in options.items()})
+        changed.check()
+        return changed
 
     def check(self) -> None:
         """Refuses values that no study can work with.
@@ -173,3 +170,16 @@ class StudyOptions:
         defaults: Json = to_plain(cls(model=Path()))
         del defaults["model"]
         return from_plain(cls, {**defaults, **data})
+
+
+def _typed(name: str, value: Any) -> Any:
+    """Returns the value of an option with the type that the record has."""
+    if value is None:
+        return None
+    if name in {"model", "data", "out"}:
+        return Path(value)
+    if name == "shapes":
+        return {tensor: tuple(sizes) for tensor, sizes in value.items()}
+    if name == "first":
+        return tuple(map(Path, value))
+    return tuple(value) if name == "objectives" else value

@@ -1,4 +1,4 @@
-"""Where a study stands, as its progress callback is told."""
+"""The state of a study as its progress callback receives it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from autotune.search.trial import Trial
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a study stands; given to the progress callback.
+    """The state of a study.
 
     Attributes:
         stage: ``"model"``, ``"baseline"``, ``"search"``, ``"run-off"`` or ``"done"``.
-        done: Steps of this stage that are done: trials in the search, measurements in the run-off.
-        total: How many there will be at most.
+        done: Finished steps of this stage: trials in the search, measurements in the run-off.
+        total: The most steps that the stage can have.
         best: The trial within the limits that is best in the first objective so far.
-        baseline: Trial 0, once it is measured.
+        baseline: The trial of the default, once it is measured.
         latest: The trial that was just measured.
-        remaining_s: About how long this stage will still take; None where nothing is known.
-        note: Something to tell the user, once.
+        remaining_s: The estimated time that this stage will still take; None if unknown.
+        note: A sentence for the user, sent once.
     """
 
     stage: str

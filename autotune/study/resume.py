@@ -1,20 +1,19 @@
-"""What a storage holds, and how one of its studies goes on."""
+"""The studies in a storage, and the options to go on with one of them."""
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import optuna
 
-from autotune.deploy.records import from_plain
 from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
 from autotune.storage.database import DATABASE, VARIABLE, Place, open_storage, quiet_optuna
 from autotune.storage.relatives import facts_of
 from autotune.storage.trials import read_trials
-from autotune.study.request import Request
+from autotune.study.options import StudyOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +23,11 @@ class Entry:
     Attributes:
         name: Its name.
         model: Name of the model's file.
-        facts: Of its machine.
-        objectives: Names of what it makes small.
-        trials: How many it has measured.
-        request: What it was asked for; None where it does not say.
-        has_metric: Whether a metric of the user's judges its answers.
+        facts: The facts of its machine.
+        objectives: Names of its objectives.
+        trials: Number of measured trials.
+        options: Its options; None where the storage has none that can be read.
+        has_metric: Whether a metric of the user judges its answers.
     """
 
     name: str
@@ -36,19 +35,19 @@ class Entry:
     facts: Facts
     objectives: Sequence[str]
     trials: int
-    request: Request | None
+    options: StudyOptions | None
     has_metric: bool
 
     @property
     def budget(self) -> int | None:
-        """How many trials it was asked for; None where that is not known."""
-        return self.request.trials if self.request else None
+        """How many trials it may have; None if unknown."""
+        return self.options.trials if self.options else None
 
     @property
     def machine(self) -> str:
         """Its machine in a few words."""
-        known = self.facts.get
-        return f"{known('CPU', 'unknown')}, {known('usable cores', '?')} cores"
+        facts = self.facts
+        return f"{facts.get('CPU', 'unknown')}, {facts.get('usable cores', '?')} cores"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the entry as JSON values."""
@@ -91,74 +90,67 @@ def entries(place: Place) -> list[Entry]:
     """
     with quiet_optuna(), open_storage(place) as database:
         return [
-            _entry(optuna.load_study(study_name=found.study_name, storage=database))
-            for found in sorted(database.get_all_studies(), key=lambda study: study.study_name)
-            if "model_sha256" in found.user_attrs
+            _entry(optuna.load_study(study_name=frozen.study_name, storage=database))
+            for frozen in sorted(database.get_all_studies(), key=lambda study: study.study_name)
+            if "model_sha256" in frozen.user_attrs
         ]
 
 
 def _entry(study: optuna.Study) -> Entry:
-    told = study.user_attrs
+    attributes = study.user_attrs
     try:
-        request = from_plain(Request, told.get("request"))
+        options = StudyOptions.from_record(attributes.get("request"))
     except FormatError:
-        request = None
+        options = None
     return Entry(
         name=study.study_name,
-        model=told.get("model", "unknown"),
-        facts=facts_of(told),
-        objectives=told.get("objectives", "").split(","),
+        model=str(attributes.get("model", "unknown")),
+        facts=facts_of(attributes),
+        objectives=str(attributes.get("objectives", "")).split(","),
         trials=len(read_trials(study)),
-        request=request,
-        has_metric=bool(told.get("metric")),
+        options=options,
+        has_metric=bool(attributes.get("metric")),
     )
 
 
-def choose(found: Sequence[Entry], name: str | None, place: Place) -> Entry:
-    """Returns the study of that name, or the only one, or the one that was asked for last.
+def choose(studies: Sequence[Entry], name: str | None, place: Place) -> Entry:
+    """Returns the study of that name, or the only one, or of one model the largest.
 
     Raises:
-        RequestError: there is none of that name, or several models to choose from.
+        RequestError: there is none of that name, or there are several models to choose from.
     """
-    if not found:
+    if not studies:
         raise RequestError(f"{place} holds no study")
     if name is not None:
-        for entry in found:
+        for entry in studies:
             if entry.name == name:
                 return entry
-        near = did_you_mean(name, [entry.name for entry in found])
+        near = did_you_mean(name, [entry.name for entry in studies])
         raise RequestError(f"--study: there is none called '{name}'.{near}")
-    if len({entry.request.model if entry.request else entry.model for entry in found}) > 1:
-        names = ", ".join(entry.name for entry in found)
+    if len({entry.options.model if entry.options else entry.model for entry in studies}) > 1:
+        names = ", ".join(entry.name for entry in studies)
         raise RequestError(f"{place} holds several studies; choose one with --study NAME: {names}")
-    return max(found, key=lambda entry: entry.trials)
+    return max(studies, key=lambda entry: entry.trials)
 
 
-def request_of(
-    entry: Entry,
-    *,
-    model: Path | None,
-    data: Path | None,
-    trials: int | None,
-    metric: str | None,
-) -> dict[str, Any]:
-    """Returns the arguments with which :func:`autotune.tune` goes on with a study.
+def options_of(entry: Entry, **changes: Any) -> StudyOptions:
+    """Returns the options to go on with a study, those among `changes` that are not None replaced.
 
-    A storage may come from a stranger, and code is never taken from it: the metric is asked for.
+    A storage may come from a stranger, and code is never taken from it: a study with a metric
+    needs it in `changes`.
 
     Raises:
-        RequestError: something has to be named, because it is not where it was.
+        RequestError: an option is missing, or a file is not where it was.
     """
-    if entry.request is None:
+    if entry.options is None:
         raise RequestError(
-            f"{entry.name} does not say what it was asked for; type its `autotune study` command"
+            f"the options of {entry.name} cannot be read; type its `autotune study` command"
         )
-    if entry.has_metric and metric is None:
-        raise RequestError(f"the answers of {entry.name} are judged by a metric; add --metric")
-    wishes = {"model": model, "data": data, "trials": trials}
-    changed = {name: wish for name, wish in wishes.items() if wish is not None}
-    request = replace(entry.request, **changed)  # type: ignore[arg-type]  # each of its own type
-    for path, option in ((request.model, "--model"), (request.data, "--data")):
+    given = {name: value for name, value in changes.items() if value is not None}
+    if entry.has_metric and "metric" not in given:
+        raise RequestError(f"a metric judges the answers of {entry.name}; add --metric")
+    options = entry.options.with_changes(**given)
+    for path, option in ((options.model, "--model"), (options.data, "--data")):
         if path is not None and not path.exists():
             raise RequestError(f"{path} is not here; say where it is with {option} PATH")
-    return {**request.arguments(), "metric": metric}
+    return options

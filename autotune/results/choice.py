@@ -1,0 +1,56 @@
+"""The choice of the config to emit, after the final comparison."""
+
+from collections.abc import Sequence
+
+from autotune.results.run_off import Finalist
+from autotune.search import pareto
+from autotune.search.objective import Objective
+from autotune.search.trial import Limits
+
+# A finalist that wins on another objective alone may be that much worse on the preferred one, at
+# the pessimistic end of the interval.
+_MAY_COST = 0.05
+
+
+def choose(
+    finalists: Sequence[Finalist], limits: Limits, objectives: Sequence[Objective], prefer: str
+) -> Finalist:
+    """Returns the finalist to emit: the preferred one if it wins by more than the noise.
+
+    Otherwise, or where nothing keeps the limits, that is the default, ``finalists[0]``. A finalist
+    wins if it is better in the preferred objective; or in another one and surely no more than 5 %
+    worse in the preferred one; or if it keeps limits that the default breaks.
+
+    Args:
+        finalists: The default first, then the others.
+        limits: The limits of the study.
+        objectives: The objectives of the study.
+        prefer: The word of an objective, or ``balanced``.
+    """
+    baseline, *others = finalists
+    first = next((o for o in objectives if o.word == prefer), objectives[0])
+
+    def admitted(finalist: Finalist) -> bool:
+        return limits.admit(
+            finalist.latency_ms, finalist.peak_memory_mib, finalist.error, finalist.drop
+        )
+
+    def better(objective: Objective, finalist: Finalist) -> bool:
+        name = objective.name
+        if name == "latency_ms":
+            return finalist.significant
+        less = objective.is_less(finalist.values[name], baseline.values[name])
+        return less and (name == "peak_memory_mib" or finalist.gains[name].low > 1)
+
+    def wins(finalist: Finalist) -> bool:
+        if not admitted(baseline) or better(first, finalist):
+            return True
+        costs_little = finalist.gains[first.name].low > 1 - _MAY_COST
+        return costs_little and any(better(objective, finalist) for objective in objectives)
+
+    winners = [finalist for finalist in others if admitted(finalist) and wins(finalist)]
+    # the default competes as well: a leaner winner is no better for a user who wants speed
+    field = [baseline, *winners] if admitted(baseline) else winners
+    if not winners:
+        return baseline
+    return pareto.pick(field, lambda finalist: finalist.values, objectives, prefer)

@@ -1,0 +1,156 @@
+"""The numbers of one configuration over the rounds of a final comparison."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.deploy.config import Interval
+from autotune.measure.outcome import Measurement
+from autotune.measure.statistics import mean_log_interval
+from autotune.search.objective import OBJECTIVES, Objective, Values, values
+
+# No gain below this is claimed, however quiet the machine: the best of six finalists is lucky as
+# well, and a hundredth is what the memory layout of a process is worth.
+_SMALLEST_GAIN = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """The numbers of one configuration, beside the default's of the same rounds.
+
+    Attributes:
+        values: Its value in every objective that was measured: the largest peak of memory, and the
+            median over the rounds of the others.
+        gains: By objective, the default's value over its own: geometric mean over the rounds with
+            its 95 % interval.
+        error: Largest fidelity error of the rounds.
+        metric: Lowest value of the user's metric; None without one.
+        drop: Largest fall of the metric; None without one.
+        agreement: Smallest share of rows with the same arg-max; None where no output has classes.
+        rounds: How often it was measured.
+        steady: Whether its latency came to a steady state each time.
+        noise_floor: Relative difference below which no gain is claimed.
+    """
+
+    values: Values
+    gains: Mapping[str, Interval]
+    error: float
+    rounds: int
+    metric: float | None = None
+    drop: float | None = None
+    agreement: float | None = None
+    steady: bool = True
+    noise_floor: float = _SMALLEST_GAIN
+
+    @property
+    def speedup(self) -> Interval:
+        """How many times faster than the default."""
+        return self.gains["latency_ms"]
+
+    @property
+    def latency_ms(self) -> float:
+        """The default's latency divided by `speedup`."""
+        return self.values["latency_ms"]
+
+    @property
+    def peak_memory_mib(self) -> float:
+        """Largest peak of the rounds."""
+        return self.values["peak_memory_mib"]
+
+    @property
+    def significant(self) -> bool:
+        """Whether it is faster by more than the noise."""
+        return is_gain(self.speedup, self.noise_floor)
+
+
+def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
+    """Returns the score of the measurements `own` beside those of the default, round by round."""
+    base_values = _over_rounds(base)
+    gains = {name: _gain(OBJECTIVES[name], own, base) for name in base_values}
+    own_values = _over_rounds(own)
+    # one scale: the default's own time, and everything else by its speed-up
+    own_values["latency_ms"] = base_values["latency_ms"] / gains["latency_ms"].value
+    return Score(
+        values=own_values,
+        gains=gains,
+        error=max(m.fidelity.error for m in own),
+        metric=_lowest(m.fidelity.metric for m in own),
+        drop=_highest(m.fidelity.drop for m in own),
+        agreement=_lowest(m.fidelity.agreement for m in own),
+        rounds=len(own),
+        steady=all(m.steady for m in own),
+        noise_floor=noise_floor(base),
+    )
+
+
+def _lowest(numbers: Iterable[float | None]) -> float | None:
+    return min((number for number in numbers if number is not None), default=None)
+
+
+def _highest(numbers: Iterable[float | None]) -> float | None:
+    return max((number for number in numbers if number is not None), default=None)
+
+
+def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
+    """Returns the value of each objective over the rounds: the largest peak, else the median.
+
+    Latency is the median run on a clock, in the quiet rounds if there were any.
+    """
+    quiet = [m for m in own if m.is_quiet] or own
+    by_name: dict[str, list[float]] = {}
+    for measurement in own:
+        for name, value in values(measurement).items():
+            by_name.setdefault(name, []).append(value)
+    return {
+        **{name: float(np.median(numbers)) for name, numbers in by_name.items()},
+        "latency_ms": float(np.median([m.p50_ms for m in quiet])),
+        "peak_memory_mib": max(m.peak_memory_mib for m in own),
+    }
+
+
+def _gain(
+    objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement]
+) -> Interval:
+    """Returns the default's value over the own one, by the rounds that both took part in."""
+    if own is base:
+        return Interval(value=1.0, low=1.0, high=1.0)
+    if objective.name == "latency_ms":
+        return paired_speedup(own, base)
+    pairs = [
+        (mine, theirs)
+        for m, b in zip(own, base, strict=False)
+        if (mine := objective.of(m)) and (theirs := objective.of(b))
+    ]
+    if not pairs:
+        return Interval(value=1.0, low=0.0, high=np.inf)
+    return mean_log_interval([theirs / mine for mine, theirs in pairs])
+
+
+def paired_speedup(own: Sequence[Measurement], baseline: Sequence[Measurement]) -> Interval:
+    """Returns how many times faster `own` is than the default measured in the same rounds.
+
+    The default may have been measured in further rounds after them.
+    """
+    pairs = zip(own, baseline, strict=False)
+    return mean_log_interval([base.ratio.value / mine.ratio.value for mine, base in pairs])
+
+
+def noise_floor(baseline: Sequence[Measurement]) -> float:
+    """Returns the relative difference below which no gain is claimed; at least 2 %.
+
+    The default was measured against itself in each round: how well the mean of these ratios is
+    known (the half-width of its 95 % interval) is how well any speed-up can be known here.
+    """
+    ratio = mean_log_interval([m.ratio.value for m in baseline])
+    return max(_SMALLEST_GAIN, min(1.0, (ratio.high - ratio.low) / 2 / ratio.value))
+
+
+def is_gain(speedup: Interval, floor: float = _SMALLEST_GAIN) -> bool:
+    """Returns whether a speed-up is larger than the noise."""
+    return speedup.low > 1 and speedup.value > 1 + floor
+
+
+def is_loss(speedup: Interval, floor: float = _SMALLEST_GAIN) -> bool:
+    """Returns whether a speed-up is in truth a slow-down larger than the noise."""
+    return speedup.high < 1 and speedup.value < 1 - floor

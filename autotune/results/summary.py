@@ -1,0 +1,247 @@
+"""From the trials of a study to its result: the front, kinds of answers, graph halves."""
+
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.deploy.config import Evidence, Interval, Requires
+from autotune.graph.prepare import PreparationError, Preparer
+from autotune.measure.outcome import Failure, Measurement
+from autotune.results.result import GraphRow, Kind, Member, StudyResult
+from autotune.results.run_off import Finalist
+from autotune.results.setting import Setting
+from autotune.search.beliefs import Effect, believed, explain
+from autotune.search.finalists import is_exact
+from autotune.search.objective import DEFAULT, find, values
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import BASELINE, Candidate
+
+# One process each, and the luckiest of many: only a clear lead counts.
+_UNCONFIRMED_FLOOR = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """The trials of a study, for its result.
+
+    Attributes:
+        measured: The measured trials, in order; the first one is the default.
+        twins: Candidates that equal a measured one, with its trial.
+        ended: Why the search ended before its budget was spent; empty if it did not.
+    """
+
+    measured: Sequence[Trial]
+    twins: Mapping[Candidate, Trial]
+    ended: str
+
+    @property
+    def baseline(self) -> Trial:
+        """The trial of the default."""
+        return next(trial for trial in self.measured if trial.candidate == BASELINE)
+
+
+def summarise(
+    setting: Setting,
+    trials: Trials,
+    finalists: Sequence[Finalist],
+    picked: Finalist,
+    preparer: Preparer,
+    *,
+    complete: bool,
+) -> StudyResult:
+    """Returns the result of a study.
+
+    Args:
+        setting: What the study worked on.
+        trials: Its trials.
+        finalists: The default first, then the members of the front.
+        picked: The finalist to emit.
+        preparer: Makes the model files of candidates.
+        complete: Whether the final comparison measured the finalists; otherwise their numbers are
+            those of the search.
+    """
+    failures = Counter(t.outcome.kind for t in trials.measured if isinstance(t.outcome, Failure))
+    measurements = [m for trial in trials.measured if (m := trial.measurement) is not None]
+    first = setting.objectives[0].name
+    baseline, *others = (_member(setting, finalist, finalists[0]) for finalist in finalists)
+    return StudyResult(
+        study=setting.study,
+        folder=setting.folder,
+        model=setting.model.path.resolve(),
+        model_sha256=setting.model.sha256,
+        workload=setting.workload.signature(),
+        picked=picked.trial.number,
+        objectives=tuple(objective.name for objective in setting.objectives),
+        prefer=setting.prefer,
+        limits=plain_limits(setting.limits),
+        members=(baseline, *sorted(others, key=lambda member: member.values[first])),
+        trials=len(trials.measured),
+        ended=trials.ended,
+        failed=dict(failures),
+        raced=sum(m.raced for m in measurements),
+        never_quiet=sum(not m.is_quiet for m in measurements),
+        left_out=setting.space.left_out,
+        kinds=tuple(_kinds(setting, trials, finalists if complete else ())),
+        graphs=tuple(_graph_rows(trials, preparer)),
+        effects=_effects(setting, trials),
+        cache_bytes=preparer.cache.used_bytes(),
+        notes=setting.workload.notes,
+        dimensions=setting.workload.dimensions(setting.model),
+        requires=Requires(providers=("CPUExecutionProvider",)),
+        environment=setting.environment,
+        complete=complete,
+        files=(),
+    )
+
+
+def plain_limits(limits: Limits) -> dict[str, float | None]:
+    """Returns the limits by name; None means no limit."""
+    return {
+        "max_error": limits.max_error if math.isfinite(limits.max_error) else None,
+        "max_memory_mib": limits.max_memory_mib,
+        "max_latency_ms": limits.max_latency_ms,
+        "max_drop": limits.max_drop,
+    }
+
+
+def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
+    """Returns a trial as a finalist by the numbers of the search; see :class:`Evidence`."""
+    own, base = trial.measurement, baseline.measurement
+    assert own is not None
+    assert base is not None
+    own_values, base_values = values(own), values(base)
+    gains = {}
+    for name in own_values.keys() & base_values.keys():
+        gain = base_values[name] / own_values[name]
+        gains[name] = Interval(value=gain, low=gain, high=gain)
+    gains["latency_ms"] = Interval(
+        value=base.ratio.value / own.ratio.value,
+        low=base.ratio.value / own.ratio.high,
+        high=base.ratio.value / own.ratio.low,
+    )
+    return Finalist(
+        trial=trial,
+        values=own_values,
+        gains=gains,
+        error=own.fidelity.error,
+        metric=own.fidelity.metric,
+        drop=own.fidelity.drop,
+        agreement=own.fidelity.agreement,
+        rounds=0,
+        steady=own.steady,
+        noise_floor=_UNCONFIRMED_FLOOR,
+    )
+
+
+def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
+    candidate = finalist.trial.candidate
+    own, base = finalist.values, baseline.values
+    return Member(
+        candidate=candidate.to_json(),
+        words=candidate.in_words(),
+        admitted=setting.limits.admit(
+            finalist.latency_ms, finalist.peak_memory_mib, finalist.error, finalist.drop
+        ),
+        evidence=Evidence(
+            latency_ms=finalist.latency_ms,
+            baseline_latency_ms=baseline.latency_ms,
+            speedup=finalist.speedup,
+            peak_memory_mib=finalist.peak_memory_mib,
+            baseline_peak_memory_mib=baseline.peak_memory_mib,
+            cpu_s=own["cpu_s"],
+            baseline_cpu_s=base["cpu_s"],
+            load_ms=own["load_ms"],
+            baseline_load_ms=base["load_ms"],
+            p99_ms=own.get("p99_ms"),
+            baseline_p99_ms=base.get("p99_ms"),
+            error=finalist.error,
+            agreement=finalist.agreement,
+            metric=finalist.metric,
+            error_data=setting.workload.source,
+            rounds=finalist.rounds,
+            significant=finalist.significant,
+            steady=finalist.steady,
+            noise_floor=finalist.noise_floor,
+            trial=finalist.trial.number,
+        ),
+    )
+
+
+def _kinds(setting: Setting, trials: Trials, confirmed: Sequence[Finalist]) -> Iterator[Kind]:
+    """Yields the best trial of each kind of answers in the first objective.
+
+    The numbers are those of the final comparison where one of the kind took part, otherwise those
+    of the model of effects: the best number of many was lucky. A kind with a larger error is left
+    out unless it is better.
+    """
+    first = setting.objectives[0]
+    objectives = tuple(dict.fromkeys((first, *find(DEFAULT))))
+    measured = [(trial, m) for trial in trials.measured if (m := trial.measurement) is not None]
+    numbers = [(trial.candidate, values(m, objectives)) for trial, m in measured]
+    confirmed_values = {finalist.trial.number: finalist.values for finalist in confirmed}
+    rated = [
+        (trial, m, confirmed_values.get(trial.number, belief))
+        for (trial, m), belief in zip(measured, believed(setting.space, numbers), strict=True)
+    ]
+    base = next(own for trial, _, own in rated if trial.candidate == BASELINE)
+    least = math.inf
+    for answers in ("exact", "within", "beyond"):
+        of_kind = [item for item in rated if _answers(item[1], setting.limits) == answers]
+        of_kind = [item for item in of_kind if item[0].number in confirmed_values] or of_kind
+        best = min(of_kind, key=lambda item: item[2][first.name], default=None)
+        if best is None or not first.is_less(best[2][first.name], least):
+            continue
+        trial, m, own = best
+        least = own[first.name]
+        yield Kind(
+            answers=answers,
+            trial=trial.number,
+            words=trial.candidate.in_words(),
+            speedup=base["latency_ms"] / own["latency_ms"],
+            confirmed=trial.number in confirmed_values,
+            peak_memory_mib=own["peak_memory_mib"],
+            error=m.fidelity.error,
+        )
+
+
+def _answers(measurement: Measurement, limits: Limits) -> str:
+    """Returns the kind of answers of a measurement; see :class:`Kind`."""
+    fidelity = measurement.fidelity
+    if is_exact(measurement):
+        return "exact"
+    return "within" if limits.admit_answers(fidelity.error, fidelity.drop) else "beyond"
+
+
+def _graph_rows(trials: Trials, preparer: Preparer) -> Iterator[GraphRow]:
+    """Yields the outcome of each graph half under default session options."""
+    base = trials.baseline.measurement
+    assert base is not None
+    named = [(trial.candidate, trial) for trial in trials.measured]
+    for candidate, trial in (*named, *trials.twins.items()):
+        if candidate.session != BASELINE:
+            continue
+        m = trial.measurement
+        prepared = None
+        # a model that could not be made is not tried again to describe it
+        if m is not None or getattr(trial.outcome, "phase", "") != "prepare":
+            with contextlib.suppress(PreparationError, OSError):
+                prepared = preparer.looked_at(candidate)
+        twin = "" if candidate == trial.candidate else trial.candidate.in_words()
+        yield GraphRow(
+            words=candidate.in_words() + (f" (the same graph as {twin})" if twin else ""),
+            operators=prepared.operators if prepared else None,
+            parameters=prepared.parameters if prepared else None,
+            size_bytes=prepared.size_bytes if prepared else None,
+            latency=m.latency_ms / base.latency_ms if m else None,
+            memory=m.peak_memory_mib / base.peak_memory_mib if m else None,
+            error=m.fidelity.error if m else getattr(trial.outcome, "error", None),
+            metric=m.fidelity.metric if m else None,
+            failure=trial.outcome.message if isinstance(trial.outcome, Failure) else "",
+        )
+
+
+def _effects(setting: Setting, trials: Trials) -> tuple[Effect, ...]:
+    measured = [(t.candidate, m) for t in trials.measured if (m := t.measurement) is not None]
+    return explain(setting.space, [(c, values(m, setting.objectives)) for c, m in measured])

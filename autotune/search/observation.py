@@ -1,0 +1,53 @@
+"""A trial as the models of the search see it: numbers by name, and which limits it breaks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.measure.outcome import Failure
+from autotune.search.objective import Objective, values
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import Candidate
+
+LIMITED = ("latency_ms", "peak_memory_mib")
+"""The quantities that a user may limit, besides the error of the answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What one trial tells the models.
+
+    Attributes:
+        candidate: The candidate.
+        values: Its positive numbers, by the name of the quantity; None where it failed.
+        violations: How far it breaks each limit; above 0 is a violation. ``valid`` and ``error``
+            are always there.
+        is_unmade: Whether its model file could not be made.
+    """
+
+    candidate: Candidate
+    values: Mapping[str, float] | None
+    violations: Mapping[str, float]
+    is_unmade: bool = False
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether it keeps all limits."""
+        return max(self.violations.values()) <= 0
+
+
+def observe(trial: Trial, objectives: Sequence[Objective], limits: Limits) -> Observation:
+    """Returns the observation of a trial of a study with these objectives and limits."""
+    measurement, outcome = trial.measurement, trial.outcome
+    numbers = None
+    if measurement is not None:
+        numbers = {
+            **values(measurement, objectives),
+            "latency_ms": measurement.latency_ms,
+            "peak_memory_mib": measurement.peak_memory_mib,
+        }
+    return Observation(
+        candidate=trial.candidate,
+        values=numbers,
+        violations=limits.violations(outcome),
+        is_unmade=isinstance(outcome, Failure) and outcome.phase == "prepare",
+    )

@@ -1,0 +1,18 @@
+"""Time while a worker waits for others; tests bring a clock of their own."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Two functions of the module ``time``.
+
+    Attributes:
+        monotonic: Returns seconds that never go back.
+        sleep: Waits for so many seconds.
+    """
+
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep

@@ -1,0 +1,176 @@
+"""A study's beginning: its options become a job, with everything settled."""
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune import __version__
+from autotune.deploy.config import Environment
+from autotune.errors import StudyError
+from autotune.facts.hardware import Facts, Hardware
+from autotune.facts.model import Model, describe
+from autotune.facts.runtime import Runtime
+from autotune.facts.workload import Workload, workload_for
+from autotune.graph.prepare import Preparer
+from autotune.results.emit import CACHE
+from autotune.results.result import StudyResult
+from autotune.results.setting import Setting
+from autotune.search.objective import find as find_objectives
+from autotune.search.transfer import prior, starting_points
+from autotune.search.trial import Limits
+from autotune.space.resolve import resolve
+from autotune.space.space import Space
+from autotune.space.space import find as find_space
+from autotune.space.start import read_candidate
+from autotune.storage.database import Place, quiet_optuna
+from autotune.storage.identity import Identity, notes_on, open_study
+from autotune.storage.relatives import relatives
+from autotune.storage.spool import Spool
+from autotune.storage.trials import Record, worker_of
+from autotune.study.job import Job
+from autotune.study.loop import counts_within
+from autotune.study.metric import load_metric
+from autotune.study.options import StudyOptions
+from autotune.study.progress import OnProgress, Progress
+from autotune.study.sampler import check_sampler
+from autotune.study.seams import Seams
+
+
+def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = None) -> StudyResult:
+    """Returns the result of a study.
+
+    Args:
+        options: What the study is asked for.
+        report: Called as the study goes on.
+        seams: The outside world; the real one if None.
+
+    Raises:
+        AutotuneError: the request is wrong, or nothing can be measured here.
+        Interrupted: Ctrl-C after the default was measured.
+    """
+    seams = seams or Seams()
+    options.check()
+    check_sampler(options.sampler)
+    metric = None if options.metric is None else load_metric(options.metric)
+    tried = [read_candidate(file) for file in options.first]
+    report(Progress(stage="model"))
+    subject = _Subject.of(options, seams)
+    folder = _make_folder(options.folder)
+    place = Place.of(options.storage, folder)
+
+    def on_wait(note: str) -> None:
+        report(Progress(stage="model", note=note))
+
+    with (
+        seams.lock(folder, place.file, wait=options.wait, on_wait=on_wait),
+        quiet_optuna(),
+        seams.storage(place) as database,
+    ):
+        identity = subject.identity(options)
+        study = open_study(database, place, folder, options.model, identity, subject.facts)
+        study.set_user_attr("request", options.to_record())
+        kin = relatives(database, study.study_name)
+        for note in notes_on(kin, subject.facts, study):
+            report(Progress(stage="model", note=note))
+        setting = subject.setting(options, study.study_name, folder)
+        space, objectives, limits = setting.space, setting.objectives, setting.limits
+        cores = setting.environment.cores
+        job = Job(
+            setting=setting,
+            study=study,
+            record=Record(
+                study,
+                worker_of(folder),
+                platform.node(),
+                shared=place.is_shared,
+                counts=lambda trial: counts_within(limits, trial),
+                clock=seams.clock,
+            ),
+            spool=Spool(folder, study.study_name),
+            preparer=Preparer(
+                setting.model,
+                folder / CACHE,
+                workload=setting.workload,
+                signature=setting.workload.signature(),
+            ),
+            metric=metric,
+            sampler=options.sampler,
+            first=[*tried, *starting_points(kin, space, cores, limits, objectives)],
+            prior=prior(kin, space, cores, objectives),
+            early_stop=options.early_stop,
+            report=report,
+            seams=seams,
+        )
+        return job.run(options.trials, options.timeout_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Subject:
+    """The model, its inputs, the space for it and the machine."""
+
+    model: Model
+    workload: Workload
+    space: Space
+    machine: Hardware
+    runtime: Runtime
+
+    @classmethod
+    def of(cls, options: StudyOptions, seams: Seams) -> "_Subject":
+        runtime = seams.runtime()
+        space = find_space(options.space)
+        model = describe(options.model)
+        workload = workload_for(model, options.data, options.shapes, options.seed)
+        machine = seams.hardware()
+        resolved = resolve(space, model, workload, machine, options.fix)
+        return cls(model=model, workload=workload, space=resolved, machine=machine, runtime=runtime)
+
+    @property
+    def facts(self) -> Facts:
+        return self.machine.facts(self.runtime)
+
+    def identity(self, options: StudyOptions) -> Identity:
+        return Identity(
+            model_sha256=self.model.sha256,
+            workload=self.workload.signature(),
+            space=self.space.digest(),
+            machine=self.machine.fingerprint(self.runtime),
+            objectives=",".join(options.objectives),
+            metric=options.metric or "",
+        )
+
+    def setting(self, options: StudyOptions, study: str, folder: Path) -> Setting:
+        return Setting(
+            study=study,
+            folder=folder,
+            model=self.model,
+            workload=self.workload,
+            space=self.space,
+            objectives=find_objectives(options.objectives),
+            limits=Limits(
+                max_error=options.error_limit,
+                max_memory_mib=options.max_memory_mib,
+                max_latency_ms=options.max_latency_ms,
+                max_drop=None if options.metric is None else options.max_drop,
+            ),
+            prefer=options.preference,
+            seed=options.seed,
+            environment=Environment(
+                autotune=__version__,
+                onnxruntime=self.runtime.version,
+                cpu=self.machine.cpu,
+                cores=self.machine.usable_cores,
+                fingerprint=self.machine.fingerprint(self.runtime),
+            ),
+        )
+
+
+def _make_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise StudyError(f"{folder} is a file; name another folder with --out DIR") from None
+    except OSError as error:
+        raise StudyError(
+            f"cannot make the folder {folder}: {error.strerror}; name another with --out DIR"
+        ) from None
+    return folder
