@@ -16,7 +16,8 @@ from autotune.measure.outcome import (
     Outcome,
     never_beaten,
 )
-from autotune.space.candidate import PARAMETERS, Candidate
+from autotune.space.candidate import Candidate
+from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Condition, Parameter, Space
 
 Cost = Callable[[Candidate], tuple[float, float] | Failure]

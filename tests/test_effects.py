@@ -9,7 +9,8 @@ from fakes import parameter, space, thread_space
 
 from autotune.deploy.options import Value
 from autotune.search.effects import Coding, Model, believed, explain
-from autotune.space.candidate import BASELINE, PARAMETERS, Candidate
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Space
 
 _EFFECTS: dict[tuple[str, Value], float] = {

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
-from autotune.space.candidate import ANSWER_PARAMETERS, BASELINE, GRAPH_PARAMETERS, Candidate
+from autotune.graph.parameters import ANSWER_PARAMETERS, GRAPH_PARAMETERS
+from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
 
 Floats = NDArray[np.float64]

@@ -257,7 +257,7 @@ class Job:
         """Writes down a result that another driver has recorded."""
         result = replace(result, model=self.model.path.resolve())
         candidate = Candidate.of(result.best.candidate)
-        return emit(result, self.preparer.prepare(candidate))
+        return emit(result, self.preparer.prepare(candidate.graph.to_json()))
 
     def _run_off(self, search: Search, measurer: Measurer, baseline: Trial) -> StudyResult:
         began = time.monotonic()
@@ -319,7 +319,7 @@ class Job:
             complete=complete,
             files=(),
         )
-        return emit(result, self.preparer.prepare(picked.trial.candidate))
+        return emit(result, self.preparer.prepare(picked.trial.candidate.graph.to_json()))
 
     def _kinds(self, search: Search, confirmed: Sequence[Finalist]) -> Iterator[Kind]:
         """Gives the best trial of each kind of answers in the first objective.
@@ -373,7 +373,7 @@ class Job:
             # a failure of the preparation itself is not tried again to describe it
             if m is not None or getattr(trial.outcome, "phase", "") != "prepare":
                 with contextlib.suppress(PreparationError, OSError):
-                    prepared = self.preparer.looked_at(candidate)
+                    prepared = self.preparer.looked_at(candidate.graph.to_json())
             same = "" if candidate == trial.candidate else trial.candidate.in_words()
             yield GraphRow(
                 words=candidate.in_words() + (f" (the same graph as {same})" if same else ""),

@@ -22,7 +22,7 @@ from autotune.search.objective import find as find_objectives
 from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.search.transfer import prior, starting_points
 from autotune.search.trial import Limits
-from autotune.space import space as spaces
+from autotune.space.files import find_space, presets
 from autotune.space.resolve import resolve
 from autotune.space.start import read_candidate
 from autotune.storage.database import Place, open_storage, quiet_optuna
@@ -120,7 +120,7 @@ def tune(
     check_sampler(sampler)
     tried = [read_candidate(Path(file)) for file in first]
     installed = runtime()
-    wanted = spaces.find(space)
+    wanted = find_space(space)
     limits = Limits(
         max_error=max_error,
         max_memory_mib=max_memory_mib,
@@ -144,7 +144,7 @@ def tune(
         model=path.resolve(),
         trials=trials,
         timeout_s=timeout_s,
-        space=space if space in spaces.presets() else str(Path(space).resolve()),
+        space=space if space in presets() else str(Path(space).resolve()),
         fix=dict(fix or {}),
         data=None if data is None else Path(data).resolve(),
         shapes={name: tuple(sizes) for name, sizes in (shapes or {}).items()},
