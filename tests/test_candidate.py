@@ -67,7 +67,7 @@ def test_a_candidate_in_words(values: dict[str, Value], words: str) -> None:
 
 
 def test_key_does_not_depend_on_order() -> None:
-    """A candidate is its values, in whatever order they were told."""
+    """A candidate is its values, in any order."""
     one = Candidate.of({"arena": "off", "nchwc": "off"})
     other = Candidate.of({"nchwc": "off", "arena": "off", "spinning": "on"})
     assert one == other

@@ -14,8 +14,10 @@ from autotune.graph.plan import STEPS, steps_of
 from autotune.graph.precision import PRECISIONS
 from autotune.graph.precision_options import OPTIONS
 from autotune.space.candidate import Candidate
+from autotune.space.files import presets
 from autotune.space.needs import NEEDS
 from autotune.space.parameters import PARAMETERS, parse_value
+from autotune.space.session import COMPOSITES
 
 _GRAPH_VALUES = [
     (name, value)
@@ -89,6 +91,14 @@ def test_the_parameters_of_answers_are_the_precision_and_its_options() -> None:
     assert GRAPH_PARAMETERS.keys() - ANSWER_PARAMETERS == {"pre_pass", "storage"}
 
 
+def test_the_readme_of_the_spaces_names_every_need_and_parameter() -> None:
+    """An author of a space finds a description of each need and parameter."""
+    text = (presets()["default"].parent / "README.md").read_text("utf-8")
+    assert [
+        name for name in (*NEEDS, *GRAPH_PARAMETERS, *COMPOSITES) if f"`{name}`" not in text
+    ] == []
+
+
 def test_the_entries_need_neither_onnx_nor_onnxruntime() -> None:
     """The command line reads spaces and entries without the time that these packages take."""
     script = (
@@ -121,12 +131,12 @@ def test_values_are_read_as_their_parameter_takes_them(name: str, text: str, val
 def test_a_value_survives_typing(data: st.DataObject, name: str) -> None:
     """Every value of every parameter can be typed and reads as itself, type included."""
     value = data.draw(values_of(PARAMETERS[name]))
-    found = parse_value(name, str(value))
-    assert (found, type(found)) == (value, type(value))
+    parsed = parse_value(name, str(value))
+    assert (parsed, type(parsed)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "fault"),
     [
         ("nchwc", "no", "nchwc must be one of 'on', 'off', not 'no'"),
         ("intra_op_num_threads", "true", "must be a whole number, not 'true'"),
@@ -135,9 +145,9 @@ def test_a_value_survives_typing(data: st.DataObject, name: str) -> None:
         ("session.disable_prepacking", "true", "must be one of '0', '1', not 'true'"),
     ],
 )
-def test_a_typed_value_outside_the_domain_is_refused(name: str, text: str, told: str) -> None:
+def test_a_typed_value_outside_the_domain_is_refused(name: str, text: str, fault: str) -> None:
     """What a parameter does not take is refused with what it takes."""
     with pytest.raises(ValueError) as caught:
         parse_value(name, text)
-    assert told in str(caught.value)
+    assert fault in str(caught.value)
     assert str(caught.value).startswith(name)

@@ -93,7 +93,7 @@ def test_ranges_come_from_the_samples_given(tmp_path: Path) -> None:
 
 
 def test_nodes_stay_in_float(tmp_path: Path) -> None:
-    """As many products keep their float weights as asked for, those at the head of the ranking."""
+    """So many products keep their float weights, the first ones of the ranking."""
     source, feeds = write("transformer", tmp_path)
     target = tmp_path / "out.onnx"
 

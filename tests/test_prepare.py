@@ -52,7 +52,7 @@ def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> 
 def test_a_model_is_made_once(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another study finds what the first one made; its facts are known; it is right."""
+    """Another study takes the model and the facts that the first one made; its answers are right."""
     first = _preparer(model, tmp_path).prepare(_SHRUNK)
     assert first.steps == ("external data",)
     assert [file.name for file in first.data_files] == ["best.onnx.data"]
@@ -121,19 +121,19 @@ def test_a_relative_folder_will_do(
 
 
 def test_two_at_once_get_the_same(model: Model, tmp_path: Path) -> None:
-    """Whoever comes second takes what the first one made."""
-    found: list[str] = []
+    """The second of two threads takes the model that the first one made."""
+    digests: list[str] = []
 
     def work() -> None:
-        found.append(_preparer(model, tmp_path).prepare(_SHRUNK).sha256)
+        digests.append(_preparer(model, tmp_path).prepare(_SHRUNK).sha256)
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 2
-    assert len(set(found)) == 1
+    assert len(digests) == 2
+    assert len(set(digests)) == 1
     assert not list(tmp_path.glob(".making-*"))
 
 
@@ -197,9 +197,9 @@ def test_a_step_that_hangs_or_dies(
         patched.setenv("PYTHONPATH", str(tmp_path))
         patched.setattr(prepare, "_CHILD", "hostile_child")
         patched.setattr(prepare, "_TIME_LIMIT_S", 2.0)
-        with pytest.raises(PreparationError) as found:
+        with pytest.raises(PreparationError) as failure:
             _preparer(model, tmp_path / "cache").prepare(_SHRUNK)
-    assert found.value.kind == kind
+    assert failure.value.kind == kind
     if kind == "killed":
         assert _preparer(model, tmp_path / "cache").prepare(_SHRUNK).path.is_file()
 
@@ -263,18 +263,18 @@ def test_external_data_outside_the_folder_are_refused(model: Model, tmp_path: Pa
     onnx.save(helper.make_model(graph, ir_version=9), inside / "leaves.onnx")
     hostile = _undescribed(inside / "leaves.onnx", model)
     for half in (_SHRUNK, {"pre_pass": "ort_basic"}):
-        with pytest.raises(PreparationError) as found:
+        with pytest.raises(PreparationError) as failure:
             _preparer(hostile, tmp_path / "cache").prepare(half)
-        assert found.value.kind == "refused"
+        assert failure.value.kind == "refused"
 
 
 def test_garbage_is_refused(model: Model, tmp_path: Path) -> None:
     """A file that is no model is a refusal."""
     garbage = tmp_path / "garbage.onnx"
     garbage.write_bytes(os.urandom(2000))
-    with pytest.raises(PreparationError) as found:
+    with pytest.raises(PreparationError) as failure:
         _preparer(_undescribed(garbage, model), tmp_path / "cache").prepare(_SHRUNK)
-    assert found.value.kind in {"refused", "out_of_memory"}
+    assert failure.value.kind in {"refused", "out_of_memory"}
 
 
 _EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))

@@ -74,8 +74,8 @@ def _foreign_space() -> Space:
 
 def test_a_space_may_have_names_and_values_of_its_own() -> None:
     """All candidates of a foreign space are found, conditions and impossible values included."""
-    found = [candidate.to_json() for candidate in _foreign_space().candidates or ()]
-    assert found == [
+    listed = [candidate.to_json() for candidate in _foreign_space().candidates or ()]
+    assert listed == [
         {},
         {"spinning": 2},
         {"rate": 0.01},

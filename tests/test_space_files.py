@@ -18,7 +18,7 @@ def test_presets_are_sound(name: str) -> None:
     assert space.nearest({}) == BASELINE
 
 
-def test_all_faults_of_a_file_are_told(tmp_path: Path) -> None:
+def test_all_faults_of_a_file_are_listed(tmp_path: Path) -> None:
     """Every fault comes with its key path, all in one refusal."""
     file = tmp_path / "mine.toml"
     file.write_text(
@@ -38,7 +38,7 @@ def test_all_faults_of_a_file_are_told(tmp_path: Path) -> None:
     )
     with pytest.raises(SpaceError) as refused:
         read_space(file)
-    told = str(refused.value)
+    message = str(refused.value)
     for part in (
         "unknown key 'descripton'. Did you mean 'description'?",
         "Did you mean 'arena'?",
@@ -49,7 +49,7 @@ def test_all_faults_of_a_file_are_told(tmp_path: Path) -> None:
         "parameters.spinning.default: is missing",
         "parameters.spinning.when.nowhere",
     ):
-        assert part in told, part
+        assert part in message, part
 
 
 def test_circular_conditions_are_refused(tmp_path: Path) -> None:
@@ -65,17 +65,17 @@ def test_circular_conditions_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "fault"),
     [
         ('values=["on"]\ndefault="on"\nneeds="conv"', "needs: must be a list"),
         ('values=["on"]\ndefault="on"\nneeds=[["conv"]]', "needs: ['conv'] is none of"),
         ('values=[["on"]]\ndefault="on"', "values: must be one of"),
     ],
 )
-def test_values_of_a_wrong_kind_are_told(tmp_path: Path, table: str, told: str) -> None:
+def test_values_of_a_wrong_kind_are_refused(tmp_path: Path, table: str, fault: str) -> None:
     """A list where a word is wanted, or a word where a list is, is a fault like any other."""
     file = tmp_path / "mine.toml"
     file.write_text(f"[parameters.arena]\n{table}\n", encoding="utf-8")
     with pytest.raises(SpaceError) as refused:
         read_space(file)
-    assert told in str(refused.value)
+    assert fault in str(refused.value)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # it brings in onnxruntime, which the entries do without
 # A convolution that is quantised at run time is slower than one in float.
 _DYNAMIC_TYPES = ("MatMul", "LSTM", "Attention", "Gather", "EmbedLayerNormalization")
 _DYNAMIC_RESULTS = frozenset({"MatMulInteger", "DynamicQuantizeLSTM", "QAttention"})
+# By the names of ONNX Runtime's enumeration.
+_CALIBRATION_METHODS = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
 # Calibration by histograms holds all activations of its samples in memory at once.
 _HISTOGRAM_SAMPLES = 16
 
@@ -81,11 +83,6 @@ def int8_static(
 
     from autotune.graph import quantisation, sensitivity
 
-    methods = {
-        "minmax": CalibrationMethod.MinMax,
-        "percentile": CalibrationMethod.Percentile,
-        "entropy": CalibrationMethod.Entropy,
-    }
     types = OPERATOR_GROUPS[quantized_operators].types
     model, path = quantisation.ready_to_quantise(source, target)
     if not sensitivity.quantisable(model, types or sensitivity.QUANTISABLE):
@@ -104,7 +101,7 @@ def int8_static(
             activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             nodes_to_exclude=quantisation.most_sensitive(model, samples, types, kept_in_float),
-            calibrate_method=methods[calibration],
+            calibrate_method=CalibrationMethod[_CALIBRATION_METHODS[calibration]],
             extra_options={
                 "ActivationSymmetric": symmetric,
                 # it compares arrays as if they were numbers where a MatMul has scales per channel
