@@ -31,8 +31,9 @@ from autotune.measure.outcome import SEARCH, Measurement
 from autotune.search import pareto
 from autotune.search.objective import DEFAULT, find, values
 from autotune.search.trial import Limits, Trial
-from autotune.space import space as spaces
+from autotune.space.files import find_space
 from autotune.space.resolve import resolve
+from autotune.space.space import Space
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.study.builder import build_search
 
@@ -59,7 +60,7 @@ def main() -> None:
         workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
         measurer = DuetMeasurer(model, workload, max_error=0.05, samples=Path(scratch) / "samples")
         try:
-            space = resolve(spaces.find("default"), model, workload, hardware())
+            space = resolve(find_space("default"), model, workload, hardware())
             watch = Stopwatch()
             trials, wall_s = search(Path(scratch), space, measurer, count, watch)
             plain = measure_again(trials, measurer)
@@ -78,7 +79,7 @@ def _built(folder: Path) -> Path:
 
 
 def search(
-    folder: Path, space: spaces.Space, measurer: DuetMeasurer, count: int, watch: Stopwatch
+    folder: Path, space: Space, measurer: DuetMeasurer, count: int, watch: Stopwatch
 ) -> tuple[list[Trial], float]:
     """Returns the trials of a search and its wall time in s."""
     where = Place.of(None, folder)

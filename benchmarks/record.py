@@ -39,9 +39,10 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Effort, Failure, Outcome
 from autotune.search.coding import Coding
 from autotune.search.effects import Model
-from autotune.space import space as spaces
 from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.files import find_space
 from autotune.space.resolve import resolve
+from autotune.space.space import COUNT_LIMIT
 
 _ONCE = Effort(time_cap_s=0.4, patience_s=1.2, half_width=0.05)
 # What the machine was too loud for is left for a later pass; the last one takes what it gets.
@@ -91,10 +92,10 @@ def record(
     machine, installed = hardware(), runtime()
     header = header_of(lines) if lines.exists() else None
     # what was begun is finished, whatever a space of that file would be today
-    found = spaces.find(str(space_file))
+    found = find_space(str(space_file))
     space = header.space if header else resolve(found, model, workload, machine)
     if space.candidates is None:
-        sys.exit(f"{space_file} has more than {spaces.COUNT_LIMIT:,} candidates here")
+        sys.exit(f"{space_file} has more than {COUNT_LIMIT:,} candidates here")
     preparer = Preparer(model, work / "cache", workload=workload, signature=workload.signature())
     measurer = DuetMeasurer(
         model,

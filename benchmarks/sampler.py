@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     seeds = given.seeds or (5 if given.quick else 30)
-    looks = tuple(look for look in _LOOKS if look < given.trials) + (given.trials,)
+    looks = (*(look for look in _LOOKS if look < given.trials), given.trials)
     mean = {}
     with quiet_optuna():
         for name in _SAMPLERS:

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from autotune.facts import workload as workloads
 from autotune.facts.model import describe
+from autotune.graph.precision_options import OPTIONS
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Measurement
-from autotune.space.candidate import BASELINE, GRAPH_PARAMETERS, Candidate
+from autotune.space.candidate import BASELINE, Candidate
 
 
 def main() -> None:
@@ -35,7 +36,7 @@ def main() -> None:
     data = given.model.with_name(f"{given.model.stem}_inputs.npz")
     workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
     rows = []
-    counts = GRAPH_PARAMETERS["kept_in_float"].choices
+    counts = OPTIONS["kept_in_float"].domain.choices
     with tempfile.TemporaryDirectory() as scratch:
         preparer = Preparer(model, Path(scratch), workload=workload, signature=workload.signature())
         measurer = DuetMeasurer(model, workload, preparer, max_error=math.inf)
@@ -60,7 +61,7 @@ def main() -> None:
                     "latency": found.ratio.value / base.ratio.value,
                     "error": found.fidelity.error,
                     "memory": found.peak_memory_mib / base.peak_memory_mib,
-                    "file_mib": preparer.prepare(candidate).size_bytes / 2**20,
+                    "file_mib": preparer.prepare(candidate.graph.to_json()).size_bytes / 2**20,
                 }
                 rows.append(row)
                 print(

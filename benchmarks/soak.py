@@ -33,8 +33,8 @@ from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_b
 from autotune.process import scratch
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
-from autotune.space import space as spaces
 from autotune.space.candidate import Candidate
+from autotune.space.files import find_space
 from autotune.space.resolve import resolve
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.study.builder import build_search
@@ -131,7 +131,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
     model = describe(place / "model.onnx")
     workload = workloads.generate(model, {})
     objectives = find(DEFAULT)
-    resolved = resolve(spaces.find("default"), model, workload, hardware())
+    resolved = resolve(find_space("default"), model, workload, hardware())
     sizes_mib: list[float] = []
 
     def note(_: Progress) -> None:

@@ -30,7 +30,8 @@ from autotune.search.objective import DEFAULT, find
 from autotune.search.observation import Observation, observe
 from autotune.search.proposer import Prior, Proposer
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import PARAMETERS, Candidate
+from autotune.space.candidate import Candidate
+from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Condition, Parameter, Space
 from autotune.study import builder
 from autotune.study.begin import run_study

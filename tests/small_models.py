@@ -11,7 +11,7 @@ from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.model import describe
 from autotune.facts.workload import Feed
-from autotune.graph.refusal import StepRefusedError
+from autotune.graph.entries import StepRefusedError
 
 BUILDERS: dict[str, Callable[[], onnx.ModelProto]] = {
     "cnn": lambda: sample_models.cnn(channels=8, size=16, blocks=2),

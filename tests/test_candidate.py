@@ -1,32 +1,13 @@
-"""A candidate is canonical, and each of its values does to a session what its name says."""
+"""A candidate is canonical, has a key and words, and falls into two halves."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_spaces import VALUES
 
-from autotune.deploy.config import SessionConfig
-from autotune.deploy.options import Domain, Value
-from autotune.space.candidate import (
-    BASELINE,
-    COMPOSITES,
-    PARAMETERS,
-    Candidate,
-    parse_value,
-    session_config,
-)
-
-
-def values_of(domain: Domain) -> st.SearchStrategy[Value]:
-    """Returns a strategy of the values that `domain` takes."""
-    if domain.choices:
-        return st.sampled_from(domain.choices)
-    numbers = st.integers(domain.low, domain.high)
-    return numbers.map(str) if isinstance(domain.default, str) else numbers
-
-
-VALUES: st.SearchStrategy[dict[str, Value]] = st.fixed_dictionaries(
-    {}, optional={name: values_of(domain) for name, domain in PARAMETERS.items()}
-)
+from autotune.deploy.options import Value
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.parameters import PARAMETERS
 
 
 @given(values=VALUES, data=st.data())
@@ -56,13 +37,6 @@ def test_keys_tell_candidates_apart(one: dict[str, Value], other: dict[str, Valu
 
 
 @given(values=VALUES)
-def test_any_candidate_opens_a_session_within_the_schema(values: dict[str, Value]) -> None:
-    """The session config of any candidate is one that the closed schema takes."""
-    session = session_config(Candidate.of(values), {"batch": 4})
-    assert SessionConfig.from_json(session.to_json()) == session
-
-
-@given(values=VALUES)
 def test_the_halves_make_the_whole(values: dict[str, Value]) -> None:
     """A candidate is the sum of the half for the file and the half for the session."""
     whole = Candidate.of(values)
@@ -70,62 +44,10 @@ def test_the_halves_make_the_whole(values: dict[str, Value]) -> None:
 
 
 def test_defaults_are_the_baseline() -> None:
-    """A candidate of nothing but defaults is the baseline, which opens a default session."""
+    """A candidate of nothing but defaults is the baseline."""
     defaults = {name: domain.default for name, domain in PARAMETERS.items()}
     assert Candidate.of(defaults) == BASELINE
     assert BASELINE.in_words() == "the default"
-    assert session_config(BASELINE, {"batch": 4}).is_default()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("nchwc", "off", SessionConfig(disabled_optimizers=("NchwcTransformer",))),
-        (
-            "spinning",
-            "stop_after_run",
-            SessionConfig(entries={"session.force_spinning_stop": "1"}),
-        ),
-        (
-            "spinning",
-            "off",
-            SessionConfig(entries={"session.intra_op.allow_spinning": "0"}),
-        ),
-        ("arena", "off", SessionConfig(options={"enable_cpu_mem_arena": False})),
-        (
-            "arena",
-            "same_as_requested",
-            SessionConfig(
-                entries={"session.use_env_allocators": "1"},
-                env_allocator={"arena_extend_strategy": 1},
-            ),
-        ),
-        (
-            "arena_shrinkage",
-            True,
-            SessionConfig(run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"}),
-        ),
-        ("fixed_dimensions", True, SessionConfig(free_dimensions={"batch": 4})),
-        ("intra_op_num_threads", 3, SessionConfig(options={"intra_op_num_threads": 3})),
-        (
-            "session.disable_prepacking",
-            "1",
-            SessionConfig(entries={"session.disable_prepacking": "1"}),
-        ),
-    ],
-)
-def test_what_a_value_does(name: str, value: Value, expected: SessionConfig) -> None:
-    """Each kind of parameter turns into the options of ONNX Runtime that it stands for."""
-    assert session_config(Candidate.of({name: value}), {"batch": 4}) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [(n, v) for n, d in COMPOSITES.items() for v in d.choices if v != d.default],
-)
-def test_every_composite_does_something(name: str, value: Value) -> None:
-    """No value of a composite parameter opens the default session."""
-    assert not session_config(Candidate.of({name: value}), {"batch": 4}).is_default()
 
 
 @pytest.mark.parametrize(
@@ -144,27 +66,10 @@ def test_a_candidate_in_words(values: dict[str, Value], words: str) -> None:
     assert Candidate.of(values).in_words() == words
 
 
-@given(data=st.data(), name=st.sampled_from(sorted(PARAMETERS)))
-def test_a_value_survives_typing(data: st.DataObject, name: str) -> None:
-    """Every value of every parameter can be typed and reads as itself, type included."""
-    value = data.draw(values_of(PARAMETERS[name]))
-    found = parse_value(name, str(value))
-    assert (found, type(found)) == (value, type(value))
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "told"),
-    [
-        ("nchwc", "no", "nchwc must be one of 'on', 'off', not 'no'"),
-        ("intra_op_num_threads", "true", "must be a whole number, not 'true'"),
-        ("intra_op_num_threads", "-1", "must be a whole number, not '-1'"),
-        ("enable_mem_pattern", "1", "must be one of True, False, not '1'"),
-        ("session.disable_prepacking", "true", "must be one of '0', '1', not 'true'"),
-    ],
-)
-def test_a_typed_value_outside_the_domain_is_refused(name: str, text: str, told: str) -> None:
-    """What a parameter does not take is refused with what it takes."""
-    with pytest.raises(ValueError) as caught:
-        parse_value(name, text)
-    assert told in str(caught.value)
-    assert str(caught.value).startswith(name)
+def test_key_does_not_depend_on_order() -> None:
+    """A candidate is its values, in any order."""
+    one = Candidate.of({"arena": "off", "nchwc": "off"})
+    other = Candidate.of({"nchwc": "off", "arena": "off", "spinning": "on"})
+    assert one == other
+    assert one.key == other.key
+    assert one.in_words() == "no arena, no NCHWc layout"

@@ -11,7 +11,8 @@ from autotune.deploy.options import Value
 from autotune.search.beliefs import believed, explain
 from autotune.search.coding import Coding
 from autotune.search.effects import Model
-from autotune.space.candidate import BASELINE, PARAMETERS, Candidate
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Space
 
 _EFFECTS: dict[tuple[str, Value], float] = {

@@ -1,10 +1,12 @@
 """Prepared models: made once, found again, and every fault an outcome."""
 
+import importlib.util
 import json
 import os
 import threading
-import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -12,16 +14,18 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from small_models import distance, write
 
+from autotune.deploy import cpu
 from autotune.deploy.loader import digest_files
+from autotune.deploy.options import Value
 from autotune.facts import workload as workloads
 from autotune.facts.model import Model, describe
-from autotune.graph import prepare as preparing
-from autotune.graph.cache import Cache
-from autotune.graph.prepare import PreparationError, Preparer, needed_features, steps_of
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.graph import prepare, prepare_child
+from autotune.graph.entries import StepRefusedError
+from autotune.graph.plan import needed_features, steps_of
+from autotune.graph.prepare import PreparationError, Preparer
 
-_SHRUNK = Candidate.of({"storage": "external_data"})
-_INT8 = Candidate.of({"precision": "int8_static", "per_channel": True})
+_SHRUNK: dict[str, Value] = {"storage": "external_data"}
+_INT8: dict[str, Value] = {"precision": "int8_static", "per_channel": True}
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +43,7 @@ def _preparer(model: Model, folder: Path, *, samples: bool = True) -> Preparer:
 
 def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> None:
     """Session options alone leave the file untouched and make no cache."""
-    prepared = _preparer(model, tmp_path / "cache").prepare(
-        Candidate.of({"intra_op_num_threads": 1})
-    )
+    prepared = _preparer(model, tmp_path / "cache").prepare({})
     assert prepared.path == model.path.resolve()
     assert prepared.steps == ()
     assert not (tmp_path / "cache").exists()
@@ -50,13 +52,13 @@ def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> 
 def test_a_model_is_made_once(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another study finds what the first one made; its facts are known; it is right."""
+    """Another study takes the model and the facts of the first one; its answers are right."""
     first = _preparer(model, tmp_path).prepare(_SHRUNK)
     assert first.steps == ("external data",)
     assert [file.name for file in first.data_files] == ["best.onnx.data"]
     assert first.operators
     assert first.parameters
-    monkeypatch.setattr(preparing, "_CHILD", "no.such.module")
+    monkeypatch.setattr(prepare, "_CHILD", "no.such.module")
     assert _preparer(model, tmp_path).prepare(_SHRUNK) == first
     feeds = workloads.generate(model, {}).feeds
     assert distance(model.path, first.path, feeds) < 1e-4
@@ -65,7 +67,7 @@ def test_a_model_is_made_once(
 def test_the_same_graph_has_the_same_digest(model: Model, tmp_path: Path) -> None:
     """How weights are stored does not change the graph; how they are rounded does."""
     preparer = _preparer(model, tmp_path)
-    source = preparer.looked_at(BASELINE).graph_digest
+    source = preparer.looked_at({}).graph_digest
     assert source is not None
     assert preparer.looked_at(_SHRUNK).graph_digest == source
     assert preparer.looked_at(_INT8).graph_digest != source
@@ -96,7 +98,7 @@ def test_weights_of_branches_count(tmp_path: Path) -> None:
     digests = set()
     for weight in (1.0, 2.0):
         model = describe(_branching(tmp_path / f"{weight}.onnx", weight))
-        digests.add(_preparer(model, tmp_path / "cache").looked_at(BASELINE).graph_digest)
+        digests.add(_preparer(model, tmp_path / "cache").looked_at({}).graph_digest)
     assert None not in digests
     assert len(digests) == 2
 
@@ -107,7 +109,7 @@ def test_a_model_that_changed_meanwhile_is_not_prepared(tmp_path: Path) -> None:
     model = describe(path)
     path.write_bytes(path.read_bytes() + b"\x00")
     with pytest.raises(PreparationError, match="changed"):
-        _preparer(model, tmp_path / "cache").prepare(Candidate.of({"pre_pass": "ort_basic"}))
+        _preparer(model, tmp_path / "cache").prepare({"pre_pass": "ort_basic"})
 
 
 def test_a_relative_folder_will_do(
@@ -119,19 +121,19 @@ def test_a_relative_folder_will_do(
 
 
 def test_two_at_once_get_the_same(model: Model, tmp_path: Path) -> None:
-    """Whoever comes second takes what the first one made."""
-    found: list[str] = []
+    """The second of two threads takes the model that the first one made."""
+    digests: list[str] = []
 
     def work() -> None:
-        found.append(_preparer(model, tmp_path).prepare(_SHRUNK).sha256)
+        digests.append(_preparer(model, tmp_path).prepare(_SHRUNK).sha256)
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 2
-    assert len(set(found)) == 1
+    assert len(digests) == 2
+    assert len(set(digests)) == 1
     assert not list(tmp_path.glob(".making-*"))
 
 
@@ -141,11 +143,11 @@ def test_a_refusal_is_remembered(
     """What a step refused is refused again without trying; the sentence names the step."""
     path, _ = write("lstm", tmp_path)
     lstm = describe(path)
-    refused = Candidate.of({"pre_pass": "ort_transformers"})
+    refused = {"pre_pass": "ort_transformers"}
     with pytest.raises(PreparationError, match=r"ort_transformers: no pattern") as first:
         _preparer(lstm, tmp_path / "cache").prepare(refused)
     assert first.value.kind == "refused"
-    monkeypatch.setattr(preparing, "_CHILD", "no.such.module")
+    monkeypatch.setattr(prepare, "_CHILD", "no.such.module")
     with pytest.raises(PreparationError, match="no pattern"):
         _preparer(lstm, tmp_path / "cache").prepare(refused)
 
@@ -172,38 +174,6 @@ def test_without_samples_nothing_is_calibrated(model: Model, tmp_path: Path) -> 
     assert again.sha256 == made.sha256
 
 
-def test_steps_have_their_order() -> None:
-    """Pre-passes, precision, ONNX Runtime's own optimisation, storage; options of each its own."""
-    half = Candidate.of(
-        {
-            "storage": "external_data",
-            "pre_pass": "onnxslim+ort_extended",
-            "precision": "int8_dynamic",
-            "per_channel": True,
-            "calibration": "entropy",
-        }
-    )
-    assert steps_of(half) == (
-        ("onnxslim", {}),
-        ("int8_dynamic", {"per_channel": True}),
-        ("ort_extended", {}),
-        ("external_data", {}),
-    )
-    assert steps_of(BASELINE) == ()
-
-
-def test_what_belongs_to_a_processor_says_so() -> None:
-    """Int8 needs VNNI unless its range is reduced; packed weights need the vectors they are for."""
-    features = {"avx", "avx2", "avx512f", "avx512_vnni", "avx_vnni"}
-    static = {"precision": "int8_static"}
-    assert needed_features(Candidate.of(static), features) == ("avx512_vnni",)
-    assert needed_features(Candidate.of({**static, "reduce_range": True}), features) == ()
-    assert needed_features(Candidate.of({"storage": "prepacked"}), features) == ("avx512f",)
-    assert needed_features(Candidate.of({"pre_pass": "ort_all"}), {"avx2"}) == ("avx2",)
-    assert needed_features(Candidate.of({"storage": "external_data"}), features) == ()
-    assert needed_features(Candidate.of(static), {"asimddp"}) == ()
-
-
 _SLEEPER = """
 import os, time
 from autotune.process.child import serve
@@ -225,11 +195,11 @@ def test_a_step_that_hangs_or_dies(
     (tmp_path / "hostile_child.py").write_text(script, encoding="utf-8")
     with monkeypatch.context() as patched:
         patched.setenv("PYTHONPATH", str(tmp_path))
-        patched.setattr(preparing, "_CHILD", "hostile_child")
-        patched.setattr(preparing, "_TIME_LIMIT_S", 2.0)
-        with pytest.raises(PreparationError) as found:
+        patched.setattr(prepare, "_CHILD", "hostile_child")
+        patched.setattr(prepare, "_TIME_LIMIT_S", 2.0)
+        with pytest.raises(PreparationError) as failure:
             _preparer(model, tmp_path / "cache").prepare(_SHRUNK)
-    assert found.value.kind == kind
+    assert failure.value.kind == kind
     if kind == "killed":
         assert _preparer(model, tmp_path / "cache").prepare(_SHRUNK).path.is_file()
 
@@ -265,7 +235,7 @@ def test_a_decompression_bomb_is_an_outcome(model: Model, tmp_path: Path, name: 
     hostile = _undescribed(_bomb(tmp_path / "bomb.onnx"), model)
     preparer = _preparer(hostile, tmp_path / "cache")
     try:
-        prepared = preparer.prepare(Candidate.of({"pre_pass": name}))
+        prepared = preparer.prepare({"pre_pass": name})
     except PreparationError as error:
         kind = error.kind
     else:  # the tool left the constant alone
@@ -292,66 +262,55 @@ def test_external_data_outside_the_folder_are_refused(model: Model, tmp_path: Pa
     )
     onnx.save(helper.make_model(graph, ir_version=9), inside / "leaves.onnx")
     hostile = _undescribed(inside / "leaves.onnx", model)
-    for half in (_SHRUNK, Candidate.of({"pre_pass": "ort_basic"})):
-        with pytest.raises(PreparationError) as found:
+    for half in (_SHRUNK, {"pre_pass": "ort_basic"}):
+        with pytest.raises(PreparationError) as failure:
             _preparer(hostile, tmp_path / "cache").prepare(half)
-        assert found.value.kind == "refused"
+        assert failure.value.kind == "refused"
 
 
 def test_garbage_is_refused(model: Model, tmp_path: Path) -> None:
     """A file that is no model is a refusal."""
     garbage = tmp_path / "garbage.onnx"
     garbage.write_bytes(os.urandom(2000))
-    with pytest.raises(PreparationError) as found:
+    with pytest.raises(PreparationError) as failure:
         _preparer(_undescribed(garbage, model), tmp_path / "cache").prepare(_SHRUNK)
-    assert found.value.kind in {"refused", "out_of_memory"}
+    assert failure.value.kind in {"refused", "out_of_memory"}
 
 
-def _entry(cache: Cache, key: str, size: int, folder: Path, age_s: float) -> Path:
-    made = folder / f"made-{key}"
-    made.mkdir()
-    (made / "best.onnx").write_bytes(b"x" * size)
-    entry = cache.keep(key, made, {"operators": 1})
-    then = time.time() - age_s
-    os.utime(entry, (then, then))
-    return entry
+_EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))
 
 
-def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
-    """Entries are bounded in sum; what was used last stays, and so does what was just made."""
-    cache = Cache(tmp_path / "cache", limit_bytes=3000)
-    old = _entry(cache, "old", 1000, tmp_path, 5000)
-    used = _entry(cache, "used", 1000, tmp_path, 9000)
-    assert cache.find("used") is not None
-    new = _entry(cache, "new", 1500, tmp_path, 0)
-    assert not old.exists()
-    assert used.exists()
-    assert new.exists()
-    assert cache.used_bytes() < 3000
-    assert json.loads((new / "facts.json").read_text(encoding="utf-8"))["operators"] == 1
+@pytest.mark.parametrize("row", _EARLIER["prepared"], ids=lambda row: row["key"])
+def test_a_prepared_model_of_an_earlier_version_is_found(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]
+) -> None:
+    """The steps of a graph half and the place of its model in the cache stay the same."""
+    monkeypatch.setattr(prepare, "runtime", lambda: Mock(version="1.31.1", build="a build"))
+    monkeypatch.setattr(prepare, "_version", lambda _: "1.0")
+    monkeypatch.setattr(cpu, "cpu_model", lambda: "a cpu")
+    monkeypatch.setattr(cpu, "cpu_features", lambda: {"avx2"})
+    source = Model(**{**vars(model), "sha256": "0" * 64})
+    steps = steps_of(row["values"])
+    assert [[step.name, step.options] for step in steps] == row["steps"]
+    preparer = Preparer(source, tmp_path, workload=None, signature="s" * 16)
+    assert preparer._key(steps) == row["key"]
+    features = {"avx2", "avx512f", "avx512_vnni"}
+    assert list(needed_features(row["values"], features)) == row["cpu_features"]
 
 
-def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path: Path) -> None:
-    """A folder without facts, of an eviction or a making cut short, is replaced."""
-    cache = Cache(tmp_path / "cache")
-    (tmp_path / "cache" / "key").mkdir(parents=True)
-    (tmp_path / "cache" / "key" / "best.onnx").write_bytes(b"half")
-    entry = _entry(cache, "key", 10, tmp_path, 0)
-    assert (entry / "best.onnx").read_bytes() == b"x" * 10
-    (entry / "best.onnx").unlink()
-    assert cache.find("key") is None
+def test_a_damaged_entry_is_made_again(model: Model, tmp_path: Path) -> None:
+    """Facts of another type than the child's are no entry."""
+    made = _preparer(model, tmp_path).prepare(_SHRUNK)
+    facts = made.path.parent / "facts.json"
+    content = json.loads(facts.read_text("utf-8"))
+    facts.write_text(json.dumps({**content, "operators": "many"}), "utf-8")
+    assert _preparer(model, tmp_path).prepare(_SHRUNK).operators == made.operators
 
 
-def test_one_too_large_is_kept(tmp_path: Path) -> None:
-    """A model larger than the bound is there for its trial."""
-    cache = Cache(tmp_path / "cache", limit_bytes=10)
-    assert _entry(cache, "large", 1000, tmp_path, 0).exists()
-
-
-def test_what_is_half_there_is_not_found(tmp_path: Path) -> None:
-    """Without its facts, or with damaged ones, an entry is none."""
-    cache = Cache(tmp_path)
-    (tmp_path / "key").mkdir()
-    assert cache.find("key") is None
-    (tmp_path / "key" / "facts.json").write_text("[", encoding="utf-8")
-    assert cache.find("key") is None
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step whose package is not installed is refused with the way to install it."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    source, _ = write("cnn", tmp_path)
+    message = {"source": str(source), "folder": str(tmp_path), "samples": None}
+    with pytest.raises(StepRefusedError, match=r"onnxslim: the package .* \[passes\] brings it"):
+        prepare_child.convert({**message, "steps": [["onnxslim", {}]]})

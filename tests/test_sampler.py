@@ -34,10 +34,10 @@ class TestWithOptunasCases(
 
 def _latency(trial: optuna.Trial) -> float:
     threads = trial.suggest_categorical("threads", [1, 2, 4])
-    layout = trial.suggest_categorical("layout", ["plain", "blocked", None])
+    layout = str(trial.suggest_categorical("layout", ["plain", "blocked", None]))
     spin = trial.suggest_categorical("spin", [True, False])
     trial.suggest_categorical("unused", ["a", "b", "c", "d"])
-    return 10.0 / threads * {"plain": 1.0, "blocked": 0.6, None: 1.3}[layout] * (1.2 - 0.4 * spin)
+    return 10.0 / threads * {"plain": 1.0, "blocked": 0.6, "None": 1.3}[layout] * (1.2 - 0.4 * spin)
 
 
 def test_the_first_trial_takes_the_first_choices() -> None:

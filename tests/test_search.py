@@ -25,9 +25,9 @@ from autotune.results.run_off import run_off
 from autotune.search.finalists import finalists
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
-from autotune.space import space as spaces
 from autotune.space.candidate import BASELINE, Candidate
-from autotune.space.space import Space
+from autotune.space.files import find_space
+from autotune.space.space import Parameter, Space
 from autotune.study.sampler import SAMPLERS, check_sampler
 
 OBJECTIVES = find(DEFAULT)
@@ -58,13 +58,13 @@ class NoisyMeasurer(FakeMeasurer):
 
 def _default_space() -> Space:
     """The default preset as a machine of eight cores sees it, without preparing anything."""
-    found = spaces.find("default")
+    found = find_space("default")
     counts = {"intra_op_num_threads": (0, 1, 2, 4, 8), "inter_op_num_threads": (0, 2, 8)}
     return Space(
         name="default",
         description="",
         parameters=tuple(
-            spaces.Parameter(
+            Parameter(
                 name=p.name,
                 values=counts.get(p.name, p.values),
                 default=p.default,

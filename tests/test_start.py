@@ -26,7 +26,7 @@ def test_a_fragment_is_a_candidate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "fault"),
     [
         ({"intra_op_num_thread": 1}, "Did you mean 'intra_op_num_threads'"),
         ({"arena": "sometimes"}, "arena"),
@@ -38,9 +38,9 @@ def test_a_fragment_is_a_candidate(tmp_path: Path) -> None:
         ({"format": "autotune/1"}, "missing"),
     ],
 )
-def test_what_is_no_starting_point_is_refused(tmp_path: Path, data: Any, told: str) -> None:
+def test_what_is_no_starting_point_is_refused(tmp_path: Path, data: Any, fault: str) -> None:
     """The message names the file and the fault."""
-    with pytest.raises(RequestError, match=told) as refused:
+    with pytest.raises(RequestError, match=fault) as refused:
         read_candidate(_file(tmp_path, data))
     assert "--try" in str(refused.value)
 

@@ -507,15 +507,15 @@ def spaces(
     from autotune.facts import workload as workloads
     from autotune.facts.model import describe
     from autotune.report import table
-    from autotune.space import space as spaces_
+    from autotune.space.files import find_space, presets
     from autotune.space.resolve import resolve
 
     if name is None and model is None:
-        for preset in spaces_.presets():
-            found = spaces_.find(preset)
+        for preset in presets():
+            found = find_space(preset)
             _out.print(f"{preset:10} {found.description}", markup=False)
         return
-    chosen = spaces_.find(name or "default")
+    chosen = find_space(name or "default")
     if model is not None:
         described = describe(model)
         if data is None:

@@ -1,7 +1,7 @@
 """Prepared models by content: made once, found again by the next trial, study or process.
 
 Each entry is a folder named after everything that decides what is in it. It is made beside its
-place and renamed, so it is there whole or not at all; when two processes make the same one, the
+place and renamed, so it is there whole or not at all. When two processes make the same one, the
 first stays.
 """
 
@@ -20,14 +20,18 @@ import filelock
 FACTS = "facts.json"
 # Room for a few dozen variants of a model of a hundred MiB.
 DEFAULT_LIMIT_BYTES = 4 << 30
+# A folder in the making that is older was left by a process that was killed.
+_ABANDONED_S = 3600.0
+# A trial with its measurement is over by then.
+_IN_USE_S = 120.0
 
 
 class Cache:
-    """A folder of prepared models, bounded in size; the least recently used go first.
+    """A folder of prepared models, bounded in size; the least recently used are removed first.
 
     Args:
         root: The folder; made when something is kept.
-        limit_bytes: What all entries may hold. One entry is always kept, however large.
+        limit_bytes: Size of all entries together. One entry is always kept, however large.
     """
 
     def __init__(self, root: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
@@ -54,12 +58,12 @@ class Cache:
             os.utime(folder)
 
     def keep(self, key: str, made: Path | None, facts: dict[str, Any]) -> Path:
-        """Takes the files in the folder `made` over as an entry; returns its folder.
+        """Moves the files in the folder `made` into a new entry; returns its folder.
 
         Args:
-            key: What decides what is in it.
-            made: The files, moved from there; None where there are none, only facts.
-            facts: What is known of it.
+            key: A digest of all that decides what is in it.
+            made: The folder of the files; None for an entry of facts alone.
+            facts: What :meth:`find` will return.
 
         Raises:
             OSError: the disk gave out.
@@ -73,10 +77,10 @@ class Cache:
                 shutil.move(file, beside / file.name)
             facts = {**facts, "files": [file.name for file in files]}
             (beside / FACTS).write_text(json.dumps(facts), encoding="utf-8")
-            if self.find(key) is None:  # else somebody was faster
+            if self.find(key) is None:  # otherwise another process was faster
                 with filelock.FileLock(self.root / ".lock"):
                     if place.exists() and self.find(key) is None:
-                        _remove(place)  # what a killed process left
+                        _remove(place)  # a killed process left it
                     with contextlib.suppress(FileExistsError):
                         beside.rename(place)
         finally:
@@ -85,7 +89,7 @@ class Cache:
         return place
 
     def used_bytes(self) -> int:
-        """Returns what all entries hold."""
+        """Returns the size of all entries together."""
         return sum(map(_size, self._entries()))
 
     def _entries(self) -> list[Path]:
@@ -94,30 +98,25 @@ class Cache:
         return [entry for entry in self.root.iterdir() if (entry / FACTS).is_file()]
 
     def _evict(self, kept: str) -> None:
-        """Removes entries, least recently used first, until the rest fits; never `kept`."""
+        """Removes entries, least recently used first, until the others fit; never `kept`."""
         with filelock.FileLock(self.root / ".lock"):
-            for left in self.root.glob(".*ing-*"):  # by processes that were killed
-                if time.time() - _last_used(left) > _ABANDONED_S:
-                    shutil.rmtree(left, ignore_errors=True)
+            for folder in self.root.glob(".*ing-*"):
+                if time.time() - _last_used(folder) > _ABANDONED_S:
+                    shutil.rmtree(folder, ignore_errors=True)
             entries = {entry: _size(entry) for entry in self._entries()}
             total = sum(entries.values())
             for entry in sorted(entries, key=_last_used):
                 if total <= self._limit_bytes:
                     return
-                # one that was used a moment ago may be open in another process
+                # an entry that was used a moment ago may be open in another process
                 if entry.name == kept or time.time() - _last_used(entry) < _IN_USE_S:
                     continue
                 _remove(entry)
                 total -= entries[entry]
 
 
-_ABANDONED_S = 3600.0
-# A trial with its measurement is over by then.
-_IN_USE_S = 120.0
-
-
 def _remove(entry: Path) -> None:
-    """Removes the entry: at once for whoever looks for it, then its files."""
+    """Removes the entry from its place at once, so that nobody finds it in part, then its files."""
     trash = entry.with_name(f".removing-{secrets.token_hex(4)}")
     with contextlib.suppress(OSError):
         entry.rename(trash)

@@ -1,73 +1,42 @@
 """Graph pre-passes: one model file to another that computes the same.
 
-Each is a well-kept tool's work; here is only how to call it, what it must not be asked, and which
-of its ways to fail is a refusal. They run in a limited child process, on a private copy.
+Maintained tools do the work. A function here calls one of them, guards against inputs that break
+it, and says which of its failures are refusals. To add a pre-pass, write its function and its entry
+in :data:`PASSES`.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import onnx
-from onnx import external_data_helper
-
-from autotune.graph.refusal import StepRefusedError
-
-# Above this protobuf cannot hold a model in one file, and most tools hold one in memory.
-LARGEST_PROTO_BYTES = (1 << 31) - 1
+from autotune.graph.entries import Entry, Step, StepRefusedError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pass:
+class Pass(Step):
     """A pre-pass.
 
     Attributes:
-        run: Reads a model file, with its external data beside it, and writes a whole new one.
-            Raises :class:`StepRefusedError` or whatever the tool raises where it cannot.
-        packages: What must be installed for it, by the names under which they are imported.
-        late: Whether it comes after quantisation: it bakes ONNX Runtime's own operators in, which
-            quantisation does not know.
+        late: Whether it runs after quantisation, because it writes operators of ONNX Runtime's own
+            that the quantisation tools do not know.
     """
 
-    run: Callable[[Path, Path], None]
-    packages: tuple[str, ...] = ()
     late: bool = False
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The packages that are not installed."""
-        return tuple(name for name in self.packages if find_spec(name) is None)
-
-
-def load(source: Path) -> onnx.ModelProto:
-    """Returns the model with its external data in memory."""
-    return onnx.load(source)
-
-
-def save(model: onnx.ModelProto, target: Path) -> None:
-    """Writes the model, with its weights beside it where one file cannot hold them.
-
-    Raises:
-        StepRefusedError: the tool left nothing.
-    """
-    if model is None:
-        raise StepRefusedError("the tool gave no model back")
-    if model.ByteSize() <= LARGEST_PROTO_BYTES:
-        onnx.save(model, target)
-    else:
-        onnx.save(model, target, save_as_external_data=True, location=f"{target.name}.data")
 
 
 def _onnxslim(source: Path, target: Path) -> None:
     import onnxslim
+
+    from autotune.graph.model_file import load, save
 
     save(onnxslim.slim(load(source), model_check=False), target)
 
 
 def _onnxsim(source: Path, target: Path) -> None:
     import onnxsim
+
+    from autotune.graph.model_file import load, save
 
     model, is_right = onnxsim.simplify(load(source))
     if not is_right:
@@ -77,6 +46,8 @@ def _onnxsim(source: Path, target: Path) -> None:
 
 def _onnxoptimizer(source: Path, target: Path) -> None:
     import onnxoptimizer
+
+    from autotune.graph.model_file import LARGEST_PROTO_BYTES, load, save
 
     model = load(source)
     if model.ByteSize() > LARGEST_PROTO_BYTES:
@@ -89,6 +60,8 @@ def _onnxscript(source: Path, target: Path) -> None:
     from onnxscript.optimizer import optimize
     from onnxscript.rewriter.ort_fusions import optimize_for_ort
 
+    from autotune.graph.model_file import save
+
     model = onnx_ir.load(source)
     optimize(model)
     fused, _ = optimize_for_ort(model)
@@ -96,33 +69,44 @@ def _onnxscript(source: Path, target: Path) -> None:
 
 
 def _ort_transformers(source: Path, target: Path) -> None:
-    """Applies the fusions of each known kind of transformer and keeps those that found most."""
+    """Applies the fusions of each known kind of transformer and keeps those that fused most."""
     from onnxruntime.transformers.optimizer import optimize_model
 
-    found: dict[int, Any] = {}
+    from autotune.graph.model_file import save
+
+    most_fusions = 0
+    best: Any = None
     for kind in ("bert", "gpt2", "vit", "clip", "t5", "swin", "conformer"):
         try:
             optimiser = optimize_model(str(source), model_type=kind, opt_level=0)
-        except Exception:  # noqa: BLE001  # the wrong kind for the model takes any form
+        except Exception:  # noqa: BLE001  # the wrong kind for a model raises all sorts of errors
             continue
-        fused = sum(optimiser.get_fused_operator_statistics().values())
-        if fused and fused > max(found, default=0):
-            found[fused] = optimiser
-    if not found:
+        fusions = sum(optimiser.get_fused_operator_statistics().values())
+        if fusions > most_fusions:
+            most_fusions, best = fusions, optimiser.model
+    if best is None:
         raise StepRefusedError("no pattern of a transformer was found")
-    save(found[max(found)].model, target)
+    save(best, target)
 
 
 def _ort_offline(level: str) -> Callable[[Path, Path], None]:
+    """Returns the step that writes what ONNX Runtime makes of a model at an optimisation level."""
+
     def run(source: Path, target: Path) -> None:
         import onnxruntime
+
+        from autotune.graph.model_file import (
+            LARGEST_PROTO_BYTES,
+            has_external_data,
+            size_with_data,
+        )
 
         settings = onnxruntime.SessionOptions()
         settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
         settings.optimized_model_filepath = str(target)
         settings.log_severity_level = 4
-        # weights that lie outside are named by where they lie, not copied
-        if _size(source) > LARGEST_PROTO_BYTES // 2 or has_data(source):
+        # otherwise the written model refers to the external data of the source by their path
+        if size_with_data(source) > LARGEST_PROTO_BYTES // 2 or has_external_data(source):
             name = f"{target.name}.data"
             settings.add_session_config_entry(
                 "session.optimized_model_external_initializers_file_name", name
@@ -134,27 +118,33 @@ def _ort_offline(level: str) -> Callable[[Path, Path], None]:
     return run
 
 
-def has_data(source: Path) -> bool:
-    """Returns whether weights of the model lie outside of its file."""
-    return any(
-        external_data_helper.uses_external_data(item)
-        for item in onnx.load(source, load_external_data=False).graph.initializer
+PASSES: Mapping[str, Pass] = {
+    "onnxslim": Pass(run=_onnxslim, words="onnxslim", packages=("onnxslim",)),
+    "onnxsim": Pass(run=_onnxsim, words="onnxsim", packages=("onnxsim",)),
+    "onnxoptimizer": Pass(run=_onnxoptimizer, words="onnxoptimizer", packages=("onnxoptimizer",)),
+    "onnxscript": Pass(run=_onnxscript, words="onnxscript", packages=("onnxscript", "onnx_ir")),
+    "ort_transformers": Pass(
+        run=_ort_transformers, words="ort_transformers", needs=("transformer",)
+    ),
+    "ort_basic": Pass(run=_ort_offline("ORT_ENABLE_BASIC"), words="ort_basic", late=True),
+    "ort_extended": Pass(run=_ort_offline("ORT_ENABLE_EXTENDED"), words="ort_extended", late=True),
+    "ort_all": Pass(
+        run=_ort_offline("ORT_ENABLE_ALL"), words="ort_all", late=True, for_this_cpu=True
+    ),
+}
+"""All pre-passes by name."""
+
+COMBINATIONS = ("onnxslim+ort_transformers", "onnxslim+onnxscript", "onnxslim+ort_extended")
+"""Pre-passes that a space may offer one after the other."""
+
+
+def _combined(name: str) -> Entry:
+    parts = [PASSES[part] for part in name.split("+")]
+    return Entry(
+        words="+".join(part.words for part in parts),
+        needs=tuple(dict.fromkeys(need for part in parts for need in part.all_needs)),
     )
 
 
-def _size(source: Path) -> int:
-    """Returns the bytes of all files in the folder of `source`, which is private to it."""
-    return sum(file.stat().st_size for file in source.parent.iterdir() if file.is_file())
-
-
-PASSES: Mapping[str, Pass] = {
-    "onnxslim": Pass(run=_onnxslim, packages=("onnxslim",)),
-    "onnxsim": Pass(run=_onnxsim, packages=("onnxsim",)),
-    "onnxoptimizer": Pass(run=_onnxoptimizer, packages=("onnxoptimizer",)),
-    "onnxscript": Pass(run=_onnxscript, packages=("onnxscript", "onnx_ir")),
-    "ort_transformers": Pass(run=_ort_transformers),
-    "ort_basic": Pass(run=_ort_offline("ORT_ENABLE_BASIC"), late=True),
-    "ort_extended": Pass(run=_ort_offline("ORT_ENABLE_EXTENDED"), late=True),
-    "ort_all": Pass(run=_ort_offline("ORT_ENABLE_ALL"), late=True),
-}
-"""All pre-passes by name."""
+PRE_PASSES: Mapping[str, Entry] = {**PASSES, **{name: _combined(name) for name in COMBINATIONS}}
+"""What the parameter ``pre_pass`` may be besides ``none``: single pre-passes and combinations."""

@@ -3,22 +3,26 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy import cpu, options
+from autotune.deploy import cpu
 from autotune.deploy.loader import digest_files
+from autotune.deploy.options import Value
+from autotune.deploy.records import from_plain
+from autotune.errors import FormatError
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model
 from autotune.facts.runtime import runtime
 from autotune.facts.workload import Workload
 from autotune.graph.cache import DEFAULT_LIMIT_BYTES, Cache
+from autotune.graph.parameters import PACKAGES, graph_words
+from autotune.graph.plan import PlannedStep, is_for_this_cpu, steps_of, wants_samples
 from autotune.process import reply
 from autotune.process.child import Child, ChildFailure, memory_limit
-from autotune.space.candidate import BASELINE, Candidate
 
 _CHILD = "autotune.graph.prepare_child"
 FILE = "best.onnx"
@@ -33,25 +37,24 @@ _FACTS: dict[str, reply.Shape] = {
 _REPLIES: dict[str, dict[str, reply.Shape]] = {"convert": _FACTS, "look": _FACTS}
 # Calibrating by entropy on a large model takes minutes; a shape inference may hang.
 _TIME_LIMIT_S = 900.0
-# What these steps write belongs to this kind of processor.
-_OF_THIS_CPU = frozenset({"ort_all", "prepacked"})
-_QUANTISING = frozenset({"int8_dynamic", "int8_static", "int8_weight_only", "int4_weight_only"})
-_INT8 = frozenset({"per_channel", "reduce_range", "kept_in_float"})
-_WEIGHTS = frozenset({"block_size", "accuracy_level", "kept_in_float"})
-# What of a graph half is an option of its precision.
-_OPTIONS: Mapping[str, frozenset[str]] = {
-    "fp16": frozenset(),
-    "fp16_mixed": frozenset(),
-    "int8_dynamic": _INT8,
-    "int8_static": _INT8 | {"calibration", "symmetric", "quantized_operators"},
-    "int8_weight_only": _WEIGHTS,
-    "int4_weight_only": _WEIGHTS,
-}
-_LATE = frozenset({"ort_basic", "ort_extended", "ort_all"})
-_PACKAGES = (*("onnx", "onnxslim", "onnxsim", "onnxoptimizer", "onnxscript", "onnx-ir"),)
 
-Step = tuple[str, Mapping[str, options.Value]]
-"""Name of a step and its options."""
+
+@dataclass(frozen=True, kw_only=True)
+class GraphFacts:
+    """What the child says of a model file.
+
+    Attributes:
+        operators: Nodes of its main graph.
+        parameters: Elements of its initializers.
+        size_bytes: Of all its files.
+        graph_digest: The same for models that ONNX Runtime optimises to the same graph; None where
+            it could not be computed.
+    """
+
+    operators: int
+    parameters: int
+    size_bytes: int
+    graph_digest: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +66,8 @@ class PreparedModel:
         data_files: Its external data files, beside it.
         sha256: Digest of all these files' bytes.
         steps: What was done to the source, in words; empty if it is the source itself.
-        operators: Nodes of its main graph; None where nobody looked.
-        parameters: Elements of its initializers; likewise.
+        operators: Nodes of its main graph; None where they were not counted.
+        parameters: Elements of its initializers; None where they were not counted.
         size_bytes: Of all its files.
         graph_digest: The same for models that ONNX Runtime optimises to the same graph; None where
             that is not known.
@@ -100,8 +103,8 @@ class Preparer:
     Args:
         model: The model.
         cache: Folder where prepared models are kept.
-        workload: Whose calibration samples are used; None takes those that an earlier study with
-            this `signature` left in `cache`.
+        workload: Its calibration samples are used; None takes those that an earlier study with this
+            `signature` left in `cache`.
         signature: Of the workload.
     """
 
@@ -115,46 +118,53 @@ class Preparer:
         self._workload = workload
         self._signature = signature
         self._samples = cache / f"calibration-{signature}.npz"
-        self._done: dict[Candidate, PreparedModel | PreparationError] = {}
+        self._outcomes: dict[tuple[tuple[str, Value], ...], PreparedModel | PreparationError] = {}
         self._source: PreparedModel | None = None
 
-    def prepare(self, candidate: Candidate) -> PreparedModel:
-        """Returns the file for the graph half of `candidate`.
+    def prepare(self, half: Mapping[str, Value]) -> PreparedModel:
+        """Returns the file for a graph half.
 
         An empty graph half is the user's own file, untouched and not copied.
+
+        Args:
+            half: Graph parameters that differ from their default, by name.
 
         Raises:
             PreparationError: a step refuses the model, fails or takes too much.
             OSError: the disk gave out.
         """
-        half = candidate.graph
-        if half == BASELINE:
+        if not half:
             return self._identity()
+        key = tuple(sorted(half.items()))
+        outcome = self._outcomes.get(key)
         # a file that was evicted is made again
-        known = self._done.get(half)
-        if known is None or (isinstance(known, PreparedModel) and not known.path.exists()):
+        if outcome is None or (isinstance(outcome, PreparedModel) and not outcome.path.exists()):
             try:
-                known = self._made(steps_of(half), half.in_words())
+                outcome = self._made(half)
             except PreparationError as error:
-                known = error
-            self._done[half] = known
-        if isinstance(known, PreparationError):
-            raise known
-        self.cache.touch(known.path.parent)
-        return known
+                outcome = error
+            self._outcomes[key] = outcome
+        if isinstance(outcome, PreparationError):
+            raise outcome
+        self.cache.touch(outcome.path.parent)
+        return outcome
 
-    def looked_at(self, candidate: Candidate) -> PreparedModel:
-        """Returns the same as :meth:`prepare`, with operators and parameters of the source too."""
-        prepared = self.prepare(candidate)
-        if prepared.steps or self._source is not None:
-            return prepared if prepared.steps else self._source or prepared
+    def looked_at(self, half: Mapping[str, Value]) -> PreparedModel:
+        """Returns the same as :meth:`prepare`, with the facts of the source too."""
+        prepared = self.prepare(half)
+        if half:
+            return prepared
+        if self._source is None:
+            self._source = self._with_source_facts(prepared)
+        return self._source
+
+    def _with_source_facts(self, source: PreparedModel) -> PreparedModel:
         with Child(_CHILD, memory_limit(), _REPLIES) as child:
             try:
-                facts = child.request({"do": "look", "path": str(prepared.path)}, _TIME_LIMIT_S)
+                answer = child.request({"do": "look", "path": str(source.path)}, _TIME_LIMIT_S)
             except ChildFailure:
-                facts = {}
-        self._source = _with_facts(prepared, facts)
-        return self._source
+                return source
+        return replace(source, **vars(_graph_facts(answer)))
 
     def _identity(self) -> PreparedModel:
         model = self._model
@@ -166,22 +176,38 @@ class Preparer:
             size_bytes=model.size_bytes,
         )
 
-    def _made(self, steps: tuple[Step, ...], words: str) -> PreparedModel:
+    def _made(self, half: Mapping[str, Value]) -> PreparedModel:
+        steps = steps_of(half)
         key = self._key(steps)
-        folder, facts = self.cache.find(key) or self._convert(key, steps)
-        if "refusal" in facts:
-            raise PreparationError(str(facts["kind"]), str(facts["refusal"]))
+        folder, facts = self._kept(key) or self._convert(key, steps)
         path = folder / FILE
         data_files = tuple(sorted(file for file in folder.glob(f"{FILE}.*")))
-        plain = PreparedModel(
+        return PreparedModel(
             path=path,
             data_files=data_files,
             sha256=digest_files((path, *data_files)),
-            steps=tuple(words.split(", ")),
+            steps=graph_words(half),
+            **vars(facts),
         )
-        return _with_facts(plain, facts)
 
-    def _convert(self, key: str, steps: tuple[Step, ...]) -> tuple[Path, dict[str, Any]]:
+    def _kept(self, key: str) -> tuple[Path, GraphFacts] | None:
+        """Returns what the cache has under `key`; None where it has nothing that can be read.
+
+        Raises:
+            PreparationError: a step refused the model before.
+        """
+        entry = self.cache.find(key)
+        if entry is None:
+            return None
+        folder, content = entry
+        if "refusal" in content:
+            raise PreparationError("refused", str(content["refusal"]))
+        try:
+            return folder, _graph_facts(content)
+        except FormatError:
+            return None
+
+    def _convert(self, key: str, steps: tuple[PlannedStep, ...]) -> tuple[Path, GraphFacts]:
         with Child(_CHILD, memory_limit(), _REPLIES) as child:
             source, result = child.folder / "source", child.folder / "result"
             source.mkdir()
@@ -196,17 +222,18 @@ class Preparer:
                 "do": "convert",
                 "source": str(source / self._model.path.name),
                 "folder": str(result),
-                "steps": [[name, dict(chosen)] for name, chosen in steps],
-                "samples": str(self._calibration()) if _wants_samples(steps) else None,
+                "steps": [[step.name, dict(step.options)] for step in steps],
+                "samples": str(self._calibration()) if wants_samples(steps) else None,
             }
             try:
-                facts = child.request(request, _TIME_LIMIT_S)
+                facts = _graph_facts(child.request(request, _TIME_LIMIT_S))
             except ChildFailure as failure:
-                if failure.kind != "refused":  # another time, or on a free machine, it may go well
-                    raise PreparationError(failure.kind, failure.message) from None
-                facts = {"kind": failure.kind, "refusal": failure.message}
-                return self.cache.keep(key, None, facts), facts
-            return self.cache.keep(key, result, facts), facts
+                # any other kind may go well another time, or on a machine with more room
+                if failure.kind == "refused":
+                    content = {"kind": failure.kind, "refusal": failure.message}
+                    self.cache.keep(key, None, content)
+                raise PreparationError(failure.kind, failure.message) from None
+            return self.cache.keep(key, result, vars(facts)), facts
 
     def _calibration(self) -> Path:
         if not self._samples.is_file():
@@ -220,60 +247,28 @@ class Preparer:
             beside.replace(self._samples)
         return self._samples
 
-    def _key(self, steps: tuple[Step, ...]) -> str:
-        told: list[Any] = [
+    def _key(self, steps: tuple[PlannedStep, ...]) -> str:
+        """Returns the name of the cache's entry: a digest of all that decides what is in it."""
+        parts: list[Any] = [
             self._model.sha256,
-            [[name, sorted(chosen.items())] for name, chosen in steps],
-            [runtime().version, runtime().build, *map(_version, _PACKAGES)],
+            [[step.name, sorted(step.options.items())] for step in steps],
+            [runtime().version, runtime().build, *map(_version, ("onnx", *PACKAGES))],
         ]
-        if not _OF_THIS_CPU.isdisjoint(name for name, _ in steps):
-            told.append([cpu.cpu_model(), sorted(cpu.cpu_features())])
-        if _wants_samples(steps):
-            told.append(self._signature)
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:24]
+        if is_for_this_cpu(steps):
+            parts.append([cpu.cpu_model(), sorted(cpu.cpu_features())])
+        if wants_samples(steps):
+            parts.append(self._signature)
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
-def steps_of(half: Candidate) -> tuple[Step, ...]:
-    """Returns what is done to the model for a graph half, in order.
+def _graph_facts(content: Mapping[str, Any]) -> GraphFacts:
+    """Returns the facts among the values of a reply or of an entry of the cache.
 
-    Pre-passes first, then precision; ONNX Runtime's own optimisation after that, for it writes
-    operators that quantisation does not know; the storage form last.
+    Raises:
+        FormatError: one of them is missing or has another type.
     """
-    values = half.to_json()
-    passes = str(values.pop("pre_pass", "none")).split("+")
-    precision = str(values.pop("precision", "fp32"))
-    storage = str(values.pop("storage", "inline"))
-    steps: list[Step] = [(name, {}) for name in passes if name not in _LATE and name != "none"]
-    if precision != "fp32":
-        steps.append((precision, {k: v for k, v in values.items() if k in _OPTIONS[precision]}))
-    steps += [(name, {}) for name in passes if name in _LATE]
-    if storage != "inline":
-        steps.append((storage, {}))
-    return tuple(steps)
-
-
-def needed_features(half: Candidate, features: Collection[str]) -> tuple[str, ...]:
-    """Returns the CPU features without which a graph half made here is slower or wrong elsewhere.
-
-    Eight-bit products saturate on x86 without VNNI; what ONNX Runtime optimised or packed for this
-    processor has its blocks.
-
-    Args:
-        half: The graph half.
-        features: Those of the processor it was made on.
-    """
-    names = {name for name, _ in steps_of(half)}
-    needed = []
-    reduced = half.to_json().get("reduce_range", False)
-    if not names.isdisjoint({"int8_static", "int8_dynamic"}) and not reduced:
-        needed += [name for name in ("avx512_vnni", "avx_vnni") if name in features][:1]
-    if not names.isdisjoint(_OF_THIS_CPU):
-        needed += [name for name in ("avx512f", "avx2") if name in features][:1]
-    return tuple(needed)
-
-
-def _wants_samples(steps: tuple[Step, ...]) -> bool:
-    return any(name in _QUANTISING or name == "fp16_mixed" for name, _ in steps)
+    names = [field.name for field in fields(GraphFacts)]
+    return from_plain(GraphFacts, {name: content[name] for name in names if name in content})
 
 
 def _version(package: str) -> str:
@@ -281,16 +276,3 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _with_facts(prepared: PreparedModel, facts: Mapping[str, Any]) -> PreparedModel:
-    return PreparedModel(
-        path=prepared.path,
-        data_files=prepared.data_files,
-        sha256=prepared.sha256,
-        steps=prepared.steps,
-        operators=facts.get("operators"),
-        parameters=facts.get("parameters"),
-        size_bytes=facts.get("size_bytes", prepared.size_bytes),
-        graph_digest=facts.get("graph_digest"),
-    )

@@ -1,13 +1,13 @@
-"""Which nodes are best left in float: those that suffer most for what they cost.
+"""Which nodes are best left in float: those whose error is largest for their cost.
 
 One instrumented run of the float model gives the input of every node that can be quantised. Each
 node is then run by itself, once as it is and once with its input and weight rounded to eight bits:
-the relative error of its output, squared (errors of many nodes add up so) and over its operations,
-is what leaving it in float buys for what it costs. By errors alone the one heavy convolution of
-a model comes first, and with it all of the gain is gone.
+the relative error of its output, squared (independent errors add up so) and over its operations,
+is how much accuracy leaving it in float gains for its cost. Ranked by errors alone, the one heavy
+convolution of a model comes first, and leaving that in float loses all of the speed.
 
 That takes a second or two; measuring the whole model with one node quantised at a time takes a
-minute for each hundred nodes. What it does not see is how much of a node's error reaches the
+minute for each hundred nodes. The ranking does not see how much of a node's error reaches the
 model's output.
 """
 
@@ -28,9 +28,9 @@ Array = NDArray[Any]
 QUANTISABLE = ("Conv", "MatMul", "Gemm")
 """Types of nodes whose weight and input are worth eight bits."""
 
-# Few samples show which ranges are wide; more only take memory.
+# Few samples show which ranges are wide; more of them only take memory.
 _SAMPLES = 4
-# Inputs of so many nodes are held at once.
+# Inputs of so many nodes are in memory at once.
 _GROUP = 24
 
 
@@ -43,7 +43,7 @@ class _Target:
 
 
 def name_nodes(model: onnx.ModelProto) -> None:
-    """Gives each node of the main graph a name of its own, as far as it has none."""
+    """Gives each node of the main graph that has no name of its own one."""
     taken: set[str] = set()
     for i, node in enumerate(model.graph.node):
         if not node.name or node.name in taken:
@@ -53,66 +53,67 @@ def name_nodes(model: onnx.ModelProto) -> None:
         taken.add(node.name)
 
 
-def quantisable(model: onnx.ModelProto, kinds: Sequence[str] = QUANTISABLE) -> list[str]:
+def quantisable(model: onnx.ModelProto, types: Sequence[str] = QUANTISABLE) -> list[str]:
     """Returns the names of the nodes of these types that have a constant weight, in order."""
-    return [target.node.name for target in _targets(model, kinds)]
+    return [target.node.name for target in _targets(model, types)]
 
 
 def rank(
-    model: onnx.ModelProto, samples: Sequence[Feed], kinds: Sequence[str] = QUANTISABLE
+    model: onnx.ModelProto, samples: Sequence[Feed], types: Sequence[str] = QUANTISABLE
 ) -> list[str]:
     """Returns the names of the nodes that can be quantised, those best left in float first.
 
     Args:
         model: The float model, its nodes named; weights in memory.
         samples: Calibration samples.
-        kinds: Types of nodes that are looked at.
+        types: Types of nodes that are ranked.
     """
     scores: dict[str, float] = {}
-    targets = _targets(model, kinds)
+    targets = _targets(model, types)
     for start in range(0, len(targets), _GROUP):
         group = targets[start : start + _GROUP]
-        for found in _inputs(model, group, samples[:_SAMPLES]):
+        for inputs in _inputs(model, group, samples[:_SAMPLES]):
             for target in group:
                 name = target.node.input[0]
-                if name in found:
-                    score = _score(model, target, found[name])
+                if name in inputs:
+                    score = _score(model, target, inputs[name])
                     scores[target.node.name] = scores.get(target.node.name, 0.0) + score
     return sorted(scores, key=lambda name: (-scores[name], name))
 
 
-def _targets(model: onnx.ModelProto, kinds: Sequence[str]) -> list[_Target]:
+def _targets(model: onnx.ModelProto, types: Sequence[str]) -> list[_Target]:
     weights = {item.name: item for item in model.graph.initializer}
-    found = []
+    targets = []
     for node in model.graph.node:
-        if node.op_type not in kinds or len(node.input) < 2 or node.input[1] not in weights:
+        if node.op_type not in types or len(node.input) < 2 or node.input[1] not in weights:
             continue
         if weights[node.input[1]].data_type != onnx.TensorProto.FLOAT:
             continue
         names = [name for name in node.input[1:] if name]
         if all(name in weights for name in names):
             constants = {name: numpy_helper.to_array(weights[name]) for name in names}
-            found.append(_Target(node=node, constants=constants))
-    return found
+            targets.append(_Target(node=node, constants=constants))
+    return targets
 
 
 def _inputs(
     model: onnx.ModelProto, targets: Sequence[_Target], samples: Sequence[Feed]
 ) -> Iterator[dict[str, Array]]:
     """Gives, for each sample, the inputs of the nodes by tensor name."""
-    wanted = list(dict.fromkeys(target.node.input[0] for target in targets))
-    fed = {item.name for item in model.graph.input}
-    told = {item.name for item in model.graph.output}
+    tensors = list(dict.fromkeys(target.node.input[0] for target in targets))
+    model_inputs = {item.name for item in model.graph.input}
+    outputs = {item.name for item in model.graph.output}
     instrumented = onnx.ModelProto()
     instrumented.CopyFrom(model)
-    for name in wanted:
-        if name not in told and name not in fed:
+    for name in tensors:
+        if name not in outputs and name not in model_inputs:
             instrumented.graph.output.append(onnx.ValueInfoProto(name=name))
     session = open_exactly(instrumented.SerializeToString())
-    names = [name for name in wanted if name not in fed]
+    names = [name for name in tensors if name not in model_inputs]
     for feed in samples:
-        outputs = session.run(names, dict(feed)) if names else []
-        yield {**dict(zip(names, outputs, strict=True)), **{n: feed[n] for n in fed if n in feed}}
+        arrays = session.run(names, dict(feed)) if names else []
+        from_feed = {name: feed[name] for name in model_inputs if name in feed}
+        yield {**dict(zip(names, arrays, strict=True)), **from_feed}
 
 
 def _score(model: onnx.ModelProto, target: _Target, x: Array) -> float:

@@ -1,31 +1,24 @@
-"""How a model's weights are stored: it decides how much memory a session holds."""
+"""How a model's weights are stored, which decides how much memory a session holds.
 
+To add a storage form, write its function and its entry in :data:`STORAGE_FORMS`.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 
-import onnx
-from onnx import external_data_helper
-
-from autotune.graph.passes import LARGEST_PROTO_BYTES, load
-from autotune.graph.refusal import StepRefusedError
+from autotune.graph.entries import Step, StepRefusedError
 
 # Smaller tensors stay in the model: ONNX Runtime needs shapes and axes while it parses.
 _SMALLEST_BYTES = 1024
 
 
-def inline(source: Path, target: Path) -> None:
-    """Writes the model with all weights in one file.
+def _external_data(source: Path, target: Path) -> None:
+    """Writes the weights to a file beside the model, which ONNX Runtime maps instead of copying."""
+    import onnx
+    from onnx import external_data_helper
 
-    Raises:
-        StepRefusedError: a file of protobuf cannot hold them.
-    """
-    model = load(source)
-    if model.ByteSize() > LARGEST_PROTO_BYTES:
-        raise StepRefusedError("a model over 2 GiB cannot be one file")
-    onnx.save(model, target)
+    from autotune.graph.model_file import load
 
-
-def external_data(source: Path, target: Path) -> None:
-    """Writes the weights to a file beside the model, which ONNX Runtime maps and need not copy."""
     model = load(source)
     external_data_helper.convert_model_to_external_data(
         model,
@@ -38,19 +31,19 @@ def external_data(source: Path, target: Path) -> None:
         raise StepRefusedError("no weight is large enough to be stored outside")
 
 
-def prepacked(source: Path, target: Path) -> None:
-    """Writes the optimised model with its weights outside, as the kernels want them packed.
+def _prepacked(source: Path, target: Path) -> None:
+    """Writes the optimised model with its weights outside, packed as the kernels read them.
 
-    What comes out belongs to this kind of processor and this ONNX Runtime.
+    The result is for this kind of processor and this version of ONNX Runtime.
     """
+    import onnx
     import onnxruntime
 
-    data = f"{target.name}.data"
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4
     settings.optimized_model_filepath = str(target)
     for key, value in {
-        "session.optimized_model_external_initializers_file_name": data,
+        "session.optimized_model_external_initializers_file_name": f"{target.name}.data",
         "session.optimized_model_external_initializers_min_size_in_bytes": str(_SMALLEST_BYTES),
         "session.save_external_prepacked_constant_initializers": "1",
     }.items():
@@ -58,14 +51,22 @@ def prepacked(source: Path, target: Path) -> None:
     onnxruntime.InferenceSession(
         source, settings, providers=["CPUExecutionProvider"], enable_fallback=0
     )
-    packed = any(
+    is_packed = any(
         entry.key.startswith("prepacked")
         for weight in onnx.load(target, load_external_data=False).graph.initializer
         for entry in weight.external_data
     )
-    if not packed:
+    if not is_packed:
         raise StepRefusedError("ONNX Runtime packs none of its weights")
 
 
-FORMS = {"inline": inline, "external_data": external_data, "prepacked": prepacked}
-"""All storage forms by name."""
+EXTERNAL_DATA = "external_data"
+"""The form that a model with external data keeps where no other one is chosen."""
+
+STORAGE_FORMS: Mapping[str, Step] = {
+    EXTERNAL_DATA: Step(run=_external_data, words="external data"),
+    "prepacked": Step(
+        run=_prepacked, words="weights pre-packed in external data", for_this_cpu=True
+    ),
+}
+"""All storage forms by name but the default, ``inline``: weights in the model's own file."""

@@ -33,7 +33,8 @@ from autotune.measure.reference import Reference
 from autotune.measure.statistics import percentile
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, Message, memory_limit
-from autotune.space.candidate import BASELINE, Candidate, session_config
+from autotune.space.candidate import Candidate
+from autotune.space.session import session_config
 
 _WORKER = "autotune.measure.measure_child"
 # Until the baseline is known; afterwards limits follow it.
@@ -111,7 +112,7 @@ class DuetMeasurer:
         except PreparationError as error:
             return Failure(kind=error.kind, phase="prepare", message=error.message)
         prepare_s = time.monotonic() - began
-        config = session_config(candidate, self._dimensions)
+        config = session_config(candidate.session.to_json(), self._dimensions)
         found = self.measure_session(path, config, effort, is_beaten, name=candidate.key)
         if isinstance(found, Failure):
             return found
@@ -128,7 +129,7 @@ class DuetMeasurer:
         if self._preparer is None or "ort_" in str(half.to_json().get("pre_pass", "")):
             return candidate
         try:
-            digest = self._preparer.looked_at(candidate).graph_digest
+            digest = self._preparer.looked_at(half.to_json()).graph_digest
         except PreparationError:
             return candidate
         if digest is None:
@@ -185,7 +186,7 @@ class DuetMeasurer:
         if self._preparer is None:
             return self._model.path.resolve()
         try:
-            return self._preparer.prepare(candidate).path
+            return self._preparer.prepare(candidate.graph.to_json()).path
         except OSError as error:
             raise StorageError(
                 f"cannot write prepared models to {self._preparer.cache.root}: {error.strerror}; "
@@ -249,7 +250,7 @@ class DuetMeasurer:
     def _open_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the ms of a run."""
         child = Child(_WORKER, memory_limit(), REPLIES)
-        config = session_config(BASELINE, self._dimensions)
+        config = session_config({}, self._dimensions)
         try:
             opened = self._open(child, self._model.path.resolve(), config, _LOAD_LIMIT_S)
             ran = child.request({"do": "first_runs"}, _RUN_LIMIT_S)

@@ -14,9 +14,11 @@ from autotune.deploy import cpu
 from autotune.deploy.config import ModelFile, TunedConfig
 from autotune.errors import StorageError, StudyError
 from autotune.facts.model import describe
-from autotune.graph.prepare import PreparationError, PreparedModel, Preparer, needed_features
+from autotune.graph.plan import needed_features
+from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.results.result import FRONT, Member, StudyResult
-from autotune.space.candidate import Candidate, session_config
+from autotune.space.candidate import Candidate
+from autotune.space.session import session_config
 
 CONFIG = "best.json"
 MODEL = "best.onnx"
@@ -57,11 +59,11 @@ def tuned_config(result: StudyResult, member: Member, prepared: PreparedModel) -
             steps=prepared.steps,
             data_files=tuple(file.name for file in prepared.data_files),
         ),
-        session=session_config(candidate, result.dimensions),
+        session=session_config(candidate.session.to_json(), result.dimensions),
         evidence=member.evidence,
         requires=replace(
             result.requires,
-            cpu_features=needed_features(candidate.graph, cpu.cpu_features()),
+            cpu_features=needed_features(candidate.graph.to_json(), cpu.cpu_features()),
         ),
         environment=result.environment,
         candidate=member.candidate,
@@ -81,7 +83,7 @@ def pick_member(result: StudyResult, trial: int) -> StudyResult:
         raise StudyError(f"{result.model} has changed since the study; run `autotune study` again")
     preparer = Preparer(model, result.folder / CACHE, workload=None, signature=result.workload)
     try:
-        prepared = preparer.prepare(Candidate.of(member.candidate))
+        prepared = preparer.prepare(Candidate.of(member.candidate).graph.to_json())
     except PreparationError as error:
         raise StudyError(
             f"the model of trial {trial} cannot be made again ({error.message}); "

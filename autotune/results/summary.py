@@ -227,7 +227,7 @@ def _graph_rows(trials: Trials, preparer: Preparer) -> Iterator[GraphRow]:
         # a model that could not be made is not tried again to describe it
         if m is not None or getattr(trial.outcome, "phase", "") != "prepare":
             with contextlib.suppress(PreparationError, OSError):
-                prepared = preparer.looked_at(candidate)
+                prepared = preparer.looked_at(candidate.graph.to_json())
         twin = "" if candidate == trial.candidate else trial.candidate.in_words()
         yield GraphRow(
             words=candidate.in_words() + (f" (the same graph as {twin})" if twin else ""),

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.deploy.options import Value
-from autotune.space.candidate import ANSWER_PARAMETERS, GRAPH_PARAMETERS, Candidate
+from autotune.graph.parameters import ANSWER_PARAMETERS, GRAPH_PARAMETERS
+from autotune.space.candidate import Candidate
 from autotune.space.space import Space
 
 Floats = NDArray[np.float64]

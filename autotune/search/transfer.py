@@ -22,7 +22,8 @@ from autotune.search.objective import Objective, values
 from autotune.search.proposer import Prior
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
-from autotune.space.space import THREAD_COUNTS, Space
+from autotune.space.parameters import THREAD_COUNTS
+from autotune.space.space import Space
 
 _MOST_POINTS = 6
 

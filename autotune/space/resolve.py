@@ -1,6 +1,5 @@
 """What of a search space exists for one model on one machine."""
 
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,30 +8,14 @@ from autotune.errors import RequestError, did_you_mean
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
-from autotune.space.candidate import PARAMETERS, parse_value
-from autotune.space.space import CORES, NEEDS, THREAD_COUNTS, Condition, Parameter, Space
+from autotune.graph.parameters import GRAPH_PARAMETERS
+from autotune.graph.precision import PRECISIONS
+from autotune.graph.precision_options import OPERATOR_GROUPS
+from autotune.space.needs import unmet_needs
+from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
+from autotune.space.space import Condition, Parameter, Space
 
-_VALUE_NEEDS: Mapping[tuple[str, Value], tuple[str, ...]] = {
-    ("pre_pass", "onnxslim"): ("onnxslim",),
-    ("pre_pass", "onnxsim"): ("onnxsim",),
-    ("pre_pass", "onnxoptimizer"): ("onnxoptimizer",),
-    ("pre_pass", "onnxscript"): ("onnxscript",),
-    ("pre_pass", "ort_transformers"): ("transformer",),
-    ("pre_pass", "onnxslim+ort_transformers"): ("onnxslim", "transformer"),
-    ("pre_pass", "onnxslim+onnxscript"): ("onnxslim", "onnxscript"),
-    ("pre_pass", "onnxslim+ort_extended"): ("onnxslim",),
-    ("precision", "fp16"): ("fp16_kernels",),
-    ("precision", "fp16_mixed"): ("fp16_kernels",),
-    ("precision", "int8_dynamic"): ("matrix_products",),
-    ("precision", "int8_static"): ("weights",),
-    ("precision", "int8_weight_only"): ("matmul", "onnx_ir"),
-    ("precision", "int4_weight_only"): ("matmul", "onnx_ir"),
-    ("quantized_operators", "conv"): ("conv_and_matrix_products",),
-    ("quantized_operators", "matmul"): ("conv_and_matrix_products",),
-}
-# Kernels that take half precision are compiled in for these processors alone.
-_FP16_ARCHITECTURES = frozenset({"aarch64", "arm64"})
-_X86 = frozenset({"x86_64", "amd64", "i686"})
+_NOTHING_LEFT = "it would leave nothing to quantise"
 
 
 def resolve(
@@ -54,137 +37,33 @@ def resolve(
     Raises:
         RequestError: `fixed` names an unknown parameter, or a value that it does not take.
     """
-    chosen = _fixed_values(fixed or {})
-    have = _facts(model, workload, machine)
+    fixed_values = _parsed(fixed or {})
+    unmet = unmet_needs(model, workload, machine)
     kept: list[Parameter] = []
     left_out: dict[str, str] = {}
     for parameter in space.parameters:
-        if parameter.name in chosen:
+        if parameter.name in fixed_values:
             continue
-        if lacking := [NEEDS[need] for need in parameter.needs if not have[need]]:
-            left_out[parameter.name] = lacking[0]
+        offered = {**{name: (v,) for name, v in fixed_values.items()}, **_values_of(kept)}
+        if reason := _reason_to_leave_out(parameter, unmet, offered):
+            left_out[parameter.name] = reason
             continue
-        if unmet := _never_met(parameter, {p.name: p.values for p in kept}, chosen):
-            left_out[parameter.name] = f"{unmet} stays at its default"
-            continue
-        resolved = _with_cores(_with_needs(parameter, have, left_out), machine.usable_cores)
-        if parameter.name == "kept_in_float":
-            resolved = _without_all_kept(resolved, model, left_out)
-        if set(resolved.values) == {parameter.default}:
+        fitting = _fitting_values(parameter, model, unmet, machine.usable_cores, left_out)
+        if set(fitting) == {parameter.default}:
             left_out[parameter.name] = "only its default fits this machine"
         else:
-            kept.append(replace(resolved, needs=()))
+            kept.append(replace(parameter, values=fitting, needs=()))
     forced = [
-        Parameter(
-            name=name,
-            values=(value,),
-            default=PARAMETERS[name].default,
-            when={},
-            unless={},
-            needs=(),
-        )
-        for name, value in chosen.items()
+        Parameter(name=name, values=(value,), default=PARAMETERS[name].default)
+        for name, value in fixed_values.items()
     ]
     parameters = (*forced, *kept)
     impossible = tuple(_impossible(parameters, model))
     return replace(space, parameters=parameters, left_out=left_out, impossible=impossible)
 
 
-def _without_all_kept(parameter: Parameter, model: Model, left_out: dict[str, str]) -> Parameter:
-    """Returns the parameter without the values that would keep every node of the model in float."""
-    most = max(count for _, count in _quantisable(model))
-    fitting = []
-    for value in parameter.values:
-        if value and int(value) >= most:
-            left_out[f"{parameter.name}={value}"] = "it would leave nothing to quantise"
-        else:
-            fitting.append(value)
-    return replace(parameter, values=tuple(fitting) or (parameter.default,))
-
-
-def _impossible(parameters: Sequence[Parameter], model: Model) -> Iterator[Condition]:
-    """Gives what would leave no node to quantise, because so many of them stay in float."""
-    values = {parameter.name: parameter.values for parameter in parameters}
-    for condition, count in _quantisable(model):
-        too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= count)
-        if too_many and condition.keys() <= values.keys():
-            yield {**condition, "kept_in_float": too_many}
-
-
-def _quantisable(model: Model) -> list[tuple[Condition, int]]:
-    """Returns how many nodes can be quantised, at most, under which conditions."""
-
-    def count(*kinds: str) -> int:
-        return sum(model.operators.get(kind, 0) for kind in kinds)
-
-    # these are quantised as well and never kept in float, so that all the rest may be
-    others = 1 if count("LSTM", "Attention") else 0
-    return [
-        ({"precision": ("int8_static",)}, count("Conv", "MatMul", "Gemm")),
-        ({"precision": ("int8_static",), "quantized_operators": ("conv",)}, count("Conv")),
-        (
-            {"precision": ("int8_static",), "quantized_operators": ("matmul",)},
-            count("MatMul", "Gemm"),
-        ),
-        ({"precision": ("int8_dynamic",)}, count("MatMul", "Gemm") + others),
-        ({"precision": ("int8_weight_only", "int4_weight_only")}, count("MatMul")),
-    ]
-
-
-def _facts(model: Model, workload: Workload, machine: Hardware) -> dict[str, bool]:
-    """Returns which of the needs are met."""
-    operators = model.operators
-    products = not operators.keys().isdisjoint({"MatMul", "Gemm"})
-    packages = ("onnxslim", "onnxsim", "onnxoptimizer", "onnxscript", "onnx_ir")
-    return {
-        "conv": model.has_conv,
-        "gelu": model.has_gelu,
-        "branches": model.branches > 1,
-        "dynamic_shapes": model.is_dynamic,
-        "named_dimensions": bool(workload.dimensions(model)),
-        "subnormals": model.subnormals > 0,
-        "several_cores": machine.usable_cores > 1,
-        "four_cores": machine.usable_cores >= 4,
-        "weights": model.has_conv or products,
-        "matmul": "MatMul" in operators,
-        "matrix_products": products or not operators.keys().isdisjoint({"LSTM", "Attention"}),
-        "conv_and_matrix_products": model.has_conv and products,
-        "transformer": operators.get("Softmax", 0) > 0 and operators.get("MatMul", 0) > 1,
-        "fp16_kernels": machine.architecture.lower() in _FP16_ARCHITECTURES
-        and not {"asimdhp", "fphp"}.isdisjoint(machine.features),
-        "saturating_int8": machine.architecture.lower() in _X86
-        and {"avx512_vnni", "avx_vnni"}.isdisjoint(machine.features),
-        **{name: importlib.util.find_spec(name) is not None for name in packages},
-    }
-
-
-def _with_needs(
-    parameter: Parameter, have: Mapping[str, bool], left_out: dict[str, str]
-) -> Parameter:
-    """Returns the parameter with the values that are of use; the others go to `left_out`."""
-    fitting = []
-    for value in parameter.values:
-        needs = _VALUE_NEEDS.get((parameter.name, value), ())
-        lacking = [NEEDS[need] for need in needs if not have[need]]
-        if lacking:
-            left_out[f"{parameter.name}={value}"] = lacking[0]
-        else:
-            fitting.append(value)
-    return replace(parameter, values=tuple(fitting) or (parameter.default,))
-
-
-def _never_met(
-    parameter: Parameter, kept: Mapping[str, tuple[Value, ...]], fixed: Mapping[str, Value]
-) -> str | None:
-    """Returns a parameter that can never have a value which `parameter` waits for."""
-    for name, wanted in parameter.when.items():
-        single = (fixed.get(name, PARAMETERS[name].default),)
-        if not set(kept.get(name, single)) & set(wanted):
-            return name
-    return None
-
-
-def _fixed_values(fixed: Mapping[str, str]) -> dict[str, Value]:
+def _parsed(fixed: Mapping[str, str]) -> dict[str, Value]:
+    """Returns the typed values of `fixed`; see :func:`resolve`."""
     values = {}
     for name, text in fixed.items():
         if name not in PARAMETERS:
@@ -198,10 +77,100 @@ def _fixed_values(fixed: Mapping[str, str]) -> dict[str, Value]:
     return values
 
 
-def _with_cores(parameter: Parameter, cores: int) -> Parameter:
-    """Returns the parameter with thread counts as numbers, none above the usable cores."""
-    if parameter.name not in THREAD_COUNTS:
-        return parameter
-    counts = (cores // CORES[v] if isinstance(v, str) else v for v in parameter.values)
-    fitting = (v for v in counts if v <= cores and (v or parameter.default == 0))
-    return replace(parameter, values=tuple(dict.fromkeys(fitting)))
+def _values_of(parameters: Sequence[Parameter]) -> dict[str, tuple[Value, ...]]:
+    return {parameter.name: parameter.values for parameter in parameters}
+
+
+def _reason_to_leave_out(
+    parameter: Parameter, unmet: Mapping[str, str], offered: Mapping[str, tuple[Value, ...]]
+) -> str | None:
+    """Returns why a parameter has no use here; None where it has one.
+
+    Args:
+        parameter: The parameter.
+        unmet: Needs that are not met, with the sentences that say so.
+        offered: Values of the parameters that were kept or fixed; others stay at their default.
+    """
+    for need in parameter.needs:
+        if need in unmet:
+            return unmet[need]
+    for name, values in parameter.when.items():
+        if set(offered.get(name, (PARAMETERS[name].default,))).isdisjoint(values):
+            return f"{name} stays at its default"
+    return None
+
+
+def _fitting_values(
+    parameter: Parameter,
+    model: Model,
+    unmet: Mapping[str, str],
+    cores: int,
+    left_out: dict[str, str],
+) -> tuple[Value, ...]:
+    """Returns the values that are of use here, the default if none is; notes those left out."""
+    reasons = [(v, _value_reason(parameter.name, v, model, unmet)) for v in parameter.values]
+    left_out |= {f"{parameter.name}={value}": reason for value, reason in reasons if reason}
+    fitting = tuple(value for value, reason in reasons if not reason)
+    if parameter.name in THREAD_COUNTS:
+        fitting = _thread_counts(fitting, cores, parameter.default)
+    return fitting or (parameter.default,)
+
+
+def _value_reason(name: str, value: Value, model: Model, unmet: Mapping[str, str]) -> str | None:
+    """Returns why a value has no use here; None where it has one."""
+    if name in GRAPH_PARAMETERS:
+        for need in GRAPH_PARAMETERS[name].needs(value):
+            if need in unmet:
+                return unmet[need]
+    if name == "kept_in_float" and value:
+        most = max(count for _, count in _quantisable_nodes(model))
+        return _NOTHING_LEFT if int(value) >= most else None
+    return None
+
+
+def _thread_counts(values: Sequence[Value], cores: int, default: Value) -> tuple[Value, ...]:
+    """Returns thread counts as numbers, none above the usable cores.
+
+    Zero is ONNX Runtime's own choice, and stays only where that is the default.
+    """
+    counts = (cores // CORES[value] if isinstance(value, str) else value for value in values)
+    return tuple(dict.fromkeys(n for n in counts if n <= cores and (n or default == 0)))
+
+
+def _impossible(parameters: Sequence[Parameter], model: Model) -> Iterator[Condition]:
+    """Gives the conditions under which so many nodes stay in float that none is quantised."""
+    values = _values_of(parameters)
+    for condition, count in _quantisable_nodes(model):
+        too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= count)
+        if too_many and condition.keys() <= values.keys():
+            yield {**condition, "kept_in_float": too_many}
+
+
+def _quantisable_nodes(model: Model) -> list[tuple[Condition, int]]:
+    """Returns how many nodes can be quantised, at most, under which conditions.
+
+    Precisions that quantise the same types share a condition. Nodes that ``kept_in_float`` does not
+    reach count as one, so that all others may be kept.
+    """
+
+    def count(types: Sequence[str]) -> int:
+        return sum(model.operators.get(name, 0) for name in types)
+
+    names_by_types: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for name, precision in PRECISIONS.items():
+        if "kept_in_float" in precision.options:
+            types = precision.float_types, precision.always_quantised
+            names_by_types.setdefault(types, []).append(name)
+    counts: list[tuple[Condition, int]] = []
+    for (float_types, always), names in names_by_types.items():
+        extra = 1 if count(always) else 0
+        condition: Condition = {"precision": tuple(names)}
+        counts.append((condition, count(float_types) + extra))
+        if "quantized_operators" in PRECISIONS[names[0]].options:
+            for group_name, group in OPERATOR_GROUPS.items():
+                # the other groups quantise no fewer nodes than the condition above says
+                if set(group.types) < set(float_types) and group.types:
+                    counts.append(
+                        ({**condition, "quantized_operators": (group_name,)}, count(group.types))
+                    )
+    return counts

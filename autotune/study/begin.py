@@ -18,9 +18,9 @@ from autotune.results.setting import Setting
 from autotune.search.objective import find as find_objectives
 from autotune.search.transfer import prior, starting_points
 from autotune.search.trial import Limits
+from autotune.space.files import find_space
 from autotune.space.resolve import resolve
 from autotune.space.space import Space
-from autotune.space.space import find as find_space
 from autotune.space.start import read_candidate
 from autotune.storage.database import Place, quiet_optuna
 from autotune.storage.identity import Identity, notes_on, open_study

@@ -274,4 +274,4 @@ class Job:
     ) -> StudyResult:
         trials = Trials(measured=search.trials, twins=self.record.twins, ended=search.ended)
         result = summarise(self.setting, trials, compared, picked, self.preparer, complete=complete)
-        return emit(result, self.preparer.prepare(picked.trial.candidate))
+        return emit(result, self.preparer.prepare(picked.trial.candidate.graph.to_json()))

@@ -15,7 +15,7 @@ from autotune.deploy.records import Json, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, did_you_mean
 from autotune.search.objective import DEFAULT, check_preference, find
 from autotune.search.portfolio import DEFAULT_SAMPLER
-from autotune.space.space import presets
+from autotune.space.files import presets
 
 _MAX_ERROR = 0.05
 # The storage does not keep these. The user who resumes a study names the folder and the storage. A

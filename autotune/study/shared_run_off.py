@@ -84,5 +84,6 @@ class SharedRunOff:
 
     def _adopt(self, result: StudyResult) -> StudyResult:
         """Writes the result of another worker to this worker's folder."""
+        candidate = Candidate.of(result.best.candidate)
         result = replace(result, model=self.setting.model.path.resolve())
-        return emit(result, self.preparer.prepare(Candidate.of(result.best.candidate)))
+        return emit(result, self.preparer.prepare(candidate.graph.to_json()))

@@ -1,0 +1,66 @@
+"""Options of a precision: what ranges, scales and operators a quantisation takes.
+
+To add an option, write its entry in :data:`OPTIONS`, and its name into the entries of the
+precisions that take it (:mod:`autotune.graph.precision`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.deploy.options import Domain
+from autotune.graph.entries import Entry, GraphParameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorGroup(Entry):
+    """Which operators are quantised.
+
+    Attributes:
+        types: Their types; empty for all that ONNX Runtime can quantise.
+    """
+
+    types: tuple[str, ...]
+
+
+_BOTH = ("conv_and_matrix_products",)
+
+OPERATOR_GROUPS: Mapping[str, OperatorGroup] = {
+    "all": OperatorGroup(types=(), words="all operators"),
+    "products": OperatorGroup(
+        types=("Conv", "MatMul", "Gemm"), words="convolutions and matrix products alone"
+    ),
+    "conv": OperatorGroup(types=("Conv",), words="convolutions alone", needs=_BOTH),
+    "matmul": OperatorGroup(types=("MatMul", "Gemm"), words="matrix products alone", needs=_BOTH),
+}
+"""Values of ``quantized_operators``."""
+
+
+def _flag(words: str) -> GraphParameter:
+    return GraphParameter(
+        domain=Domain(choices=(True, False), default=False), words=lambda _: words
+    )
+
+
+OPTIONS: Mapping[str, GraphParameter] = {
+    "calibration": GraphParameter(
+        domain=Domain(choices=("minmax", "percentile", "entropy"), default="minmax"),
+        words=lambda value: f"calibrated by {value}",
+    ),
+    "per_channel": _flag("per channel"),
+    "reduce_range": _flag("reduced range"),
+    "symmetric": _flag("symmetric"),
+    "quantized_operators": GraphParameter.of_entries("all", OPERATOR_GROUPS),
+    "kept_in_float": GraphParameter(
+        domain=Domain(choices=(0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32), default=0),
+        words=lambda value: f"{value} node{'s' if value != 1 else ''} kept in float",
+    ),
+    "block_size": GraphParameter(
+        domain=Domain(choices=(16, 32, 64, 128, 256), default=32),
+        words=lambda value: f"blocks of {value}",
+    ),
+    "accuracy_level": GraphParameter(
+        domain=Domain(choices=(0, 1, 2, 3, 4), default=4),
+        words=lambda value: f"accuracy_level={value}",
+    ),
+}
+"""All options by name."""

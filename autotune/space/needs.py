@@ -1,0 +1,124 @@
+"""What a parameter, or one of its values, may need of model, inputs, machine and installation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autotune.graph.entries import is_installed, not_installed
+from autotune.graph.parameters import PACKAGES
+
+if TYPE_CHECKING:  # they bring in onnxruntime, which reading a search space does not need
+    from autotune.facts.hardware import Hardware
+    from autotune.facts.model import Model
+    from autotune.facts.workload import Workload
+
+# ONNX Runtime has half-precision kernels on the CPU for these processors alone.
+_FP16_ARCHITECTURES = frozenset({"aarch64", "arm64"})
+_X86 = frozenset({"x86_64", "amd64", "i686"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """A fact that a parameter or a value needs.
+
+    Attributes:
+        lacking: The sentence that a user reads where it is not met.
+        is_met: Returns whether it is met.
+    """
+
+    lacking: str
+    is_met: Callable[[Model, Workload, Hardware], bool]
+
+
+def has_operator(model: Model, *types: str) -> bool:
+    """Returns whether the model has a node of one of these types."""
+    return any(model.operators.get(name, 0) for name in types)
+
+
+def _package(name: str) -> Need:
+    return Need(lacking=not_installed(name), is_met=lambda *_: is_installed(name))
+
+
+NEEDS: Mapping[str, Need] = {
+    "conv": Need(
+        lacking="the model has no convolution",
+        is_met=lambda model, *_: model.has_conv,
+    ),
+    "gelu": Need(
+        lacking="the model has no GELU",
+        is_met=lambda model, *_: model.has_gelu,
+    ),
+    "branches": Need(
+        lacking="no heavy nodes of the model can run side by side",
+        is_met=lambda model, *_: model.branches > 1,
+    ),
+    "dynamic_shapes": Need(
+        lacking="the model's shapes are fixed",
+        is_met=lambda model, *_: model.is_dynamic,
+    ),
+    "named_dimensions": Need(
+        lacking="the model has no named dimension with one size in all samples",
+        is_met=lambda model, workload, _: bool(workload.dimensions(model)),
+    ),
+    "subnormals": Need(
+        lacking="the optimised model has no subnormal weights",
+        is_met=lambda model, *_: model.subnormals > 0,
+    ),
+    "several_cores": Need(
+        lacking="there is only one usable core",
+        is_met=lambda _model, _workload, machine: machine.usable_cores > 1,
+    ),
+    "four_cores": Need(
+        lacking="there are fewer than four usable cores",
+        is_met=lambda _model, _workload, machine: machine.usable_cores >= 4,
+    ),
+    "weights": Need(
+        lacking="the model has no convolution or matrix product to quantise",
+        is_met=lambda model, *_: model.has_conv or has_operator(model, "MatMul", "Gemm"),
+    ),
+    "matrix_products": Need(
+        lacking="the model has no matrix product or LSTM to quantise",
+        is_met=lambda model, *_: has_operator(model, "MatMul", "Gemm", "LSTM", "Attention"),
+    ),
+    "matmul": Need(
+        lacking="the model has no MatMul whose weights could be packed",
+        is_met=lambda model, *_: has_operator(model, "MatMul"),
+    ),
+    "conv_and_matrix_products": Need(
+        lacking="the model does not have both convolutions and matrix products",
+        is_met=lambda model, *_: model.has_conv and has_operator(model, "MatMul", "Gemm"),
+    ),
+    "transformer": Need(
+        lacking="the model has no attention",
+        is_met=lambda model, *_: (
+            has_operator(model, "Softmax") and model.operators.get("MatMul", 0) > 1
+        ),
+    ),
+    "fp16_kernels": Need(
+        lacking="the CPU provider has no fp16 kernels on this processor",
+        is_met=lambda _model, _workload, machine: (
+            machine.architecture.lower() in _FP16_ARCHITECTURES
+            and not {"asimdhp", "fphp"}.isdisjoint(machine.features)
+        ),
+    ),
+    "saturating_int8": Need(
+        lacking="eight-bit products do not saturate on this processor",
+        is_met=lambda _model, _workload, machine: (
+            machine.architecture.lower() in _X86
+            and {"avx512_vnni", "avx_vnni"}.isdisjoint(machine.features)
+        ),
+    ),
+    **{name: _package(name) for name in PACKAGES},
+}
+"""All needs by the names that a search space uses; a package is a need under its import name."""
+
+
+def unmet_needs(model: Model, workload: Workload, machine: Hardware) -> dict[str, str]:
+    """Returns the needs that are not met, each with the sentence that says so."""
+    return {
+        name: need.lacking
+        for name, need in NEEDS.items()
+        if not need.is_met(model, workload, machine)
+    }

@@ -1,0 +1,37 @@
+"""Every parameter that a search space may use, with its values."""
+
+from collections.abc import Iterable, Mapping
+
+from autotune.deploy.options import Domain, Value
+from autotune.graph.parameters import GRAPH_PARAMETERS
+from autotune.space.session import SESSION_PARAMETERS
+
+PARAMETERS: Mapping[str, Domain] = {
+    **{name: parameter.domain for name, parameter in GRAPH_PARAMETERS.items()},
+    **SESSION_PARAMETERS,
+}
+"""Parameters of the model's file and of a session, by name."""
+
+CORES: Mapping[str, int] = {"cores": 1, "cores/2": 2, "cores/4": 4}
+"""Thread counts that follow the machine: by what the usable cores are divided."""
+
+THREAD_COUNTS = frozenset({"intra_op_num_threads", "inter_op_num_threads"})
+"""Parameters that count threads; a file may give them values of :data:`CORES`."""
+
+
+def parse_value(name: str, text: str) -> Value:
+    """Returns `text`, as typed on a command line, as a value of the parameter `name`.
+
+    Raises:
+        ValueError: it is none of the values that the parameter takes; the message lists them.
+    """
+    domain = PARAMETERS[name]
+    readings: Iterable[Value] = (
+        *([text.lower() == "true"] if text.lower() in {"true", "false"} else []),
+        *([int(text)] if text.isascii() and text.isdigit() else []),
+        text,
+    )
+    for value in readings:
+        if domain.problem(value) is None:
+            return value
+    raise ValueError(f"{name} {domain.problem(text)}")

@@ -1,0 +1,171 @@
+"""Parameters of a session: the options of ONNX Runtime that they set, and their words.
+
+A parameter that sets several options, or one that ONNX Runtime takes in a less plain way, is an
+entry of :data:`COMPOSITES`: its values, what each of them sets, and its words. All other session
+parameters are options of :mod:`autotune.deploy.options` under ONNX Runtime's own names.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from autotune.deploy.config import SessionConfig
+from autotune.deploy.options import ATTRIBUTES, SESSION_ENTRIES, Domain, Value
+
+
+@dataclass
+class SessionDraft:
+    """A :class:`~autotune.deploy.config.SessionConfig` in the making; the same fields."""
+
+    options: dict[str, Value] = field(default_factory=dict)
+    entries: dict[str, str] = field(default_factory=dict)
+    disabled_optimizers: list[str] = field(default_factory=list)
+    free_dimensions: dict[str, int] = field(default_factory=dict)
+    env_allocator: dict[str, int] = field(default_factory=dict)
+    run_entries: dict[str, str] = field(default_factory=dict)
+
+    def finished(self) -> SessionConfig:
+        """Returns the config."""
+        return SessionConfig(
+            options=self.options,
+            entries=self.entries,
+            disabled_optimizers=tuple(self.disabled_optimizers),
+            free_dimensions=self.free_dimensions,
+            env_allocator=self.env_allocator,
+            run_entries=self.run_entries,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composite:
+    """A parameter that is more than one plain option.
+
+    Attributes:
+        domain: Its values.
+        apply: Sets in a draft what a value other than the default stands for. The mapping has the
+            sizes of the model's named dimensions.
+        words: How a person reads each value other than the default.
+    """
+
+    domain: Domain
+    apply: Callable[[SessionDraft, Value, Mapping[str, int]], None]
+    words: Mapping[Value, str]
+
+
+def _apply_nchwc(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
+    del value, dimensions
+    # Dropping to ORT_ENABLE_EXTENDED would also lose every other pass of the layout level.
+    draft.disabled_optimizers.append("NchwcTransformer")
+
+
+def _apply_spinning(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
+    del dimensions
+    if value == "off":
+        draft.entries["session.intra_op.allow_spinning"] = "0"
+    else:
+        draft.entries["session.force_spinning_stop"] = "1"
+
+
+def _apply_arena(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
+    del dimensions
+    if value == "off":
+        draft.options["enable_cpu_mem_arena"] = False
+    else:  # the CPU provider takes no arena options; a shared allocator is the only way
+        draft.entries["session.use_env_allocators"] = "1"
+        draft.env_allocator["arena_extend_strategy"] = 1
+
+
+def _apply_arena_shrinkage(
+    draft: SessionDraft, value: Value, dimensions: Mapping[str, int]
+) -> None:
+    del value, dimensions
+    draft.run_entries["memory.enable_memory_arena_shrinkage"] = "cpu:0"
+
+
+def _apply_fixed_dimensions(
+    draft: SessionDraft, value: Value, dimensions: Mapping[str, int]
+) -> None:
+    del value
+    draft.free_dimensions.update(dimensions)
+
+
+COMPOSITES: Mapping[str, Composite] = {
+    "nchwc": Composite(
+        domain=Domain(choices=("on", "off"), default="on"),
+        apply=_apply_nchwc,
+        words={"off": "no NCHWc layout"},
+    ),
+    "spinning": Composite(
+        domain=Domain(choices=("on", "stop_after_run", "off"), default="on"),
+        apply=_apply_spinning,
+        words={"off": "no spinning", "stop_after_run": "spinning stops after a run"},
+    ),
+    "arena": Composite(
+        domain=Domain(choices=("on", "off", "same_as_requested"), default="on"),
+        apply=_apply_arena,
+        words={"off": "no arena", "same_as_requested": "arena grows as requested"},
+    ),
+    "arena_shrinkage": Composite(
+        domain=Domain(choices=(True, False), default=False),
+        apply=_apply_arena_shrinkage,
+        words={True: "arena shrinks after a run"},
+    ),
+    "fixed_dimensions": Composite(
+        domain=Domain(choices=(True, False), default=False),
+        apply=_apply_fixed_dimensions,
+        words={True: "dimensions fixed"},
+    ),
+}
+"""All composite parameters by name."""
+
+SESSION_PARAMETERS: Mapping[str, Domain] = {
+    **{name: composite.domain for name, composite in COMPOSITES.items()},
+    **ATTRIBUTES,
+    **SESSION_ENTRIES,
+}
+"""The values of every parameter that changes how a file is opened and run, by name."""
+
+_OPTION_WORDS: Mapping[tuple[str, Value], str] = {
+    ("enable_mem_pattern", False): "no memory pattern",
+    ("session.use_device_allocator_for_initializers", "1"): "initializers outside the arena",
+    ("session.disable_prepacking", "1"): "no pre-packing",
+    ("session.set_denormal_as_zero", "1"): "denormals as zero",
+    ("optimization.enable_gelu_approximation", "1"): "GELU approximated",
+    ("execution_mode", "ORT_PARALLEL"): "parallel execution",
+}
+
+
+def session_words(name: str, value: Value) -> str:
+    """Returns a session parameter that is not at its default in words.
+
+    A parameter that has no words of its own, such as one of a plain Optuna study, is shown with its
+    name and its value.
+    """
+    if name in COMPOSITES and value in COMPOSITES[name].words:
+        return COMPOSITES[name].words[value]
+    if (name, value) in _OPTION_WORDS:
+        return _OPTION_WORDS[name, value]
+    if name == "intra_op_num_threads":
+        return f"{value} thread{'s' if value != 1 else ''}"
+    if name == "inter_op_num_threads":
+        return f"{value} inter-op threads"
+    if name == "graph_optimization_level":
+        return f"graph level {str(value).removeprefix('ORT_ENABLE_').removeprefix('ORT_').lower()}"
+    return f"{name.removeprefix('session.')}={value}"
+
+
+def session_config(half: Mapping[str, Value], dimensions: Mapping[str, int]) -> SessionConfig:
+    """Returns how a session is opened.
+
+    Args:
+        half: Session parameters that differ from their default, by name.
+        dimensions: Sizes of the model's named dimensions, for ``fixed_dimensions``.
+    """
+    draft = SessionDraft()
+    for name, value in half.items():
+        if name in ATTRIBUTES:
+            draft.options[name] = value
+        elif name in SESSION_ENTRIES:
+            draft.entries[name] = str(value)
+        else:
+            COMPOSITES[name].apply(draft, value, dimensions)
+    return draft.finished()

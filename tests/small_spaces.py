@@ -1,0 +1,78 @@
+"""Spaces resolved for a model and a machine that are made up, and strategies of values."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from autotune.deploy.options import Domain, Value
+from autotune.facts import workload
+from autotune.facts.hardware import Hardware
+from autotune.facts.model import Model, Tensor
+from autotune.space.files import find_space
+from autotune.space.parameters import PARAMETERS
+from autotune.space.resolve import resolve
+from autotune.space.space import Space
+
+
+def values_of(domain: Domain) -> st.SearchStrategy[Value]:
+    """Returns a strategy of the values that `domain` takes."""
+    if domain.choices:
+        return st.sampled_from(domain.choices)
+    numbers = st.integers(domain.low, domain.high)
+    return numbers.map(str) if isinstance(domain.default, str) else numbers
+
+
+VALUES: st.SearchStrategy[dict[str, Value]] = st.fixed_dictionaries(
+    {}, optional={name: values_of(domain) for name, domain in PARAMETERS.items()}
+)
+"""Some parameters with values that they take."""
+
+
+def machine(cores: int, features: tuple[str, ...] = (), architecture: str = "x86_64") -> Hardware:
+    """Returns a machine with so many usable cores."""
+    return Hardware(
+        cpu="a cpu",
+        features=features,
+        architecture=architecture,
+        logical_cores=cores,
+        physical_cores=cores,
+        usable_cores=cores,
+        quota_cores=None,
+        memory_mib=1024,
+        gpus=(),
+        system="Linux 6",
+    )
+
+
+def model(**changes: Any) -> Model:
+    """Returns the facts of a model that has everything that a parameter needs but operators."""
+    facts: dict[str, Any] = {
+        "path": Path("m.onnx"),
+        "data_files": (),
+        "sha256": "0",
+        "size_bytes": 1,
+        "inputs": (Tensor(name="x", dtype="float32", shape=("batch", 4)),),
+        "outputs": ("y",),
+        "opset": 17,
+        "operators": {},
+        "parameters": 1,
+        "has_conv": True,
+        "has_gelu": True,
+        "branches": 3,
+        "subnormals": 1,
+    }
+    return Model(**{**facts, **changes})
+
+
+def resolved(
+    name: str = "default",
+    cores: int = 8,
+    fixed: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> Space:
+    """Returns a preset or a file of the user, resolved for such a model and machine."""
+    described = model(**changes)
+    inputs = workload.generate(described, {})
+    return resolve(find_space(name), described, inputs, machine(cores), fixed)

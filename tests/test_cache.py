@@ -1,0 +1,58 @@
+"""The cache of prepared models: bounded in size, whole or not there."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+from autotune.graph.cache import Cache
+
+
+def _entry(cache: Cache, key: str, size: int, folder: Path, age_s: float) -> Path:
+    made = folder / f"made-{key}"
+    made.mkdir()
+    (made / "best.onnx").write_bytes(b"x" * size)
+    entry = cache.keep(key, made, {"operators": 1})
+    then = time.time() - age_s
+    os.utime(entry, (then, then))
+    return entry
+
+
+def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
+    """Entries are bounded in sum; what was used last stays, and so does what was just made."""
+    cache = Cache(tmp_path / "cache", limit_bytes=3000)
+    old = _entry(cache, "old", 1000, tmp_path, 5000)
+    used = _entry(cache, "used", 1000, tmp_path, 9000)
+    assert cache.find("used") is not None
+    new = _entry(cache, "new", 1500, tmp_path, 0)
+    assert not old.exists()
+    assert used.exists()
+    assert new.exists()
+    assert cache.used_bytes() < 3000
+    assert json.loads((new / "facts.json").read_text(encoding="utf-8"))["operators"] == 1
+
+
+def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    """A folder without facts, of an eviction or a making cut short, is replaced."""
+    cache = Cache(tmp_path / "cache")
+    (tmp_path / "cache" / "key").mkdir(parents=True)
+    (tmp_path / "cache" / "key" / "best.onnx").write_bytes(b"half")
+    entry = _entry(cache, "key", 10, tmp_path, 0)
+    assert (entry / "best.onnx").read_bytes() == b"x" * 10
+    (entry / "best.onnx").unlink()
+    assert cache.find("key") is None
+
+
+def test_one_too_large_is_kept(tmp_path: Path) -> None:
+    """A model larger than the bound is there for its trial."""
+    cache = Cache(tmp_path / "cache", limit_bytes=10)
+    assert _entry(cache, "large", 1000, tmp_path, 0).exists()
+
+
+def test_what_is_half_there_is_not_found(tmp_path: Path) -> None:
+    """Without its facts, or with damaged ones, an entry is none."""
+    cache = Cache(tmp_path)
+    (tmp_path / "key").mkdir()
+    assert cache.find("key") is None
+    (tmp_path / "key" / "facts.json").write_text("[", encoding="utf-8")
+    assert cache.find("key") is None

@@ -1,0 +1,153 @@
+"""Parameters of a search space, and the entries behind those of the model's file."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_spaces import values_of
+
+from autotune.graph.parameters import ANSWER_PARAMETERS, GRAPH_PARAMETERS, graph_words
+from autotune.graph.plan import STEPS, steps_of
+from autotune.graph.precision import PRECISIONS
+from autotune.graph.precision_options import OPTIONS
+from autotune.space.candidate import Candidate
+from autotune.space.files import presets
+from autotune.space.needs import NEEDS
+from autotune.space.parameters import PARAMETERS, parse_value
+from autotune.space.session import COMPOSITES
+
+_GRAPH_VALUES = [
+    (name, value)
+    for name, parameter in GRAPH_PARAMETERS.items()
+    for value in parameter.domain.choices
+]
+
+
+@pytest.mark.parametrize(("name", "value"), _GRAPH_VALUES)
+def test_every_need_of_a_value_has_a_name(name: str, value: Any) -> None:
+    """What an entry needs is among the needs, and so are the packages of its step."""
+    assert set(GRAPH_PARAMETERS[name].needs(value)) <= NEEDS.keys()
+
+
+@pytest.mark.parametrize(("name", "value"), _GRAPH_VALUES)
+def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
+    """Each pre-pass, precision and storage form that a space may offer is one step or several."""
+    half = Candidate.of({name: value}).to_json()
+    steps = [step.name for step in steps_of(half)]
+    if name in OPTIONS or not half:
+        assert steps == []
+    else:
+        assert steps == str(value).split("+")
+        assert set(steps) <= STEPS.keys()
+
+
+def test_a_combination_needs_what_its_parts_need() -> None:
+    """Needs of a combination are read from the entries of its parts."""
+    needs = GRAPH_PARAMETERS["pre_pass"].needs
+    assert needs("onnxslim+ort_transformers") == ("onnxslim", "transformer")
+    assert needs("onnxslim+ort_extended") == ("onnxslim",)
+    assert needs("none") == ()
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_the_options_of_a_precision_exist(name: str) -> None:
+    """A precision names options that are parameters, and they are passed to its step alone."""
+    options = PRECISIONS[name].options
+    assert options <= OPTIONS.keys()
+    half = {option: OPTIONS[option].domain.choices[-1] for option in OPTIONS}
+    (step,) = steps_of({"precision": name, **half})
+    assert step.options.keys() == options
+
+
+@pytest.mark.parametrize(
+    ("half", "words"),
+    [
+        ({"precision": "int8_static", "pre_pass": "onnxslim"}, ("onnxslim", "int8 static")),
+        ({"kept_in_float": 1, "block_size": 64}, ("1 node kept in float", "blocks of 64")),
+        (
+            {"kept_in_float": 2, "calibration": "entropy"},
+            ("calibrated by entropy", "2 nodes kept in float"),
+        ),
+        ({"storage": "prepacked"}, ("weights pre-packed in external data",)),
+        (
+            {"quantized_operators": "conv", "per_channel": True},
+            ("per channel", "convolutions alone"),
+        ),
+        ({"precision": "fp16_mixed"}, ("fp16, sensitive nodes in fp32",)),
+        ({"pre_pass": "onnxslim+ort_extended"}, ("onnxslim+ort_extended",)),
+        ({}, ()),
+    ],
+)
+def test_a_graph_half_in_words(half: dict[str, Any], words: tuple[str, ...]) -> None:
+    """Pre-passes come first, then the precision with its options, the storage form last."""
+    assert graph_words(half) == words
+
+
+def test_the_parameters_of_answers_are_the_precision_and_its_options() -> None:
+    """Pre-passes and storage forms compute the same as the source."""
+    assert GRAPH_PARAMETERS.keys() - ANSWER_PARAMETERS == {"pre_pass", "storage"}
+
+
+def test_the_readme_of_the_spaces_names_every_need_and_parameter() -> None:
+    """An author of a space finds a description of each need and parameter."""
+    text = (presets()["default"].parent / "README.md").read_text("utf-8")
+    assert [
+        name for name in (*NEEDS, *GRAPH_PARAMETERS, *COMPOSITES) if f"`{name}`" not in text
+    ] == []
+
+
+def test_the_entries_need_neither_onnx_nor_onnxruntime() -> None:
+    """The command line reads spaces and entries without the time that these packages take."""
+    script = (
+        "import sys, autotune.space.files, autotune.graph.plan; "
+        "print([n for n in ('onnx', 'onnxruntime', 'numpy') if n in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("intra_op_num_threads", "2", 2),
+        ("enable_mem_pattern", "false", False),
+        ("session.disable_prepacking", "1", "1"),
+        ("arena", "off", "off"),
+    ],
+)
+def test_values_are_read_as_their_parameter_takes_them(name: str, text: str, value: Any) -> None:
+    """What is typed becomes the type that ONNX Runtime wants."""
+    parsed = parse_value(name, text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@given(data=st.data(), name=st.sampled_from(sorted(PARAMETERS)))
+def test_a_value_survives_typing(data: st.DataObject, name: str) -> None:
+    """Every value of every parameter can be typed and reads as itself, type included."""
+    value = data.draw(values_of(PARAMETERS[name]))
+    parsed = parse_value(name, str(value))
+    assert (parsed, type(parsed)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("nchwc", "no", "nchwc must be one of 'on', 'off', not 'no'"),
+        ("intra_op_num_threads", "true", "must be a whole number, not 'true'"),
+        ("intra_op_num_threads", "-1", "must be a whole number, not '-1'"),
+        ("enable_mem_pattern", "1", "must be one of True, False, not '1'"),
+        ("session.disable_prepacking", "true", "must be one of '0', '1', not 'true'"),
+    ],
+)
+def test_a_typed_value_outside_the_domain_is_refused(name: str, text: str, fault: str) -> None:
+    """What a parameter does not take is refused with what it takes."""
+    with pytest.raises(ValueError) as caught:
+        parse_value(name, text)
+    assert fault in str(caught.value)
+    assert str(caught.value).startswith(name)

@@ -1,0 +1,128 @@
+"""What of a search space exists for a model on a machine."""
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_spaces import machine, model, resolved
+
+from autotune.deploy.options import Value
+from autotune.errors import RequestError
+from autotune.facts import workload
+from autotune.facts.model import Tensor
+from autotune.space.candidate import Candidate
+from autotune.space.files import find_space
+from autotune.space.resolve import resolve
+from autotune.space.space import Space
+
+_EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("cores", "counts"), [(2, (0, 1, 2)), (6, (0, 1, 2, 4, 3, 6)), (16, (0, 1, 2, 4, 8, 16))]
+)
+def test_thread_counts_follow_the_machine(cores: int, counts: tuple[int, ...]) -> None:
+    """No thread count lies above the usable cores."""
+    parameters = {p.name: p for p in resolved(cores=cores).parameters}
+    assert parameters["intra_op_num_threads"].values == counts
+
+
+def test_what_lacks_a_need_is_left_out_with_the_reason() -> None:
+    """A model without convolutions on one core has neither NCHWc nor threads to try."""
+    space = resolved(cores=1, has_conv=False, has_gelu=False, branches=1, subnormals=0)
+    names = {parameter.name for parameter in space.parameters}
+    assert not names & {"nchwc", "intra_op_num_threads", "inter_op_num_threads", "spinning"}
+    assert space.left_out["nchwc"] == "the model has no convolution"
+    assert space.left_out["spinning"] == "there is only one usable core"
+    assert "execution_mode" in space.left_out["inter_op_num_threads"]
+
+
+def test_no_candidate_keeps_all_nodes_in_float() -> None:
+    """So many nodes stay in float that something is left to quantise, with each precision."""
+    operators = {"Conv": 5, "Gemm": 2, "Relu": 5}
+    space = resolved("quantize", operators=operators)
+    assert space.left_out["kept_in_float=8"] == "it would leave nothing to quantise"
+    counts: dict[object, set[Value]] = {}
+    for candidate in space.candidates or ():
+        values = candidate.to_json()
+        kinds = values.get("precision"), values.get("quantized_operators")
+        counts.setdefault(kinds, set()).add(values.get("kept_in_float", 0))
+    assert counts["int8_static", None] == {0, 1, 2, 3, 4, 6}
+    assert counts["int8_static", "matmul"] == {0, 1}
+    assert counts["int8_dynamic", None] == {0, 1}
+    several: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 4}
+    assert space.nearest(several) == Candidate.of({"precision": "int8_dynamic"})
+    # an LSTM is quantised even where every matrix product is kept
+    recurrent = resolved("quantize", operators={**operators, "LSTM": 1})
+    two: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 2}
+    assert recurrent.nearest(two) == Candidate.of(two)
+    assert recurrent.nearest(several) == Candidate.of({"precision": "int8_dynamic"})
+
+
+def test_packed_weights_need_their_package_and_a_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are packed by a package that is not always there, and of a MatMul alone."""
+    name = "precision=int8_weight_only"
+    assert "MatMul" in resolved("quantize", operators={"Gemm": 2}).left_out[name]
+    assert name not in resolved("quantize", operators={"MatMul": 2}).left_out
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "onnx_ir" else find(name)
+    )
+    assert "[passes]" in resolved("quantize", operators={"MatMul": 2}).left_out[name]
+
+
+def test_fixed_parameters() -> None:
+    """A fixed parameter has its value in every candidate, and conditions see it."""
+    space = resolved(fixed={"intra_op_num_threads": "1"})
+    assert space.nearest({"spinning": "off"}) == Candidate.of({"intra_op_num_threads": 1})
+    with pytest.raises(RequestError, match="Did you mean 'nchwc'"):
+        resolved(fixed={"nchw": "off"})
+    with pytest.raises(RequestError, match="must be one of 'on', 'off'"):
+        resolved(fixed={"nchwc": "1"})
+
+
+def test_a_thread_count_above_all_cores_leaves_the_default(tmp_path: Path) -> None:
+    """A parameter whose values all lie above the usable cores is left out."""
+    file = tmp_path / "mine.toml"
+    file.write_text("[parameters.intra_op_num_threads]\nvalues = [16]\ndefault = 0\n", "utf-8")
+    space = resolved(str(file), cores=2)
+    assert space.parameters == ()
+    assert space.left_out == {"intra_op_num_threads": "only its default fits this machine"}
+
+
+def _earlier_space(row: dict[str, Any]) -> Space:
+    """Returns the space that an earlier version resolved, resolved anew."""
+    facts = _EARLIER["models"][row["model"]]
+    inputs = tuple(Tensor(**{**i, "shape": tuple(i["shape"])}) for i in facts["inputs"])
+    described = model(**{**facts, "inputs": inputs, "outputs": tuple(facts["outputs"])})
+    computer = _EARLIER["machines"][row["machine"]]
+    here = machine(computer["cores"], tuple(computer["features"]), computer["architecture"])
+    return resolve(find_space(row["preset"]), described, workload.generate(described, {}), here)
+
+
+@pytest.mark.parametrize(
+    "row", _EARLIER["spaces"], ids=lambda row: f"{row['preset']}-{row['model']}-{row['machine']}"
+)
+def test_a_space_is_that_of_an_earlier_version(
+    row: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study of an earlier version goes on: the digest, the candidates and their keys are its own.
+
+    The file was written by the version that had no entries yet, for small models on three machines
+    with all packages installed.
+    """
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    space = _earlier_space(row)
+    assert space.digest() == row["digest"]
+    assert sorted(space.left_out) == row["left_out"]
+    assert (None if space.candidates is None else len(space.candidates)) == row["candidates"]
+    if space.candidates is not None:
+        keys = "".join(candidate.key for candidate in space.candidates)
+        assert hashlib.sha256(keys.encode()).hexdigest()[:16] == row["keys"]
+    for values, key in row["walked"]:
+        candidate = space.nearest(values)
+        assert (candidate.to_json(), candidate.key) == (values, key)
+        assert Candidate.from_json(values) == candidate

@@ -1,0 +1,122 @@
+"""Session parameters: each of their values does to a session what its name says."""
+
+from pathlib import Path
+
+import onnxruntime
+import pytest
+from hypothesis import given
+from small_spaces import VALUES
+
+from autotune.deploy.config import SessionConfig
+from autotune.deploy.loader import open_session
+from autotune.deploy.options import Value
+from autotune.facts import sample_models
+from autotune.space.candidate import Candidate
+from autotune.space.session import COMPOSITES, session_config, session_words
+
+
+@given(values=VALUES)
+def test_any_candidate_opens_a_session_within_the_schema(values: dict[str, Value]) -> None:
+    """The session config of any candidate is one that the closed schema takes."""
+    session = session_config(Candidate.of(values).session.to_json(), {"batch": 4})
+    assert SessionConfig.from_json(session.to_json()) == session
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("nchwc", "off", SessionConfig(disabled_optimizers=("NchwcTransformer",))),
+        (
+            "spinning",
+            "stop_after_run",
+            SessionConfig(entries={"session.force_spinning_stop": "1"}),
+        ),
+        (
+            "spinning",
+            "off",
+            SessionConfig(entries={"session.intra_op.allow_spinning": "0"}),
+        ),
+        ("arena", "off", SessionConfig(options={"enable_cpu_mem_arena": False})),
+        (
+            "arena",
+            "same_as_requested",
+            SessionConfig(
+                entries={"session.use_env_allocators": "1"},
+                env_allocator={"arena_extend_strategy": 1},
+            ),
+        ),
+        (
+            "arena_shrinkage",
+            True,
+            SessionConfig(run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"}),
+        ),
+        ("fixed_dimensions", True, SessionConfig(free_dimensions={"batch": 4})),
+        ("intra_op_num_threads", 3, SessionConfig(options={"intra_op_num_threads": 3})),
+        (
+            "session.disable_prepacking",
+            "1",
+            SessionConfig(entries={"session.disable_prepacking": "1"}),
+        ),
+    ],
+)
+def test_what_a_value_does(name: str, value: Value, expected: SessionConfig) -> None:
+    """Each kind of parameter turns into the options of ONNX Runtime that it stands for."""
+    assert session_config({name: value}, {"batch": 4}) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(n, v) for n, c in COMPOSITES.items() for v in c.domain.choices if v != c.domain.default],
+)
+def test_every_composite_does_something(name: str, value: Value) -> None:
+    """No value of a composite parameter opens the default session."""
+    assert session_config({name: value}, {"batch": 4}) != SessionConfig()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(n, v) for n, c in COMPOSITES.items() for v in c.domain.choices if v != c.domain.default],
+)
+def test_every_value_of_a_composite_has_words(name: str, value: Value) -> None:
+    """A person never reads the name of a composite parameter."""
+    assert "=" not in session_words(name, value)
+
+
+def test_every_value_of_every_composite_opens_a_session(tmp_path: Path) -> None:
+    """Each composite parameter changes what is passed, and ONNX Runtime takes it."""
+    path = tmp_path / "cnn.onnx"
+    sample_models.write("cnn", path)
+    every: tuple[dict[str, Value], ...] = (
+        {"nchwc": "off"},
+        {"spinning": "off"},
+        {"spinning": "stop_after_run"},
+        {"arena": "off"},
+        {"arena": "same_as_requested"},
+        {"arena_shrinkage": True},
+        {"fixed_dimensions": True},
+    )
+    for values in every:
+        config = session_config(values, {"batch": 1})
+        session = open_session(path, config)
+        assert session.get_inputs()
+
+
+def test_no_nchwc_leaves_the_layout_out(tmp_path: Path) -> None:
+    """With nchwc off the optimised graph has no node of the blocked layout."""
+    path = tmp_path / "cnn.onnx"
+    sample_models.write("cnn", path)
+
+    def domains(disabled: tuple[str, ...]) -> str:
+        settings = onnxruntime.SessionOptions()
+        settings.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+        settings.log_severity_level = 3
+        providers = ["CPUExecutionProvider"]
+        onnxruntime.InferenceSession(
+            str(path), settings, providers, disabled_optimizers=list(disabled)
+        )
+        return (tmp_path / "optimised.onnx").read_bytes().decode("latin-1")
+
+    config = session_config({"nchwc": "off"}, {})
+    with_layout, without = domains(()), domains(config.disabled_optimizers)
+    assert "nchwc.Conv" not in without
+    assert with_layout.count("com.microsoft.nchwc") > without.count("com.microsoft.nchwc")

@@ -1,0 +1,81 @@
+"""Search spaces as TOML files."""
+
+from pathlib import Path
+
+import pytest
+from small_spaces import resolved
+
+from autotune.errors import SpaceError
+from autotune.space.candidate import BASELINE
+from autotune.space.files import presets, read_space
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_presets_are_sound(name: str) -> None:
+    """Every preset reads and resolves, and the baseline is one of its candidates."""
+    space = resolved(name)
+    assert space.description
+    assert space.nearest({}) == BASELINE
+
+
+def test_all_faults_of_a_file_are_listed(tmp_path: Path) -> None:
+    """Every fault comes with its key path, all in one refusal."""
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        """
+        descripton = "x"
+        [parameters.arenas]
+        values = ["on"]
+        [parameters.arena]
+        values = ["on", 3]
+        default = "off"
+        needs = ["convs"]
+        [parameters.spinning]
+        values = []
+        when = { nowhere = 1 }
+        """,
+        encoding="utf-8",
+    )
+    with pytest.raises(SpaceError) as refused:
+        read_space(file)
+    message = str(refused.value)
+    for part in (
+        "unknown key 'descripton'. Did you mean 'description'?",
+        "Did you mean 'arena'?",
+        "parameters.arena.values: must be one of",
+        "parameters.arena.default: must be ONNX Runtime's own, 'on'",
+        "Did you mean 'conv'?",
+        "parameters.spinning.values",
+        "parameters.spinning.default: is missing",
+        "parameters.spinning.when.nowhere",
+    ):
+        assert part in message, part
+
+
+def test_circular_conditions_are_refused(tmp_path: Path) -> None:
+    """Two parameters that wait for each other are named."""
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'parameters.arena = {values=["on"], default="on", when={nchwc="on"}}\n'
+        'parameters.nchwc = {values=["on"], default="on", when={arena="on"}}\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(SpaceError, match="arena, nchwc depend on each other"):
+        read_space(file)
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ('values=["on"]\ndefault="on"\nneeds="conv"', "needs: must be a list"),
+        ('values=["on"]\ndefault="on"\nneeds=[["conv"]]', "needs: ['conv'] is none of"),
+        ('values=[["on"]]\ndefault="on"', "values: must be one of"),
+    ],
+)
+def test_values_of_a_wrong_kind_are_refused(tmp_path: Path, table: str, fault: str) -> None:
+    """A list where a word is wanted, or a word where a list is, is a fault like any other."""
+    file = tmp_path / "mine.toml"
+    file.write_text(f"[parameters.arena]\n{table}\n", encoding="utf-8")
+    with pytest.raises(SpaceError) as refused:
+        read_space(file)
+    assert fault in str(refused.value)
