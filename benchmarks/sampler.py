@@ -26,7 +26,7 @@ _LOOKS = (20, 40, 60, 100)
 _SAMPLERS: Mapping[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "effects": lambda seed: EffectsSampler(seed=seed),
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
-    "tpe_multivariate": lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=True),
+    "tpe_independent": lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=False),
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
 }
 

@@ -56,7 +56,8 @@ def observations_of(study: optuna.Study, choices: Choices) -> list[Observation]:
 
     Objectives are brought to one scale: the logarithm of positive values that are minimised, other
     values as they are, maximised ones negated; then both shifted and stretched to the spread that
-    the models expect. A pruned trial and one that breaks a constraint count as failed. Where the
+    the models expect. A pruned trial and one that breaks a constraint count as failed; a pruned one
+    has the worst value of all, or its unseen choices would look promising for ever. Where the
     default was not measured, the median of all trials stands for it.
     """
     states = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -65,11 +66,13 @@ def observations_of(study: optuna.Study, choices: Choices) -> list[Observation]:
     usable = [(t, c) for t, c in zip(trials, candidates, strict=True) if c is not None]
     complete = [_has_finite_values(trial) for trial, _ in usable]
     values = [trial.values for (trial, _), ok in zip(usable, complete, strict=True) if ok]
-    scaled = iter(_scaled(np.asarray(values, float), study.directions) if values else ())
+    scaled = _scaled(np.asarray(values, float), study.directions) if values else None
+    worst = None if scaled is None else _by_name(scaled.max(axis=0))
+    rows = iter(() if scaled is None else scaled)
     observations = [
         Observation(
             candidate=candidate,
-            values=_by_name(next(scaled)) if ok else None,
+            values=_by_name(next(rows)) if ok else worst,
             violations={"valid": -1.0 if ok and _is_feasible(trial) else 1.0, "error": -1.0},
         )
         for (trial, candidate), ok in zip(usable, complete, strict=True)
