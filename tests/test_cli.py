@@ -142,14 +142,14 @@ def test_sample_refuses_what_it_cannot_write(tmp_path: Path) -> None:
 
 
 def options_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> StudyOptions:
-    """Returns the options that ``autotune study`` makes of these arguments, without a study."""
+    """Returns the options with which the command would run a study."""
     received: list[StudyOptions] = []
 
     def keep(options: StudyOptions, *, as_json: bool) -> None:
         received.append(options)
 
     monkeypatch.setattr("autotune.cli.study.run_study", keep)
-    done = CliRunner().invoke(app, ["study", *arguments])
+    done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.stderr
     return received[0]
 
@@ -161,7 +161,7 @@ def test_every_option_of_a_study_has_its_line() -> None:
 
 def test_the_defaults_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing but a model the command line asks for the defaults of the record."""
-    assert options_of(monkeypatch, "m.onnx") == StudyOptions(model=Path("m.onnx"))
+    assert options_of(monkeypatch, "study", "m.onnx") == StudyOptions(model=Path("m.onnx"))
 
 
 # an option of the command line, and the field that it sets
@@ -194,7 +194,7 @@ def test_options_set_the_fields_of_the_record(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], changes: dict[str, Any]
 ) -> None:
     """Each option sets its field, in the unit of the field, and no other."""
-    options = options_of(monkeypatch, "m.onnx", *arguments)
+    options = options_of(monkeypatch, "study", "m.onnx", *arguments)
     assert options == replace(StudyOptions(model=Path("m.onnx")), **changes)
 
 
@@ -300,6 +300,24 @@ def test_a_study_that_is_done_is_not_repeated(made: Made) -> None:
     assert done.returncode == 0
     assert json.loads(done.stdout) == made.result
     assert "measured already" in one_line(done.stderr)
+
+
+def test_resume_asks_for_the_same_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study goes on with its own options in its own folder, but for those that are named."""
+    first = options_of(monkeypatch, "study", str(made.place / "model.onnx"), "--trials", "4")
+    again = options_of(monkeypatch, "resume", str(made.folder), "--trials", "9", "--wait")
+    expected = replace(
+        first,
+        trials=9,
+        wait=True,
+        max_error=first.error_limit,
+        prefer=first.preference,
+        out=made.folder,
+        storage=f"sqlite:///{made.folder / 'study.db'}",
+    )
+    assert again == expected
+    elsewhere = options_of(monkeypatch, "resume", str(made.folder), "--out", "there")
+    assert (elsewhere.trials, elsewhere.wait, elsewhere.out) == (4, False, Path("there"))
 
 
 def test_picking_what_is_no_member(made: Made) -> None:

@@ -12,9 +12,9 @@ import typer
 import autotune
 from autotune.cli.console import messages, output
 from autotune.cli.interrupts import INTERRUPTED
-from autotune.cli.results import compare, pick, show
+from autotune.cli.results import compare_config, pick, show
 from autotune.cli.study import resume, study
-from autotune.cli.tools import hardware, sample, spaces
+from autotune.cli.tools import show_hardware, show_spaces, write_sample
 from autotune.errors import AutotuneError
 
 app = typer.Typer(
@@ -25,8 +25,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (study, resume, show, pick, compare, sample, hardware, spaces):
-    app.command()(command)
+app.command("study")(study)
+app.command("resume")(resume)
+app.command("show")(show)
+app.command("pick")(pick)
+app.command("compare")(compare_config)
+app.command("sample")(write_sample)
+app.command("hardware")(show_hardware)
+app.command("spaces")(show_spaces)
 
 
 @app.callback(invoke_without_command=True)

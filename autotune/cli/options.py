@@ -32,6 +32,9 @@ MAX_LATENCY = typer.Option(
     parser=parsing.latency_ms,
     help="Largest latency of a run (ms, us or s).",
 )
+WAIT = typer.Option(
+    "--wait", help="Wait for another study on the same cores to end, instead of refusing."
+)
 JSON = typer.Option("--json", help="Print one JSON document instead of text.")
 
 DataOption = Annotated[Path | None, DATA]

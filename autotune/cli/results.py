@@ -86,7 +86,7 @@ def pick(
         output.print(render_result(result))
 
 
-def compare(
+def compare_config(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")
     ],
@@ -97,7 +97,7 @@ def compare(
         ),
     ] = None,
     data: DataOption = None,
-    shape: ShapeOption = [],  # noqa: B006  # Typer copies it
+    shape: ShapeOption = [],
     max_error: Annotated[
         float,
         typer.Option(
@@ -112,10 +112,10 @@ def compare(
     """
     from autotune.cli.progress import steps
     from autotune.report.comparison import render_comparison
-    from autotune.results import compare as comparing
+    from autotune.results.compare import compare
 
     with steps("comparing") as on_step:
-        comparison = comparing.compare(
+        comparison = compare(
             config, model, data=data, shapes=dict(shape), max_error=max_error, on_step=on_step
         )
     if as_json:

@@ -7,10 +7,10 @@ one line in :data:`OPTIONS`.
 import inspect
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -22,9 +22,13 @@ from autotune.cli.options import (
     MAX_LATENCY,
     MAX_MEMORY,
     SHAPE,
+    WAIT,
     JsonOption,
 )
 from autotune.study.options import StudyOptions
+
+if TYPE_CHECKING:
+    from autotune.study.resume import Entry
 
 OPTIONS: Mapping[str, Any] = {
     "model": typer.Argument(
@@ -110,10 +114,7 @@ OPTIONS: Mapping[str, Any] = {
         "--early-stop/--no-early-stop",
         help="End the search when no further improvement is expected.",
     ),
-    "wait": typer.Option(
-        "--wait",
-        help="Wait for another study on the same cores to end, instead of refusing.",
-    ),
+    "wait": WAIT,
 }
 """How the command line shows each field of :class:`StudyOptions`, in the order of the help."""
 
@@ -188,8 +189,7 @@ def resume(
     trials: Annotated[
         int | None,
         typer.Option(
-            help="How many configurations to measure, those of earlier runs included. If left "
-            "out, as many as before."
+            help="How many configurations to measure in all. If left out, as many as before."
         ),
     ] = None,
     metric: Annotated[
@@ -204,6 +204,7 @@ def resume(
         Path | None,
         typer.Option(metavar="DIR", help="Folder to write to. If left out, the same as before."),
     ] = None,
+    wait: Annotated[bool, WAIT] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Continues a study.
@@ -211,21 +212,27 @@ def resume(
     On another machine it starts a new study from the results of the old one.
     """
     with signals_later():
-        from autotune.report.studies import render_studies
         from autotune.study.resume import choose, entries, place_of, request_of
 
     place, folder = place_of(where)
     studies = entries(place)
-    if not only_list:
-        entry = choose(studies, name, place)
-        request = request_of(entry, model=model, data=data, trials=trials, metric=metric)
-        request["out"] = out or folder
-        request["storage"] = place.text if folder is None else f"sqlite:///{place.file}"
-        run_study(StudyOptions.of(**request), as_json=as_json)
-    elif as_json:
-        print_json({"storage": str(place), "studies": [entry.to_json() for entry in studies]})
+    if only_list:
+        _print_studies(studies, str(place), as_json=as_json)
+        return
+    entry = choose(studies, name, place)
+    request = request_of(entry, model=model, data=data, trials=trials, metric=metric)
+    request["out"] = out or folder
+    request["storage"] = place.text if folder is None else f"sqlite:///{place.file}"
+    run_study(StudyOptions.of(**request, wait=wait), as_json=as_json)
+
+
+def _print_studies(studies: Sequence["Entry"], storage: str, *, as_json: bool) -> None:
+    from autotune.report.studies import render_studies
+
+    if as_json:
+        print_json({"storage": storage, "studies": [entry.to_json() for entry in studies]})
     else:
-        output.print(render_studies(studies, str(place)))
+        output.print(render_studies(studies, storage))
 
 
 def run_study(options: StudyOptions, *, as_json: bool) -> None:

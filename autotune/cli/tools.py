@@ -15,7 +15,7 @@ from autotune.cli.options import DataOption, JsonOption, ShapeOption
 from autotune.errors import RequestError, did_you_mean
 
 
-def sample(
+def write_sample(
     path: Annotated[
         Path, typer.Argument(metavar="FILE.onnx", help="The file to write the model to.")
     ],
@@ -44,7 +44,7 @@ def sample(
     )
 
 
-def hardware(
+def show_hardware(
     noise: Annotated[
         bool, typer.Option(help="Measure the noise floor as well; it takes about ten seconds.")
     ] = True,
@@ -52,15 +52,15 @@ def hardware(
 ) -> None:
     """Shows this machine, its noise floor and what disturbs timings."""
     from autotune.cli.progress import steps
-    from autotune.facts import hardware as machines
+    from autotune.facts.hardware import doubts, hardware
     from autotune.facts.runtime import runtime
     from autotune.measure.noise import noise_check
     from autotune.report.hardware import render_hardware
 
     installed = runtime()
-    machine = machines.hardware()
+    machine = hardware()
     # before the noise check, which keeps the machine busy itself
-    problems = machines.doubts(machine)
+    problems = doubts(machine)
     check = None
     if noise:
         with steps("noise check") as on_step:
@@ -80,7 +80,7 @@ def hardware(
         output.print(render_hardware(machine, installed, check, problems))
 
 
-def spaces(
+def show_spaces(
     name: Annotated[
         str | None,
         typer.Argument(
@@ -92,7 +92,7 @@ def spaces(
         typer.Option(help="Show only what applies to this model on this machine."),
     ] = None,
     data: DataOption = None,
-    shape: ShapeOption = [],  # noqa: B006  # Typer copies it
+    shape: ShapeOption = [],
 ) -> None:
     """Lists the presets of search spaces, or shows one in full."""
     from autotune.report.space import render_count, render_space, render_spaces
@@ -105,15 +105,15 @@ def spaces(
     if model is None:
         output.print(render_space(space))
         return
-    from autotune.facts import workload as workloads
-    from autotune.facts.hardware import hardware as this_machine
+    from autotune.facts.hardware import hardware
     from autotune.facts.model import describe
+    from autotune.facts.workload import generate, read
     from autotune.space.resolve import resolve
 
     description = describe(model)
     if data is None:
-        workload = workloads.generate(description, dict(shape))
+        workload = generate(description, dict(shape))
     else:
-        workload = workloads.read(description, data)
-    resolved = resolve(space, description, workload, this_machine())
+        workload = read(description, data)
+    resolved = resolve(space, description, workload, hardware())
     output.print(render_space(resolved), "", render_count(resolved), sep="\n")

@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotune.report.text import interval, latency, percent
+from autotune.report.text import latency, percent
 from autotune.results.compare import Comparison
 
 
@@ -28,7 +28,7 @@ def render_comparison(comparison: Comparison, config: str) -> RenderableType:
             style="bold green" if better else "bold red",
         ),
         Text(
-            f"Speed: {speed}, {speedup.value:.2f}× ({interval(speedup)}); "
+            f"Speed: {speed}, {speedup.value:.3f}× ({speedup.low:.3f}–{speedup.high:.3f}); "
             f"{latency(comparison.latency_ms)} ms, "
             f"the default {latency(comparison.baseline_latency_ms)} ms."
         ),
