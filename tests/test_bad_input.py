@@ -36,19 +36,19 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def refused(kind: type[RequestError], told: Sequence[str], model: str, **wishes: Any) -> None:
+def refused(kind: type[RequestError], phrases: Sequence[str], model: str, **wishes: Any) -> None:
     """Checks that the request is refused by class and words, and that nothing is written."""
     before = snapshot(Path.cwd())
     with pytest.raises(autotune.AutotuneError) as caught:
         autotune.tune(model, **wishes)
     assert type(caught.value) is kind
     assert caught.value.exit_code == 2
-    for words in told:
-        assert words in str(caught.value)
+    for phrase in phrases:
+        assert phrase in str(caught.value)
     assert snapshot(Path.cwd()) == before
 
 
-def refused_by_process(arguments: Sequence[str], told: Sequence[str], **variables: str) -> str:
+def refused_by_process(arguments: Sequence[str], phrases: Sequence[str], **variables: str) -> str:
     """Checks the same of the program; returns what it said, on one line."""
     before = snapshot(Path.cwd())
     done = subprocess.run(
@@ -63,8 +63,8 @@ def refused_by_process(arguments: Sequence[str], told: Sequence[str], **variable
     assert done.returncode == 2, said
     assert "Traceback" not in said
     assert done.stdout == ""
-    for words in told:
-        assert words in said
+    for phrase in phrases:
+        assert phrase in said
     assert snapshot(Path.cwd()) == before
     return said
 
@@ -151,7 +151,7 @@ def test_an_opset_of_the_future(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "told"),
+    ("wishes", "phrases"),
     [
         ({"trials": 0}, ["--trials", "at least 1", "0"]),
         ({"trials": -3}, ["--trials", "-3"]),
@@ -168,13 +168,13 @@ def test_an_opset_of_the_future(folder: Path) -> None:
         ({"fix": {"intra_op_num_threads": "two"}}, ["--fix", "intra_op_num_threads", "two"]),
     ],
 )
-def test_wrong_wishes(folder: Path, wishes: dict[str, Any], told: list[str]) -> None:
+def test_wrong_wishes(folder: Path, wishes: dict[str, Any], phrases: list[str]) -> None:
     """A wrong option is named with what it may be."""
-    refused(RequestError, told, "model.onnx", **wishes)
+    refused(RequestError, phrases, "model.onnx", **wishes)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "phrases"),
     [
         (["--trials", "0"], ["--trials", "at least 1"]),
         (["--trials", "many"], ["--trials", "integer"]),
@@ -182,15 +182,15 @@ def test_wrong_wishes(folder: Path, wishes: dict[str, Any], told: list[str]) -> 
         (["--shape", "frames=1,0,16"], ["--shape", "'1,0,16'"]),
         (["--shape", "frames"], ["--shape", "'frames'", "NAME=1,3,224,224"]),
         (["--timeout", "5 parsecs"], ["--timeout", "'5 parsecs'", "s, m, min, h"]),
-        (["--max-memory", "lots"], ["--max-memory", "'lots'", "mib"]),
+        (["--max-memory", "lots"], ["--max-memory", "'lots'", "MiB"]),
         (["--max-latency", "-1ms"], ["--max-latency", "'-1ms'"]),
         (["--prefer", "speed"], ["--prefer", "latency, memory, balanced"]),
         (["--fix", "arena"], ["--fix", "'arena'", "KEY=VALUE"]),
     ],
 )
-def test_wrong_options(folder: Path, options: list[str], told: list[str]) -> None:
+def test_wrong_options(folder: Path, options: list[str], phrases: list[str]) -> None:
     """An option that cannot be understood is named with an example of what can."""
-    refused_by_process(["study", "model.onnx", *options], told)
+    refused_by_process(["study", "model.onnx", *options], phrases)
 
 
 FRAMES = np.ones((2, 1, 1, 16), np.float32)
@@ -198,7 +198,7 @@ STATE = np.zeros((2, 1, 1, 64), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "phrases"),
     [
         ({"frame": FRAMES, "state": STATE}, ["'frame'", "Did you mean 'frames'?"]),
         ({"frames": FRAMES}, ["no array for the input 'state'"]),
@@ -208,10 +208,10 @@ STATE = np.zeros((2, 1, 1, 64), np.float32)
         ({"frames": FRAMES.astype(object), "state": STATE}, ["Python objects"]),
     ],
 )
-def test_data_that_do_not_fit(folder: Path, arrays: dict[str, Any], told: list[str]) -> None:
+def test_data_that_do_not_fit(folder: Path, arrays: dict[str, Any], phrases: list[str]) -> None:
     """Data that do not fit the model are refused with the file and the array."""
     np.savez(folder / "inputs.npz", **arrays)
-    refused(DataError, ["inputs.npz", *told], "model.onnx", data="inputs.npz")
+    refused(DataError, ["inputs.npz", *phrases], "model.onnx", data="inputs.npz")
 
 
 def test_data_that_are_no_archive(folder: Path) -> None:
@@ -316,8 +316,8 @@ def test_a_space_that_is_no_toml(folder: Path) -> None:
 
 def test_an_unknown_preset(folder: Path) -> None:
     """An unknown preset is told with those that there are."""
-    told = ["'latncy'", "Did you mean 'latency'?", "default", "memory"]
-    refused(SpaceError, told, "model.onnx", space="latncy")
+    phrases = ["'latncy'", "Did you mean 'latency'?", "default", "memory"]
+    refused(SpaceError, phrases, "model.onnx", space="latncy")
 
 
 def test_without_onnxruntime(folder: Path) -> None:

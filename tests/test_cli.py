@@ -3,10 +3,11 @@
 import contextlib
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from fakes import FakeMeasurer, thread_cost
 from typer.testing import CliRunner
 
 import autotune
-from autotune.cli import app
+from autotune.cli.app import app
+from autotune.cli.interrupts import interruptible
+from autotune.cli.study import OPTIONS
 from autotune.facts import sample_models
 from autotune.measure import noise
 from autotune.study import job
+from autotune.study.options import StudyOptions
 
 TIME_LIMIT_S = 120
 
@@ -75,7 +79,7 @@ def test_a_space_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_space_is_resolved_for_a_model(tmp_path: Path) -> None:
-    """With a model the number of candidates is told, and what it has no use for."""
+    """With a model the output counts the candidates and names what does not apply."""
     sample_models.write("lstm", tmp_path / "model.onnx")
     done = run(tmp_path, "spaces", "default", "--model", "model.onnx")
     assert done.returncode == 0
@@ -84,15 +88,15 @@ def test_a_space_is_resolved_for_a_model(tmp_path: Path) -> None:
 
 
 def test_an_unknown_space_is_refused(tmp_path: Path) -> None:
-    """A preset that does not exist is told with the nearest that does."""
+    """The refusal of an unknown preset names the nearest one."""
     assert "Did you mean 'memory'?" in refused(tmp_path, "spaces", "memry")
 
 
 def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is one JSON document with a fingerprint that stays."""
     monkeypatch.setattr(noise, "REPETITIONS", 2)
-    told = CliRunner().invoke(app.app, ["hardware", "--json", "--noise"])
-    first = json.loads(told.stdout)
+    done = CliRunner().invoke(app, ["hardware", "--json", "--noise"])
+    first = json.loads(done.stdout)
     second = json.loads(run(tmp_path, "hardware", "--json", "--no-noise").stdout)
     assert 0 <= first["noise"]["floor"] < 1
     assert first["noise"]["repetitions"] == 2
@@ -104,15 +108,16 @@ def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_hardware_in_words(tmp_path: Path) -> None:
-    """The machine is told in words without the option."""
+    """Without the option the machine is described in words."""
     done = run(tmp_path, "hardware", "--no-noise")
     assert done.returncode == 0
     assert "fingerprint" in done.stdout
+    assert "No problems found." in done.stdout or "Warning: " in done.stdout
 
 
 @pytest.mark.parametrize("kind", sorted(sample_models.KINDS))
 def test_sample_writes_a_model(tmp_path: Path, kind: str) -> None:
-    """Each kind of sample is written as a sound model, and the next step is told."""
+    """Each kind of sample is written as a sound model, and the output names the next step."""
     done = run(tmp_path, "sample", "a model.onnx", "--kind", kind)
     assert done.returncode == 0
     onnx.checker.check_model(onnx.load(tmp_path / "a model.onnx"), full_check=True)
@@ -123,7 +128,7 @@ def test_sample_does_not_overwrite(tmp_path: Path) -> None:
     """A file that is there stays, unless it is meant to go."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"mine")
-    assert "model.onnx is there already" in refused(tmp_path, "sample", "model.onnx")
+    assert "model.onnx exists already" in refused(tmp_path, "sample", "model.onnx")
     assert path.read_bytes() == b"mine"
     assert run(tmp_path, "sample", "model.onnx", "--force").returncode == 0
     assert path.read_bytes() != b"mine"
@@ -134,6 +139,69 @@ def test_sample_refuses_what_it_cannot_write(tmp_path: Path) -> None:
     assert "Did you mean 'lstm'?" in refused(tmp_path, "sample", "a.onnx", "--kind", "lstmm")
     assert "cannot write absent/a.onnx" in refused(tmp_path, "sample", "absent/a.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def options_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> StudyOptions:
+    """Returns the options with which the command would run a study."""
+    received: list[StudyOptions] = []
+
+    def keep(options: StudyOptions, *, as_json: bool) -> None:
+        received.append(options)
+
+    monkeypatch.setattr("autotune.cli.study.run_study", keep)
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.stderr
+    return received[0]
+
+
+def test_every_option_of_a_study_has_its_line() -> None:
+    """The command line shows each field of the record, and nothing that is no field."""
+    assert set(OPTIONS) == {item.name for item in fields(StudyOptions)}
+
+
+def test_the_defaults_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nothing but a model the command line asks for the defaults of the record."""
+    assert options_of(monkeypatch, "study", "m.onnx") == StudyOptions(model=Path("m.onnx"))
+
+
+# an option of the command line, and the field that it sets
+FIELDS: list[tuple[list[str], dict[str, Any]]] = [
+    (["--trials", "7"], {"trials": 7}),
+    (["--timeout", "1.5h"], {"timeout_s": 5400.0}),
+    (["--space", "session"], {"space": "session"}),
+    (["--fix", "arena=off", "--fix", "a = b=c"], {"fix": {"arena": "off", "a": "b=c"}}),
+    (["--data", "inputs"], {"data": Path("inputs")}),
+    (["--shape", "x=1,3", "--shape", "y=2"], {"shapes": {"x": (1, 3), "y": (2,)}}),
+    (["--max-error", "1e-3"], {"max_error": 0.001}),
+    (["--metric", "mine:judge"], {"metric": "mine:judge"}),
+    (["--max-drop", "0"], {"max_drop": 0.0}),
+    (["--max-memory", "2GiB"], {"max_memory_mib": 2048.0}),
+    (["--max-latency", "500us"], {"max_latency_ms": 0.5}),
+    (["--objective", "cpu_s", "--objective", "load_ms"], {"objectives": ("cpu_s", "load_ms")}),
+    (["--prefer", "memory"], {"prefer": "memory"}),
+    (["--out", "there"], {"out": Path("there")}),
+    (["--storage", "sqlite:///x.db"], {"storage": "sqlite:///x.db"}),
+    (["--seed", "3"], {"seed": 3}),
+    (["--sampler", "tpe"], {"sampler": "tpe"}),
+    (["--try", "a.json", "--try", "b.json"], {"first": (Path("a.json"), Path("b.json"))}),
+    (["--no-early-stop"], {"early_stop": False}),
+    (["--wait"], {"wait": True}),
+]
+
+
+@pytest.mark.parametrize(("arguments", "changes"), FIELDS)
+def test_options_set_the_fields_of_the_record(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], changes: dict[str, Any]
+) -> None:
+    """Each option sets its field, in the unit of the field, and no other."""
+    options = options_of(monkeypatch, "study", "m.onnx", *arguments)
+    assert options == replace(StudyOptions(model=Path("m.onnx")), **changes)
+
+
+def test_all_fields_are_tested() -> None:
+    """The cases above have every field but the model."""
+    tested = {name for _, changes in FIELDS for name in changes}
+    assert tested == {item.name for item in fields(StudyOptions)} - {"model"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +230,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(job, "DuetMeasurer", lambda *_, **__: FakeMeasurer(thread_cost))
-        done = CliRunner().invoke(app.app, ["study", "model.onnx", "--trials", "4", "--json"])
+        done = CliRunner().invoke(app, ["study", "model.onnx", "--trials", "4", "--json"])
     assert done.exit_code == 0, done.stderr
     return Made(place=place, stdout=done.stdout)
 
@@ -195,19 +263,35 @@ def test_show_repeats_the_result(made: Made) -> None:
     assert "default" in table.stdout
     effects = run(made.place, "show", "model.autotune", "--effects")
     assert effects.returncode == 0
-    assert "What each value is multiplied with" in one_line(effects.stdout)
+    assert "How much each value alone changes the objective." in one_line(effects.stdout)
+
+
+def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:
+    """A model called ``net[red]x.onnx`` is shown by this name, on its own and in a table."""
+    shutil.copytree(made.folder, tmp_path / "net[bold]")
+    front = tmp_path / "net[bold]" / "front.json"
+    result = json.loads(front.read_text(encoding="utf-8"))
+    result["model"] = "/models/net[red]x.onnx"
+    for member in result["members"]:
+        member["words"] = "words[/]"
+    front.write_text(json.dumps(result), encoding="utf-8")
+    done = CliRunner().invoke(app, ["show", str(tmp_path / "net[bold]")])
+    assert done.exit_code == 0, done.stderr
+    assert "net[red]x.onnx: " in done.stdout
+    assert "words[/]" in done.stdout
+    assert f"Written to {tmp_path}/net[bold]" in one_line(done.stdout)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "phrase"),
     [
         (["--sampler", "tpr"], "Did you mean 'tpe'?"),
         (["--try", "absent.json"], "cannot read absent.json"),
     ],
 )
-def test_wrong_wishes_for_a_search(made: Made, arguments: list[str], told: str) -> None:
+def test_wrong_wishes_for_a_search(made: Made, arguments: list[str], phrase: str) -> None:
     """They are refused before anything is measured."""
-    assert told in refused(made.place, "study", "model.onnx", *arguments)
+    assert phrase in refused(made.place, "study", "model.onnx", *arguments)
 
 
 def test_a_study_that_is_done_is_not_repeated(made: Made) -> None:
@@ -218,6 +302,24 @@ def test_a_study_that_is_done_is_not_repeated(made: Made) -> None:
     assert "measured already" in one_line(done.stderr)
 
 
+def test_resume_asks_for_the_same_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study goes on with its own options in its own folder, but for those that are named."""
+    first = options_of(monkeypatch, "study", str(made.place / "model.onnx"), "--trials", "4")
+    again = options_of(monkeypatch, "resume", str(made.folder), "--trials", "9", "--wait")
+    expected = replace(
+        first,
+        trials=9,
+        wait=True,
+        max_error=first.error_limit,
+        prefer=first.preference,
+        out=made.folder,
+        storage=f"sqlite:///{made.folder / 'study.db'}",
+    )
+    assert again == expected
+    elsewhere = options_of(monkeypatch, "resume", str(made.folder), "--out", "there")
+    assert (elsewhere.trials, elsewhere.wait, elsewhere.out) == (4, False, Path("there"))
+
+
 def test_picking_what_is_no_member(made: Made) -> None:
     """A trial that is not on the front is refused with those that are."""
     said = refused(made.place, "pick", "model.autotune", "--trial", "99")
@@ -226,11 +328,11 @@ def test_picking_what_is_no_member(made: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "phrase"),
     [
         (["pick", "model.autotune", "--prefer", "speed"], "latency, memory, balanced"),
         (["pick", "model.autotune", "--trial", "0", "--prefer", "memory"], "--trial"),
-        (["pick", "model.autotune", "--max-memory", "lots"], "--max-memory: 'lots'"),
+        (["pick", "model.autotune", "--max-memory", "lots"], "'--max-memory': 'lots'"),
         (["pick", "model.autotune", "--max-latency", "0.0000001ms"], "no member of the front"),
         (["show", "absent"], "absent holds no result of a study"),
         (["compare", "absent.json"], "cannot read the config absent.json"),
@@ -240,10 +342,10 @@ def test_picking_what_is_no_member(made: Made) -> None:
         (["compare", "model.autotune/best.json", "--data", "absent.npz"], "absent.npz"),
     ],
 )
-def test_wrong_use_of_a_result(made: Made, arguments: list[str], told: str) -> None:
+def test_wrong_use_of_a_result(made: Made, arguments: list[str], phrase: str) -> None:
     """What cannot be done with a study's folder is refused in words and changes nothing."""
     before = (made.folder / "best.json").read_bytes()
-    assert told in refused(made.place, *arguments)
+    assert phrase in refused(made.place, *arguments)
     assert (made.folder / "best.json").read_bytes() == before
 
 
@@ -317,9 +419,9 @@ def interrupt_at(place: Path, pattern: str, *arguments: str) -> tuple[int, str, 
             if not sent and re.search(pattern, line):
                 process.send_signal(signal.SIGINT)
                 sent = True
-        told = process.stdout.read()
+        output = process.stdout.read()
     assert sent, "".join(lines)
-    return process.returncode, told, "".join(lines)
+    return process.returncode, output, "".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,7 +476,7 @@ def test_an_interrupted_study_keeps_what_it_has(interrupted: Interrupted) -> Non
 
 def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
     """What is raised in a finalizer is printed and forgotten; the next step raises it again."""
-    with app._interruptible() as checkpoint:
+    with interruptible() as checkpoint:
         checkpoint()
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
@@ -383,12 +485,12 @@ def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
 
 
 def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:
-    """Going on measures what is missing and nothing twice; the run-off can be cut short too."""
+    """Going on measures what is missing and nothing twice; the end can be cut short too."""
     before = candidates(interrupted.place)
     # as a study does that is interrupted between planning a candidate and measuring it
     record(interrupted.place).enqueue_trial({}, user_attrs={"candidate": {"arena": "off"}})
     code, _, err = interrupt_at(
-        interrupted.place, r"run-off", "study", "model.onnx", "--trials", "5"
+        interrupted.place, r"final comparison", "study", "model.onnx", "--trials", "5"
     )
     assert code == 130, err
     assert "Traceback" not in err

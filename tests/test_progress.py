@@ -1,44 +1,132 @@
 """What a study says as it goes."""
 
 from io import StringIO
+from typing import Any
 
 import pytest
 from fakes import measurement, refusal
 from rich.console import Console
 
+from autotune.cli.progress import StudyProgress
 from autotune.measure.outcome import Outcome
-from autotune.report.progress import StudyProgress, duration
+from autotune.report.progress import bar, stage, standing
+from autotune.report.text import duration, percent
 from autotune.search.trial import Trial
-from autotune.space.candidate import Candidate
+from autotune.space.candidate import BASELINE, Candidate
 from autotune.study.progress import Progress
 
+DEFAULT = Trial(number=0, candidate=BASELINE, outcome=measurement(14.2, 57.0))
 
-def _told(outcome: Outcome) -> str:
-    """Returns what a pipe gets for one trial, told twice."""
-    trial = Trial(number=1, candidate=Candidate.of({"arena": "off"}), outcome=outcome)
-    said = StringIO()
-    with StudyProgress(Console(file=said)) as progress:
+
+def _trial(outcome: Outcome) -> Trial:
+    return Trial(number=1, candidate=Candidate.of({"arena": "off"}), outcome=outcome)
+
+
+def _search(outcome: Outcome, **state: Any) -> Progress:
+    """Returns the progress of a search that has just measured this."""
+    return Progress(
+        stage="search", done=2, total=9, latest=_trial(outcome), remaining_s=61, **state
+    )
+
+
+def _lines(progress: Progress) -> list[str]:
+    """Returns the lines that a pipe gets for one trial that is reported twice."""
+    text = StringIO()
+    with StudyProgress(Console(file=text)) as show:
         for _ in range(2):
-            progress(Progress(stage="search", done=2, total=9, latest=trial, remaining_s=61))
-    return said.getvalue()
+            show(progress)
+    return text.getvalue().splitlines()
+
+
+def _screen(progress: Progress, width: int = 80) -> str:
+    """Returns what a terminal shows."""
+    text = StringIO()
+    console = Console(file=text, force_terminal=True, width=width, color_system=None)
+    with StudyProgress(console) as show:
+        show(progress)
+    return text.getvalue()
 
 
 def test_a_trial_is_one_line() -> None:
-    """With its numbers, what it changed, and the time left; however often it is told."""
-    begin, line = _told(measurement(12.0, 50.0)).splitlines()
+    """With its numbers, what it changed, and the time left; however often it is reported."""
+    begin, line = _lines(_search(measurement(12.0, 50.0)))
     assert begin == "searching ..."
-    assert line.split() == "2/9 12 ms 50.0 MiB no arena (1 min 1 s left)".split()
+    assert line.split() == "2/9 12 ms 50.0 MiB no arena | 1 min 1 s left".split()
+
+
+def test_a_line_has_the_best_so_far() -> None:
+    """A pipe gets the best so far against the default with each trial."""
+    best = _trial(measurement(10.0, 36.4))
+    line = _lines(_search(measurement(12.0, 50.0), best=best, baseline=DEFAULT))[1]
+    assert line.endswith("no arena | best 1.42×, 36 MiB (default 57) | 1 min 1 s left")
+
+
+def test_a_terminal_shows_the_best_so_far() -> None:
+    """The bar has all of it on 80 columns: stage, trials, time left, the best and the default."""
+    best = _trial(measurement(10.0, 36.4))
+    screen = _screen(_search(measurement(12.0, 50.0), best=best, baseline=DEFAULT))
+    assert "searching" in screen
+    assert "2/9 1 min 1 s left best 1.42×, 36 MiB (default 57)" in screen
+
+
+def test_the_default_may_be_the_best() -> None:
+    """Before anything beats it, the default is named, and before it is measured, nothing."""
+    progress = _search(measurement(14.2, 57.0), best=DEFAULT, baseline=DEFAULT)
+    assert standing(progress) == "best so far: the default"
+    assert standing(_search(refusal("no"), baseline=DEFAULT)) == ""
+    assert standing(Progress(stage="run-off", best=DEFAULT, baseline=DEFAULT)) == ""
+
+
+def test_small_memory_has_a_decimal() -> None:
+    """Below 10 MiB a whole number would hide the difference."""
+    small = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0, 9.6))
+    best = _trial(measurement(10.0, 9.4))
+    progress = _search(measurement(12.0), best=best, baseline=small)
+    assert standing(progress) == "best 1.00×, 9.4 MiB (default 9.6)"
 
 
 def test_a_failure_says_why() -> None:
-    """What was refused is told with the reason, without what could move a terminal's cursor."""
-    line = _told(refusal("no such\x1b[2J thing")).splitlines()[1]
-    assert line.strip() == "2/9  refused  no arena: no such?[2J thing  (1 min 1 s left)"
+    """A refusal comes with its reason, without what could move a terminal's cursor."""
+    line = _lines(_search(refusal("no such\x1b[2J thing")))[1]
+    assert line.strip() == "2/9  refused  no arena: no such?[2J thing | 1 min 1 s left"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(45, "45 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+    ("name", "words"),
+    [
+        ("model", "reading the model"),
+        ("baseline", "measuring the default"),
+        ("search", "searching"),
+        ("run-off", "final comparison"),
+        ("done", ""),
+    ],
 )
-def test_durations(seconds: float, said: str) -> None:
+def test_stages_in_plain_words(name: str, words: str) -> None:
+    """Each stage has its words; of a study that is done there is nothing to show."""
+    assert stage(Progress(stage=name)) == words
+    assert _lines(Progress(stage=name)) == ([f"{words} ..."] if words else [])
+
+
+def test_notes_are_no_markup() -> None:
+    """A name in brackets stays as it is, in a note and in the bar."""
+    assert _lines(Progress(stage="done", note="input net[red]x")) == ["input net[red]x"] * 2
+    text = StringIO()
+    console = Console(file=text, force_terminal=True, width=80, color_system=None)
+    with bar(console) as live:
+        live.add_task("net[red]x", total=None, count="[b]", left="[i]", standing="[/]")
+    assert "net[red]x" in text.getvalue()
+    assert "[b] [i] [/]" in text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(45, "45 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+)
+def test_durations(seconds: float, words: str) -> None:
     """As a person says them."""
-    assert duration(seconds) == said
+    assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.98, "98 %"), (0.0063, "0.6 %"), (1.0, "100 %")])
+def test_percentages(share: float, words: str) -> None:
+    """With one decimal where there is one."""
+    assert percent(share) == words

@@ -75,8 +75,8 @@ def test_maximising_mirrors_minimising() -> None:
     assert [t.params for t in down.trials] == [t.params for t in up.trials]
 
 
-def test_pruned_choices_are_avoided() -> None:
-    """A choice whose trials are all pruned is hardly tried again."""
+def test_pruned_trials_do_not_mislead() -> None:
+    """Where the fastest choice is always pruned, the best of the others is found."""
 
     def objective(trial: optuna.Trial) -> float:
         value = _latency(trial)
@@ -84,10 +84,10 @@ def test_pruned_choices_are_avoided() -> None:
             raise optuna.TrialPruned
         return value
 
-    study = optuna.create_study(sampler=EffectsSampler(seed=0))
-    study.optimize(objective, n_trials=30)
-    late = [trial.params["layout"] for trial in study.trials[15:]]
-    assert late.count("blocked") <= 2
+    for seed in range(3):
+        study = optuna.create_study(sampler=EffectsSampler(seed=seed))
+        study.optimize(objective, n_trials=20)
+        assert study.best_value == pytest.approx(10 / 4 * 0.8)
 
 
 def test_constraints_are_kept() -> None:

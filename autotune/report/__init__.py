@@ -1,1 +1,1 @@
-"""Showing: tables for the terminal."""
+"""Showing: tables and lines for the terminal. This room returns what to print, and never prints."""

@@ -1,12 +1,10 @@
-"""How a study goes, as it goes: a live bar on a terminal, plain lines elsewhere."""
+"""How a study goes, as it goes: a bar for terminals, and lines for other places."""
 
-from types import TracebackType
-
-from rich import progress as bars
+import rich.progress
 from rich.console import Console
 
 from autotune.measure.outcome import Failure
-from autotune.report.table import latency, printable, words
+from autotune.report.text import duration, latency, printable
 from autotune.search.trial import Trial
 from autotune.study.progress import Progress
 
@@ -14,112 +12,86 @@ _STAGES = {
     "model": "reading the model",
     "baseline": "measuring the default",
     "search": "searching",
-    "run-off": "run-off",
+    "run-off": "final comparison",
 }
+_BAR_WIDTH = 12
+_LONGEST_CHANGES = 60
 
 
-def bar(console: Console) -> bars.Progress:
-    """Returns a bar with steps done, time left and a word about where things stand."""
-    return bars.Progress(
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(bar_width=24),
-        bars.MofNCompleteColumn(),
-        bars.TextColumn("{task.fields[left]}"),
-        bars.TextColumn("{task.fields[told]}"),
+def bar(console: Console) -> rich.progress.Progress:
+    """Returns a bar; its tasks have the fields ``count``, ``left`` and ``standing``, all text.
+
+    It draws on a terminal only, and is gone when it stops.
+    """
+    return rich.progress.Progress(
+        rich.progress.TextColumn("{task.description}", markup=False),
+        rich.progress.BarColumn(bar_width=_BAR_WIDTH),
+        rich.progress.TextColumn("{task.fields[count]}", markup=False),
+        rich.progress.TextColumn("{task.fields[left]}", markup=False),
+        rich.progress.TextColumn("{task.fields[standing]}", markup=False),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     )
 
 
-class StudyProgress:
-    """A study's progress callback; a context, so that the bar is gone when the result comes."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._bar = bar(console)
-        self._task = self._bar.add_task("starting", total=None, left="", told="")
-        self._stage = ""
-        self._told = 0
-
-    def __enter__(self) -> "StudyProgress":
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
-
-    def __call__(self, progress: Progress) -> None:
-        """Shows where the study stands."""
-        if progress.note:
-            self._console.print(progress.note, style="dim", markup=False)
-        if progress.stage not in _STAGES:
-            return
-        left = "" if progress.remaining_s is None else f"{duration(progress.remaining_s)} left"
-        self._bar.update(
-            self._task,
-            description=_STAGES[progress.stage],
-            completed=progress.done,
-            total=progress.total or None,
-            left=left,
-            told=_standing(progress),
-        )
-        if not self._console.is_terminal:
-            self._tell_plainly(progress, left)
-
-    def _tell_plainly(self, progress: Progress, left: str) -> None:
-        """Prints a line for a new stage and for each trial."""
-        if progress.stage != self._stage:
-            self._stage = progress.stage
-            self._console.print(f"{_STAGES[progress.stage]} ...", markup=False)
-        trial = progress.latest
-        if progress.stage == "search" and trial is not None and progress.done > self._told:
-            self._told = progress.done
-            count = f"{progress.done}/{progress.total}"
-            self._console.print(
-                f"{count:>8}  {_outcome(trial)}  {words(trial.candidate)}{_reason(trial)}"
-                + (f"  ({left})" if left else ""),
-                markup=False,
-                soft_wrap=True,
-            )
+def stage(progress: Progress) -> str:
+    """Returns the stage of a study in plain words; empty once the study is done."""
+    return _STAGES.get(progress.stage, "")
 
 
-def duration(seconds: float) -> str:
-    """Returns a time as a person says it: ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+def count(done: int, total: int) -> str:
+    """Returns how many steps are done, of how many: ``3/20``; empty where that is unknown."""
+    return f"{done}/{total}" if total else ""
 
 
-def _standing(progress: Progress) -> str:
-    """Returns the best so far against the default."""
+def time_left(progress: Progress) -> str:
+    """Returns about how long the stage will still take; empty where that is unknown."""
+    return "" if progress.remaining_s is None else f"{duration(progress.remaining_s)} left"
+
+
+def standing(progress: Progress) -> str:
+    """Returns the best so far against the default; empty while there is nothing to compare."""
     best, baseline = progress.best, progress.baseline
     if progress.stage != "search" or best is None or baseline is None:
         return ""
     if best.measurement is None or baseline.measurement is None:
         return ""
+    if best.number == baseline.number:
+        return "best so far: the default"
     speedup = baseline.measurement.latency_ms / best.measurement.latency_ms
-    return (
-        f"best {latency(best.measurement.latency_ms)} ms, {speedup:.2f}× the default's speed, "
-        f"{best.measurement.peak_memory_mib:.0f} MiB"
-    )
+    memory = _memory(best.measurement.peak_memory_mib)
+    default = _memory(baseline.measurement.peak_memory_mib)
+    return f"best {speedup:.2f}×, {memory} MiB (default {default})"
 
 
-def _reason(trial: Trial) -> str:
-    return f": {printable(trial.outcome.message)}" if isinstance(trial.outcome, Failure) else ""
+def trial_line(progress: Progress, trial: Trial) -> str:
+    """Returns a line about a trial that was just measured, and where the study stands."""
+    parts = [
+        f"{count(progress.done, progress.total):>8}  {_outcome(trial)}  {_changes(trial)}",
+        standing(progress),
+        time_left(progress),
+    ]
+    return " | ".join(filter(None, parts))
+
+
+def _memory(mib: float) -> str:
+    return f"{mib:.0f}" if mib >= 10 else f"{mib:.1f}"
 
 
 def _outcome(trial: Trial) -> str:
     if isinstance(trial.outcome, Failure):
         return trial.outcome.kind.replace("_", " ")
     measurement = trial.outcome
-    told = f"{latency(measurement.latency_ms):>8} ms {measurement.peak_memory_mib:7.1f} MiB"
-    return f"{told}, beaten early" if measurement.raced else told
+    numbers = f"{latency(measurement.latency_ms):>8} ms {measurement.peak_memory_mib:7.1f} MiB"
+    return f"{numbers}, stopped early" if measurement.raced else numbers
+
+
+def _changes(trial: Trial) -> str:
+    """Returns what a trial changes, cut to a short phrase, and why it failed if it did."""
+    phrase = trial.candidate.in_words()
+    if len(phrase) > _LONGEST_CHANGES:
+        phrase = phrase[: _LONGEST_CHANGES - 1] + "…"
+    if isinstance(trial.outcome, Failure):
+        return f"{phrase}: {printable(trial.outcome.message)}"
+    return phrase

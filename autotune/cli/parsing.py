@@ -1,0 +1,92 @@
+"""Parsers of options that are more than a number or a word, for Typer's ``parser=``.
+
+Each raises ``typer.BadParameter``, which Typer shows with the name of the option (exit code 2).
+Digits are ASCII digits; ``str.isdigit`` would take those of other scripts as well.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import typer
+
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_TIMES_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SIZES_MIB = {"MiB": 1.0, "MB": 1e6 / 2**20, "GiB": 1024.0, "GB": 1e9 / 2**20}
+_LATENCIES_MS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
+
+
+class Pair(NamedTuple):
+    """A name and its value, as ``KEY=VALUE`` gives them."""
+
+    name: str
+    value: str
+
+
+class NamedShape(NamedTuple):
+    """The name of an input and its sizes, as ``NAME=1,3,224,224`` gives them."""
+
+    name: str
+    sizes: tuple[int, ...]
+
+
+def duration_s(text: str) -> float:
+    """Returns a time such as ``10m`` in seconds; seconds are the unit if none is given."""
+    return _quantity(text, _TIMES_S, "time", "10m")
+
+
+def memory_mib(text: str) -> float:
+    """Returns a size such as ``300MiB`` in MiB; MiB are the unit if none is given."""
+    return _quantity(text, _SIZES_MIB, "size", "300MiB")
+
+
+def latency_ms(text: str) -> float:
+    """Returns a latency such as ``10ms`` in ms; ms are the unit if none is given."""
+    return _quantity(text, _LATENCIES_MS, "latency", "10ms")
+
+
+def error(text: str | float) -> float:
+    """Returns a relative error such as ``0.05``. Typer parses a default, a number, as well."""
+    match = re.fullmatch(rf"(?:{_NUMBER}|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", str(text).strip())
+    value = float(match[0]) if match else math.nan
+    if not 0 < value < math.inf:
+        raise typer.BadParameter(f"'{text}' is not a number above 0, such as 0.05.")
+    return value
+
+
+def pair(text: str) -> Pair:
+    """Returns the two sides of ``KEY=VALUE``."""
+    name, _, value = (side.strip() for side in text.partition("="))
+    if not (name and value):
+        raise typer.BadParameter(f"'{text}' is not of the form KEY=VALUE, such as arena=off.")
+    return Pair(name, value)
+
+
+def named_shape(text: str) -> NamedShape:
+    """Returns the two sides of ``NAME=1,3,224,224``."""
+    name, _, sizes = (side.strip() for side in text.partition("="))
+    if not (name and sizes):
+        raise typer.BadParameter(f"'{text}' is not of the form NAME=1,3,224,224.")
+    items = [size.strip() for size in sizes.split(",")]
+    # 18 digits fit into the 64 bits of a dimension
+    if not all(re.fullmatch("[0-9]{1,18}", item) and int(item) > 0 for item in items):
+        raise typer.BadParameter(
+            f"'{sizes}' is not a list of sizes. "
+            "Write whole numbers above 0 with commas between them, such as 1,3,224,224."
+        )
+    return NamedShape(name, tuple(map(int, items)))
+
+
+def _quantity(text: str, units: Mapping[str, float], noun: str, example: str) -> float:
+    """Returns a number times its unit; the first unit counts if none is given."""
+    match = re.fullmatch(rf"\s*({_NUMBER})\s*([a-zA-Z]*)\s*", text)
+    factors = {unit.lower(): factor for unit, factor in units.items()}
+    unit = (match[2] or next(iter(units))).lower() if match else ""
+    value = float(match[1]) * factors[unit] if match and unit in factors else math.nan
+    if not 0 < value < math.inf:
+        raise typer.BadParameter(
+            f"'{text}' is not a {noun}. "
+            f"Write a number above 0 and one of the units {', '.join(units)}, such as {example}."
+        )
+    return value

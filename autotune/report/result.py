@@ -1,0 +1,186 @@
+"""The result of a study: the front beside the default first, the details after."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.report.graphs import graph_table
+from autotune.report.tables import plain_table
+from autotune.report.text import interval, latency, percent
+from autotune.results.result import Kind, Member, StudyResult
+from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
+
+_ANSWERS = {
+    "exact": "Best with exact answers (error below 1e-5)",
+    "within": "Best within the error limit",
+    "beyond": "Best with a looser error limit",
+}
+
+
+def render_result(result: StudyResult) -> RenderableType:
+    """Returns the headline, the table of the front and the details of a result."""
+    parts: list[RenderableType] = [
+        Text(headline(result), style="bold green"),
+        "",
+        _front_table(result),
+        "",
+    ]
+    if len(result.graphs) > 1:
+        title = "Changes of the graph alone, relative to the default, measured in the search:"
+        parts += [Text(title), graph_table(result.graphs), ""]
+    return Group(*parts, *_details(result))
+
+
+def headline(result: StudyResult) -> str:
+    """Returns the result in a sentence or two."""
+    best, name = result.best, result.model.name
+    if best is result.baseline:
+        return _default_stays(result)
+    speedup = best.evidence.speedup
+    if best.evidence.significant:
+        gain = f"{speedup.value:.2f}× faster than the default ({interval(speedup)})"
+    elif speedup.high < 1:
+        gain = f"{1 / speedup.value:.2f}× slower than the default"
+    else:
+        gain = "as fast as the default within the noise"
+    others = [_change(best, objective) for objective in _further(result)]
+    sentence = f"{name}: {', '.join([gain, _memory_change(best), *others])}."
+    if not result.complete:
+        sentence += " No final comparison has confirmed this."
+    return sentence
+
+
+def _default_stays(result: StudyResult) -> str:
+    """Returns why the default itself is the result."""
+    limited = any(result.limits[key] is not None for key in ("max_memory_mib", "max_latency_ms"))
+    reason = (
+        "no other configuration keeps the limits"
+        if len(result.members) == 1 and limited
+        else "no other configuration beats it by more than the noise"
+    )
+    sentence = f"{result.model.name}: the default stays, because {reason}."
+    if not result.best.admitted:
+        sentence += " The default itself breaks the limits."
+    return sentence
+
+
+def _further(result: StudyResult) -> list[Objective]:
+    """Returns the objectives beyond latency and memory, which every result shows."""
+    return [OBJECTIVES[name] for name in result.objectives if name not in DEFAULT]
+
+
+def _change(member: Member, objective: Objective) -> str:
+    """Returns how a further objective compares with the default."""
+    value = member.values[objective.name]
+    baseline = getattr(member.evidence, f"baseline_{objective.name}")
+    return f"{value / baseline:.2f} of its {objective.heading}"
+
+
+def _memory_change(member: Member) -> str:
+    evidence = member.evidence
+    change = evidence.peak_memory_mib / evidence.baseline_peak_memory_mib - 1
+    if abs(change) < 0.02:
+        return "with the same memory"
+    return f"with {abs(change):.0%} {'less' if change < 0 else 'more'} memory".replace("%", " %")
+
+
+def _front_table(result: StudyResult) -> Table:
+    """Returns the members of the front, the default first, the chosen one marked."""
+    table = plain_table()
+    further = _further(result)
+    for heading in ("trial", "latency ms", "speed-up", "memory MiB"):
+        table.add_column(heading, justify="right")
+    for objective in further:
+        table.add_column(objective.heading, justify="right")
+    table.add_column("error", justify="right")
+    table.add_column("changes from the default", overflow="fold")
+    for member in result.members:
+        evidence = member.evidence
+        speedup = f"{evidence.speedup.value:.2f} ({interval(evidence.speedup)})"
+        picked = member.trial == result.picked
+        table.add_row(
+            str(member.trial),
+            latency(evidence.latency_ms),
+            "1" if member is result.baseline else speedup,
+            f"{evidence.peak_memory_mib:.1f}",
+            *(f"{member.values[objective.name]:.4g}" for objective in further),
+            f"{evidence.error:.1g}",
+            Text(_description(member) + (" ←" if picked else "")),
+            style="bold" if picked else None,
+        )
+    return table
+
+
+def _description(member: Member) -> str:
+    """Returns what a member changes, with what speaks against it."""
+    warnings = []
+    if not member.admitted:
+        warnings.append("breaks the limits")
+    if not member.evidence.steady:
+        warnings.append("no steady state")
+    return f"{member.words} ({', '.join(warnings)})" if warnings else member.words
+
+
+def _details(result: StudyResult) -> Iterator[Text]:
+    yield from _about_numbers(result)
+    yield from _about_answers(result)
+    yield from _about_search(result)
+    yield Text(f"Written to {result.folder}: {', '.join(result.files)}", style="cyan")
+
+
+def _about_numbers(result: StudyResult) -> Iterator[Text]:
+    evidence = result.baseline.evidence
+    if not result.complete:
+        yield Text("There was no final comparison: these are the numbers of the search.")
+        return
+    yield Text(
+        f"Final comparison: measured side by side with the default in up to {evidence.rounds} "
+        f"rounds. In brackets: 95 % intervals. Noise floor: {percent(evidence.noise_floor)}; "
+        "smaller differences do not count as gains. Memory: what a session adds at its peak."
+    )
+
+
+def _about_answers(result: StudyResult) -> Iterator[Text]:
+    best, baseline = result.best.evidence, result.baseline.evidence
+    data = "your" if baseline.error_data == "user" else "generated"
+    yield Text(
+        "Error: relative L2 distance to the outputs of the unoptimised model, "
+        f"measured on {data} inputs."
+    )
+    if best.agreement is not None:
+        yield Text(f"Top-1 agreement with the original model: {percent(best.agreement)}")
+    if best.metric is not None:
+        yield Text(f"Your metric: {best.metric:.4g}, and {baseline.metric:.4g} for the default.")
+    for kind in result.kinds:
+        yield Text(_best_of_kind(kind))
+
+
+def _about_search(result: StudyResult) -> Iterator[Text]:
+    counts = {**result.failed, "stopped early because they were clearly worse": result.raced}
+    parts = [f"{count} {kind.replace('_', ' ')}" for kind, count in counts.items() if count]
+    yield Text(f"Trials: {', '.join([f'{result.trials} measured', *parts])}.")
+    if result.ended:
+        yield Text(f"The search ended early: {result.ended}.")
+    if result.never_quiet:
+        yield Text(
+            f"{result.never_quiet} of the trials ran while the machine was busy with other work, "
+            "so their numbers are less exact. `autotune hardware` says what helps.",
+            style="yellow",
+        )
+    if result.cache_bytes:
+        size_mib = result.cache_bytes / 2**20
+        yield Text(f"Prepared models take {size_mib:.0f} MiB in {result.folder}/cache.")
+    if result.left_out:
+        parts = [f"{name} ({reason})" for name, reason in result.left_out.items()]
+        yield Text(f"Not tried: {'; '.join(parts)}.")
+
+
+def _best_of_kind(kind: Kind) -> str:
+    """Returns the best trial of one kind of answers, in a sentence."""
+    source = "in the final comparison" if kind.confirmed else "as the search estimates it"
+    return (
+        f"{_ANSWERS[kind.answers]}: trial {kind.trial}, {kind.speedup:.2f}× {source}, "
+        f"{kind.peak_memory_mib:.1f} MiB, error {kind.error:.1g}: {kind.words}."
+    )

@@ -1,0 +1,38 @@
+"""Numbers and phrases as a person reads them."""
+
+from autotune.deploy.config import Interval
+
+_LONGEST_TEXT = 200
+
+
+def printable(text: str) -> str:
+    """Returns text of unknown origin without control characters, cut after 200 characters.
+
+    A storage or a model may come from a stranger, and a terminal obeys some characters.
+    """
+    return "".join(c if c.isprintable() else "?" for c in text)[:_LONGEST_TEXT]
+
+
+def latency(ms: float) -> str:
+    """Returns a latency in ms with four significant digits and no exponent."""
+    return f"{ms:.4g}" if 0.001 <= ms < 10_000 else f"{ms:.4f}" if ms < 1 else f"{ms:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time as a person says it: ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def percent(share: float) -> str:
+    """Returns a share in per cent with at most one decimal: ``98 %``, ``0.6 %``."""
+    return f"{100 * share:.1f}".removesuffix(".0") + " %"
+
+
+def interval(value: Interval) -> str:
+    """Returns the two ends of an interval: ``1.38–1.45``."""
+    return f"{value.low:.2f}–{value.high:.2f}"

@@ -1,0 +1,97 @@
+"""The parsers of the command line: quantities with units, pairs, shapes."""
+
+from collections.abc import Callable
+
+import pytest
+import typer
+
+from autotune.cli import parsing
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parsing.duration_s, "90", 90.0),
+        (parsing.duration_s, "45s", 45.0),
+        (parsing.duration_s, "10m", 600.0),
+        (parsing.duration_s, "10 min", 600.0),
+        (parsing.duration_s, "0.5H", 1800.0),
+        (parsing.memory_mib, "300", 300.0),
+        (parsing.memory_mib, "300MiB", 300.0),
+        (parsing.memory_mib, "1.5 gib", 1536.0),
+        (parsing.memory_mib, "1GB", 1e9 / 2**20),
+        (parsing.latency_ms, "10", 10.0),
+        (parsing.latency_ms, "10ms", 10.0),
+        (parsing.latency_ms, "250us", 0.25),
+        (parsing.latency_ms, "2s", 2000.0),
+        (parsing.error, "0.05", 0.05),
+        (parsing.error, ".5", 0.5),
+        (parsing.error, "1e-3", 0.001),
+        (parsing.error, 0.02, 0.02),
+        (parsing.pair, "arena=off", ("arena", "off")),
+        (parsing.pair, " a = b=c ", ("a", "b=c")),
+        (parsing.named_shape, "x=1,3,224,224", ("x", (1, 3, 224, 224))),
+        (parsing.named_shape, "x = 1, 3", ("x", (1, 3))),
+    ],
+)
+def test_values_have_the_unit_of_their_parser(
+    parse: Callable[[object], object], text: object, value: object
+) -> None:
+    """A value is read in its unit, whatever the case of the unit and the spaces around."""
+    assert parse(text) == value
+
+
+WRONG_QUANTITIES = [
+    "",
+    "lots",
+    "-1",
+    "0",
+    "0.0",
+    "1,5",
+    "5 parsecs",
+    "1e3",
+    "nan",
+    "inf",
+    "9" * 400,
+]
+
+
+@pytest.mark.parametrize("parse", [parsing.duration_s, parsing.memory_mib, parsing.latency_ms])
+@pytest.mark.parametrize("text", [*WRONG_QUANTITIES, "３", "٣"])
+def test_quantities_are_finite_and_above_zero(parse: Callable[[str], float], text: str) -> None:
+    """Anything else is refused with the text, the units and an example."""
+    with pytest.raises(typer.BadParameter) as refusal:
+        parse(text)
+    assert f"'{text}' is not a " in refusal.value.message
+    assert "one of the units" in refusal.value.message
+    assert "such as" in refusal.value.message
+
+
+@pytest.mark.parametrize("text", ["", "x", "-0.1", "0", "nan", "inf", "1e400", "５", "5 %"])
+def test_errors_are_finite_and_above_zero(text: str) -> None:
+    """Anything else is refused with an example."""
+    with pytest.raises(typer.BadParameter, match=r"is not a number above 0, such as 0\.05"):
+        parsing.error(text)
+
+
+@pytest.mark.parametrize("text", ["", "arena", "arena=", "=off", " = "])
+def test_pairs_have_two_sides(text: str) -> None:
+    """A pair without name or value is refused with the form."""
+    with pytest.raises(typer.BadParameter, match="not of the form KEY=VALUE, such as arena=off"):
+        parsing.pair(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["x=1,x", "x=1,,3", "x=0,3", "x=-1", "x=1.5", "x=３", "x=" + "9" * 19]
+)
+def test_sizes_are_whole_numbers_above_zero(text: str) -> None:
+    """Other sizes are refused, digits of other scripts too."""
+    with pytest.raises(typer.BadParameter, match="is not a list of sizes"):
+        parsing.named_shape(text)
+
+
+@pytest.mark.parametrize("text", ["", "x", "x=", "=1,3"])
+def test_shapes_have_a_name(text: str) -> None:
+    """A shape without name or sizes is refused with the form."""
+    with pytest.raises(typer.BadParameter, match="not of the form NAME=1,3,224,224"):
+        parsing.named_shape(text)
