@@ -12,9 +12,11 @@ from test_config import make_config
 
 import autotune
 from autotune.deploy import cpu
-from autotune.deploy.config import Environment, ModelFile, Requires, SessionConfig, TunedConfig
-from autotune.deploy.loader import TunedSession, digest_files, open_session
+from autotune.deploy.config import Environment, ModelFile, Requires, TunedConfig
+from autotune.deploy.digest import digest_files
+from autotune.deploy.opening import TunedSession, open_session
 from autotune.deploy.options import ATTRIBUTES
+from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 from autotune.facts import sample_models
 

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from small_models import distance, write
 
-from autotune.deploy.loader import digest_files
+from autotune.deploy.digest import digest_files
 from autotune.facts import workload as workloads
 from autotune.facts.model import Model, describe
 from autotune.graph import prepare as preparing
@@ -206,12 +206,12 @@ def test_what_belongs_to_a_processor_says_so() -> None:
 
 _SLEEPER = """
 import os, time
-from autotune.process.child import serve
+from autotune.process.child_end import serve
 serve({"convert": lambda message: time.sleep(600)})
 """
 _KILLED = """
 import os, signal
-from autotune.process.child import serve
+from autotune.process.child_end import serve
 serve({"convert": lambda message: os.kill(os.getpid(), signal.SIGKILL)})
 """
 

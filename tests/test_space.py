@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.deploy.loader import open_session
+from autotune.deploy.opening import open_session
 from autotune.deploy.options import Value
+from autotune.deploy.session import SessionConfig
 from autotune.errors import RequestError, SpaceError
 from autotune.facts import sample_models, workload
 from autotune.facts.hardware import Hardware
-from autotune.facts.model import Model, Tensor
+from autotune.facts.model import Model
+from autotune.facts.model_facts import Tensor
 from autotune.space import space as spaces
 from autotune.space.candidate import BASELINE, PARAMETERS, Candidate, parse_value, session_config
 from autotune.space.resolve import resolve
@@ -45,7 +47,6 @@ def _model(**changes: Any) -> Model:
         "size_bytes": 1,
         "inputs": (Tensor(name="x", dtype="float32", shape=("batch", 4)),),
         "outputs": ("y",),
-        "opset": 17,
         "operators": {},
         "parameters": 1,
         "has_conv": True,
@@ -262,7 +263,7 @@ def test_every_value_of_every_composite_opens_a_session(tmp_path: Path) -> None:
         {"fixed_dimensions": True},
     ):
         config = session_config(Candidate.of(values), {"batch": 1})
-        assert not config.is_default()
+        assert config != SessionConfig()
         session = open_session(path, config)
         assert session.get_inputs()
 

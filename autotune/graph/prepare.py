@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from autotune.deploy import cpu, options
-from autotune.deploy.loader import digest_files
+from autotune.deploy.digest import digest_files
+from autotune.deploy.records import to_plain
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model
 from autotune.facts.runtime import runtime
 from autotune.facts.workload import Workload
 from autotune.graph.cache import DEFAULT_LIMIT_BYTES, Cache
-from autotune.process import reply
+from autotune.graph.graph_facts import GraphFacts
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.space.candidate import BASELINE, Candidate
 
@@ -24,13 +25,6 @@ _CHILD = "autotune.graph.prepare_child"
 FILE = "best.onnx"
 """Name of every prepared model: under it the winner is emitted, its data as ``best.onnx.data``."""
 
-_FACTS: dict[str, reply.Shape] = {
-    "operators": reply.whole,
-    "parameters": reply.whole,
-    "size_bytes": reply.whole,
-    "graph_digest": reply.maybe(reply.text),
-}
-_REPLIES: dict[str, dict[str, reply.Shape]] = {"convert": _FACTS, "look": _FACTS}
 # Calibrating by entropy on a large model takes minutes; a shape inference may hang.
 _TIME_LIMIT_S = 900.0
 # What these steps write belongs to this kind of processor.
@@ -148,9 +142,10 @@ class Preparer:
         prepared = self.prepare(candidate)
         if prepared.steps or self._source is not None:
             return prepared if prepared.steps else self._source or prepared
-        with Child(_CHILD, memory_limit(), _REPLIES) as child:
+        with Child(_CHILD, memory_limit()) as child:
             try:
-                facts = child.request({"do": "look", "path": str(prepared.path)}, _TIME_LIMIT_S)
+                look = {"do": "look", "path": str(prepared.path)}
+                facts = to_plain(child.request(look, _TIME_LIMIT_S, GraphFacts))
             except ChildFailure:
                 facts = {}
         self._source = _with_facts(prepared, facts)
@@ -182,7 +177,7 @@ class Preparer:
         return _with_facts(plain, facts)
 
     def _convert(self, key: str, steps: tuple[Step, ...]) -> tuple[Path, dict[str, Any]]:
-        with Child(_CHILD, memory_limit(), _REPLIES) as child:
+        with Child(_CHILD, memory_limit()) as child:
             source, result = child.folder / "source", child.folder / "result"
             source.mkdir()
             result.mkdir()
@@ -200,7 +195,7 @@ class Preparer:
                 "samples": str(self._calibration()) if _wants_samples(steps) else None,
             }
             try:
-                facts = child.request(request, _TIME_LIMIT_S)
+                facts = to_plain(child.request(request, _TIME_LIMIT_S, GraphFacts))
             except ChildFailure as failure:
                 if failure.kind != "refused":  # another time, or on a free machine, it may go well
                     raise PreparationError(failure.kind, failure.message) from None

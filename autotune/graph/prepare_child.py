@@ -10,13 +10,13 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 
-from autotune.facts.feeds import load_samples
-from autotune.facts.workload import Feed
+from autotune.facts.feeds import Feed, load_samples
 from autotune.graph import precision, storage_form
+from autotune.graph.graph_facts import GraphFacts
 from autotune.graph.passes import LARGEST_PROTO_BYTES, PASSES, has_data, load
 from autotune.graph.prepare import FILE
 from autotune.graph.refusal import StepRefusedError
-from autotune.process.child import Message, serve
+from autotune.process.child_end import Handler, Message, serve
 
 # Above this the optimised graph is not compared with others: it would be written out whole.
 _LARGEST_COMPARED_BYTES = 1 << 30
@@ -41,7 +41,7 @@ STEPS: Mapping[str, Callable[..., None]] = {
 """What may be done to a model, by name."""
 
 
-def convert(message: Message) -> Message:
+def convert(message: Message) -> GraphFacts:
     """Applies ``steps`` to the file ``source``; the result lies in ``folder`` as :data:`FILE`.
 
     Returns the facts of the result.
@@ -73,21 +73,21 @@ def convert(message: Message) -> Message:
     return _facts(current)
 
 
-def look(message: Message) -> Message:
+def look(message: Message) -> GraphFacts:
     """Returns the facts of the model in the file ``path``."""
     return _facts(Path(message["path"]))
 
 
-def _facts(path: Path) -> Message:
+def _facts(path: Path) -> GraphFacts:
     model = onnx.load(path, load_external_data=False)
     names = {path.name, *(name for name in map(_data_file, model.graph.initializer) if name)}
     sizes = [(path.parent / name).stat().st_size for name in names]
-    return {
-        "operators": len(model.graph.node),
-        "parameters": sum(_count(item) for item in model.graph.initializer),
-        "size_bytes": sum(sizes),
-        "graph_digest": _digest(path) if sum(sizes) <= _LARGEST_COMPARED_BYTES else None,
-    }
+    return GraphFacts(
+        operators=len(model.graph.node),
+        parameters=sum(_count(item) for item in model.graph.initializer),
+        size_bytes=sum(sizes),
+        graph_digest=_digest(path) if sum(sizes) <= _LARGEST_COMPARED_BYTES else None,
+    )
 
 
 def _count(tensor: onnx.TensorProto) -> int:
@@ -168,7 +168,7 @@ def _hash_graph(
     add(*(item.name for item in graph.output))
 
 
-def handlers() -> dict[str, Callable[[Message], Message]]:
+def handlers() -> dict[str, Handler]:
     """Returns what answers each message."""
     return {"convert": convert, "look": look}
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.config import Interval, SessionConfig, TunedConfig
+from autotune.deploy.config import Interval, TunedConfig
 from autotune.deploy.loader import missing_requirements
+from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, StudyError
 from autotune.facts import workload as workloads
 from autotune.facts.model import describe

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.deploy.config import SessionConfig
 from autotune.deploy.options import ATTRIBUTES, SESSION_ENTRIES, Domain, Value
+from autotune.deploy.session import SessionConfig
 from autotune.errors import FormatError, did_you_mean
 
 GRAPH_PARAMETERS: Mapping[str, Domain] = {
