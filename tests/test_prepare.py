@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -224,7 +225,7 @@ def test_a_step_that_hangs_or_dies(
     """A tool that hangs costs its time limit; one that was killed may be tried again."""
     (tmp_path / "hostile_child.py").write_text(script, encoding="utf-8")
     with monkeypatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(tmp_path))
+        patched.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
         patched.setattr(preparing, "_CHILD", "hostile_child")
         patched.setattr(preparing, "_TIME_LIMIT_S", 2.0)
         with pytest.raises(PreparationError) as found:

@@ -17,7 +17,7 @@ from autotune.errors import ConfigError
 
 
 class ConfigWarning(UserWarning):
-    """A tuned config is used where its numbers may not hold, or not used at all."""
+    """A config was tuned elsewhere, so its numbers may not hold, or this machine cannot use it."""
 
 
 def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.InferenceSession:
@@ -69,7 +69,7 @@ def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.I
 
 
 def missing_requirements(config: TunedConfig) -> list[str]:
-    """Returns what the config requires and this machine lacks, in words; empty if nothing."""
+    """Returns the requirements of the config that this machine lacks, in words; empty if none."""
     available = onnxruntime.get_available_providers()
     lacking = [f"the {name}" for name in config.requires.providers if name not in available]
     features = cpu.cpu_features()

@@ -23,11 +23,12 @@ Json = dict[str, Any]
 Place = str | tuple[Any, str | int]
 """Where a value lies: a text, or the place of what holds it with its key or its index there.
 
-A text for each number of a long list would cost more than reading the number does.
+It becomes a text only in a message.
 """
 
 T = TypeVar("T")
 _Reader = Callable[[Any, Place], Any]
+# Says what a value of the right type must be; None where it is.
 _Constraint = Callable[[Any], str | None]
 
 # Nanoseconds of thirty years, or the bytes of an exabyte: no measurement is larger.
@@ -43,8 +44,12 @@ def _at_least_0(value: float) -> str | None:
     return None if value >= 0 else "must be at least 0"
 
 
-def _measurable(value: float) -> str | None:
-    return None if value <= _LARGEST else f"must be at most {_LARGEST:.0e}"
+def _measured_amount(value: float) -> str | None:
+    return None if 0 <= value <= _LARGEST else "must be from 0 to 1e18"
+
+
+def _measured_positive(value: float) -> str | None:
+    return None if 0 < value <= _LARGEST else "must be more than 0, and at most 1e18"
 
 
 def _short(value: str) -> str | None:
@@ -53,9 +58,9 @@ def _short(value: str) -> str | None:
 
 def _bare_name(value: str) -> str | None:
     bare = PurePosixPath(value).name == value and PureWindowsPath(value).name == value
-    if bare and value not in {"", ".", ".."} and "\0" not in value:
-        return None
-    return "must be a bare file name"
+    if not bare or value in {"", ".", ".."} or "\0" in value:
+        return "must be a bare file name"
+    return _short(value)
 
 
 def _not_empty(value: Sequence[Any]) -> str | None:
@@ -68,22 +73,22 @@ Positive = Annotated[float, _above_0]
 Amount = Annotated[float, _at_least_0]
 """A number of at least 0."""
 
-MeasuredAmount = Annotated[float, _at_least_0, _measurable]
+MeasuredAmount = Annotated[float, _measured_amount]
 """A time or a size as a child process reports it: from 0 to 1e18."""
 
-MeasuredPositive = Annotated[float, _above_0, _measurable]
+MeasuredPositive = Annotated[float, _measured_positive]
 """The same above 0."""
 
-Whole = Annotated[int, _at_least_0, _measurable]
+Whole = Annotated[int, _measured_amount]
 """A whole number from 0 to 1e18."""
 
-PositiveWhole = Annotated[int, _above_0, _measurable]
+PositiveWhole = Annotated[int, _measured_positive]
 """A whole number from 1 to 1e18."""
 
 Text = Annotated[str, _short]
 """A text of at most 100,000 characters."""
 
-BareName = Annotated[str, _short, _bare_name]
+BareName = Annotated[str, _bare_name]
 """The name of a file without any folder, on every system."""
 
 Several = Annotated[tuple[T, ...], _not_empty]
@@ -152,7 +157,8 @@ def _reader(hint: Any) -> _Reader:
     """Returns the function that reads values of type `hint`."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _constrained_reader(_reader(arguments[0]), arguments[1:])
+        kind, problem_of = arguments  # one constraint for a type: each costs a call for a value
+        return _constrained_reader(_reader(kind), problem_of)
     if origin in (Union, UnionType):
         return _union_reader(arguments)
     if origin is tuple:
@@ -164,13 +170,12 @@ def _reader(hint: Any) -> _Reader:
     return {float: _read_number, Path: _read_path}.get(hint) or _plain_reader(hint)
 
 
-def _constrained_reader(read_value: _Reader, constraints: Sequence[_Constraint]) -> _Reader:
+def _constrained_reader(read_value: _Reader, problem_of: _Constraint) -> _Reader:
     def read_constrained(data: Any, place: Place) -> Any:
         value = read_value(data, place)
-        for problem_of in constraints:
-            problem = problem_of(value)
-            if problem is not None:
-                raise FormatError(f"{_words(place)} {problem}, not {data!r}")
+        problem = problem_of(value)
+        if problem is not None:
+            raise FormatError(f"{_words(place)} {problem}, not {data!r}")
         return value
 
     return read_constrained
@@ -201,7 +206,13 @@ def _list_reader(read_item: _Reader) -> _Reader:
     def read_list(data: Any, place: Place) -> tuple[Any, ...]:
         if not isinstance(data, list):
             raise FormatError(f"{_words(place)} must be a list, not {data!r}")
-        return tuple([read_item(item, (place, index)) for index, item in enumerate(data)])
+        try:
+            return tuple([read_item(item, place) for item in data])
+        except FormatError:
+            # a second time, to name the item: a place for each is slow, and hardly ever needed
+            for index, item in enumerate(data):
+                read_item(item, (place, index))
+            raise
 
     return read_list
 
@@ -254,7 +265,7 @@ def _read_path(data: Any, place: Place) -> Path:
 
 
 def _base(hint: Any) -> type:
-    """Returns the type under the constraints of `hint`."""
+    """Returns the type under the constraint of `hint`."""
     base: type = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     return base
 

@@ -105,7 +105,9 @@ def _provider(item: object, where: str) -> tuple[str, Mapping[str, str]]:
     name, chosen = item
     if name not in options.PROVIDERS:
         near = did_you_mean(name, options.PROVIDERS)
-        raise ConfigError(f"{where}: '{name}' is not an execution provider known here.{near}")
+        raise ConfigError(
+            f"{where}: '{name}' is not an execution provider that a config may name.{near}"
+        )
     return name, _chosen({name: chosen}, name, options.PROVIDERS[name], where)
 
 

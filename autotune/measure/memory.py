@@ -4,9 +4,9 @@ The peak is the system's high-water mark. Never ``ru_maxrss`` on Linux, where it
 parent's peak, and never USS while timing: walking the pages of a large process takes milliseconds.
 
 Only Linux can set the mark back. On macOS and Windows it is the highest since the process started:
-loading cannot be told from running once the runs come, as the mark of the runs is at least that of
-loading; and a session that holds less than the process did while it imported libraries seems to
-need nothing above that. The largest of both phases, which is the objective, holds there too.
+the peak of the runs is then at least that of loading, and a session that holds less than the
+process did while it imported libraries seems to need nothing above that. The largest of both
+phases, which is the objective, holds there too.
 """
 
 import re

@@ -14,7 +14,7 @@ def keep_raw(duet: Duet, folder: Path, name: str) -> str:
 
     Args:
         duet: The turns.
-        folder: Made if it is missing.
+        folder: Created if it is missing.
         name: The file is the first of ``NAME-1.npz``, ``NAME-2.npz`` ... that does not exist.
 
     Raises:

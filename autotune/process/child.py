@@ -169,7 +169,7 @@ class Child:
             return self._reply(line, reply)
         except (ValueError, FormatError) as error:
             self._kill()
-            fault = printable(str(error))[:_LONGEST_FAULT]
+            fault = printable(str(error)[:_LONGEST_FAULT])
             raise ChildFailure("protocol", f"its answer breaks the protocol: {fault}") from None
 
     def is_running(self) -> bool:
@@ -191,7 +191,7 @@ class Child:
             self._frozen = False
 
     def stop(self) -> None:
-        """Ends the process and everything that it started, and removes its folder."""
+        """Ends the process and all processes that it started, and removes its folder."""
         self._kill()
         self._remove_files()
 
@@ -291,9 +291,9 @@ class Child:
             if not self._reader.is_alive():
                 self._process.stdout.close()
                 return
-            with contextlib.suppress(queue.Empty):  # it may wait for somebody to take a reply
+            with contextlib.suppress(queue.Empty):  # it may wait until a reply is taken
                 self._replies.get(timeout=0.01)
-        # somebody who could not be found holds the channel: closing it would wait for them
+        # an unknown process holds the channel: closing it would wait for that process
 
     def _remove_files(self) -> None:
         self._stderr.close()

@@ -8,8 +8,8 @@ import os
 import re
 
 _KEPT = re.compile(
-    r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|VIRTUAL_ENV|PYTHON(PATH|HOME|DONTWRITEBYTECODE)"
-    r"|LD_(LIBRARY_PATH|PRELOAD)|DYLD_.*|MALLOC_.*|CUDA_.*|NVIDIA_.*"
+    r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|VIRTUAL_ENV"
+    r"|PYTHON(PATH|HOME|DONTWRITEBYTECODE)|LD_(LIBRARY_PATH|PRELOAD)|DYLD_.*|MALLOC_.*|CUDA_.*|NVIDIA_.*"
 )
 _SET = {
     # on by default in wheels since 1.29: a thread, a database in the home directory, an upload
