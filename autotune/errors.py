@@ -5,7 +5,6 @@ that fails is data (:class:`autotune.measure.outcome.Failure`); anything else is
 traceback.
 """
 
-import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -68,5 +67,7 @@ class StorageError(AutotuneError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns ``" Did you mean 'x'?"`` for the known word nearest to `word`, or an empty string."""
+    import difflib  # slow to import, and each child process imports this module
+
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{near[0]}'?" if near else ""

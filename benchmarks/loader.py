@@ -22,7 +22,7 @@ imported = time.perf_counter()
 path = sys.argv[1]
 from pathlib import Path
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.loader import open_session
+from autotune.deploy.opening import open_session
 config = TunedConfig.read(Path(path))
 model = Path(path).parent / config.model.file
 open_session(model, config.session)          # the first one warms the page cache

@@ -34,7 +34,7 @@ from typing import Any
 
 import onnx
 
-from autotune.deploy.config import SessionConfig
+from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.feeds import save_samples

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from autotune.facts.feeds import save_samples
+from autotune.facts.feeds import Feed, save_samples
 from autotune.facts.model import describe
-from autotune.facts.workload import Feed, generate, read
+from autotune.facts.workload import generate, read
 
 _LOAD = """
 import sys, numpy, autotune

@@ -38,7 +38,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.deploy.config import SessionConfig
+from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.feeds import save_samples
@@ -46,6 +46,7 @@ from autotune.facts.model import describe
 from autotune.facts.workload import Workload
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement
+from autotune.measure.replies import FirstRuns, Opened, TurnTimes
 from autotune.measure.statistics import duet_ratio
 from autotune.process.child import Child, Limits
 
@@ -316,10 +317,10 @@ def _plain_p50(path: Path, workload: Workload, folder: Path) -> float:
     save_samples(workload.timing, feeds)
     request = {"model": str(path), "session": SessionConfig().to_json(), "samples": str(feeds)}
     with Child("autotune.measure.measure_child", Limits()) as child:
-        child.request({"do": "open", "one_shape": workload.one_shape, **request}, 60)
-        child.request({"do": "first_runs"}, 60)
+        child.request({"do": "open", "one_shape": workload.one_shape, **request}, 60, Opened)
+        child.request({"do": "first_runs"}, 60, FirstRuns)
         turn = {"do": "turn", "seconds": _PLAIN_S, "unrecorded_runs": 3, "fewest_runs": 3}
-        return float(np.median(child.request(turn, 60)["run_ns"])) / 1e6
+        return float(np.median(child.request(turn, 60, TurnTimes).run_ns)) / 1e6
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ from autotune.facts.model import describe
 from autotune.measure import measurer as measurers
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.measure.visit import TimeLimits
 from autotune.process import scratch
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
@@ -90,7 +91,8 @@ class Hazard:
                 self._measurer.renew()
         elif drawn < 0.55:
             self._reference().kill()
-        self._measurer._load_limit_s = self._measurer._run_limit_s = self._limit_s  # noqa: SLF001
+        limits = TimeLimits(load_s=self._limit_s, run_s=self._limit_s)
+        self._measurer._limits = limits  # noqa: SLF001
         try:
             return self._measurer.measure(candidate, _TINY, is_beaten)
         finally:

@@ -1,4 +1,4 @@
-"""A worker that misbehaves as told by the file ``fault.json`` in the scratch folder of its driver.
+"""A worker that misbehaves as the file ``fault.json`` in the scratch folder of its driver says.
 
 The file is read when the process starts: ``{"do": the message that it fails at, "fault": one of
 the functions below, "after": how many such messages are answered as they should be before}``, and
@@ -16,17 +16,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from autotune.measure.measure_child import Worker
-from autotune.process.child import Message, serve
+from autotune.process.child_end import Handler, Message, serve
 
 # serve() takes a private copy of stdout for its replies; this is another
 CHANNEL = os.dup(1)
 LONG_S = 600
-
-Handler = Callable[[Message], Message]
 
 
 def segfault(_: Message, __: Message) -> None:
@@ -122,21 +119,21 @@ def _misbehaving(handler: Handler, plan: Message) -> Handler:
     """Returns `handler` with the fault of `plan`."""
     calls = 0
 
-    def handle(message: Message) -> Message:
+    def handle(message: Message) -> object:
         nonlocal calls
         calls += 1
         if calls <= plan.get("after", 0):
             return handler(message)
         if plan["fault"] == "lie":  # a reply with other fields; None removes one
-            found = {**handler(message), **plan["fields"]}
-            return {name: value for name, value in found.items() if name not in plan["without"]}
+            fields = {**vars(handler(message)), **plan["fields"]}
+            return {name: value for name, value in fields.items() if name not in plan["without"]}
         fault = globals()[plan["fault"]]
         if fault not in _AFTERWARDS:
             fault(message, plan)
             return handler(message)
-        found = handler(message)
+        reply = handler(message)
         fault(message, plan)
-        return found
+        return reply
 
     return handle
 

@@ -9,8 +9,8 @@ import onnxruntime
 
 from autotune.facts import sample_models
 from autotune.facts import workload as workloads
+from autotune.facts.feeds import Feed
 from autotune.facts.model import describe
-from autotune.facts.workload import Feed
 from autotune.graph.entries import StepRefusedError
 
 BUILDERS: dict[str, Callable[[], onnx.ModelProto]] = {

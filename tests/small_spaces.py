@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from autotune.deploy.options import Domain, Value
 from autotune.facts import workload
 from autotune.facts.hardware import Hardware
-from autotune.facts.model import Model, Tensor
+from autotune.facts.model import Model
+from autotune.facts.model_facts import Tensor
 from autotune.space.files import find_space
 from autotune.space.parameters import PARAMETERS
 from autotune.space.resolve import resolve
@@ -55,7 +56,6 @@ def model(**changes: Any) -> Model:
         "size_bytes": 1,
         "inputs": (Tensor(name="x", dtype="float32", shape=("batch", 4)),),
         "outputs": ("y",),
-        "opset": 17,
         "operators": {},
         "parameters": 1,
         "has_conv": True,

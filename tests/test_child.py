@@ -6,20 +6,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from autotune.process.child import Child, ChildFailure, Limits, printable
+from autotune.deploy.records import Amount, Whole
+from autotune.process.child import Child, ChildFailure, Limits
 from autotune.process.guardian import Guardian
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 
 _MODULE = """
 import ctypes, os, subprocess, sys, time
-from autotune.process.child import serve
+from autotune.process.child_end import serve
 
 def echo(message):
     return {"text": message["text"]}
@@ -48,7 +50,7 @@ def listing(message):
     time.sleep(600)
 
 def infinite(message):
-    return {"error": float("inf"), "deep": [float("nan"), 1.5]}
+    return {"numbers": [1.5, message["number_as_text"] and float(message["number_as_text"])]}
 
 def oversized(message):
     return {"text": "x" * (5 << 20)}
@@ -72,7 +74,10 @@ def spawn(message):
     return {"pid": subprocess.Popen(command, start_new_session=message["detached"]).pid}
 
 def environment(message):
-    return dict(os.environ)
+    return {"variables": dict(os.environ)}
+
+def nothing(message):
+    return None
 
 def chatter(message):
     print("a library prints", flush=True)
@@ -86,6 +91,53 @@ serve(handlers)
 """
 
 Start = Callable[..., Child]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Echo:
+    """The reply to ``echo``, and what no fault replies."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """The reply to ``infinite``."""
+
+    numbers: tuple[Amount, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The reply to ``allocate``."""
+
+    size: Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spawned:
+    """The reply to ``spawn``."""
+
+    pid: Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The reply to ``environment``."""
+
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """The reply to ``chatter``."""
+
+    said: bool
+
+
+def _echo(child: Child, text: str) -> str:
+    """Returns the text that the child sends back."""
+    return child.request({"do": "echo", "text": text}, 60, Echo).text
 
 
 @pytest.fixture
@@ -127,7 +179,7 @@ def _wait_until_stopped(pid: int) -> None:
 
 def _failure(child: Child, do: str, timeout_s: float = 60, **more: object) -> ChildFailure:
     with pytest.raises(ChildFailure) as caught:
-        child.request({"do": do, **more}, timeout_s)
+        child.request({"do": do, **more}, timeout_s, Echo)
     return caught.value
 
 
@@ -135,7 +187,7 @@ def test_messages_are_answered_in_turn(start: Start) -> None:
     """A child answers one message after the other, whatever text is in them."""
     child = start()
     for text in ("one", "zwei\nlines", "\u2028 \U0001f600"):
-        assert child.request({"do": "echo", "text": text}, 60) == {"text": text}
+        assert _echo(child, text) == text
 
 
 def test_a_refusal_leaves_the_child_at_work(start: Start) -> None:
@@ -144,7 +196,7 @@ def test_a_refusal_leaves_the_child_at_work(start: Start) -> None:
     failure = _failure(child, "refuse")
     assert failure.kind == "refused"
     assert failure.message == "no such [31m operator"
-    assert child.request({"do": "echo", "text": "still here"}, 60) == {"text": "still here"}
+    assert _echo(child, "still here") == "still here"
 
 
 def test_an_unknown_message_is_refused(start: Start) -> None:
@@ -172,7 +224,7 @@ def test_an_exit_is_told_by_its_code(start: Start) -> None:
 def test_a_kill_from_outside_is_told(start: Start) -> None:
     """A child killed by the kernel's out-of-memory killer is told from one that crashed."""
     child = start()
-    child.request({"do": "echo", "text": ""}, 60)
+    _echo(child, "")
     os.kill(child.pid, signal.SIGKILL)
     assert _failure(child, "echo", text="").kind == "killed"
 
@@ -180,7 +232,7 @@ def test_a_kill_from_outside_is_told(start: Start) -> None:
 def test_a_hanging_child_is_killed(start: Start) -> None:
     """A child that does not answer in time is killed."""
     child = start()
-    child.request({"do": "echo", "text": ""}, 60)
+    _echo(child, "")
     assert _failure(child, "hang", timeout_s=0.2).kind == "timeout"
     assert not child.is_running()
 
@@ -202,9 +254,34 @@ def test_a_flood_leaves_no_thread(start: Start) -> None:
     assert threading.active_count() == before
 
 
-def test_numbers_that_json_lacks_arrive_as_none(start: Start) -> None:
-    """Infinite numbers and NaN become None on the way, at any depth."""
-    assert start().request({"do": "infinite"}, 60) == {"error": None, "deep": [None, 1.5]}
+def _numbers(child: Child, text: str) -> Numbers:
+    return child.request({"do": "infinite", "number_as_text": text}, 60, Numbers)
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
+def test_numbers_that_are_not_finite_break_the_protocol(start: Start, text: str) -> None:
+    """An infinite number or NaN is refused with its place; the child is killed."""
+    child = start()
+    assert _numbers(child, "2.5") == Numbers(numbers=(1.5, 2.5))
+    with pytest.raises(ChildFailure, match=r"numbers\[1\] must be a finite number") as caught:
+        _numbers(child, text)
+    assert caught.value.kind == "protocol"
+    assert not child.is_running()
+
+
+@pytest.mark.parametrize(
+    ("do", "words"),
+    [
+        ("nothing", "it must be an object, not None"),
+        ("environment", "unknown key 'variables'"),
+    ],
+)
+def test_another_reply_breaks_the_protocol(start: Start, do: str, words: str) -> None:
+    """A reply that is no record of the class that was asked for is refused with the reason."""
+    failure = _failure(start(), do)
+    assert failure.kind == "protocol"
+    assert words in failure.message
+    assert len(failure.message) < 600
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts mappings on Linux only")
@@ -213,7 +290,7 @@ def test_the_memory_limit_holds(start: Start) -> None:
     child = start(Limits(memory_mib=512))
     failure = _failure(child, "allocate", mib=2048)
     assert failure.kind == "out_of_memory"
-    assert child.request({"do": "allocate", "mib": 1}, 60) == {"size": 1 << 20}
+    assert child.request({"do": "allocate", "mib": 1}, 60, Size) == Size(size=1 << 20)
 
 
 def test_native_allocation_faults_are_out_of_memory(start: Start) -> None:
@@ -225,7 +302,7 @@ def test_native_allocation_faults_are_out_of_memory(start: Start) -> None:
 def test_stop_ends_grandchildren(start: Start, detached: bool) -> None:
     """What the child started ends with it, in its session or in one of its own."""
     child = start()
-    pid = child.request({"do": "spawn", "detached": detached}, 60)["pid"]
+    pid = child.request({"do": "spawn", "detached": detached}, 60, Spawned).pid
     assert psutil.pid_exists(pid)
     child.stop()
     _wait_until_gone(pid)
@@ -236,7 +313,7 @@ def test_the_environment_is_scrubbed(start: Start, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("MY_PATH", "secret")
     monkeypatch.setenv("ORT_INTRA_OP_NUM_THREADS", "3")
-    seen = start().request({"do": "environment"}, 60)
+    seen = start().request({"do": "environment"}, 60, Environment).variables
     assert "secret" not in seen.values()
     assert "ORT_INTRA_OP_NUM_THREADS" not in seen
     assert seen["ORT_DISABLE_TELEMETRY"] == "1"
@@ -246,15 +323,15 @@ def test_the_environment_is_scrubbed(start: Start, monkeypatch: pytest.MonkeyPat
 def test_printing_does_not_reach_the_channel(start: Start) -> None:
     """What libraries print inside a handler goes to stderr, from Python and from C."""
     child = start()
-    assert child.request({"do": "chatter"}, 60) == {"said": True}
-    assert child.request({"do": "echo", "text": "next"}, 60) == {"text": "next"}
+    assert child.request({"do": "chatter"}, 60, Said) == Said(said=True)
+    assert _echo(child, "next") == "next"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_working_folder_is_private_and_goes(start: Start) -> None:
     """The child works in a folder of its own, which stop removes."""
     child = start()
-    assert child.request({"do": "environment"}, 60)
+    assert _echo(child, "") == ""
     assert child.folder.is_dir()
     assert Path(f"/proc/{child.pid}/cwd").readlink() == child.folder.resolve()
     child.stop()
@@ -264,19 +341,19 @@ def test_the_working_folder_is_private_and_goes(start: Start) -> None:
 def test_a_thawed_child_answers_again(start: Start) -> None:
     """A frozen child does not run; thawed it answers what was sent meanwhile."""
     child = start()
-    child.request({"do": "echo", "text": ""}, 60)
+    _echo(child, "")
     child.freeze()
     assert child.is_running()
     _wait_until_stopped(child.pid)
     child.send({"do": "echo", "text": "later"})
     child.thaw()
-    assert child.receive(60) == {"text": "later"}
+    assert child.receive(60, Echo) == Echo(text="later")
 
 
 def test_a_frozen_child_can_be_stopped(start: Start) -> None:
     """Stopping does not need the child's help; stopping twice does no harm."""
     child = start()
-    child.request({"do": "echo", "text": ""}, 60)
+    _echo(child, "")
     child.freeze()
     child.stop()
     assert not child.is_running()
@@ -292,7 +369,9 @@ def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool
         "import sys, time\n"
         "from autotune.process.child import Child, Limits\n"
         "child = Child('misbehaving', Limits())\n"
-        "child.request({'do': 'echo', 'text': ''}, 60)\n"
+        "from dataclasses import make_dataclass\n"
+        "Echo = make_dataclass('Echo', [('text', str)])\n"
+        "child.request({'do': 'echo', 'text': ''}, 60, Echo)\n"
         f"{'child.freeze()' if frozen else ''}\n"
         "print(child.pid, child.folder, flush=True)\n"
         "time.sleep(600)\n"
@@ -310,12 +389,13 @@ def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool
 
 
 _GUARDED = """
-import sys, time
-from autotune import child, guardian
+import sys
+from dataclasses import make_dataclass
+from autotune.process import child, guardian
 child._KERNEL_ENDS_CHILDREN = False
 children = [child.Child('misbehaving', child.Limits()) for _ in range(3)]
 for one in children:
-    one.request({'do': 'echo', 'text': ''}, 60)
+    one.request({'do': 'echo', 'text': ''}, 60, make_dataclass('Echo', [('text', str)]))
 one, other, stopped = children
 one.freeze()
 other.send({'do': 'hang'})
@@ -359,9 +439,4 @@ def test_a_guardian_kills_nobody_else(start: Start) -> None:
     guardian.close()
     _wait_until_gone(watched.pid)
     for child in (forgotten, unknown):
-        assert child.request({"do": "echo", "text": "here"}, 60) == {"text": "here"}
-
-
-def test_printable_keeps_one_line() -> None:
-    """Control characters and line ends become spaces, single ones."""
-    assert printable("a\n\tb\x1b[0m  c\x00") == "a b [0m c"
+        assert _echo(child, "here") == "here"

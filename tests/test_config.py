@@ -15,10 +15,10 @@ from autotune.deploy.config import (
     Interval,
     ModelFile,
     Requires,
-    SessionConfig,
     TunedConfig,
 )
 from autotune.deploy.options import Domain
+from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
 

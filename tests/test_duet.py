@@ -12,6 +12,7 @@ from autotune.measure import reference as references
 from autotune.measure.duet import Duet, play
 from autotune.measure.outcome import Effort
 from autotune.measure.reference import Reference, Turn, take_turn
+from autotune.measure.replies import TurnTimes
 from autotune.process.child import Child, ChildFailure
 
 _EFFORT = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
@@ -56,7 +57,8 @@ class _Process(Child):
     def is_running(self) -> bool:
         return not self.stopped
 
-    def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def request(self, message: dict[str, Any], timeout_s: float, reply: type[Any]) -> Any:
+        assert reply is TurnTimes
         assert self.machine.running == {self.name}
         self.turns += 1
         run_ms = self.run_ms * (1 + self.drift * self.turns)
@@ -64,7 +66,7 @@ class _Process(Child):
         count = max(message["fewest_runs"], round(message["seconds"] * 1e3 / run_ms))
         runs = [int(1e6 * run_ms * (1 + 0.01 * self._noise.random())) for _ in range(count)]
         self.machine.now_s += (sum(runs) / 1e9) + message["unrecorded_runs"] * run_ms / 1e3
-        return {"run_ns": runs, "cpu_ns": 2 * sum(runs)}
+        return TurnTimes(run_ns=tuple(runs), cpu_ns=2 * sum(runs))
 
 
 @pytest.fixture
@@ -184,8 +186,8 @@ def test_a_candidate_that_never_settles_is_told(machine: _Machine) -> None:
 
 def test_stolen_turns_are_not_quiet() -> None:
     """A turn in which the host took a core away does not count, however fast it looks."""
-    quick = Turn(run_ns=(1_000_000,), cpu_ns=1, stolen=False, pressure_us=0)
-    stolen = Turn(run_ns=(1_000_000,), cpu_ns=1, stolen=True, pressure_us=0)
+    quick = Turn(run_ns=(1_000_000,), cpu_ns=1, stolen=False)
+    stolen = Turn(run_ns=(1_000_000,), cpu_ns=1, stolen=True)
     duet = Duet(
         reference=(quick, quick, stolen, quick, quick),
         candidate=(quick, quick, stolen),
@@ -220,7 +222,7 @@ def test_a_child_that_fails_is_told(machine: _Machine) -> None:
     """What goes wrong in a turn is the caller's to judge."""
 
     class Dead(_Process):
-        def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        def request(self, message: dict[str, Any], timeout_s: float, reply: type[Any]) -> Any:
             raise ChildFailure("crashed", "SIGSEGV")
 
     with pytest.raises(ChildFailure, match="SIGSEGV"):

@@ -16,13 +16,13 @@ import optuna
 import psutil
 import pytest
 
-from autotune.deploy.config import SessionConfig
+from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
-from autotune.facts import workload as workloads
 from autotune.facts.model import Model, describe
-from autotune.measure import measurer as measurers
+from autotune.facts.workload import generate
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
+from autotune.measure.visit import TimeLimits
 from autotune.process import scratch
 from autotune.process.child import Limits, memory_limit
 from autotune.space.candidate import BASELINE
@@ -52,9 +52,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def measurer(model: Model) -> Iterator[DuetMeasurer]:
     """A measurer whose workers misbehave when told to."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(measurers, "_WORKER", "faulty_worker")
+        patched.setattr("autotune.measure.measurer._WORKER", "faulty_worker")
         patched.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        opened = DuetMeasurer(model, workloads.generate(model, {}), max_error=0.05)
+        opened = DuetMeasurer(model, generate(model, {}), max_error=0.05)
         yield opened
         opened.close()
 
@@ -138,8 +138,11 @@ def test_a_hang_is_a_timeout(
 ) -> None:
     """A process that does not answer is given up after its limit, at load and at run."""
     with monkeypatch.context() as patched:
-        patched.setattr(measurer, "_load_limit_s", 60.0 if do != "open" else 1.0)
-        patched.setattr(measurer, "_run_limit_s", 60.0 if do == "open" else 0.5)
+        hangs_in_open = do == "open"
+        limits = TimeLimits(
+            load_s=1.0 if hangs_in_open else 60.0, run_s=60.0 if hangs_in_open else 0.5
+        )
+        patched.setattr(measurer, "_limits", limits)
         assert inject(do, "hang").kind == "timeout"
 
 
@@ -148,8 +151,12 @@ def test_a_hang_is_a_timeout(
 def test_too_much_memory(inject: Inject, monkeypatch: pytest.MonkeyPatch, do: str) -> None:
     """Who takes more than the limit is told so; nobody else on the machine notices."""
     with monkeypatch.context() as patched:
-        patched.setattr(measurers, "memory_limit", lambda: Limits(memory_mib=512))
+        patched.setattr("autotune.measure.measurer.memory_limit", _half_a_gib)
         assert inject(do, "allocate", mib=1024).kind == "out_of_memory"
+
+
+def _half_a_gib() -> Limits:
+    return Limits(memory_mib=512)
 
 
 def test_the_limit_is_below_what_is_free() -> None:

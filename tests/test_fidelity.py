@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotune.measure.fidelity import compare, flatten
+from autotune.measure.fidelity import OutputJudge, OutputMismatchError, Outputs, compare
+from autotune.measure.flatten import flatten
 from autotune.measure.outcome import Fidelity
 
 Array = NDArray[np.generic]
@@ -17,67 +18,120 @@ def _compare(reference: object, output: object) -> Fidelity:
 def test_equal_answers_have_no_error() -> None:
     """The same numbers are no error, and all classes agree."""
     numbers = np.random.default_rng(1).standard_normal((4, 10)).astype(np.float32)
-    found = _compare(numbers, numbers.copy())
-    assert found.error == 0
-    assert found.max_difference == 0
-    assert found.cosine == pytest.approx(1)
-    assert found.agreement == 1
+    fidelity = _compare(numbers, numbers.copy())
+    assert fidelity.error == 0
+    assert fidelity.max_difference == 0
+    assert fidelity.cosine == pytest.approx(1)
+    assert fidelity.agreement == 1
 
 
 def test_a_scale_is_a_relative_error() -> None:
     """Answers ten per cent too large are an error of a tenth in the same direction."""
     numbers = np.random.default_rng(1).standard_normal((4, 10))
-    found = _compare(numbers, numbers * 1.1)
-    assert found.error == pytest.approx(0.1)
-    assert found.cosine == pytest.approx(1)
-    assert found.agreement == 1
+    fidelity = _compare(numbers, numbers * 1.1)
+    assert fidelity.error == pytest.approx(0.1)
+    assert fidelity.cosine == pytest.approx(1)
+    assert fidelity.agreement == 1
 
 
 def test_opposite_answers_point_the_other_way() -> None:
     """Answers of the other sign have cosine -1 and other classes."""
-    found = _compare([[1.0, 2.0]], [[-1.0, -2.0]])
-    assert found.cosine == pytest.approx(-1)
-    assert found.error == pytest.approx(2)
-    assert found.agreement == 0
-    assert found.max_difference == pytest.approx(4)
+    fidelity = _compare([[1.0, 2.0]], [[-1.0, -2.0]])
+    assert fidelity.cosine == pytest.approx(-1)
+    assert fidelity.error == pytest.approx(2)
+    assert fidelity.agreement == 0
+    assert fidelity.max_difference == pytest.approx(4)
+
+
+def _mismatch(reference: object, output: object) -> str:
+    """Returns why the output cannot be compared with the reference."""
+    return _mismatch_of([{"y": np.asarray(reference)}], [{"y": np.asarray(output)}])
+
+
+def _mismatch_of(references: list[Outputs], outputs: list[Outputs]) -> str:
+    with pytest.raises(OutputMismatchError) as caught:
+        compare(references, outputs)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_nan_and_inf_are_wrong(wrong: float) -> None:
-    """A number that is none is an infinite error, whatever the others are."""
-    assert _compare([1.0, 2.0, 3.0], [1.0, wrong, 3.0]).error == np.inf
+    """NaN or an infinite value among numbers is refused, with the name of the output."""
+    assert _mismatch([1.0, 2.0, 3.0], [1.0, wrong, 3.0]) == (
+        "the output 'y' has NaN or infinite values where the unoptimised model has numbers"
+    )
 
 
 def test_nan_and_inf_of_the_reference_are_right() -> None:
     """The same NaN and Inf at the same places are no error; elsewhere or of other sign they are."""
     reference = [np.nan, np.inf, 1.0]
     assert _compare(reference, reference).error == 0
-    assert _compare(reference, [np.nan, -np.inf, 1.0]).error == np.inf
-    assert _compare(reference, [np.inf, np.nan, 1.0]).error == np.inf
-    assert _compare(reference, [0.0, np.inf, 1.0]).error == np.inf
+    for other in ([np.nan, -np.inf, 1.0], [np.inf, np.nan, 1.0], [0.0, np.inf, 1.0]):
+        assert "lacks NaN or infinite values" in _mismatch(reference, other)
 
 
-def test_zeros_that_are_not_zero_are_an_infinite_error() -> None:
+def test_zeros_that_are_not_zero_are_wrong() -> None:
     """No relative error exists of nothing; equal zeros are equal."""
     assert _compare([0.0, 0.0], [0.0, 0.0]).error == 0
-    assert _compare([0.0, 0.0], [0.0, 0.1]).error == np.inf
+    assert _mismatch([0.0, 0.0], [0.0, 0.1]) == (
+        "the output 'y' is not zero, and the unoptimised model's is zero everywhere"
+    )
 
 
-def test_other_shapes_and_names_are_wrong() -> None:
-    """Answers of another form cannot be compared and are an infinite error."""
-    assert _compare([1.0, 2.0], [[1.0, 2.0]]).error == np.inf
-    assert compare([{"y": np.ones(2)}], [{"z": np.ones(2)}]).error == np.inf
-    assert compare([{"y": np.ones(2)}], [{"y": np.ones(2), "z": np.ones(2)}]).error == np.inf
-    assert compare([{"y": np.ones(2)}], []).error == np.inf
-    assert _compare([1.0, 2.0], ["one", "two"]).error == np.inf
-    assert _compare([1, 2], [1.0, 2.0]).error == np.inf
+def test_a_missing_output_is_named() -> None:
+    """An output that is missing in any sample is named, and not called a shape."""
+    both, one = {"y": np.ones(2), "z": np.ones(2)}, {"y": np.ones(2)}
+    assert _mismatch_of([both], [one]) == "the output 'z' is missing"
+    assert _mismatch_of([both, both], [both, one]) == "the output 'z' is missing"
+    assert _mismatch_of([{"y": np.ones(2)}], [{"z": np.ones(2)}]) == "the output 'y' is missing"
+
+
+def test_an_output_too_many_is_named() -> None:
+    """An output that the unoptimised model lacks is named."""
+    both, one = {"y": np.ones(2), "z": np.ones(2)}, {"y": np.ones(2)}
+    assert _mismatch_of([one], [both]) == "the unoptimised model has no output 'z'"
+
+
+def test_another_shape_is_named_with_both() -> None:
+    """Of an output of another shape both shapes are named."""
+    assert _mismatch([1.0, 2.0], [[1.0, 2.0]]) == (
+        "the output 'y' has the shape [1, 2], and the unoptimised model's has [2]"
+    )
+
+
+def test_another_type_is_named_with_both() -> None:
+    """Text or floats in the place of integers are refused with both types."""
+    assert "has the type <U3, and the unoptimised model's has float64" in _mismatch(
+        [1.0, 2.0], ["one", "two"]
+    )
+    assert "has the type float64, and the unoptimised model's has int64" in _mismatch(
+        [1, 2], [1.0, 2.0]
+    )
+
+
+def test_missing_samples_are_counted() -> None:
+    """Outputs of fewer samples than the reference's are refused."""
+    assert _mismatch_of([{"y": np.ones(2)}], []) == "0 samples have outputs, and not 1"
+
+
+def test_the_users_metric_is_asked_of_both() -> None:
+    """The metric of the outputs is told with how far it is below the unoptimised model's."""
+
+    def first_value(outputs: object, references: object, inputs: object) -> float:
+        assert inputs == []
+        return float(outputs[0]["y"][0])  # type: ignore[index]
+
+    judge = OutputJudge([{"y": np.asarray([3.0, 4.0])}], [], first_value)
+    fidelity = judge.compare([{"y": np.asarray([2.5, 4.0])}])
+    assert (fidelity.metric, fidelity.drop) == (2.5, 0.5)
+    assert fidelity.error == pytest.approx(0.1)
 
 
 def test_integers_count_what_differs() -> None:
     """Of integers the share that differs is the error."""
-    found = _compare([1, 2, 3, 4], [1, 2, 3, 5])
-    assert found.error == 0.25
-    assert found.agreement is None
+    fidelity = _compare([1, 2, 3, 4], [1, 2, 3, 5])
+    assert fidelity.error == 0.25
+    assert fidelity.agreement is None
 
 
 def test_texts_count_what_differs() -> None:
@@ -89,16 +143,16 @@ def test_texts_count_what_differs() -> None:
 def test_the_worst_output_decides() -> None:
     """One good output does not excuse a bad one."""
     good, bad = np.ones((1, 2)), np.full((1, 2), 2.0)
-    found = compare([{"a": good, "b": good}], [{"a": good, "b": bad}])
-    assert found.error == pytest.approx(1)
+    fidelity = compare([{"a": good, "b": good}], [{"a": good, "b": bad}])
+    assert fidelity.error == pytest.approx(1)
 
 
 def test_the_samples_are_averaged() -> None:
     """The error is the mean over the samples, the difference the largest."""
     one = {"y": np.ones(4)}
-    found = compare([one, one], [one, {"y": np.full(4, 1.5)}])
-    assert found.error == pytest.approx(0.25)
-    assert found.max_difference == pytest.approx(0.5)
+    fidelity = compare([one, one], [one, {"y": np.full(4, 1.5)}])
+    assert fidelity.error == pytest.approx(0.25)
+    assert fidelity.max_difference == pytest.approx(0.5)
 
 
 def test_half_precision_does_not_overflow() -> None:
@@ -115,37 +169,12 @@ def test_empty_answers_are_equal() -> None:
     assert _compare(np.zeros(0, np.int64), np.zeros(0, np.int64)).error == 0
 
 
-def test_sequences_and_maps_are_flattened() -> None:
-    """Sequences become arrays by index, maps keys and values, missing optionals nothing."""
-    values: list[object] = [
-        [np.ones(2), np.zeros(3)],
-        [{"b": 0.25, "a": 0.75}],
-        None,
-        np.array(["x", "yy"], dtype=object),
-        7,
-    ]
-    flat = flatten(["s", "m", "o", "t", "n"], values)
-    assert list(flat) == [
-        "s.length",
-        "s[0]",
-        "s[1]",
-        "m.length",
-        "m[0].keys",
-        "m[0].values",
-        "t",
-        "n",
-    ]
-    assert flat["s.length"] == 2
-    assert flat["m[0].keys"].tolist() == ["a", "b"]
-    assert flat["m[0].values"].tolist() == [0.75, 0.25]
-    assert flat["t"].dtype.kind == "U"
-    assert all(array.dtype != object for array in flat.values())
-
-
 def test_sequences_of_another_length_are_wrong() -> None:
-    """A sequence with more elements than the reference's is an infinite error."""
+    """A sequence with more or fewer elements than the reference's is refused."""
     short: list[object] = [[np.ones(2)]]
     long: list[object] = [[np.ones(2), np.ones(2)]]
-    assert compare([flatten(["s"], short)], [flatten(["s"], long)]).error == np.inf
-    both = [flatten(["s"], short), flatten(["s"], long)]
+    shorter, longer = flatten(["s"], short), flatten(["s"], long)
+    assert _mismatch_of([shorter], [longer]) == "the unoptimised model has no output 's[1]'"
+    assert _mismatch_of([longer], [shorter]) == "the output 's[1]' is missing"
+    both = [shorter, longer]
     assert compare(both, both).error == 0

@@ -1,4 +1,4 @@
-"""Opening sessions: exactly what the config says, and nothing in silence."""
+"""Loading tuned configs: on the machine that tuned them, and elsewhere."""
 
 import json
 import warnings
@@ -12,9 +12,8 @@ from test_config import make_config
 
 import autotune
 from autotune.deploy import cpu
-from autotune.deploy.config import Environment, ModelFile, Requires, SessionConfig, TunedConfig
-from autotune.deploy.loader import TunedSession, digest_files, open_session
-from autotune.deploy.options import ATTRIBUTES
+from autotune.deploy.config import Environment, ModelFile, Requires, TunedConfig
+from autotune.deploy.digest import digest_files
 from autotune.errors import ConfigError
 from autotune.facts import sample_models
 
@@ -51,80 +50,6 @@ def _write(model: Path, config: TunedConfig) -> Path:
 
 def _feed() -> dict[str, np.ndarray]:
     return {"image": np.ones((1, 3, 64, 64), np.float32)}
-
-
-def test_empty_config_is_fresh_session_options(model: Path) -> None:
-    """The baseline passes nothing: every option reads back as a fresh SessionOptions has it."""
-    fresh = onnxruntime.SessionOptions()
-    opened = open_session(model, SessionConfig()).get_session_options()
-    names = [n for n in dir(fresh) if not n.startswith("_") and not callable(getattr(fresh, n))]
-    assert set(ATTRIBUTES) <= set(names)
-    for name in names:
-        assert getattr(opened, name) == getattr(fresh, name), name
-
-
-def test_defaults_of_the_whitelist_are_onnxruntimes_own() -> None:
-    """Dropping a value equal to its default changes nothing: the defaults are the true ones."""
-    fresh = onnxruntime.SessionOptions()
-    for name, domain in ATTRIBUTES.items():
-        value = getattr(fresh, name)
-        assert getattr(value, "name", value) == domain.default, name
-
-
-def test_options_take_effect(model: Path) -> None:
-    """Attributes and entries reach the session."""
-    config = SessionConfig(
-        options={
-            "intra_op_num_threads": 2,
-            "execution_mode": "ORT_PARALLEL",
-            "graph_optimization_level": "ORT_ENABLE_BASIC",
-            "enable_cpu_mem_arena": False,
-        },
-        entries={"session.disable_prepacking": "1"},
-    )
-    opened = open_session(model, config).get_session_options()
-    assert opened.intra_op_num_threads == 2
-    assert opened.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
-    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    assert opened.graph_optimization_level == level
-    assert not opened.enable_cpu_mem_arena
-    assert opened.get_session_config_entry("session.disable_prepacking") == "1"
-
-
-def test_free_dimensions_take_effect(model: Path) -> None:
-    """A fixed dimension shows in the session's inputs."""
-    session = open_session(model, SessionConfig(free_dimensions={"batch": 1}))
-    assert session.get_inputs()[0].shape == [1, 3, 64, 64]
-
-
-def test_run_entries_apply_to_every_run(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs without run options use the tuned ones; the caller's own win."""
-    entries = {"memory.enable_memory_arena_shrinkage": "cpu:0"}
-    session = open_session(model, SessionConfig(run_entries=entries))
-    assert isinstance(session, TunedSession)
-    seen = []
-    monkeypatch.setattr(
-        onnxruntime.InferenceSession, "run", lambda *arguments: seen.append(arguments[3])
-    )
-    own = onnxruntime.RunOptions()
-    session.run(None, _feed())
-    session.run(None, _feed(), own)
-    assert seen == [session.tuned_run_options, own]
-    key = "memory.enable_memory_arena_shrinkage"
-    assert session.tuned_run_options.get_run_config_entry(key) == "cpu:0"
-
-
-def test_tuned_session_runs(model: Path) -> None:
-    """A session with run entries gives the same answers through run and IO binding."""
-    entries = {"memory.enable_memory_arena_shrinkage": "cpu:0"}
-    tuned = open_session(model, SessionConfig(run_entries=entries))
-    expected = open_session(model, SessionConfig()).run(None, _feed())[0]
-    np.testing.assert_allclose(tuned.run(None, _feed())[0], expected, rtol=1e-4)
-    binding = tuned.io_binding()
-    binding.bind_cpu_input("image", _feed()["image"])
-    binding.bind_output("logits")
-    tuned.run_with_iobinding(binding)
-    np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], expected, rtol=1e-4)
 
 
 def test_load_opens_what_the_config_says(model: Path) -> None:

@@ -4,7 +4,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +13,13 @@ import onnx
 import psutil
 import pytest
 
-from autotune.deploy.config import SessionConfig
 from autotune.deploy.records import from_plain, to_plain
+from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.facts import sample_models
-from autotune.facts import workload as workloads
 from autotune.facts.model import Model, describe
-from autotune.measure import measurer as measurers
+from autotune.facts.workload import generate
+from autotune.measure.fidelity import Outputs
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
 from autotune.space.candidate import BASELINE, Candidate
@@ -30,7 +30,7 @@ _SHORT = Effort(time_cap_s=0.05, patience_s=0.2, half_width=1.0)
 
 _ABORTING = """
 import os
-from autotune.process.child import serve
+from autotune.process.child_end import serve
 
 def abort(message):
     os.abort()
@@ -53,9 +53,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 @pytest.fixture
 def measurer(model: Model) -> Iterator[DuetMeasurer]:
     """A measurer of that model."""
-    opened = DuetMeasurer(model, workloads.generate(model, {}), max_error=0.05)
+    opened = DuetMeasurer(model, generate(model, {}), max_error=0.05)
     yield opened
     opened.close()
+
+
+def _references(measurer: DuetMeasurer) -> Sequence[Outputs]:
+    return measurer._judge._references
 
 
 def _children() -> set[int]:
@@ -91,7 +95,7 @@ def test_a_candidate_is_measured_as_it_says(measurer: DuetMeasurer) -> None:
 
 def test_the_known_reference_time_is_kept(model: Model) -> None:
     """A study that goes on multiplies ratios with the latency that it began with."""
-    workload = workloads.generate(model, {})
+    workload = generate(model, {})
     opened = DuetMeasurer(model, workload, max_error=0.05, reference_ms=123.0)
     try:
         assert opened.reference_ms == 123.0
@@ -103,8 +107,8 @@ def test_wrong_answers_are_not_timed(
     measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers too far from the unoptimised model's are a failure that tells the error."""
-    doubled = [{name: 2 * a for name, a in feed.items()} for feed in measurer._expected]
-    monkeypatch.setattr(measurer, "_expected", doubled)
+    doubled = [{name: 2 * a for name, a in feed.items()} for feed in _references(measurer)]
+    monkeypatch.setattr(measurer._judge, "_references", doubled)
     found = measurer.measure(BASELINE, _SHORT)
     assert isinstance(found, Failure)
     assert (found.kind, found.phase) == ("wrong_answers", "answers")
@@ -116,13 +120,26 @@ def test_answers_that_are_no_numbers_are_wrong(
 ) -> None:
     """NaN where there should be a number is a wrong answer, however lenient the limit."""
     broken = [
-        {name: np.full_like(a, np.nan) for name, a in feed.items()} for feed in measurer._expected
+        {name: np.full_like(a, np.nan) for name, a in feed.items()}
+        for feed in _references(measurer)
     ]
-    monkeypatch.setattr(measurer, "_expected", broken)
+    monkeypatch.setattr(measurer._judge, "_references", broken)
     monkeypatch.setattr(measurer, "_max_error", 1e9)
     found = measurer.measure(BASELINE, _SHORT)
     assert isinstance(found, Failure)
     assert found.kind == "wrong_answers"
+    assert "NaN" in found.message
+    assert found.error is None
+
+
+def test_a_missing_output_is_named(measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that lacks an output of the unoptimised model is told which one."""
+    more = [{**feed, "boxes": np.ones(2)} for feed in _references(measurer)]
+    monkeypatch.setattr(measurer._judge, "_references", more)
+    found = measurer.measure(BASELINE, _SHORT)
+    assert found == Failure(
+        kind="wrong_answers", phase="answers", message="the output 'boxes' is missing"
+    )
 
 
 def test_a_refused_model_is_a_failure(measurer: DuetMeasurer, tmp_path: Path) -> None:
@@ -142,7 +159,7 @@ def test_an_abort_is_a_failure(
     (tmp_path / "aborting.py").write_text(_ABORTING, encoding="utf-8")
     with monkeypatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-        patched.setattr(measurers, "_WORKER", "aborting")
+        patched.setattr("autotune.measure.measurer._WORKER", "aborting")
         found = measurer.measure(BASELINE, _SHORT)
     assert isinstance(found, Failure)
     assert (found.kind, found.phase) == ("crashed", "run")
@@ -170,12 +187,12 @@ def test_renewing_takes_another_process(measurer: DuetMeasurer) -> None:
 def test_close_leaves_nothing(model: Model) -> None:
     """After closing there is no process and no file; closing twice does no harm."""
     before = _children()
-    opened = DuetMeasurer(model, workloads.generate(model, {}), max_error=0.05)
+    opened = DuetMeasurer(model, generate(model, {}), max_error=0.05)
     opened.measure(BASELINE, _SHORT)
     assert len(_children() - before) == 1
     opened.close()
     assert _children() <= before
-    assert not opened._timing.exists()
+    assert not opened._files.timing.exists()
     opened.close()
 
 
@@ -185,5 +202,5 @@ def test_a_model_that_does_not_run_cannot_be_measured(model: Model, tmp_path: Pa
     damaged.write_bytes(b"\x08\x08this is no model")
     before = _children()
     with pytest.raises(CannotMeasureError, match=r"damaged\.onnx does not run on these inputs"):
-        DuetMeasurer(replace(model, path=damaged), workloads.generate(model, {}), max_error=0.05)
+        DuetMeasurer(replace(model, path=damaged), generate(model, {}), max_error=0.05)
     assert _children() <= before

@@ -11,7 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.errors import ModelError
 from autotune.facts import sample_models
-from autotune.facts.model import Model, Tensor, describe
+from autotune.facts.model import Model, describe
+from autotune.facts.model_facts import Tensor
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node
@@ -58,7 +59,6 @@ def test_a_sample_is_described_whole(path: Path) -> None:
     model = describe(path)
     assert model.inputs == (Tensor(name="image", dtype="float32", shape=("batch", 3, 64, 64)),)
     assert model.outputs == ("logits",)
-    assert model.opset == 17
     assert model.operators["Conv"] == 7
     assert model.has_conv
     assert not model.has_gelu
@@ -122,13 +122,6 @@ def test_a_table_in_a_constant_node_bounds(path: Path) -> None:
     )
     assert by_name(model)["x"].index_bound == 9
     assert model.parameters == 18
-
-
-@pytest.mark.parametrize("opset", [13, 17, 20])
-def test_the_opset_is_that_of_the_default_domain(path: Path, opset: int) -> None:
-    """The opset of the default domain is reported."""
-    x, y = value("x", FLOAT, [2]), value("y", FLOAT, [2])
-    assert describe(save(path, [node("Relu", ["x"], ["y"])], [x], [y], opset=opset)).opset == opset
 
 
 def test_branches_count_what_can_run_side_by_side(path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from small_models import BUILDERS, applies, distance, write
 
-from autotune.facts.workload import Feed
+from autotune.facts.feeds import Feed
 from autotune.graph import precision
 from autotune.graph.entries import StepRefusedError
 

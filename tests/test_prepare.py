@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from small_models import distance, write
 
 from autotune.deploy import cpu
-from autotune.deploy.loader import digest_files
+from autotune.deploy.digest import digest_files
 from autotune.deploy.options import Value
 from autotune.facts import workload as workloads
 from autotune.facts.model import Model, describe
@@ -176,12 +177,12 @@ def test_without_samples_nothing_is_calibrated(model: Model, tmp_path: Path) -> 
 
 _SLEEPER = """
 import os, time
-from autotune.process.child import serve
+from autotune.process.child_end import serve
 serve({"convert": lambda message: time.sleep(600)})
 """
 _KILLED = """
 import os, signal
-from autotune.process.child import serve
+from autotune.process.child_end import serve
 serve({"convert": lambda message: os.kill(os.getpid(), signal.SIGKILL)})
 """
 
@@ -194,7 +195,7 @@ def test_a_step_that_hangs_or_dies(
     """A tool that hangs costs its time limit; one that was killed may be tried again."""
     (tmp_path / "hostile_child.py").write_text(script, encoding="utf-8")
     with monkeypatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(tmp_path))
+        patched.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
         patched.setattr(prepare, "_CHILD", "hostile_child")
         patched.setattr(prepare, "_TIME_LIMIT_S", 2.0)
         with pytest.raises(PreparationError) as failure:

@@ -12,7 +12,7 @@ from small_spaces import machine, model, resolved
 from autotune.deploy.options import Value
 from autotune.errors import RequestError
 from autotune.facts import workload
-from autotune.facts.model import Tensor
+from autotune.facts.model_facts import Tensor
 from autotune.space.candidate import Candidate
 from autotune.space.files import find_space
 from autotune.space.resolve import resolve

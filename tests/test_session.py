@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from small_spaces import VALUES
 
-from autotune.deploy.config import SessionConfig
-from autotune.deploy.loader import open_session
+from autotune.deploy.opening import open_session
 from autotune.deploy.options import Value
+from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
 from autotune.space.candidate import Candidate
 from autotune.space.session import COMPOSITES, session_config, session_words

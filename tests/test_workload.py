@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from autotune.errors import DataError, RequestError
-from autotune.facts.model import Dimension, Model, Tensor
+from autotune.facts.model import Model
+from autotune.facts.model_facts import Dimension, Tensor
 from autotune.facts.workload import Workload, generate, read
 
 
@@ -19,7 +20,6 @@ def model_of(*tensors: Tensor) -> Model:
         size_bytes=1,
         inputs=tensors,
         outputs=("y",),
-        opset=17,
         operators={},
         parameters=0,
         has_conv=False,

@@ -96,24 +96,21 @@ def show_spaces(
 ) -> None:
     """Lists the presets of search spaces, or shows one in full."""
     from autotune.report.space import render_count, render_space, render_spaces
-    from autotune.space.space import find, presets
+    from autotune.space.files import presets
 
     if name is None and model is None:
-        output.print(render_spaces(map(find, presets())))
+        output.print(render_spaces(map(find_space, presets())))
         return
-    space = find(name or "default")
+    space = find_space(name or "default")
     if model is None:
         output.print(render_space(space))
         return
     from autotune.facts.hardware import hardware
     from autotune.facts.model import describe
-    from autotune.facts.workload import generate, read
+    from autotune.facts.workload import workload_for
     from autotune.space.resolve import resolve
 
     description = describe(model)
-    if data is None:
-        workload = generate(description, dict(shape))
-    else:
-        workload = read(description, data)
+    workload = workload_for(description, data, dict(shape))
     resolved = resolve(space, description, workload, hardware())
     output.print(render_space(resolved), "", render_count(resolved), sep="\n")

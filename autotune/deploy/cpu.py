@@ -1,4 +1,4 @@
-"""The processor as both the study and the loader see it. Standard library only."""
+"""The processor, for the study and for the loader. Standard library only."""
 
 import os
 import platform
@@ -37,7 +37,7 @@ def cpu_model() -> str:
 def cpu_features() -> frozenset[str]:
     """Returns which of :data:`TUNING_FEATURES` this processor has.
 
-    Only Linux tells them without native code; elsewhere the set is empty, which means unknown.
+    Only Linux lists them without native code; elsewhere the set is empty, which means unknown.
     """
     info = _cpuinfo()
     flags = info.get("flags") or info.get("Features") or ""

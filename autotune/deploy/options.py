@@ -1,7 +1,7 @@
-"""What ONNX Runtime can be told, by its own names, with the values that each name takes.
+"""The options of ONNX Runtime that a config may set, by its own names, with their values.
 
 ONNX Runtime accepts unknown keys, unknown values and unknown optimizer names without a word, and a
-few bad values abort the process. So nothing reaches it that is not in these tables. Every key was
+few bad values abort the process. So only names and values in these tables reach it. Every key was
 seen to have its effect on ONNX Runtime 1.31, or is documented in its header
 ``onnxruntime_session_options_config_keys.h``. Options that name files or libraries are left out on
 purpose: a config is data and must not make a program read, write or load anything else.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autotune.errors import did_you_mean
 
 Value = bool | int | str
-"""What an option may be set to."""
+"""The value of an option."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Domain:
     default: Value
 
     def problem(self, value: object) -> str | None:
-        """Returns what is wrong with `value`, as the end of a sentence; None when it is fine."""
+        """Returns why `value` is wrong, as the end of a sentence; None when it is fine."""
         if self.choices:
             # 1 == True in Python, and ONNX Runtime tells them apart
             if any(value == choice and type(value) is type(choice) for choice in self.choices):
@@ -140,6 +140,6 @@ OPTIMIZERS = frozenset(
 """Names that ``disabled_optimizers`` may hold."""
 
 
-def unknown_option(name: str, known: Mapping[str, Domain]) -> str:
-    """Returns the sentence that refuses a name which is not in `known`."""
-    return f"'{name}' is not an option that may be set here.{did_you_mean(name, known)}"
+def unknown_option(name: str, domains: Mapping[str, Domain]) -> str:
+    """Returns the sentence that refuses a name which is not in `domains`."""
+    return f"'{name}' is not an option that may be set here.{did_you_mean(name, domains)}"

@@ -1,40 +1,98 @@
-"""Records as JSON values and back.
+"""Records as JSON values and back: the one validator of data that someone else wrote.
 
 A record is a frozen dataclass of texts, numbers, flags, paths, tuples, mappings and other records.
-What is read may be a stranger's, from a config, a result or a storage: a key that the record does
-not have, one that is missing and a value of another type are refused by name. Standard library
-only, because the loader reads configs.
+The data may come from a stranger: in a config, a result, a storage, or the reply of a child process
+that runs a stranger's model. A key that the record does not have, a missing key and a value of
+another type are refused by name. Standard library only, because the loader reads configs.
+
+The function that reads a type is built once for each type and kept: replies with hundreds of
+numbers are read between measured turns.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from autotune.errors import FormatError, did_you_mean
 
 Json = dict[str, Any]
+Place = str | tuple[Any, str | int]
+"""Where a value lies: a text, or the place of what holds it with its key or its index there.
+
+It becomes a text only in a message.
+"""
+
 T = TypeVar("T")
-Check = Callable[[Any], str | None]
-"""Says what a value of the right type must be; None where it is."""
+_Reader = Callable[[Any, Place], Any]
+# Says what a value of the right type must be; None where it is.
+_Constraint = Callable[[Any], str | None]
+
+# Nanoseconds of thirty years, or the bytes of an exabyte: no measurement is larger.
+_LARGEST = 10**18
+_LONGEST_TEXT = 100_000
 
 
-def _is_above_0(value: float) -> str | None:
+def _above_0(value: float) -> str | None:
     return None if value > 0 else "must be more than 0"
 
 
-def _is_amount(value: float) -> str | None:
+def _at_least_0(value: float) -> str | None:
     return None if value >= 0 else "must be at least 0"
 
 
-Positive = Annotated[float, _is_above_0]
+def _measured_amount(value: float) -> str | None:
+    return None if 0 <= value <= _LARGEST else "must be from 0 to 1e18"
+
+
+def _measured_positive(value: float) -> str | None:
+    return None if 0 < value <= _LARGEST else "must be more than 0, and at most 1e18"
+
+
+def _short(value: str) -> str | None:
+    return None if len(value) <= _LONGEST_TEXT else f"must have at most {_LONGEST_TEXT} characters"
+
+
+def _bare_name(value: str) -> str | None:
+    bare = PurePosixPath(value).name == value and PureWindowsPath(value).name == value
+    if not bare or value in {"", ".", ".."} or "\0" in value:
+        return "must be a bare file name"
+    return _short(value)
+
+
+def _not_empty(value: Sequence[Any]) -> str | None:
+    return None if value else "must not be empty"
+
+
+Positive = Annotated[float, _above_0]
 """A number above 0."""
 
-Amount = Annotated[float, _is_amount]
+Amount = Annotated[float, _at_least_0]
 """A number of at least 0."""
+
+MeasuredAmount = Annotated[float, _measured_amount]
+"""A time or a size as a child process reports it: from 0 to 1e18."""
+
+MeasuredPositive = Annotated[float, _measured_positive]
+"""The same above 0."""
+
+Whole = Annotated[int, _measured_amount]
+"""A whole number from 0 to 1e18."""
+
+PositiveWhole = Annotated[int, _measured_positive]
+"""A whole number from 1 to 1e18."""
+
+Text = Annotated[str, _short]
+"""A text of at most 100,000 characters."""
+
+BareName = Annotated[str, _bare_name]
+"""The name of a file without any folder, on every system."""
+
+Several = Annotated[tuple[T, ...], _not_empty]
+"""A list with at least one item."""
 
 _WORDS: Mapping[type, str] = {
     str: "a string",
@@ -42,13 +100,12 @@ _WORDS: Mapping[type, str] = {
     int: "a whole number",
     float: "a number",
     Path: "a string",
-    tuple: "a list",
     type(None): "null",
 }
 
 
 def to_plain(value: Any) -> Any:
-    """Returns a record, or what may be in one, as JSON values."""
+    """Returns a record, or a value that a record may hold, as JSON values."""
     if is_dataclass(value):
         return {item.name: to_plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
@@ -64,27 +121,8 @@ def from_plain(kind: type[T], data: object, where: str = "") -> T:
     Raises:
         FormatError: it describes none; the message names the key, after `where`.
     """
-    hints = _hints(kind)  # type: ignore[arg-type]  # classes are hashable
-    given = section(data, where, known=list(hints), required=list(hints))
-    return kind(**{name: read(hints[name], given[name], _key(where, name)) for name in given})
-
-
-def section(data: object, where: str, *, known: list[str], required: list[str]) -> Json:
-    """Returns `data` if it is an object with only `known` keys, and at least the `required`.
-
-    Raises:
-        FormatError: it is not.
-    """
-    if not isinstance(data, dict):
-        raise FormatError(f"{where or 'it'} must be an object, not {data!r}")
-    for key in data:
-        if key not in known:
-            near = did_you_mean(str(key), known)
-            raise FormatError(f"unknown key '{_key(where, key)}'.{near}")
-    for key in required:
-        if key not in data:
-            raise FormatError(f"'{_key(where, key)}' is missing")
-    return data
+    record: T = read(kind, data, where)
+    return record
 
 
 def read(hint: Any, data: object, where: str) -> Any:
@@ -93,57 +131,151 @@ def read(hint: Any, data: object, where: str) -> Any:
     Raises:
         FormatError: it describes none.
     """
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        value = read(inner[0], data, where)
-        for problem in filter(None, (check(value) for check in inner[1:])):
-            raise FormatError(f"{where} {problem}, not {data!r}")
-        return value
-    if origin in (Union, UnionType):
-        return _one_of(inner, data, where)
-    if origin is tuple:
-        if not isinstance(data, list):
-            raise FormatError(f"{where} must be a list, not {data!r}")
-        return tuple(read(inner[0], item, f"{where}[{i}]") for i, item in enumerate(data))
-    if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(data, dict) or any(not isinstance(key, str) for key in data):
-            raise FormatError(f"{where} must be an object, not {data!r}")
-        return {key: read(inner[1], item, _key(where, key)) for key, item in data.items()}
-    if isinstance(hint, type) and is_dataclass(hint):
-        return from_plain(hint, data, where)
-    return _simple(hint, data, where)
+    return _reader(hint)(data, where)
 
 
-def _one_of(kinds: tuple[Any, ...], data: object, where: str) -> Any:
-    if data is None and type(None) in kinds:
-        return None
-    others = [kind for kind in kinds if kind is not type(None)]
-    if len(others) == 1:
-        return read(others[0], data, where)
-    for kind in others:
-        if type(data) is kind:  # isinstance takes True for an int
-            return read(kind, data, where)
-    raise FormatError(f"{where} must be {' or '.join(_WORDS[k] for k in others)}, not {data!r}")
+def section(data: object, where: Place, *, known: Sequence[str], required: Sequence[str]) -> Json:
+    """Returns `data` if it is an object with only `known` keys, and at least the `required`.
 
-
-def _simple(kind: type, data: Any, where: str) -> Any:
-    if kind is float and type(data) is int:
-        # no float is that large
-        data = float(data) if abs(data) < 2**1000 else math.inf
-    if kind is Path and isinstance(data, str):
-        return Path(data)
-    if type(data) is not kind:
-        raise FormatError(f"{where} must be {_WORDS[kind]}, not {data!r}")
-    if isinstance(data, float) and not math.isfinite(data):
-        raise FormatError(f"{where} must be a finite number")
+    Raises:
+        FormatError: it is not.
+    """
+    if not isinstance(data, dict):
+        raise FormatError(f"{_words(where) or 'it'} must be an object, not {data!r}")
+    for key in data:
+        if key not in known:
+            near = did_you_mean(str(key), known)
+            raise FormatError(f"unknown key '{_words((where, str(key)))}'.{near}")
+    for key in required:
+        if key not in data:
+            raise FormatError(f"'{_words((where, key))}' is missing")
     return data
 
 
-def _key(where: str, name: object) -> str:
-    return f"{where}.{name}" if where else str(name)
-
-
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    """Returns the types of a record's fields; resolved once, because that is slow."""
-    return get_type_hints(kind, include_extras=True)
+def _reader(hint: Any) -> _Reader:
+    """Returns the function that reads values of type `hint`."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        kind, problem_of = arguments  # one constraint for a type: each costs a call for a value
+        return _constrained_reader(_reader(kind), problem_of)
+    if origin in (Union, UnionType):
+        return _union_reader(arguments)
+    if origin is tuple:
+        return _list_reader(_reader(arguments[0]))
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping_reader(_reader(arguments[1]))
+    if is_dataclass(hint):
+        return _record_reader(hint)
+    return {float: _read_number, Path: _read_path}.get(hint) or _plain_reader(hint)
+
+
+def _constrained_reader(read_value: _Reader, problem_of: _Constraint) -> _Reader:
+    def read_constrained(data: Any, place: Place) -> Any:
+        value = read_value(data, place)
+        problem = problem_of(value)
+        if problem is not None:
+            raise FormatError(f"{_words(place)} {problem}, not {data!r}")
+        return value
+
+    return read_constrained
+
+
+def _union_reader(hints: Sequence[Any]) -> _Reader:
+    others = [hint for hint in hints if hint is not type(None)]
+    takes_null = len(others) < len(hints)
+    if len(others) == 1:
+        read_value = _reader(others[0])
+        return lambda data, place: None if data is None and takes_null else read_value(data, place)
+    # by the exact type, because True is an instance of int
+    readers = {_base(hint): _reader(hint) for hint in others}
+    words = " or ".join(_WORDS[kind] for kind in readers)
+
+    def read_one(data: Any, place: Place) -> Any:
+        if data is None and takes_null:
+            return None
+        read_value = readers.get(type(data))
+        if read_value is None:
+            raise FormatError(f"{_words(place)} must be {words}, not {data!r}")
+        return read_value(data, place)
+
+    return read_one
+
+
+def _list_reader(read_item: _Reader) -> _Reader:
+    def read_list(data: Any, place: Place) -> tuple[Any, ...]:
+        if not isinstance(data, list):
+            raise FormatError(f"{_words(place)} must be a list, not {data!r}")
+        try:
+            return tuple([read_item(item, place) for item in data])
+        except FormatError:
+            # a second time, to name the item: a place for each is slow, and hardly ever needed
+            for index, item in enumerate(data):
+                read_item(item, (place, index))
+            raise
+
+    return read_list
+
+
+def _mapping_reader(read_item: _Reader) -> _Reader:
+    def read_mapping(data: Any, place: Place) -> dict[str, Any]:
+        if not isinstance(data, dict) or any(not isinstance(key, str) for key in data):
+            raise FormatError(f"{_words(place)} must be an object, not {data!r}")
+        return {key: read_item(item, (place, key)) for key, item in data.items()}
+
+    return read_mapping
+
+
+def _record_reader(kind: Any) -> _Reader:
+    hints = get_type_hints(kind, include_extras=True)
+    readers = {name: _reader(hint) for name, hint in hints.items()}
+    names = list(readers)
+
+    def read_record(data: Any, place: Place) -> Any:
+        items = section(data, place, known=names, required=names)
+        return kind(**{name: readers[name](item, (place, name)) for name, item in items.items()})
+
+    return read_record
+
+
+def _plain_reader(kind: type) -> _Reader:
+    def read_plain(data: Any, place: Place) -> Any:
+        if type(data) is not kind:
+            raise FormatError(f"{_words(place)} must be {_WORDS[kind]}, not {data!r}")
+        return data
+
+    return read_plain
+
+
+def _read_number(data: Any, place: Place) -> float:
+    if type(data) is int:
+        # no float is that large
+        data = float(data) if abs(data) < 2**1000 else math.inf
+    if type(data) is not float:
+        raise FormatError(f"{_words(place)} must be {_WORDS[float]}, not {data!r}")
+    if not math.isfinite(data):
+        raise FormatError(f"{_words(place)} must be a finite number")
+    return data
+
+
+def _read_path(data: Any, place: Place) -> Path:
+    if not isinstance(data, str):
+        raise FormatError(f"{_words(place)} must be {_WORDS[Path]}, not {data!r}")
+    return Path(data)
+
+
+def _base(hint: Any) -> type:
+    """Returns the type under the constraint of `hint`."""
+    base: type = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return base
+
+
+def _words(place: Place) -> str:
+    """Returns the place as a reader finds it, such as ``inputs[2].name``."""
+    if isinstance(place, str):
+        return place
+    holder, step = place
+    before = _words(holder)
+    if isinstance(step, int):
+        return f"{before}[{step}]"
+    return f"{before}.{step}" if before else step

@@ -1,12 +1,14 @@
-"""Feeds on their way between processes: samples in one .npz file."""
+"""Feeds, and the .npz file in which they go from one process to another."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autotune.facts.workload import Feed
+Feed = Mapping[str, NDArray[np.generic]]
+"""One call's inputs: an array for each input name."""
 
 
 def save_samples(samples: Sequence[Feed], path: Path) -> None:
@@ -17,9 +19,9 @@ def save_samples(samples: Sequence[Feed], path: Path) -> None:
     np.savez(path, **arrays)
 
 
-def load_samples(path: Path) -> list[dict[str, np.ndarray]]:
+def load_samples(path: Path) -> list[dict[str, NDArray[np.generic]]]:
     """Returns the samples in a file of :func:`save_samples`."""
-    samples: dict[int, dict[str, np.ndarray]] = {}
+    samples: dict[int, dict[str, NDArray[np.generic]]] = {}
     with np.load(path, allow_pickle=False) as archive:
         for key in archive.files:
             index, _, name = key.partition(":")

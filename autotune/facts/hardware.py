@@ -1,4 +1,4 @@
-"""This machine as a study sees it."""
+"""This machine: the facts that decide how fast a session is, and doubts about timings here."""
 
 import hashlib
 import json
@@ -26,18 +26,19 @@ Facts = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """What of a machine decides how fast a session is.
+    """The facts of a machine that decide how fast a session is.
 
     Attributes:
         cpu: The processor's name.
         features: Its instruction sets that ONNX Runtime chooses kernels by.
         architecture: Such as ``x86_64``.
-        logical_cores: Of the whole machine.
-        physical_cores: Of the whole machine.
-        usable_cores: What this process may keep busy: affinity, cut down to the cgroup's quota.
+        logical_cores: Logical cores of the whole machine.
+        physical_cores: Physical cores of the whole machine.
+        usable_cores: Logical cores that this process may keep busy: its affinity, cut down to the
+            cgroup's quota.
         quota_cores: The cgroup's CPU quota; None where there is none.
-        memory_mib: Of the whole machine.
-        gpus: Name and driver of each GPU of NVIDIA's, such as ``NVIDIA H200, driver 570.1``.
+        memory_mib: Memory of the whole machine.
+        gpus: Name and driver of each NVIDIA GPU, such as ``NVIDIA H200, driver 570.1``.
         system: Operating system and kernel family, such as ``Linux 6``.
     """
 
@@ -53,7 +54,7 @@ class Hardware:
     system: str
 
     def facts(self, runtime: Runtime) -> Facts:
-        """Returns what decides whether measurements can be mixed, by name, for a person to read."""
+        """Returns the facts that decide whether measurements can mix, by name, to be read."""
         return {
             "CPU": self.cpu,
             "CPU features": ", ".join(sorted(self.features)),
@@ -72,7 +73,7 @@ class Hardware:
         }
 
     def fingerprint(self, runtime: Runtime) -> str:
-        """Returns 16 hexadecimal digits that differ where measurements cannot be mixed."""
+        """Returns 16 hexadecimal digits that differ where measurements cannot mix."""
         text = json.dumps(self.facts(runtime), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -106,64 +107,66 @@ def hardware() -> Hardware:
 
 @cache
 def _gpus() -> tuple[str, ...]:
-    """Returns name and driver of each GPU, by NVIDIA's own tool; empty where that is missing."""
+    """Returns name and driver of each GPU, from NVIDIA's own tool; empty where that is missing."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()
     query = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        text = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    return tuple(line.strip().replace(", ", ", driver ") for line in told.splitlines() if line)
+    return tuple(line.strip().replace(", ", ", driver ") for line in text.splitlines() if line)
 
 
 def doubts(machine: Hardware) -> list[str]:
-    """Returns what makes timings on this machine doubtful now, each with its cure."""
-    found = []
+    """Returns the reasons to doubt timings on this machine now, each with its cure."""
+    reasons = []
     quota = cpu.cgroup_quota()
     if quota is not None and quota < machine.logical_cores:
-        found.append(
+        reasons.append(
             f"a CPU quota of {quota:g} cores throttles this process; "
             "give it whole cores (a cpuset) instead"
         )
     governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if governor not in {"", "performance"}:
-        found.append(
+        reasons.append(
             f"the frequency governor is '{governor}'; "
             "set it to 'performance' (cpupower frequency-set -g performance)"
         )
     load = psutil.getloadavg()[0] / machine.logical_cores
     if load > 0.2:
-        found.append(f"other programs keep {load:.0%} of the cores busy; stop what can be stopped")
+        reasons.append(
+            f"other programs keep {load:.0%} of the cores busy; stop what can be stopped"
+        )
     busy = psutil.cpu_times_percent(interval=0.2)
     if getattr(busy, "steal", 0.0) > 1:
-        found.append(
+        reasons.append(
             f"neighbours on the same host take {busy.steal:.0f} % of the cores; "
             "measure at a quieter time or on a machine of your own"
         )
     throttled = _throttled_periods()
     if throttled:
-        found.append(
+        reasons.append(
             f"the CPU quota has stopped this container {throttled} times; "
             "give it more CPU, or whole cores"
         )
     hot = sum(int(_read(str(path)) or 0) for path in _THERMAL.glob(_THROTTLE_COUNTS))
     if hot:
-        found.append(
+        reasons.append(
             f"the processor was throttled for heat {hot} times since the start; "
             "see to its cooling, and let it rest before a study"
         )
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
     if battery is not None and not battery.power_plugged:
-        found.append("the machine runs on battery; plug it in")
+        reasons.append("the machine runs on battery; plug it in")
     if psutil.swap_memory().used > 0.5 * machine.memory_mib * 2**20:
-        found.append("the machine swaps; free some memory")
-    return found
+        reasons.append("the machine swaps; free some memory")
+    return reasons
 
 
 def _throttled_periods() -> int:
-    """Returns how often the cgroup's quota stopped its processes; 0 where that is not told."""
+    """Returns how often the cgroup's quota stopped its processes; 0 where that is unknown."""
     counts = dict(re.findall(r"(\w+) (\d+)", _read("/sys/fs/cgroup/cpu.stat")))
     return int(counts.get("nr_throttled", 0))
 

@@ -1,4 +1,4 @@
-"""The child of :mod:`autotune.facts.model`: opens a stranger's file and reports what is in it."""
+"""The child of :mod:`autotune.facts.model`: opens a stranger's file and reports its contents."""
 
 import sys
 import tempfile
@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, numpy_helper
 
-from autotune.process.child import Message, serve
+from autotune.facts.model_facts import ModelFacts, Tensor
+from autotune.process.child_end import Message, serve
 
 # Nodes that are worth a thread of their own.
 _HEAVY = frozenset(
@@ -19,7 +20,7 @@ _HEAVY = frozenset(
     Conv ConvTranspose MatMul Gemm LSTM GRU RNN Attention Einsum FusedConv FusedMatMul
     """.split()
 )
-# Nodes that hand their first input on with its values unchanged.
+# Nodes that pass their first input on with its values unchanged.
 _CARRIERS = frozenset(
     """
     Cast Reshape Squeeze Unsqueeze Flatten Identity Transpose Expand Slice Concat Split
@@ -29,7 +30,7 @@ _CARRIERS = frozenset(
 _LARGEST_OPTIMISED_BYTES = 1 << 30
 
 
-def inspect(message: Message) -> Message:
+def inspect(message: Message) -> ModelFacts:
     """Returns the facts of the model in the file ``message["path"]``.
 
     Raises:
@@ -42,21 +43,17 @@ def inspect(message: Message) -> Message:
     inputs = _inputs(path, model)
     nodes = list(_nodes(model.graph))
     operators = Counter(node.op_type for node in nodes)
-    return {
-        "data_files": data_files,
-        "inputs": inputs,
-        "outputs": [output.name for output in model.graph.output],
-        "opset": max(
-            (item.version for item in model.opset_import if item.domain in {"", "ai.onnx"}),
-            default=0,
-        ),
-        "operators": dict(operators.most_common()),
-        "parameters": sum(int(np.prod(item.dims)) for item in _weights(model.graph)),
-        "has_conv": "Conv" in operators,
-        "has_gelu": not operators.keys().isdisjoint({"Erf", "Gelu", "BiasGelu"}),
-        "branches": max(map(_branches, _graphs(model.graph))),
-        "subnormals": _subnormals(path),
-    }
+    return ModelFacts(
+        data_files=data_files,
+        inputs=inputs,
+        outputs=tuple(output.name for output in model.graph.output),
+        operators=dict(operators.most_common()),
+        parameters=sum(int(np.prod(item.dims)) for item in _weights(model.graph)),
+        has_conv="Conv" in operators,
+        has_gelu=not operators.keys().isdisjoint({"Erf", "Gelu", "BiasGelu"}),
+        branches=max(map(_branches, _graphs(model.graph))),
+        subnormals=_subnormals(path),
+    )
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -69,11 +66,11 @@ def _parse(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _data_files(model: onnx.ModelProto, folder: Path) -> list[str]:
+def _data_files(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     """Returns the names of the external data files; each is there, inside `folder` and long enough.
 
-    ONNX Runtime refuses paths that leave the folder; the check is repeated because the files are
-    hashed and copied by us.
+    ONNX Runtime refuses paths that leave the folder; the check is repeated because autotune hashes
+    and copies the files.
     """
     names: dict[str, None] = {}
     for tensor in filter(external_data_helper.uses_external_data, _weights(model.graph)):
@@ -93,10 +90,10 @@ def _data_files(model: onnx.ModelProto, folder: Path) -> list[str]:
         if file.stat().st_size < end:
             raise ValueError(f"its external data file '{name}' is truncated")
         names[name] = None
-    return list(names)
+    return tuple(names)
 
 
-def _inputs(path: Path, model: onnx.ModelProto) -> list[Message]:
+def _inputs(path: Path, model: onnx.ModelProto) -> tuple[Tensor, ...]:
     """Returns the inputs that must be fed, after ONNX Runtime has opened the model."""
     import onnxruntime
 
@@ -105,7 +102,7 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Message]:
     )
     types = {item.name: item.type for item in model.graph.input}
     bounds = _index_bounds(model.graph)
-    found = []
+    inputs = []
     for item in session.get_inputs():
         kind = types[item.name].WhichOneof("value")
         if kind != "tensor_type":
@@ -113,15 +110,15 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Message]:
                 f"its input '{item.name}' is a {kind.removesuffix('_type')}, and autotune feeds "
                 "tensors only; export the model with tensor inputs"
             )
-        found.append(
-            {
-                "name": item.name,
-                "dtype": _dtype(item.name, types[item.name].tensor_type.elem_type),
-                "shape": [size or None for size in item.shape],
-                "index_bound": bounds.get(item.name),
-            }
+        inputs.append(
+            Tensor(
+                name=item.name,
+                dtype=_dtype(item.name, types[item.name].tensor_type.elem_type),
+                shape=tuple(size or None for size in item.shape),
+                index_bound=bounds.get(item.name),
+            )
         )
-    return found
+    return tuple(inputs)
 
 
 def _dtype(name: str, element: int) -> str:
@@ -169,7 +166,7 @@ def _weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
-    """Returns for each graph input that reaches the indices of a constant Gather its row count."""
+    """Returns the row count for each graph input that reaches the indices of a constant Gather."""
     rows = {item.name: list(item.dims) for item in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":

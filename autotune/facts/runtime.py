@@ -4,8 +4,6 @@ import os
 from dataclasses import dataclass
 from functools import cache
 
-from autotune.errors import MissingPackageError
-
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
@@ -13,7 +11,7 @@ class Runtime:
 
     Attributes:
         version: Such as ``1.31.1``.
-        build: What ``onnxruntime.get_build_info()`` says.
+        build: The text of ``onnxruntime.get_build_info()``.
         providers: The execution providers of this build, in its own order.
     """
 
@@ -31,13 +29,8 @@ def runtime() -> Runtime:
     """
     # on by default in wheels since 1.29: a thread, a database in the home directory, an upload
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    try:
-        import onnxruntime
-    except ImportError:
-        raise MissingPackageError(
-            "onnxruntime is not installed. Install one flavour with autotune: "
-            'pip install "ort-autotune[cpu]" (or [gpu], [openvino], [directml]).'
-        ) from None
+    from autotune.deploy.runtime import onnxruntime
+
     return Runtime(
         version=onnxruntime.__version__,
         build=onnxruntime.get_build_info(),

@@ -1,4 +1,4 @@
-"""What the model is fed: the user's samples or generated ones."""
+"""The inputs that a study runs the model on: the user's samples or generated ones."""
 
 import hashlib
 import struct
@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import DataError, RequestError, did_you_mean
-from autotune.facts.model import Model, Tensor
+from autotune.facts.feeds import Feed
+from autotune.facts.model import Model
+from autotune.facts.model_facts import Tensor
 
-Feed = Mapping[str, NDArray[np.generic]]
-"""One call's inputs: an array for each input name."""
-
-# What numpy and zipfile raise for a file that is no archive, a cut, damaged or encrypted one.
+# The errors of numpy and zipfile for a file that is no archive, or a damaged or encrypted one.
 _DAMAGED = (
     *(OSError, ValueError, EOFError, KeyError, RuntimeError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
@@ -36,7 +35,7 @@ class Workload:
     Attributes:
         feeds: The samples.
         source: ``"user"`` or ``"generated"``.
-        notes: How they came about, a sentence each, for the user to read.
+        notes: Where the samples come from, a sentence each, for the user to read.
     """
 
     feeds: tuple[Feed, ...]
@@ -86,7 +85,7 @@ class Workload:
                 if isinstance(size, str):
                     seen = sizes.setdefault(size, set())
                     seen.update(feed[tensor.name].shape[axis] for feed in self.feeds)
-        return {name: found.pop() for name, found in sizes.items() if len(found) == 1}
+        return {name: seen.pop() for name, seen in sizes.items() if len(seen) == 1}
 
 
 def workload_for(
@@ -102,7 +101,7 @@ def workload_for(
 
 
 def generate(model: Model, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Workload:
-    """Returns samples made up for `model`.
+    """Returns generated samples for `model`.
 
     Floats are normal, integers that index a table lie within its rows, masks and other integers
     are ones, booleans true, strings a word. Open dimensions are 1 unless `shapes` names the input.
@@ -127,7 +126,7 @@ def generate(model: Model, shapes: Mapping[str, Sequence[int]], seed: int = 0) -
         for tensor in model.inputs
     }
     feeds = tuple(
-        {tensor.name: _made_up(tensor, chosen[tensor.name], random) for tensor in model.inputs}
+        {tensor.name: _generated(tensor, chosen[tensor.name], random) for tensor in model.inputs}
         for _ in range(_GENERATED_SAMPLES)
     )
     notes = [
@@ -169,10 +168,10 @@ def read(model: Model, source: Path) -> Workload:
     _check_names(model, arrays, source)
     counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(counts.values())) > 1 or 0 in counts.values():
-        told = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        listed = ", ".join(f"{name}: {count}" for name, count in counts.items())
         raise DataError(
             f"{source}: the first axis of every array counts the samples and must be the same "
-            f"for all, at least 1; here it is {told}"
+            f"for all, at least 1; here it is {listed}"
         )
     feeds = [
         {name: _fit(model, name, array[i], source) for name, array in arrays.items()}
@@ -250,7 +249,7 @@ def _is_mask(tensor: Tensor) -> bool:
     return "mask" in tensor.name.lower()
 
 
-def _made_up(
+def _generated(
     tensor: Tensor, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.generic]:
     if tensor.dtype == "str":
@@ -271,7 +270,7 @@ def _made_up(
 
 
 def _how(tensor: Tensor) -> str:
-    """Returns how :func:`_made_up` fills the input, in words."""
+    """Returns how :func:`_generated` fills the input, in words."""
     if tensor.dtype == "str":
         return "the word 'word'"
     if _is_mask(tensor):

@@ -18,7 +18,7 @@ from autotune.graph.entries import Step, StepRefusedError
 from autotune.graph.precision_options import OPERATOR_GROUPS
 
 if TYPE_CHECKING:  # it brings in onnxruntime, which the entries do without
-    from autotune.facts.workload import Feed
+    from autotune.facts.feeds import Feed
 
 # A convolution that is quantised at run time is slower than one in float.
 _DYNAMIC_TYPES = ("MatMul", "LSTM", "Attention", "Gather", "EmbedLayerNormalization")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.deploy import cpu
-from autotune.deploy.loader import digest_files
+from autotune.deploy.digest import digest_files
 from autotune.deploy.options import Value
 from autotune.deploy.records import from_plain
 from autotune.errors import FormatError
@@ -19,42 +19,17 @@ from autotune.facts.model import Model
 from autotune.facts.runtime import runtime
 from autotune.facts.workload import Workload
 from autotune.graph.cache import DEFAULT_LIMIT_BYTES, Cache
+from autotune.graph.graph_facts import GraphFacts
 from autotune.graph.parameters import PACKAGES, graph_words
 from autotune.graph.plan import PlannedStep, is_for_this_cpu, steps_of, wants_samples
-from autotune.process import reply
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.graph.prepare_child"
 FILE = "best.onnx"
 """Name of every prepared model: under it the winner is emitted, its data as ``best.onnx.data``."""
 
-_FACTS: dict[str, reply.Shape] = {
-    "operators": reply.whole,
-    "parameters": reply.whole,
-    "size_bytes": reply.whole,
-    "graph_digest": reply.maybe(reply.text),
-}
-_REPLIES: dict[str, dict[str, reply.Shape]] = {"convert": _FACTS, "look": _FACTS}
 # Calibrating by entropy on a large model takes minutes; a shape inference may hang.
 _TIME_LIMIT_S = 900.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphFacts:
-    """What the child says of a model file.
-
-    Attributes:
-        operators: Nodes of its main graph.
-        parameters: Elements of its initializers.
-        size_bytes: Of all its files.
-        graph_digest: The same for models that ONNX Runtime optimises to the same graph; None where
-            it could not be computed.
-    """
-
-    operators: int
-    parameters: int
-    size_bytes: int
-    graph_digest: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,12 +134,13 @@ class Preparer:
         return self._source
 
     def _with_source_facts(self, source: PreparedModel) -> PreparedModel:
-        with Child(_CHILD, memory_limit(), _REPLIES) as child:
+        with Child(_CHILD, memory_limit()) as child:
             try:
-                answer = child.request({"do": "look", "path": str(source.path)}, _TIME_LIMIT_S)
+                look = {"do": "look", "path": str(source.path)}
+                facts = child.request(look, _TIME_LIMIT_S, GraphFacts)
             except ChildFailure:
                 return source
-        return replace(source, **vars(_graph_facts(answer)))
+        return replace(source, **vars(facts))
 
     def _identity(self) -> PreparedModel:
         model = self._model
@@ -203,12 +179,13 @@ class Preparer:
         if "refusal" in content:
             raise PreparationError("refused", str(content["refusal"]))
         try:
-            return folder, _graph_facts(content)
+            names = [field.name for field in fields(GraphFacts) if field.name in content]
+            return folder, from_plain(GraphFacts, {name: content[name] for name in names})
         except FormatError:
             return None
 
     def _convert(self, key: str, steps: tuple[PlannedStep, ...]) -> tuple[Path, GraphFacts]:
-        with Child(_CHILD, memory_limit(), _REPLIES) as child:
+        with Child(_CHILD, memory_limit()) as child:
             source, result = child.folder / "source", child.folder / "result"
             source.mkdir()
             result.mkdir()
@@ -226,7 +203,7 @@ class Preparer:
                 "samples": str(self._calibration()) if wants_samples(steps) else None,
             }
             try:
-                facts = _graph_facts(child.request(request, _TIME_LIMIT_S))
+                facts = child.request(request, _TIME_LIMIT_S, GraphFacts)
             except ChildFailure as failure:
                 # any other kind may go well another time, or on a machine with more room
                 if failure.kind == "refused":
@@ -259,16 +236,6 @@ class Preparer:
         if wants_samples(steps):
             parts.append(self._signature)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
-
-
-def _graph_facts(content: Mapping[str, Any]) -> GraphFacts:
-    """Returns the facts among the values of a reply or of an entry of the cache.
-
-    Raises:
-        FormatError: one of them is missing or has another type.
-    """
-    names = [field.name for field in fields(GraphFacts)]
-    return from_plain(GraphFacts, {name: content[name] for name in names if name in content})
 
 
 def _version(package: str) -> str:

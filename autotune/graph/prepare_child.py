@@ -2,28 +2,28 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from autotune.facts.feeds import load_samples
-from autotune.facts.workload import Feed
+from autotune.facts.feeds import Feed, load_samples
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
+from autotune.graph.graph_facts import GraphFacts
 from autotune.graph.model_file import data_file, has_external_data
 from autotune.graph.plan import STEPS
 from autotune.graph.precision import Precision
-from autotune.graph.prepare import FILE, GraphFacts
+from autotune.graph.prepare import FILE
 from autotune.graph.storage_form import EXTERNAL_DATA, STORAGE_FORMS
-from autotune.process.child import Message, serve
+from autotune.process.child_end import Handler, Message, serve
 
 # Above this the optimised graph is not compared with others: it would be written out whole.
 _LARGEST_COMPARED_BYTES = 1 << 30
 
 
-def convert(message: Message) -> Message:
+def convert(message: Message) -> GraphFacts:
     """Applies ``steps`` to the file ``source``; the result lies in ``folder`` as :data:`FILE`.
 
     Returns the facts of the result.
@@ -44,7 +44,7 @@ def convert(message: Message) -> Message:
         if i:
             shutil.rmtree(current.parent)
         current = folder / FILE
-    return vars(_facts(current))
+    return _facts(current)
 
 
 def _apply(
@@ -72,9 +72,9 @@ def _apply(
         raise StepRefusedError(f"{name}: it wrote no model")
 
 
-def look(message: Message) -> Message:
+def look(message: Message) -> GraphFacts:
     """Returns the facts of the model in the file ``path``."""
-    return vars(_facts(Path(message["path"])))
+    return _facts(Path(message["path"]))
 
 
 def _facts(path: Path) -> GraphFacts:
@@ -97,7 +97,7 @@ def _count(tensor: onnx.TensorProto) -> int:
     return count
 
 
-def handlers() -> dict[str, Callable[[Message], Message]]:
+def handlers() -> dict[str, Handler]:
     """Returns what answers each message."""
     return {"convert": convert, "look": look}
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import version_converter
 
-from autotune.facts.workload import Feed
+from autotune.facts.feeds import Feed
 from autotune.graph import sensitivity
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.model_file import LARGEST_PROTO_BYTES, load, save

@@ -21,7 +21,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from autotune.facts.workload import Feed
+from autotune.facts.feeds import Feed
 
 Array = NDArray[Any]
 

@@ -1,10 +1,11 @@
-"""Outputs on their way from a child: a file that a stranger's process wrote."""
+"""Outputs that a child wrote to a file, which may hold anything: it ran a stranger's model."""
 
 import stat
 import zipfile
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.facts.feeds import load_samples
 from autotune.process.child import ChildFailure
@@ -13,11 +14,11 @@ from autotune.process.child import ChildFailure
 _LARGEST_BYTES = 4 << 30
 
 
-def read(path: Path) -> list[dict[str, np.ndarray]]:
-    """Returns the samples in the file that a child was told to write to `path`.
+def read_outputs(path: Path) -> list[dict[str, NDArray[np.generic]]]:
+    """Returns each sample's outputs from the file that a child was asked to write to `path`.
 
     Raises:
-        ChildFailure: of kind ``protocol``; it wrote none, or something else.
+        ChildFailure: of kind ``protocol``; it wrote no file, or something else.
     """
     try:
         # reading a pipe or a device would not end
@@ -28,7 +29,7 @@ def read(path: Path) -> list[dict[str, np.ndarray]]:
         if size_bytes > _LARGEST_BYTES:
             raise ValueError("too large to compare")
         samples = load_samples(path)
-        # numpy hands a member that is no array on as bytes
+        # numpy returns a member that is no array as bytes
         if not all(isinstance(array, np.ndarray) for feed in samples for array in feed.values()):
             raise ValueError("no array")
     except Exception as error:  # noqa: BLE001  # a stranger's file fails in any way

@@ -1,11 +1,11 @@
-"""Turns of two processes, alternating; whoever waits is frozen.
+"""Turns of two processes, alternating; the process that waits is frozen.
 
 An idle ONNX Runtime pool goes on spinning on the cores that the other process needs, so a waiting
-process that was merely left alone would slow the other one down. Alternating cancels what the
-machine's neighbours do to both sides. What they do to one side alone does not cancel: a candidate
-of one thread hardly feels a neighbour that halves the baseline's speed. So the baseline is the
-sensor as well: the candidate has its turns while the baseline runs as fast as it is known to.
-docs/design.md has the figures, ``benchmarks/noise.py`` makes them.
+process that is not frozen would slow the other one down. Where neighbours on the machine slow both
+sides down, alternating cancels it. Where they slow one side alone, it does not: a candidate of one
+thread hardly feels a neighbour that halves the baseline's speed. So the baseline is the sensor as
+well: the candidate has its turns while the baseline runs as fast as it does on a quiet machine.
+The project's docs have the figures, and ``benchmarks/noise.py`` makes them.
 """
 
 import itertools
@@ -36,10 +36,10 @@ class Duet:
     Attributes:
         reference: All turns of the reference, in order.
         candidate: The turns of the candidate.
-        before: For each of these the number of the reference's turn before it; the next one
-            followed.
+        before: For each turn of the candidate the number of the reference's turn before it; the
+            reference's next turn came after it.
         quiet_ms: A turn of the reference up to this long was not disturbed.
-        spent_s: What the turns took, their messages included: ``candidate``, ``reference``, and
+        spent_s: Seconds of the turns, their messages included: ``candidate``, ``reference``, and
             ``waited`` for a quieter machine.
     """
 
@@ -57,7 +57,7 @@ class Duet:
 
     @cached_property
     def quiet(self) -> list[bool]:
-        """For each turn of the candidate, whether nothing disturbed it and the turns around it."""
+        """For each turn of the candidate, whether it and the turns around it were undisturbed."""
         return [
             not turn.stolen
             and all(
@@ -80,7 +80,7 @@ class Duet:
 
     @property
     def quiet_candidate(self) -> list[Turn]:
-        """The turns of the candidate that evidence comes from: quiet ones, or all if none is."""
+        """The turns of the candidate that give the evidence: the quiet ones, or all if none is."""
         first = self.settled_from or 0
         turns = list(zip(self.candidate, self.quiet, strict=True))[first:]
         return [turn for turn, quiet in turns if quiet] or [turn for turn, _ in turns]
@@ -101,14 +101,14 @@ def play(
     limit_s: float,
     is_beaten: Callable[[Duet], bool] = lambda _: False,
 ) -> Duet:
-    """Returns the turns of both, until their ratio is known well enough or the time is up.
+    """Returns the turns of both, until their ratio is precise enough or the time is up.
 
     Args:
         reference: The baseline.
         candidate: The worker with the candidate's session, frozen.
         run_ms: About how long its runs take.
-        effort: When it is known well enough, and how long to go on.
-        limit_s: When to give a turn up.
+        effort: How precise the ratio must be, and how long to go on.
+        limit_s: How long to wait for a turn.
         is_beaten: Asked at the looks whether more turns are still worth it.
 
     Raises:
@@ -128,7 +128,7 @@ def play(
             return stage.duet()
         if stage.quiet_pairs in _LOOKS:
             duet = stage.duet()
-            if is_beaten(duet) or (has_runs and _is_known(duet, effort)):
+            if is_beaten(duet) or (has_runs and _is_precise(duet, effort)):
                 return duet
 
 
@@ -192,7 +192,7 @@ class _Stage:
         return turn
 
 
-def _is_known(duet: Duet, effort: Effort) -> bool:
+def _is_precise(duet: Duet, effort: Effort) -> bool:
     """Returns whether the ratio's interval is narrow enough."""
     ratio = duet.ratio
     return (

@@ -1,62 +1,82 @@
 """How far one set of outputs is from another."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.facts.workload import Feed
+from autotune.facts.feeds import Feed
 from autotune.measure.outcome import Fidelity
 
-Outputs = Mapping[str, NDArray[np.generic]]
+Array = NDArray[np.generic]
+
+Outputs = Mapping[str, Array]
 """One sample's outputs, flat: an array for each name."""
 
 Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Feed]], float]
-"""Outputs, the unoptimised model's outputs and the inputs, sample by sample, to a number that is
-better the higher it is."""
+"""The user's own judge of outputs: a number that is better the higher it is.
+
+It is called with the outputs, the unoptimised model's outputs and the inputs, a list of samples
+each.
+"""
 
 
-def flatten(names: Sequence[str], values: Sequence[object]) -> dict[str, NDArray[np.generic]]:
-    """Returns a run's outputs as arrays that can be saved without pickling.
+class OutputMismatchError(Exception):
+    """Outputs differ from the unoptimised model's in a way that no number measures.
 
-    Sequences become one array for each element, maps one for their keys and one for their values,
-    missing optional outputs are left out.
+    The message says which output, and how.
     """
-    flat: dict[str, NDArray[np.generic]] = {}
-    for name, value in zip(names, values, strict=True):
-        if isinstance(value, list):
-            inner = [f"{name}[{i}]" for i in range(len(value))]
-            flat[f"{name}.length"] = np.asarray(len(value))
-            flat.update(flatten(inner, value))
-        elif isinstance(value, dict):
-            keys = sorted(value)
-            flat[f"{name}.keys"] = np.asarray(keys)
-            flat[f"{name}.values"] = np.asarray([value[key] for key in keys])
-        elif value is not None:
-            array = np.asarray(value)
-            flat[name] = array.astype(str) if array.dtype == object else array
-    return flat
+
+
+class OutputJudge:
+    """Compares outputs with the unoptimised model's.
+
+    Args:
+        references: The unoptimised model's outputs, sample by sample.
+        inputs: The samples that they were computed from.
+        metric: The user's own judge of outputs; None without one.
+    """
+
+    def __init__(
+        self, references: Sequence[Outputs], inputs: Sequence[Feed], metric: Metric | None
+    ) -> None:
+        self._references = references
+        self._inputs = inputs
+        self._metric = metric
+        self._reference_metric = None if metric is None else metric(references, references, inputs)
+
+    def compare(self, outputs: Sequence[Outputs]) -> Fidelity:
+        """Returns how far `outputs` are from the unoptimised model's.
+
+        Raises:
+            OutputMismatchError: see :func:`compare`.
+        """
+        fidelity = compare(self._references, outputs)
+        if self._metric is None or self._reference_metric is None:
+            return fidelity
+        value = self._metric(outputs, self._references, self._inputs)
+        return replace(fidelity, metric=value, drop=self._reference_metric - value)
 
 
 def compare(references: Sequence[Outputs], outputs: Sequence[Outputs]) -> Fidelity:
     """Returns how far `outputs` are from `references`, sample by sample, worst output.
 
-    Other names, shapes or kinds of values than the reference's are an infinite error. NaN and Inf
-    are wrong answers unless the reference has the same ones at the same places.
+    Raises:
+        OutputMismatchError: an output is missing, or one too many; its shape or its kind of values
+            differs; it has NaN or infinite values where the reference has none, or others; or the
+            reference is zero and it is not.
     """
-    worst = Fidelity(error=np.inf, cosine=-1.0, max_difference=np.inf, agreement=None)
     if len(references) != len(outputs):
-        return worst
-    names = list(references[0])
+        raise OutputMismatchError(f"{len(outputs)} samples have outputs, and not {len(references)}")
     for reference, output in zip(references, outputs, strict=True):
-        same = output.keys() == reference.keys()
-        if not same or any(_form(output[n]) != _form(reference[n]) for n in reference):
-            return worst
+        _check_form(reference, output)
     # a sequence may be longer in one sample than in another
     names = list(dict.fromkeys(name for reference in references for name in reference))
     each = [
         _compare_output(
-            [(r[name], o[name]) for r, o in zip(references, outputs, strict=True) if name in r]
+            name,
+            [(r[name], o[name]) for r, o in zip(references, outputs, strict=True) if name in r],
         )
         for name in names
     ]
@@ -69,13 +89,29 @@ def compare(references: Sequence[Outputs], outputs: Sequence[Outputs]) -> Fideli
     )
 
 
-def _form(array: NDArray[np.generic]) -> tuple[tuple[int, ...], str]:
-    return array.shape, array.dtype.kind
+def _check_form(reference: Outputs, output: Outputs) -> None:
+    """Refuses outputs of one sample with other names, shapes or kinds of values."""
+    for name in reference:
+        if name not in output:
+            raise OutputMismatchError(f"the output '{name}' is missing")
+    for name in output:
+        if name not in reference:
+            raise OutputMismatchError(f"the unoptimised model has no output '{name}'")
+    for name, array in output.items():
+        shape, expected = list(array.shape), list(reference[name].shape)
+        if shape != expected:
+            raise OutputMismatchError(
+                f"the output '{name}' has the shape {shape}, and the unoptimised model's has "
+                f"{expected}"
+            )
+        if array.dtype.kind != reference[name].dtype.kind:
+            raise OutputMismatchError(
+                f"the output '{name}' has the type {array.dtype}, and the unoptimised model's has "
+                f"{reference[name].dtype}"
+            )
 
 
-def _compare_output(
-    pairs: Sequence[tuple[NDArray[np.generic], NDArray[np.generic]]],
-) -> Fidelity:
+def _compare_output(name: str, pairs: Sequence[tuple[Array, Array]]) -> Fidelity:
     """Returns the same for one output; `pairs` holds (reference, output) of each sample."""
     if any(reference.dtype.kind not in "fc" for reference, _ in pairs):
         differing = float(np.mean([np.mean(r != o) if r.size else 0.0 for r, o in pairs]))
@@ -84,18 +120,9 @@ def _compare_output(
         )
     errors, cosines, differences, agreements = [], [], [], []
     for reference, output in pairs:
-        r, o = (
-            np.asarray(a, np.float64 if a.dtype.kind == "f" else np.complex128)
-            for a in (reference, output)
-        )
-        usual = np.isfinite(r)
-        if not np.array_equal(r[~usual], o[~usual], equal_nan=True):
-            return Fidelity(error=np.inf, cosine=-1.0, max_difference=np.inf, agreement=None)
-        r, o = r[usual], o[usual]
-        if not np.isfinite(o).all():
-            return Fidelity(error=np.inf, cosine=-1.0, max_difference=np.inf, agreement=None)
+        r, o = _finite_values(name, reference, output)
         gap = np.abs(o - r)
-        errors.append(_relative(float(np.linalg.norm(gap)), float(np.linalg.norm(r))))
+        errors.append(_relative(name, float(np.linalg.norm(gap)), float(np.linalg.norm(r))))
         cosines.append(_cosine(r, o))
         differences.append(float(gap.max(initial=0.0)))
         if reference.size and reference.ndim and reference.shape[-1] > 1:
@@ -108,10 +135,38 @@ def _compare_output(
     )
 
 
-def _relative(gap: float, size: float) -> float:
+def _finite_values(
+    name: str, reference: Array, output: Array
+) -> tuple[NDArray[np.inexact], NDArray[np.inexact]]:
+    """Returns both arrays in double precision where the reference is finite.
+
+    NaN and infinite values are right only where the reference has the same ones.
+    """
+    r, o = (
+        np.asarray(a, np.float64 if a.dtype.kind == "f" else np.complex128)
+        for a in (reference, output)
+    )
+    finite = np.isfinite(r)
+    if not np.isfinite(o[finite]).all():
+        raise OutputMismatchError(
+            f"the output '{name}' has NaN or infinite values where the unoptimised model has "
+            "numbers"
+        )
+    if not np.array_equal(r[~finite], o[~finite], equal_nan=True):
+        raise OutputMismatchError(
+            f"the output '{name}' lacks NaN or infinite values that the unoptimised model has"
+        )
+    return r[finite], o[finite]
+
+
+def _relative(name: str, gap: float, size: float) -> float:
     if gap == 0:
         return 0.0
-    return gap / size if size > 0 else np.inf
+    if size == 0:
+        raise OutputMismatchError(
+            f"the output '{name}' is not zero, and the unoptimised model's is zero everywhere"
+        )
+    return gap / size
 
 
 def _cosine(r: NDArray[np.inexact], o: NDArray[np.inexact]) -> float:

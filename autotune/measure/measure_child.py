@@ -1,42 +1,28 @@
-"""The child that opens one session, runs it and tells what it saw. It never decides."""
+"""The child that opens one session, runs it and reports times and memory. It decides nothing.
+
+Every measurement starts one: what it imports is part of the time of each trial, and
+``tests/test_measure_child.py`` holds its imports to the few that it needs.
+"""
 
 import gc
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 
-from autotune.deploy.config import SessionConfig
-from autotune.deploy.loader import open_session
-from autotune.facts.feeds import load_samples, save_samples
+from autotune.deploy.opening import open_session
+from autotune.deploy.session import SessionConfig
+from autotune.facts.feeds import Feed, load_samples, save_samples
 from autotune.measure import memory
-from autotune.measure.fidelity import flatten
-from autotune.process import reply
-from autotune.process.child import Message, serve
-
-REPLIES: dict[str, dict[str, reply.Shape]] = {
-    "open": {
-        "load_ms": reply.amount,
-        "base_mib": reply.amount,
-        "load_peak_mib": reply.amount,
-    },
-    "first_runs": {
-        "first_run_ms": reply.positive,
-        "run_ms": reply.positive,
-        "run_peak_mib": reply.amount,
-    },
-    "held": {"resident_mib": reply.amount, "anonymous_mib": reply.maybe(reply.amount)},
-    "answers": {},
-    "turn": {"run_ns": reply.several(reply.positive, fewest=1), "cpu_ns": reply.amount},
-}
-"""What the parent expects in the reply to each message."""
+from autotune.measure.flatten import flatten
+from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes, Written
+from autotune.process.child_end import Handler, Message, serve
 
 # Memory patterns settle in five; without the arena the heap grows for ten.
 _FEWEST_MEMORY_RUNS = 5
 _MEMORY_RUNS = 20
-# Of a slow model fewer must do: of one that takes seconds a run, two.
+# A slow model has fewer runs: one that takes seconds a run has two.
 _MEMORY_S = 1.0
 _FEWEST_MEMORY_S = 3.0
 
@@ -46,17 +32,23 @@ class Worker:
 
     def __init__(self) -> None:
         self._session: onnxruntime.InferenceSession | None = None
-        self._feeds: list[dict[str, np.ndarray]] = []
+        self._feeds: list[Feed] = []
         self._next = 0
         self._mixed = False
 
-    def handlers(self) -> dict[str, Callable[[Message], Message]]:
-        """Returns what answers each message; see ``REPLIES``."""
-        return {name: getattr(self, name) for name in REPLIES}
+    def handlers(self) -> dict[str, Handler]:
+        """Returns the methods that answer each message."""
+        return {
+            "open": self.open,
+            "first_runs": self.first_runs,
+            "held": self.held,
+            "answers": self.answers,
+            "turn": self.turn,
+        }
 
-    def open(self, message: Message) -> Message:
+    def open(self, message: Message) -> Opened:
         """Creates the session; returns how long that took and the memory around it."""
-        self._feeds = load_samples(Path(message["samples"]))
+        self._feeds = list(load_samples(Path(message["samples"])))
         self._mixed = not message["one_shape"]
         config = SessionConfig.from_json(message["session"])
         gc.collect()
@@ -65,18 +57,18 @@ class Worker:
         began = time.perf_counter_ns()
         self._session = open_session(Path(message["model"]), config)
         load_ms = (time.perf_counter_ns() - began) / 1e6
-        return {
-            "load_ms": load_ms,
-            "base_mib": base.resident_mib,
-            "load_peak_mib": memory.usage().peak_mib,
-        }
+        return Opened(
+            load_ms=load_ms,
+            base_mib=base.resident_mib,
+            load_peak_mib=memory.usage().peak_mib,
+        )
 
-    def first_runs(self, _: Message) -> Message:
-        """Runs each sample, and all some twenty times in sum; returns times and memory.
+    def first_runs(self, _: Message) -> FirstRuns:
+        """Runs the samples in turn, some twenty runs in sum; returns times and memory.
 
-        Memory grows in the first runs: memory patterns are planned, the arena is extended, and
-        without an arena the allocator's heap finds its size. Samples that differ in shape are all
-        run whatever it takes.
+        Memory grows in the first runs: ONNX Runtime plans memory patterns and extends the arena,
+        and without an arena the allocator's heap finds its size. Samples that differ in shape are
+        all run, however long that takes.
         """
         memory.reset_peak()
         began = time.perf_counter()
@@ -89,30 +81,31 @@ class Worker:
         ):
             times.append(self._timed_run())
         after = memory.usage()
-        return {
-            "first_run_ms": times[0] / 1e6,
-            "run_ms": float(np.median(times[1:])) / 1e6,
-            "run_peak_mib": after.peak_mib,
-        }
+        return FirstRuns(
+            first_run_ms=times[0] / 1e6,
+            run_ms=float(np.median(times[1:])) / 1e6,
+            run_peak_mib=after.peak_mib,
+        )
 
-    def held(self, _: Message) -> Message:
-        """Returns the memory that is held now."""
+    def held(self, _: Message) -> Held:
+        """Returns the memory that the process holds now."""
         now = memory.usage()
-        return {"resident_mib": now.resident_mib, "anonymous_mib": now.anonymous_mib}
+        return Held(resident_mib=now.resident_mib, anonymous_mib=now.anonymous_mib)
 
-    def answers(self, message: Message) -> Message:
+    def answers(self, message: Message) -> Written:
         """Runs other samples and writes the outputs to a file, for the parent to compare."""
         session = self._opened()
         names = [output.name for output in session.get_outputs()]
         samples = load_samples(Path(message["samples"]))
         outputs = [flatten(names, session.run(None, feed)) for feed in samples]
         save_samples(outputs, Path(message["to"]))
-        return {}
+        return Written()
 
-    def turn(self, message: Message) -> Message:
+    def turn(self, message: Message) -> TurnTimes:
         """Runs for a short while; returns every run's time and the CPU time of all threads.
 
-        The first runs after a pause are cold and are not told: caches hold the other side's data.
+        The first runs after a pause are cold, because caches hold the other side's data; they are
+        left out.
         """
         for _ in range(message["unrecorded_runs"]):
             self._timed_run()
@@ -122,7 +115,8 @@ class Worker:
         while len(times) < message["fewest_runs"] or time.perf_counter_ns() < end:
             times.append(self._timed_run())
         cpu_ns = time.process_time_ns() - began_cpu
-        return {"run_ns": times, "cpu_ns": cpu_ns // (len(self._feeds) if self._mixed else 1)}
+        samples = len(self._feeds) if self._mixed else 1
+        return TurnTimes(run_ns=tuple(times), cpu_ns=cpu_ns // samples)
 
     def _timed_run(self) -> int:
         """Returns the time of a run: of one sample, or the mean of all where their shapes differ.

@@ -1,20 +1,18 @@
-"""A process's own memory by phase: what it holds, and the most that it held.
+"""A process's own memory by phase: what it holds now, and the most that it held.
 
 The peak is the system's high-water mark. Never ``ru_maxrss`` on Linux, where it starts at the
 parent's peak, and never USS while timing: walking the pages of a large process takes milliseconds.
 
 Only Linux can set the mark back. On macOS and Windows it is the highest since the process started:
-loading cannot be told from running once the runs come, as the mark of the runs is at least that of
-loading; and a session that holds less than the process did while it imported libraries seems to
-need nothing above that. The largest of both phases, which is the objective, holds there too.
+the peak of the runs is then at least that of loading, and a session that holds less than the
+process did while it imported libraries seems to need nothing above that. The largest of both
+phases, which is the objective, holds there too.
 """
 
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
 
 _STATUS = Path("/proc/self/status")
 
@@ -24,11 +22,11 @@ class Usage:
     """Memory of this process.
 
     Attributes:
-        resident_mib: What it holds now.
+        resident_mib: The memory that it holds now.
         peak_mib: The most that it held since :func:`reset_peak` (or since its start, where the
             system cannot reset).
-        anonymous_mib: What of `resident_mib` is its own and not the page cache's; None where the
-            system does not tell.
+        anonymous_mib: The part of `resident_mib` that is not page cache; None where the system does
+            not tell.
     """
 
     resident_mib: float
@@ -40,6 +38,9 @@ def usage() -> Usage:
     """Returns the memory of this process."""
     if sys.platform == "linux":
         return parse_status(_STATUS.read_text(encoding="ascii", errors="replace"))
+    # each child pays for what this module imports, and on Linux psutil is not needed
+    import psutil
+
     info = psutil.Process().memory_info()
     if sys.platform == "win32":
         return Usage(
@@ -53,7 +54,7 @@ def usage() -> Usage:
 
 
 def parse_status(text: str) -> Usage:
-    """Returns what the text of ``/proc/PID/status`` says."""
+    """Returns the memory in the text of ``/proc/PID/status``."""
     sizes = {name: int(kib) / 1024 for name, kib in re.findall(r"(\w+):\s+(\d+) kB", text)}
     return Usage(
         resident_mib=sizes["VmRSS"], peak_mib=sizes["VmHWM"], anonymous_mib=sizes.get("RssAnon")
@@ -61,7 +62,7 @@ def parse_status(text: str) -> Usage:
 
 
 def reset_peak() -> bool:
-    """Sets the high-water mark back to what is held now; returns whether the system can."""
+    """Sets the high-water mark back to the memory held now; returns whether the system can."""
     if sys.platform != "linux":
         return False
     try:

@@ -9,9 +9,9 @@ import numpy as np
 
 from autotune.errors import CannotMeasureError
 from autotune.facts import sample_models
-from autotune.facts import workload as workloads
 from autotune.facts.model import describe
-from autotune.measure.machine import disturbance
+from autotune.facts.workload import generate
+from autotune.measure.machine import stolen_ticks
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import SEARCH, Measurement
 from autotune.space.candidate import BASELINE
@@ -21,14 +21,14 @@ REPETITIONS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseCheck:
-    """What measuring the default against itself showed.
+    """How far measurements of the default against itself lie apart.
 
     Attributes:
         floor: The largest relative difference of a repetition from their median: one measurement
             cannot tell configurations apart that differ by less.
-        plain_spread: Largest over smallest median run of these same repetitions as a clock saw
-            them: what a tool would see that does not measure in pairs.
-        contaminated: Share of the turns that something disturbed.
+        plain_spread: Largest over smallest median run of the same repetitions by the clock alone:
+            the spread in a tool that does not measure in pairs.
+        contaminated: Share of the turns that were disturbed.
         stolen_ticks: Scheduler ticks that the host took away meanwhile.
         repetitions: Fresh processes that were measured.
     """
@@ -46,35 +46,40 @@ def noise_check(on_step: Callable[[int, int], None]) -> NoiseCheck:
     Raises:
         CannotMeasureError: nothing can be measured here.
     """
-    began = disturbance()
-    found: list[Measurement] = []
+    stolen_before = stolen_ticks()
+    measurements: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
         path = Path(folder) / "check.onnx"
         sample_models.write("cnn", path)
         model = describe(path)
-        measurer = DuetMeasurer(model, workloads.generate(model, {}), max_error=0.05)
+        measurer = DuetMeasurer(model, generate(model, {}), max_error=0.05)
         try:
             for repetition in range(REPETITIONS):
                 outcome = measurer.measure(BASELINE, SEARCH)
                 if not isinstance(outcome, Measurement):
                     raise CannotMeasureError(f"the noise check failed: {outcome.message}")
-                found.append(outcome)
+                measurements.append(outcome)
                 on_step(repetition + 1, REPETITIONS)
         finally:
             measurer.close()
-    return summarise(found, disturbance().since(began).stolen_ticks)
+    return summarise(measurements, stolen_ticks() - stolen_before)
 
 
-def summarise(found: list[Measurement], stolen_ticks: int) -> NoiseCheck:
-    """Returns what these measurements of one configuration show."""
-    ratios = np.asarray([m.ratio.value for m in found])
-    plain = [m.p50_ms for m in found]
+def summarise(measurements: list[Measurement], stolen: int) -> NoiseCheck:
+    """Returns the noise that `measurements` of one configuration show.
+
+    Args:
+        measurements: At least one.
+        stolen: Scheduler ticks that the host took away meanwhile.
+    """
+    ratios = np.asarray([m.ratio.value for m in measurements])
+    plain = [m.p50_ms for m in measurements]
     # each turn of the candidate has one of the reference beside it, and one came before them all
-    turns = sum(2 * m.turns + 1 for m in found)
+    turns = sum(2 * m.turns + 1 for m in measurements)
     return NoiseCheck(
         floor=float(np.max(np.abs(ratios / np.median(ratios) - 1))),
         plain_spread=max(plain) / min(plain),
-        contaminated=min(1.0, sum(m.contaminated_turns for m in found) / turns),
-        stolen_ticks=stolen_ticks,
-        repetitions=len(found),
+        contaminated=min(1.0, sum(m.contaminated_turns for m in measurements) / turns),
+        stolen_ticks=stolen,
+        repetitions=len(measurements),
     )

@@ -1,4 +1,4 @@
-"""What a measurement gives: numbers, or a failure that is data. And the seam to what measures."""
+"""The outcome of measuring a candidate, numbers or a failure; and the measurer's interface."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,16 +14,17 @@ FEWEST_QUIET = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Fidelity:
-    """How far outputs are from those of the unoptimised model, worst output.
+    """How far outputs are from the unoptimised model's; the worst output counts.
 
     Attributes:
         error: Relative L2 error, mean over the validation samples; of integers, strings and
-            booleans the share that differs. Infinite where NaN or Inf appeared.
+            booleans the share that differs.
         cosine: Smallest cosine similarity.
         max_difference: Largest absolute difference.
-        agreement: Share of equal arg-max along the last axis, where that looks like classes.
-        metric: What the user's own metric says of the outputs; higher is better.
-        drop: By how much that is below what it says of the unoptimised model's.
+        agreement: Top-1 agreement: share of equal arg-max along the last axis, where that looks
+            like classes.
+        metric: The user's own metric of the outputs; higher is better.
+        drop: By how much the metric is below that of the unoptimised model's outputs.
     """
 
     error: Amount
@@ -39,13 +40,14 @@ class Memory:
     """Memory of the measuring process, by phase.
 
     Attributes:
-        base_mib: Before the session was created: interpreter, libraries and inputs.
-        load_peak_mib: The most that it held while the session was created.
-        run_peak_mib: The most that it held in the first runs over all inputs.
-        resident_mib: What it held at the end.
-        anonymous_mib: What of that is not page cache; None where the system does not tell.
-        growth_mib: How much more it held after the timed runs than before them: a leak, or an
-            arena that goes on growing over inputs of varying shapes.
+        base_mib: Memory before the session was created: interpreter, libraries and inputs.
+        load_peak_mib: The most memory while the session was created.
+        run_peak_mib: The most memory in the first runs over all inputs.
+        resident_mib: Memory at the end.
+        anonymous_mib: The part of `resident_mib` that is not page cache; None where the system does
+            not tell.
+        growth_mib: How much more memory the process held after the timed runs than before them: a
+            leak, or an arena that goes on growing over inputs of varying shapes.
     """
 
     base_mib: float
@@ -57,7 +59,7 @@ class Memory:
 
     @property
     def peak_mib(self) -> float:
-        """What the session added at its highest: the objective."""
+        """The most memory that the session added: the objective."""
         grown = max(0.0, self.growth_mib)
         return max(0.0, max(self.load_peak_mib, self.run_peak_mib + grown) - self.base_mib)
 
@@ -71,20 +73,21 @@ class Measurement:
         latency_ms: `ratio` times the study's reference latency; comparable within a study.
         memory: Memory by phase.
         fidelity: How far the answers are from the unoptimised model's.
-        p50_ms: Median of the candidate's own runs in quiet turns, as a clock saw them.
-        p90_ms: As MLPerf estimates it; None where there were too few runs. Likewise p95, p99.
-        p95_ms: See `p90_ms`.
-        p99_ms: See `p90_ms`.
-        load_ms: Creating the session.
-        first_run_ms: The first run.
+        p50_ms: Median of the candidate's own runs in quiet turns, by the clock.
+        p90_ms: The 90th percentile as MLPerf estimates it; None where there were too few runs.
+        p95_ms: The 95th percentile, in the same way.
+        p99_ms: The 99th percentile, in the same way.
+        load_ms: Time to create the session.
+        first_run_ms: Time of the first run.
         cpu_s: CPU time of a run, all threads; a pool that spins shows here.
         runs: Timed runs in quiet turns.
         turns: The candidate's turns.
-        quiet_turns: Those that the estimate rests on; 0 if the machine was never quiet.
+        quiet_turns: The candidate's turns on which the estimate rests; 0 if the machine was never
+            quiet.
         contaminated_turns: Turns of either side that were disturbed; they were taken again.
         steady: Whether the candidate came to a steady state.
-        raced: Whether it was given up early because it was clearly beaten.
-        spent_s: What the measurement took, by part.
+        raced: Whether the measurement ended early because the candidate was clearly beaten.
+        spent_s: Seconds that the measurement took, by part.
         samples: Name of the file with the raw run times, where they are kept.
     """
 
@@ -115,7 +118,7 @@ class Measurement:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the estimate rests on quiet turns; else it is one of the busy machine."""
+        """Whether the estimate rests on quiet turns; if not, it describes the busy machine."""
         return self.quiet_turns >= min(FEWEST_QUIET, self.turns / 2)
 
 
@@ -129,7 +132,7 @@ class Failure:
             made).
         phase: ``prepare``, ``open``, ``run``, ``answers`` or ``turns``.
         message: What happened, in a sentence.
-        error: The fidelity error, where that is why; None where it is infinite too.
+        error: The fidelity error, where that is the reason and a finite number.
     """
 
     kind: str
@@ -164,7 +167,7 @@ SEARCH = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
 RUN_OFF = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.005)
 
 IsBeaten = Callable[[Measurement], bool]
-"""Asked in the course of a measurement, with what is known so far: is more of it still worth it?"""
+"""Called during a measurement with its numbers so far: is the candidate clearly beaten?"""
 
 
 def never_beaten(_: Measurement) -> bool:
@@ -173,7 +176,7 @@ def never_beaten(_: Measurement) -> bool:
 
 
 class Measurer(Protocol):
-    """The one seam to the outside world: a candidate in, an outcome out."""
+    """Measures candidates: a candidate in, an outcome out."""
 
     @property
     def reference_ms(self) -> float:
@@ -185,17 +188,17 @@ class Measurer(Protocol):
         """Returns the outcome of measuring `candidate`, ended early if `is_beaten` says so.
 
         Raises:
-            CannotMeasureError: it is not the candidate that fails: the baseline itself does.
+            CannotMeasureError: the baseline itself fails.
         """
 
     def canonical(self, candidate: Candidate) -> Candidate:
-        """Returns the candidate that stands for all that come to the same as `candidate`."""
+        """Returns the candidate that stands for all that open the same session as `candidate`."""
 
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with: that of a shared study."""
 
     def renew(self) -> None:
-        """Starts the reference again, so that the luck of one process does not colour a round."""
+        """Starts the reference again, so that the luck of one process does not decide a round."""
 
     def close(self) -> None:
-        """Ends every process. What was measured is not touched."""
+        """Ends every process. Measurements are kept."""

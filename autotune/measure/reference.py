@@ -1,4 +1,4 @@
-"""A process's turn, and the long-lived process that the baseline's turns come from."""
+"""A turn of a process, and the long-lived process that gives the baseline's turns."""
 
 import time
 from collections import deque
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.measure.machine import disturbance
+from autotune.measure.machine import stolen_ticks
+from autotune.measure.replies import TurnTimes
 from autotune.measure.statistics import quiet_limit
 from autotune.process.child import Child
 
 _TURN_S = 0.010
-# The first run of a turn is cold, and up to this long it costs little to leave it out.
+# The first run of a turn is cold; leaving it out costs little where runs are this short.
 _COLD_RUN_MS = 5.0
-# Runs this long drown what a cold cache costs.
+# In runs this long the cost of a cold cache is lost.
 _LONG_RUN_MS = 50.0
-# The speed of a quiet machine is looked for in so many turns: those of some 20 trials.
+# The speed of a quiet machine comes from the last turns of some 20 trials.
 _MEMORY_TURNS = 2000
 _FEWEST_CALIBRATION_TURNS = 3
 _CALIBRATION_PAUSE_S = 0.02
@@ -30,13 +31,11 @@ class Turn:
         run_ns: The time of each run.
         cpu_ns: The CPU time of all threads in all of them.
         stolen: Whether the host took a core away meanwhile.
-        pressure_us: How long some thread of the machine waited for a core meanwhile.
     """
 
     run_ns: tuple[int, ...]
     cpu_ns: int
     stolen: bool
-    pressure_us: int
 
     @property
     def ms(self) -> float:
@@ -50,41 +49,34 @@ def take_turn(child: Child, run_ms: float, limit_s: float) -> Turn:
     Args:
         child: A worker with an open session.
         run_ms: About how long its runs take: one of 100 ms is not repeated for warmth.
-        limit_s: When to give it up.
+        limit_s: How long to wait for it.
 
     Raises:
         ChildFailure: it did not answer.
     """
-    began = disturbance()
+    request = {
+        "do": "turn",
+        "seconds": _TURN_S,
+        "unrecorded_runs": 0 if run_ms > _LONG_RUN_MS else 1,
+        "fewest_runs": 1 if run_ms > _COLD_RUN_MS else 2,
+    }
+    stolen_before = stolen_ticks()
     child.thaw()
-    reply = child.request(
-        {
-            "do": "turn",
-            "seconds": _TURN_S,
-            "unrecorded_runs": 0 if run_ms > _LONG_RUN_MS else 1,
-            "fewest_runs": 1 if run_ms > _COLD_RUN_MS else 2,
-        },
-        limit_s,
-    )
+    times = child.request(request, limit_s, TurnTimes)
     child.freeze()
-    added = disturbance().since(began)
-    return Turn(
-        run_ns=tuple(reply["run_ns"]),
-        cpu_ns=reply["cpu_ns"],
-        stolen=added.stolen_ticks > 0,
-        pressure_us=added.pressure_us,
-    )
+    stolen = stolen_ticks() > stolen_before
+    return Turn(run_ns=times.run_ns, cpu_ns=times.cpu_ns, stolen=stolen)
 
 
 class Reference:
     """The long-lived process of the baseline, and how fast it is while the machine is quiet.
 
-    It does the same work in each turn, so whatever makes it slower comes from outside.
+    It does the same work in each turn, so what makes it slower comes from outside.
 
     Args:
         start: Starts the process and opens the baseline in it; returns it, frozen, with about how
             long a run takes, in ms.
-        limit_s: When to give a turn up; asked before each.
+        limit_s: Returns how long to wait for a turn; called before each.
     """
 
     def __init__(
@@ -136,7 +128,7 @@ class Reference:
         return self._child.is_running()
 
     def renew(self) -> None:
-        """Replaces the process by a fresh one; what is known of its speed is kept."""
+        """Replaces the process by a fresh one; the times of its turns are kept."""
         self._child.stop()
         self._child, self._run_ms = self._start()
 

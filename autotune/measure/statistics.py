@@ -58,7 +58,8 @@ def warm_up(ratios: Sequence[float], quiet: Sequence[bool]) -> int | None:
     Steady means that the median of a stretch of turns (a fifth of them, at least four) is that of
     all later turns, within 3 % or what the scatter explains. Stretches that are not are warm-up,
     up to half of the turns. Ratios to the reference are judged, not times: a neighbour that comes
-    and goes is no warm-up. Below eight quiet turns nothing can be told and 0 is returned.
+    and goes is no warm-up. Fewer than eight quiet turns are too few to
+    tell, and give 0.
     """
     places = [i for i, undisturbed in enumerate(quiet) if undisturbed]
     values = np.asarray(ratios)[places]
@@ -134,14 +135,14 @@ def percentile(run_ms: Sequence[float], rank: int) -> float | None:
 def _over_latency(count: int, rank: int) -> int:
     """Returns t of :func:`percentile`; 0 where there is none of at least 1."""
     share = 1 - rank / 100
-    found, total = 0, 0.0
+    left_out, total = 0, 0.0
     for t in range(count + 1):
         ways = math.lgamma(count + 1) - math.lgamma(t + 1) - math.lgamma(count - t + 1)
         total += math.exp(ways + t * math.log(share) + (count - t) * math.log1p(-share))
         if total > 1 - _CONFIDENCE:
             break
-        found = t
-    return found
+        left_out = t
+    return left_out
 
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom (any statistics table).

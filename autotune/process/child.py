@@ -1,71 +1,54 @@
-"""Limited child processes that speak JSON lines. Everything native runs in one.
+"""Limited child processes that speak JSON lines: the parent's end.
 
 A model comes from a stranger and ONNX Runtime can abort, so parsers, graph passes and sessions run
-in a child with its own limits; the parent only hashes bytes and reads numbers. Both ends are here:
-:class:`Child` is the parent's, :func:`serve` the child's.
-
-The channel is the child's stdin and a private copy of its stdout; descriptor 1 itself is turned
-into stderr before anything native is imported, because ONNX Runtime prints to it.
+in a child with its own limits; the parent only hashes bytes and reads numbers. The channel is the
+child's stdin and a private copy of its stdout. The child's end is
+:func:`autotune.process.child_end.serve`.
 """
 
 import contextlib
-import ctypes
 import json
-import math
 import os
 import queue
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TypeVar
 
 import psutil
 
-from autotune.process import reply, scratch
+from autotune.deploy.records import Json, Text, from_plain, read
+from autotune.errors import FormatError
+from autotune.process import scratch
+from autotune.process.child_end import Message, printable
+from autotune.process.environment import child_environment
 from autotune.process.guardian import apart, guardian
 
-Message = dict[str, Any]
+R = TypeVar("R")
 
 # A reply is numbers and names; anything longer is not one of ours.
 _LONGEST_LINE_BYTES = 4 << 20
 _STDERR_KEPT_BYTES = 64 << 10
+# A fault of a reply may quote all of it.
+_LONGEST_FAULT = 500
 # There is one reply to a message, and the end of them; a child that floods the channel has to wait.
 _MOST_WAITING = 4
 # To end the thread that reads, each of 10 ms.
 _MOST_TRIES = 200
-_PR_SET_PDEATHSIG = 1
 # Whether the kernel ends children with their parent; elsewhere the guardian does.
 _KERNEL_ENDS_CHILDREN = sys.platform == "linux"
-
-# What a child may know of our environment: enough to find its interpreter and libraries. Storage
-# URLs, tokens and ONNX Runtime's own overrides (ORT_INTRA_OP_NUM_THREADS resizes pools) stay out.
-_ENVIRONMENT_KEPT = re.compile(
-    r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|VIRTUAL_ENV|PYTHON(PATH|HOME)"
-    r"|LD_(LIBRARY_PATH|PRELOAD)|DYLD_.*|MALLOC_.*|CUDA_.*|NVIDIA_.*"
-)
-_ENVIRONMENT_SET = {
-    # on by default in wheels since 1.29: a thread, a database in the home directory, an upload
-    "ORT_DISABLE_TELEMETRY": "1",
-    # numpy's pools; ONNX Runtime's own pool is what is being tuned
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "PYTHONHASHSEED": "0",
-    "PYTHONDONTWRITEBYTECODE": "1",
-}
 
 
 class ChildFailure(Exception):
     """A child did not answer as it should. Data for the caller, not an error of the user.
 
     Attributes:
-        kind: ``crashed``, ``killed``, ``timeout``, ``out_of_memory``, ``protocol`` (it answered
-            with something that is no answer) or ``refused`` (it answered with an error).
+        kind: ``crashed``, ``killed``, ``timeout``, ``out_of_memory``, ``protocol`` (its answer is
+            not what was asked for) or ``refused`` (it answered with an error).
         message: What happened, in a sentence.
     """
 
@@ -77,7 +60,7 @@ class ChildFailure(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a child may take.
+    """The limits of a child.
 
     Attributes:
         memory_mib: Private memory (RLIMIT_DATA on Linux; no limit elsewhere); None for no limit.
@@ -99,21 +82,12 @@ class Child:
     started it (Linux), with the process that did (elsewhere), or when its stdin closes.
 
     Args:
-        module: What it runs; the module calls :func:`serve`.
-        limits: What it may take.
-        replies: The fields of its reply to each kind of message. A reply that lacks one, or holds
-            something else there, breaks the protocol.
+        module: The module that it runs, which calls :func:`autotune.process.child_end.serve`.
+        limits: Its limits.
     """
 
-    def __init__(
-        self,
-        module: str,
-        limits: Limits,
-        replies: Mapping[str, Mapping[str, reply.Shape]] | None = None,
-    ) -> None:
-        self._shapes = replies or {}
+    def __init__(self, module: str, limits: Limits) -> None:
         self._sent = 0
-        self._expected: Mapping[str, reply.Shape] = {}
         self._frozen = False
         self._ended = False
         self._replies: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
@@ -131,7 +105,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 cwd=self._folder,
-                env={**_environment(), scratch.MARK: str(self._folder)},
+                env={**child_environment(), scratch.MARK: str(self._folder)},
                 **apart(),
             )
         except BaseException:
@@ -159,29 +133,29 @@ class Child:
         """The child's private working directory, removed by :meth:`stop`."""
         return self._folder
 
-    def request(self, message: Message, timeout_s: float) -> Message:
-        """Sends `message` and returns the answer.
+    def request(self, message: Message, timeout_s: float, reply: type[R]) -> R:
+        """Sends `message` and returns the child's reply as a record of the class `reply`.
 
         Raises:
-            ChildFailure: there was none within `timeout_s`, or it says that it failed; unless the
-                kind is ``refused`` the child is gone afterwards.
+            ChildFailure: there was no answer within `timeout_s`, it says that the child failed, or
+                it does not describe such a record. The child is gone afterwards, unless it says
+                itself that it failed (the kinds ``refused`` and ``out_of_memory``).
         """
         self.send(message)
-        return self.receive(timeout_s)
+        return self.receive(timeout_s, reply)
 
     def send(self, message: Message) -> None:
         """Sends `message`; a child that is gone shows itself in :meth:`receive`."""
         assert self._process.stdin is not None
         self._sent += 1
-        self._expected = self._shapes.get(message["do"], {})
         line = json.dumps({**message, "number": self._sent})
         # ValueError: the pipe is closed, for the child was stopped
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
-    def receive(self, timeout_s: float) -> Message:
-        """Returns the next answer; see :meth:`request`."""
+    def receive(self, timeout_s: float, reply: type[R]) -> R:
+        """Returns the next reply; see :meth:`request`."""
         try:
             line = self._replies.get(timeout=timeout_s)
         except queue.Empty:
@@ -192,10 +166,11 @@ class Child:
             self._kill()
             raise failure
         try:
-            return self._checked(line)
-        except ValueError as error:
+            return self._reply(line, reply)
+        except (ValueError, FormatError) as error:
             self._kill()
-            raise ChildFailure("protocol", f"an answer that is none ({error})") from None
+            fault = printable(str(error)[:_LONGEST_FAULT])
+            raise ChildFailure("protocol", f"its answer breaks the protocol: {fault}") from None
 
     def is_running(self) -> bool:
         """Returns whether the process is alive, frozen or not."""
@@ -216,7 +191,7 @@ class Child:
             self._frozen = False
 
     def stop(self) -> None:
-        """Ends the process and everything that it started, and removes its folder."""
+        """Ends the process and all processes that it started, and removes its folder."""
         self._kill()
         self._remove_files()
 
@@ -226,29 +201,25 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _checked(self, line: bytes) -> Message:
+    def _reply(self, line: bytes, reply: type[R]) -> R:
         """Returns the reply in `line`.
 
         Raises:
-            ValueError: it is no reply to what was sent last; the message says why.
-            ChildFailure: it is one, and says that the child could not do it.
+            ValueError: `line` is no answer to the last message; the text says why.
+            FormatError: the reply is no record of the class `reply`.
+            ChildFailure: it is an answer, and says that the child failed.
         """
         try:
-            found = json.loads(line, parse_constant=_no_constant)
+            answer = json.loads(line)
         except RecursionError:
             raise ValueError("nested too deeply") from None
-        if not isinstance(found, dict):
+        if not isinstance(answer, dict):
             raise ValueError("not an object")  # noqa: TRY004  # as JSON's own faults are
-        if found.pop("number", None) != self._sent:
-            raise ValueError("not to the last question")
-        if "failure" in found:
-            kind, failure = found.get("kind"), found["failure"]
-            if kind not in ("refused", "out_of_memory") or not reply.text(failure):
-                raise ValueError("a failure of no known kind")
-            raise ChildFailure(kind, printable(failure))
-        if wrong := reply.wrong_fields(found, self._expected):
-            raise ValueError(f"{', '.join(wrong)} missing or wrong")
-        return found
+        if answer.get("number") != self._sent:
+            raise ValueError("not to the last message")
+        if "failure" in answer:
+            raise _failure(answer)
+        return from_plain(reply, answer.get("reply"))
 
     def _read_replies(self) -> None:
         """Passes the child's lines on; None says that there will be no more."""
@@ -283,12 +254,12 @@ class Child:
         )
 
     def _last_words(self) -> str:
-        """Returns the last telling line of what the process wrote to stderr."""
+        """Returns the last line with a reason of what the process wrote to stderr."""
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - _STDERR_KEPT_BYTES))
         lines = self._stderr.read().decode(errors="replace").splitlines()
-        telling = [line for line in lines if line.startswith(("Fatal", "terminate", "  what()"))]
-        for line in telling or lines[-1:]:
+        reasons = [line for line in lines if line.startswith(("Fatal", "terminate", "  what()"))]
+        for line in reasons or lines[-1:]:
             return printable(line)[:500]
         return ""
 
@@ -320,81 +291,25 @@ class Child:
             if not self._reader.is_alive():
                 self._process.stdout.close()
                 return
-            with contextlib.suppress(queue.Empty):  # it may wait for somebody to take a reply
+            with contextlib.suppress(queue.Empty):  # it may wait until a reply is taken
                 self._replies.get(timeout=0.01)
-        # somebody who could not be found holds the channel: closing it would wait for them
+        # an unknown process holds the channel: closing it would wait for that process
 
     def _remove_files(self) -> None:
         self._stderr.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:
-    """Answers messages until stdin closes; the main function of a child.
+def _failure(answer: Json) -> ChildFailure:
+    """Returns the failure that the child reports.
 
-    A message ``{"do": name, "number": n, ...}`` goes to the handler of that name; the reply carries
-    its number. What a handler raises becomes a failure of kind ``refused``, or ``out_of_memory``
-    where that is what it was.
+    Raises:
+        ValueError: a child does not report such a failure.
+        FormatError: the failure has no text.
     """
-    orders = json.loads(sys.argv[1])
-    replies = _private_stdout()
-    _die_with_parent(orders["parent"])
-    _limit(orders["memory_mib"])
-    for line in sys.stdin.buffer:
-        message = json.loads(line)
-        try:
-            found = handlers[message["do"]](message)
-        except MemoryError as error:
-            found = {"failure": f"out of memory {error}".strip(), "kind": "out_of_memory"}
-        except Exception as error:  # noqa: BLE001  # the model's faults take any form
-            text = printable(str(error)) or type(error).__name__
-            memory = any(sign in text for sign in ("bad_alloc", "Failed to allocate memory"))
-            found = {"failure": text[:4000], "kind": "out_of_memory" if memory else "refused"}
-        replies.write(_line(found, message["number"]))
-        replies.flush()
-
-
-def printable(text: str) -> str:
-    """Returns `text` on one line without control characters: it may come from a model's file."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: text for name, text in os.environ.items() if _ENVIRONMENT_KEPT.fullmatch(name)}
-    return {**kept, **_ENVIRONMENT_SET}
-
-
-def _private_stdout() -> BinaryIO:
-    """Returns the channel to the parent and points descriptor 1 at stderr."""
-    channel = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    return channel
-
-
-def _die_with_parent(parent: int | None) -> None:
-    """Lets the kernel kill this process, frozen or not, when its parent is gone.
-
-    Where `parent` is None the kernel cannot, and :mod:`autotune.process.guardian` does it.
-    """
-    if sys.platform == "linux" and parent is not None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
-            os._exit(1)
-
-
-def _limit(memory_mib: int | None) -> None:
-    if sys.platform == "win32":
-        return
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # RLIMIT_DATA counts private memory alone; RLIMIT_AS would count mapped weights too, and
-    # RLIMIT_RSS has no effect on Linux.
-    if memory_mib is not None and sys.platform == "linux":
-        limit = memory_mib << 20
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-        with contextlib.suppress(OSError):  # when memory runs out all the same, take this one
-            Path("/proc/self/oom_score_adj").write_text("800", encoding="ascii")
+    if answer.get("kind") not in ("refused", "out_of_memory"):
+        raise ValueError("a failure of an unknown kind")
+    return ChildFailure(answer["kind"], printable(read(Text, answer["failure"], "failure")))
 
 
 def _signal_name(number: int) -> str:
@@ -402,22 +317,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # one of the real-time signals, which have no names
         return f"signal {number}"
-
-
-def _line(found: Message, number: int) -> bytes:
-    return json.dumps({**_finite(found), "number": number}).encode() + b"\n"
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
-
-
-def _finite(value: Any) -> Any:
-    """Returns `value` with None for every number that JSON cannot hold."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

@@ -1,9 +1,9 @@
-"""A process that survives its driver for a moment, to take the driver's children with it.
+"""A process that outlives this one for a moment, to end the children that this one leaves behind.
 
-On Linux the kernel does that (``PR_SET_PDEATHSIG``). Elsewhere a driver that is killed leaves its
-children behind: a running one reads the end of its stdin sooner or later, a frozen one never. The
-guardian reads from a pipe whose other end is the driver's alone; when that is closed, by whatever
-end of the driver, it kills the children that it was told of and that are still there.
+On Linux the kernel ends them (``PR_SET_PDEATHSIG``). Elsewhere the children of a killed process go
+on: a running child reads the end of its stdin sooner or later, a frozen one never. The guardian
+(:mod:`autotune.process.guardian_child`) reads from a pipe whose other end belongs to this process
+alone. When that end closes, the guardian kills the children that it watches and that still run.
 """
 
 import atexit
@@ -14,8 +14,6 @@ import sys
 import tempfile
 from typing import Any
 
-import psutil
-
 
 def apart() -> dict[str, Any]:
     """Returns the arguments that keep the terminal's Ctrl-C from a new process."""
@@ -25,11 +23,11 @@ def apart() -> dict[str, Any]:
 
 
 class Guardian:
-    """The driver's end of the pipe."""
+    """This process's end of the pipe; the guardian starts with it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "autotune.process.guardian"],
+            [sys.executable, "-P", "-m", "autotune.process.guardian_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -43,11 +41,11 @@ class Guardian:
         return self._process.pid
 
     def watch(self, pid: int) -> None:
-        """Has the child killed when this process ends."""
+        """Has the child `pid` killed when this process ends."""
         self._write(f"{pid}\n")
 
     def forget(self, pid: int) -> None:
-        """Takes that back; the child has ended and its number may be used again."""
+        """Stops watching the child: it has ended, and its number may be used again."""
         self._write(f"-{pid}\n")
 
     def close(self) -> None:
@@ -67,34 +65,6 @@ class Guardian:
 @functools.cache
 def guardian() -> Guardian:
     """Returns the one guardian of this process."""
-    made = Guardian()
-    atexit.register(made.close)
-    return made
-
-
-def main() -> None:
-    """Watches until the driver is gone; what the guardian runs."""
-    watched: dict[int, psutil.Process] = {}
-    for line in sys.stdin:
-        number = int(line)
-        if number < 0:
-            watched.pop(-number, None)
-            continue
-        with contextlib.suppress(psutil.Error):
-            # holds the time at which it started as well: another of that number is not killed
-            watched[number] = psutil.Process(number)
-    for process in watched.values():
-        _end(process)
-
-
-def _end(process: psutil.Process) -> None:
-    family = [process]
-    with contextlib.suppress(psutil.Error):
-        family += process.children(recursive=True)
-    for member in family:
-        with contextlib.suppress(psutil.Error):
-            member.kill()
-
-
-if __name__ == "__main__":
-    main()
+    started = Guardian()
+    atexit.register(started.close)
+    return started

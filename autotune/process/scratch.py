@@ -1,9 +1,9 @@
 """Temporary folders that do not outlive their process for long, not even one that is killed.
 
 Each process has one root in the system's temporary folder, and beside it a lock file that it holds
-for as long as it lives. Whoever starts removes the roots whose lock is free, and the processes that
-still work in them. The lock tells, and not a process number: numbers are used again, and containers
-that share ``/tmp`` do not see each other's processes.
+for as long as it lives. A process that starts removes the roots whose lock is free, and ends the
+processes that still work in them. A lock shows whether a root is in use, and a process number does
+not: numbers are used again, and containers that share ``/tmp`` do not see each other's processes.
 """
 
 import atexit
@@ -25,12 +25,12 @@ MARK = "AUTOTUNE_SCRATCH"
 """Variable in the environment of a process that names the folder in which it works."""
 
 _PREFIX = "autotune-"
-# Whoever starts processes as fast as they are killed is left alone after that many rounds.
+# A program that starts processes as fast as they are killed is left alone after so many rounds.
 _MOST_ROUNDS = 50
 
 
 def make() -> Path:
-    """Returns a new, empty folder that nobody else may read."""
+    """Returns a new, empty folder that only this user may read."""
     return Path(tempfile.mkdtemp(dir=root()))
 
 
@@ -40,23 +40,26 @@ def root() -> Path:
     place = Path(tempfile.gettempdir()).resolve()
     sweep(place)
     while True:
-        made = place / f"{_PREFIX}{secrets.token_hex(6)}"
-        lock = filelock.FileLock(_lock_of(made))
+        folder = place / f"{_PREFIX}{secrets.token_hex(6)}"
+        lock = filelock.FileLock(_lock_of(folder))
         lock.acquire()
         try:
             # a sweep may have come between the making of the file and its locking
-            if _lock_of(made).exists():
-                made.mkdir(mode=0o700)
+            if _lock_of(folder).exists():
+                folder.mkdir(mode=0o700)
                 break
         except FileExistsError:
             pass
         lock.release()
-    atexit.register(_remove, made, lock)
-    return made
+    atexit.register(_remove, folder, lock)
+    return folder
 
 
 def sweep(place: Path) -> None:
-    """Removes what processes of this user left in the folder `place`, and ends what works there."""
+    """Removes the roots that ended processes of this user left in the folder `place`.
+
+    Processes that still work in such a root are killed.
+    """
     for path in place.glob(f"{_PREFIX}*.lock"):
         if not _is_ours(path):
             continue
@@ -65,25 +68,25 @@ def sweep(place: Path) -> None:
             lock.acquire(timeout=0)
         except (filelock.Timeout, OSError):
             continue
-        left = path.with_suffix("")
-        end_processes(left)
-        _remove(left, lock)
+        folder = path.with_suffix("")
+        end_processes(folder)
+        _remove(folder, lock)
 
 
 def end_processes(folder: Path) -> None:
-    """Kills every process that was started to work in `folder` or below, whoever its parent is.
+    """Kills every process that was started to work in `folder` or below.
 
-    What a process starts inherits its mark. A grandchild in a session of its own whose parent is
-    gone can be found in no other way.
+    A process inherits the mark of the process that started it. A grandchild in a session of its own
+    whose parent is gone can be found in no other way.
     """
     for _ in range(_MOST_ROUNDS):
-        found = [process for process in psutil.process_iter() if _works_in(process, folder)]
-        if not found:
+        workers = [process for process in psutil.process_iter() if _works_in(process, folder)]
+        if not workers:
             return
-        for process in found:
+        for process in workers:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        # not wait(): that would take the exit code of a child from whoever started it
+        # not wait(): that would take the exit code of a child from its parent
         time.sleep(0.01)
 
 
@@ -100,16 +103,18 @@ def _lock_of(folder: Path) -> Path:
 
 
 def _is_ours(path: Path) -> bool:
-    """Returns whether it is a file of this user: in ``/tmp`` others may place what they like."""
+    """Returns whether it is a file of this user: in ``/tmp`` others may place any file."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and (sys.platform == "win32" or found.st_uid == os.getuid())
+    return stat.S_ISREG(status.st_mode) and (
+        sys.platform == "win32" or status.st_uid == os.getuid()
+    )
 
 
 def _remove(folder: Path, lock: filelock.BaseFileLock) -> None:
-    """Removes a root whose lock is held; the lock file last, as it tells that there is something.
+    """Removes a root whose lock is held; the lock file goes last, because it marks the root.
 
     Windows does not remove an open file; there the library does it when the lock is released.
     """

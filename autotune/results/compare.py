@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from autotune.deploy.config import Interval, SessionConfig, TunedConfig
+from autotune.deploy.config import Interval, TunedConfig
 from autotune.deploy.loader import missing_requirements
+from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, StudyError
 from autotune.facts.model import describe
 from autotune.facts.workload import workload_for

@@ -8,8 +8,8 @@ parameters are options of :mod:`autotune.deploy.options` under ONNX Runtime's ow
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from autotune.deploy.config import SessionConfig
 from autotune.deploy.options import ATTRIBUTES, SESSION_ENTRIES, Domain, Value
+from autotune.deploy.session import SessionConfig
 
 
 @dataclass

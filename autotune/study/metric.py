@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.errors import RequestError
-from autotune.facts.workload import Feed
+from autotune.facts.feeds import Feed
 from autotune.measure.fidelity import Metric, Outputs
 
 

@@ -11,7 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.deploy.options import Value
-from autotune.deploy.records import Amount, Positive, from_plain, to_plain
+from autotune.deploy.records import (
+    Amount,
+    BareName,
+    MeasuredAmount,
+    MeasuredPositive,
+    Positive,
+    PositiveWhole,
+    Several,
+    Text,
+    Whole,
+    from_plain,
+    read,
+    to_plain,
+)
 from autotune.errors import FormatError
 
 
@@ -58,9 +71,9 @@ _OUTER = st.builds(
 @given(record=_OUTER)
 def test_what_is_written_is_what_is_read(record: Outer) -> None:
     """Through JSON, types of values included."""
-    found = from_plain(Outer, json.loads(json.dumps(to_plain(record))))
-    assert found == record
-    assert [type(v) for v in found.values.values()] == [type(v) for v in record.values.values()]
+    again = from_plain(Outer, json.loads(json.dumps(to_plain(record))))
+    assert again == record
+    assert [type(v) for v in again.values.values()] == [type(v) for v in record.values.values()]
 
 
 def _data(**changes: Any) -> dict[str, Any]:
@@ -80,13 +93,13 @@ def _data(**changes: Any) -> dict[str, Any]:
 
 def test_a_whole_number_is_a_number() -> None:
     """JSON writes 2.0 as 2 in other hands."""
-    found = from_plain(Outer, _data())
-    assert found.several == (Inner(share=0.5),)
-    assert type(found.number) is float
+    record = from_plain(Outer, _data())
+    assert record.several == (Inner(share=0.5),)
+    assert type(record.number) is float
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "words"),
     [
         ({"text": 1}, "here.text must be a string, not 1"),
         ({"whole": 1.0}, "here.whole must be a whole number"),
@@ -106,9 +119,9 @@ def test_a_whole_number_is_a_number() -> None:
         ({"other": 1}, "unknown key 'here.other'"),
     ],
 )
-def test_what_is_refused(changes: dict[str, Any], told: str) -> None:
+def test_what_is_refused(changes: dict[str, Any], words: str) -> None:
     """The key is named, however deep it lies."""
-    with pytest.raises(FormatError, match=told):
+    with pytest.raises(FormatError, match=words):
         from_plain(Outer, _data(**changes), "here")
 
 
@@ -120,3 +133,59 @@ def test_a_missing_key_is_named() -> None:
     del data["whole"]
     with pytest.raises(FormatError, match=r"'here\.whole' is missing"):
         from_plain(Outer, data, "here")
+
+
+@pytest.mark.parametrize(
+    ("hint", "data", "words"),
+    [
+        (MeasuredAmount, -0.5, "x must be from 0 to 1e18"),
+        (MeasuredAmount, 1e300, "x must be from 0 to 1e18"),
+        (MeasuredAmount, True, "x must be a number"),
+        (MeasuredPositive, 0.0, "x must be more than 0"),
+        (Whole, 2**70, "x must be from 0 to 1e18"),
+        (Whole, 1.0, "x must be a whole number"),
+        (PositiveWhole, 0, "x must be more than 0"),
+        (Several[PositiveWhole], [], "x must not be empty"),
+        (Several[PositiveWhole], [1, 2, 0], "x[2] must be more than 0"),
+        (Several[PositiveWhole], [1, 1e300], "x[1] must be a whole number"),
+        (Text, "a" * 100_001, "x must have at most 100000 characters"),
+        (Text | None, 1, "x must be a string"),
+        (Whole | Text | None, 1.5, "x must be a whole number or a string"),
+        (Whole | Text | None, -1, "x must be from 0 to 1e18"),
+        (
+            Mapping[str, tuple[Whole, ...]],
+            {"a": [1], "b": [0, -1]},
+            "x.b[1] must be from 0 to 1e18",
+        ),
+    ],
+)
+def test_a_constraint_is_refused_by_name(hint: Any, data: object, words: str) -> None:
+    """Each constrained type refuses values past its bounds, at their place."""
+    with pytest.raises(FormatError) as caught:
+        read(hint, data, "x")
+    assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("hint", "data", "value"),
+    [
+        (MeasuredAmount, 0, 0.0),
+        (MeasuredPositive, 1e18, 1e18),
+        (Several[PositiveWhole], [1, 10**18], (1, 10**18)),
+        (Whole | Text | None, 3, 3),
+        (Whole | Text | None, "batch", "batch"),
+        (Whole | Text | None, None, None),
+        (BareName, "weights.onnx.data", "weights.onnx.data"),
+        (Text, "a" * 100_000, "a" * 100_000),
+    ],
+)
+def test_a_bound_itself_is_taken(hint: Any, data: object, value: object) -> None:
+    """Values within the bounds are read, the bounds included."""
+    assert read(hint, data, "x") == value
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "C:a", "a\0b"])
+def test_a_bare_name_leads_nowhere(name: str) -> None:
+    """A name with a folder of any system, or none at all, is refused."""
+    with pytest.raises(FormatError, match="must be a bare file name"):
+        read(BareName, name, "file")

@@ -1,0 +1,59 @@
+"""What the inspection of a model reports: a record that both ends of the channel import."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.deploy.records import BareName, Text, Whole
+
+Dimension = Whole | Text | None
+"""A size, a symbolic name, or None where the model says nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """An input of a model.
+
+    Attributes:
+        name: Its name.
+        dtype: Its element type as numpy spells it; ``str`` for strings.
+        shape: Its dimensions; empty for a scalar.
+        index_bound: The number of rows of the constant table that its values index; None where they
+            index none.
+    """
+
+    name: Text
+    dtype: Text
+    shape: tuple[Dimension, ...]
+    index_bound: Whole | None = None
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether some dimension is left open."""
+        return any(not isinstance(size, int) for size in self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """The contents of a model file.
+
+    Attributes:
+        data_files: Names of its external data files, beside it.
+        inputs: The inputs that must be fed (those with a default value are left at it).
+        outputs: Names of the outputs.
+        operators: How many nodes there are of each type, subgraphs included.
+        parameters: Number of elements of all initializers.
+        has_conv: Whether there is a convolution.
+        has_gelu: Whether there is a GELU, whole or in pieces.
+        branches: How many heavy nodes can run side by side, at least.
+        subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
+    """
+
+    data_files: tuple[BareName, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Text, ...]
+    operators: Mapping[str, Whole]
+    parameters: Whole
+    has_conv: bool
+    has_gelu: bool
+    branches: Whole
+    subnormals: Whole

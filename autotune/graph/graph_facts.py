@@ -1,0 +1,23 @@
+"""What a child reports of a prepared model: a record that both ends of the channel import."""
+
+from dataclasses import dataclass
+
+from autotune.deploy.records import Text, Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphFacts:
+    """The contents of a prepared model.
+
+    Attributes:
+        operators: Nodes of its main graph.
+        parameters: Elements of its initializers.
+        size_bytes: Size of all its files.
+        graph_digest: Equal for models that ONNX Runtime optimises to the same graph; None where
+            that is not known.
+    """
+
+    operators: Whole
+    parameters: Whole
+    size_bytes: Whole
+    graph_digest: Text | None

@@ -1,0 +1,198 @@
+"""The measurement of one candidate in a process of its own, phase by phase."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.deploy.session import SessionConfig
+from autotune.measure.duet import Duet, play
+from autotune.measure.fidelity import OutputJudge, OutputMismatchError
+from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Measurement, Memory
+from autotune.measure.reference import Reference
+from autotune.measure.replies import FirstRuns, Held, Opened
+from autotune.measure.requests import (
+    SampleFiles,
+    request_first_runs,
+    request_held,
+    request_outputs,
+    request_session,
+)
+from autotune.measure.statistics import percentile
+from autotune.process.child import Child, ChildFailure
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeLimits:
+    """How long to wait for a measuring process.
+
+    Attributes:
+        load_s: For creating the session.
+        run_s: For each other reply.
+    """
+
+    load_s: float
+    run_s: float
+
+
+class Visit:
+    """One candidate's process and its numbers, phase by phase.
+
+    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge`,
+    :meth:`play`, :meth:`measurement`. Where the process fails they raise ``ChildFailure``.
+
+    Args:
+        child: The process.
+        files: Its samples.
+        limits: How long to wait for it.
+
+    Attributes:
+        phase: The phase that has begun, as :class:`autotune.measure.outcome.Failure` names it.
+    """
+
+    def __init__(self, child: Child, files: SampleFiles, limits: TimeLimits) -> None:
+        self.phase = "open"
+        self._child = child
+        self._files = files
+        self._limits = limits
+        self._opened: Opened
+        self._first_runs: FirstRuns
+        self._fidelity: Fidelity
+        self._held_before: Held
+        self._held_after: Held
+        self._raced = False
+        self._spent_s: dict[str, float] = {}
+        self._last_s = time.monotonic()
+
+    def open(self, model: Path, config: SessionConfig) -> None:
+        """Opens the session."""
+        self._opened = request_session(self._child, self._files, model, config, self._limits.load_s)
+        self._lap("start")
+        self._book({"open": self._opened.load_ms / 1e3}, "start")
+
+    def first_runs(self) -> None:
+        """Runs until the memory has settled."""
+        self.phase = "run"
+        self._first_runs = request_first_runs(self._child, self._limits.run_s)
+        self._lap("first_runs")
+
+    def judge(self, judge: OutputJudge, max_error: float) -> Failure | None:
+        """Compares the outputs with the unoptimised model's; returns why they are wrong, if so.
+
+        Args:
+            judge: What compares them.
+            max_error: Largest error of right outputs.
+        """
+        self.phase = "answers"
+        outputs = request_outputs(self._child, self._files, self._limits.run_s)
+        try:
+            self._fidelity = judge.compare(outputs)
+        except OutputMismatchError as mismatch:
+            return Failure(kind="wrong_answers", phase=self.phase, message=str(mismatch))
+        self._lap("answers")
+        error = self._fidelity.error
+        if not math.isfinite(error):
+            message = "an output is too far from the unoptimised model's for a finite error"
+            return Failure(kind="wrong_answers", phase=self.phase, message=message)
+        if error > max_error:
+            message = f"error {error:.2g} is above {max_error:g}"
+            return Failure(kind="wrong_answers", phase=self.phase, message=message, error=error)
+        return None
+
+    def play(
+        self, reference: Reference, effort: Effort, is_beaten: IsBeaten, reference_ms: float
+    ) -> Duet:
+        """Returns the duet with the reference; a reference that died is started again once.
+
+        Args:
+            reference: The baseline.
+            effort: How much the duet may cost.
+            is_beaten: Asked meanwhile whether more turns are worth it.
+            reference_ms: Latency of the baseline that ratios are multiplied with.
+        """
+        self.phase = "turns"
+
+        def check(duet: Duet) -> bool:
+            self._raced = is_beaten(self.measurement(duet, reference_ms))
+            return self._raced
+
+        self._held_before = self._held_after = request_held(self._child, self._limits.run_s)
+        self._child.freeze()
+        for last_try in (False, True):
+            try:
+                duet = play(
+                    reference,
+                    self._child,
+                    run_ms=self._first_runs.run_ms,
+                    effort=effort,
+                    limit_s=self._limits.run_s,
+                    is_beaten=check,
+                )
+            except ChildFailure:
+                if last_try or reference.is_running():
+                    raise
+                reference.renew()
+            else:
+                self._child.thaw()
+                self._held_after = request_held(self._child, self._limits.run_s)
+                self._lap("other")
+                self._book(duet.spent_s, "other")
+                return duet
+        raise AssertionError("unreachable")
+
+    def measurement(self, duet: Duet, reference_ms: float) -> Measurement:
+        """Returns the numbers by the turns so far.
+
+        Args:
+            duet: The turns so far, one at least.
+            reference_ms: Latency of the baseline that the ratio is multiplied with.
+        """
+        turns = duet.quiet_candidate
+        run_ms = [ns / 1e6 for turn in turns for ns in turn.run_ns]
+        p50_ms = percentile(run_ms, 50)
+        assert p50_ms is not None
+        ratio = duet.ratio
+        return Measurement(
+            ratio=ratio,
+            latency_ms=ratio.value * reference_ms,
+            memory=self._memory(),
+            fidelity=self._fidelity,
+            p50_ms=p50_ms,
+            p90_ms=percentile(run_ms, 90),
+            p95_ms=percentile(run_ms, 95),
+            p99_ms=percentile(run_ms, 99),
+            load_ms=self._opened.load_ms,
+            first_run_ms=self._first_runs.first_run_ms,
+            cpu_s=sum(turn.cpu_ns for turn in turns) / len(run_ms) / 1e9,
+            runs=len(run_ms),
+            turns=len(duet.candidate),
+            quiet_turns=duet.quiet.count(True),
+            contaminated_turns=duet.contaminated,
+            steady=duet.settled_from is not None,
+            raced=self._raced,
+            spent_s=dict(self._spent_s),
+            samples=None,
+        )
+
+    def _memory(self) -> Memory:
+        return Memory(
+            base_mib=self._opened.base_mib,
+            load_peak_mib=self._opened.load_peak_mib,
+            run_peak_mib=self._first_runs.run_peak_mib,
+            resident_mib=self._held_after.resident_mib,
+            anonymous_mib=self._held_after.anonymous_mib,
+            growth_mib=self._held_after.resident_mib - self._held_before.resident_mib,
+        )
+
+    def _lap(self, part: str) -> None:
+        """Books the time since the last call on `part`."""
+        now_s = time.monotonic()
+        self._spent_s[part] = now_s - self._last_s
+        self._last_s = now_s
+
+    def _book(self, parts: Mapping[str, float], whole: str) -> None:
+        """Takes the seconds of `parts` out of those of `whole`."""
+        for part, seconds in parts.items():
+            self._spent_s[whole] -= seconds
+            self._spent_s[part] = seconds

@@ -1,0 +1,27 @@
+"""The environment variables of child processes.
+
+A child gets what it needs to find its interpreter and its libraries. Storage URLs, tokens and ONNX
+Runtime's own overrides (``ORT_INTRA_OP_NUM_THREADS`` resizes its pools) stay out.
+"""
+
+import os
+import re
+
+_KEPT = re.compile(
+    r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|VIRTUAL_ENV"
+    r"|PYTHON(PATH|HOME|DONTWRITEBYTECODE)|LD_(LIBRARY_PATH|PRELOAD)|DYLD_.*|MALLOC_.*|CUDA_.*|NVIDIA_.*"
+)
+_SET = {
+    # on by default in wheels since 1.29: a thread, a database in the home directory, an upload
+    "ORT_DISABLE_TELEMETRY": "1",
+    # numpy's pools; the study tunes ONNX Runtime's own pool
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+
+
+def child_environment() -> dict[str, str]:
+    """Returns the environment of a child, by name."""
+    kept = {name: text for name, text in os.environ.items() if _KEPT.fullmatch(name)}
+    return {**kept, **_SET}

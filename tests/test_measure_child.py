@@ -1,0 +1,84 @@
+"""The measuring child: what it imports, and what it reports of a session."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune.deploy.session import SessionConfig
+from autotune.facts import sample_models
+from autotune.facts.feeds import load_samples, save_samples
+from autotune.measure.measure_child import Worker
+from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes
+
+
+def test_it_imports_nothing_of_the_parent() -> None:
+    """Each trial starts one, so it must not pay for the parent's libraries and modules."""
+    script = "import sys, autotune.measure.measure_child; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    heavy = {"onnx", "optuna", "psutil", "filelock", "subprocess", "socket", "numpy.random"}
+    assert heavy & set(modules) == set()
+    assert {name for name in modules if name.startswith("autotune.") and name.count(".") > 1} == {
+        "autotune.deploy.opening",
+        "autotune.deploy.options",
+        "autotune.deploy.records",
+        "autotune.deploy.runtime",
+        "autotune.deploy.session",
+        "autotune.facts.feeds",
+        "autotune.measure.flatten",
+        "autotune.measure.measure_child",
+        "autotune.measure.memory",
+        "autotune.measure.replies",
+        "autotune.process.child_end",
+    }
+
+
+@pytest.fixture
+def message(tmp_path: Path) -> dict[str, object]:
+    """The message that opens a small model with two samples."""
+    model, samples = tmp_path / "cnn.onnx", tmp_path / "samples.npz"
+    sample_models.write("cnn", model)
+    save_samples([{"image": np.full((1, 3, 64, 64), i, np.float32)} for i in (1, 2)], samples)
+    return {
+        "model": str(model),
+        "samples": str(samples),
+        "session": SessionConfig().to_json(),
+        "one_shape": True,
+    }
+
+
+def test_it_reports_each_phase(message: dict[str, object], tmp_path: Path) -> None:
+    """Opening, first runs, held memory, outputs and a turn are reported as records."""
+    worker = Worker()
+    opened = worker.open(message)
+    assert isinstance(opened, Opened)
+    assert opened.load_peak_mib >= opened.base_mib > 0
+    runs = worker.first_runs({})
+    assert isinstance(runs, FirstRuns)
+    assert runs.run_ms > 0
+    held = worker.held({})
+    assert isinstance(held, Held)
+    assert held.resident_mib > 0
+    worker.answers({"samples": message["samples"], "to": str(tmp_path / "outputs.npz")})
+    outputs = load_samples(tmp_path / "outputs.npz")
+    assert [output["logits"].shape for output in outputs] == [(1, 10), (1, 10)]
+
+
+def test_a_turn_leaves_cold_runs_out(message: dict[str, object]) -> None:
+    """A turn of no time reports as many runs as it must, and none of the cold ones."""
+    worker = Worker()
+    worker.open(message)
+    turn = worker.turn({"seconds": 0.0, "unrecorded_runs": 2, "fewest_runs": 3})
+    assert isinstance(turn, TurnTimes)
+    assert len(turn.run_ns) == 3
+    assert min(turn.run_ns) > 0
+
+
+def test_nothing_runs_before_a_session_is_open() -> None:
+    """A message out of order is refused."""
+    with pytest.raises(RuntimeError, match="no session is open"):
+        Worker().answers({"samples": "absent.npz", "to": "absent.npz"})
