@@ -55,7 +55,7 @@ def main() -> None:
         mock.patch.object(database, "_HEARTBEAT_S", 3),
         mock.patch.object(database, "_GRACE_S", 25),
         # the machine of the test is not measured on: many drivers may use it
-        mock.patch.object(tune, "sole_driver", return_value=contextlib.nullcontext()),
+        mock.patch.object(tune, "exclusive_use", return_value=contextlib.nullcontext()),
     ):
         result = tune.tune(
             model,

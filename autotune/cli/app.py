@@ -358,7 +358,7 @@ def pick(
     from autotune.report import table
     from autotune.results.emit import pick_member
     from autotune.results.result import StudyResult, choose_member
-    from autotune.storage.locks import sole_driver
+    from autotune.storage.locks import exclusive_use
 
     result = StudyResult.read(folder)
     if trial is None:
@@ -370,7 +370,7 @@ def pick(
         ).trial
     elif prefer or max_memory or max_latency:
         raise RequestError("--trial names a member already; leave the other options out")
-    with sole_driver(folder):
+    with exclusive_use(folder):
         result = pick_member(result, trial)
     if as_json:
         _print_json(result.to_json())

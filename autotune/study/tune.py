@@ -27,7 +27,7 @@ from autotune.space.resolve import resolve
 from autotune.space.start import read_candidate
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.identity import Identity, notes_on, open_study
-from autotune.storage.locks import sole_driver
+from autotune.storage.locks import exclusive_use
 from autotune.storage.relatives import relatives
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, driver_of
@@ -158,7 +158,7 @@ def tune(
         sampler=sampler,
         early_stop=early_stop,
     )
-    with sole_driver(folder, place.file), quiet_optuna(), open_storage(place) as database:
+    with exclusive_use(folder, place.file), quiet_optuna(), open_storage(place) as database:
         identity = Identity(
             model_sha256=found.sha256,
             workload=workload.signature(),
