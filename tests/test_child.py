@@ -311,7 +311,7 @@ def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool
 
 _GUARDED = """
 import sys, time
-from autotune import child, guardian
+from autotune.process import child, guardian
 child._KERNEL_ENDS_CHILDREN = False
 children = [child.Child('misbehaving', child.Limits()) for _ in range(3)]
 for one in children:

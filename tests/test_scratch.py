@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills as POSIX does"
 
 _HOLDER = """
 import sys, time
-from autotune import scratch
+from autotune.process import scratch
 print(scratch.make(), flush=True)
 sys.stdin.readline()
 """
