@@ -19,6 +19,7 @@ from autotune.measure.outcome import SEARCH, Effort, IsBeaten, Outcome, never_be
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.storage import database
 from autotune.study import job, tune
+from autotune.study.progress import Progress
 
 
 def cost(candidate: Candidate) -> tuple[float, float]:
@@ -49,11 +50,15 @@ def main() -> None:
                     file.write(f"{candidate.key}\n")
             return outcome
 
+    def say(progress: Progress) -> None:
+        if progress.note:
+            sys.stderr.write(f"{progress.note}\n")
+
     with (
         mock.patch.object(job, "DuetMeasurer", Slow),
         # longer than the cut of the test, and not the minute of a real study
-        mock.patch.object(database, "_HEARTBEAT_S", 3),
-        mock.patch.object(database, "_GRACE_S", 25),
+        mock.patch.object(database, "_HEARTBEAT_S", 2),
+        mock.patch.object(database, "_GRACE_S", 15),
         # the machine of the test is not measured on: many drivers may use it
         mock.patch.object(tune, "exclusive_use", return_value=contextlib.nullcontext()),
     ):
@@ -64,6 +69,7 @@ def main() -> None:
             out=folder,
             storage=url[0] if url else os.environ.get("SHARED_STORAGE"),
             early_stop=False,
+            on_progress=say,
         )
     sys.stdout.write(f"done {result.trials} {result.picked}\n")
 
