@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from inputs import file_beside
+
 
 def main() -> None:
     """Prints a table for each model."""
@@ -42,8 +44,8 @@ def main() -> None:
 
 def study(path: Path, trials: int) -> list[dict[str, Any]]:
     """Returns the rows of one model."""
-    data = path.with_name(f"{path.stem}_inputs.npz")
-    inputs = ["--data", str(data)] if data.exists() else []
+    data = file_beside(path)
+    inputs = [] if data is None else ["--data", str(data)]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "autotune", "study", str(path), *inputs]
         options = ["--space", "graphs", "--trials", str(trials), "--out", folder, "--json"]

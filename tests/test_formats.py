@@ -13,6 +13,7 @@ from shared_worker import cost
 
 import autotune
 from autotune.deploy.config import TunedConfig
+from autotune.deploy.records import from_plain
 from autotune.facts.hardware import Hardware
 from autotune.facts.runtime import Runtime
 from autotune.results.emit import pick_member
@@ -43,9 +44,8 @@ def folder(tmp_path: Path) -> Path:
 def same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretends that this is the machine of the frozen study, with the same ONNX Runtime."""
     data = json.loads((DATA / "machine.json").read_text(encoding="utf-8"))
-    lists = {name: tuple(v) if isinstance(v, list) else v for name, v in data["hardware"].items()}
-    machine = Hardware(**lists)
-    installed = Runtime(**{**data["runtime"], "providers": tuple(data["runtime"]["providers"])})
+    machine = from_plain(Hardware, data["hardware"])
+    installed = from_plain(Runtime, data["runtime"])
     monkeypatch.setattr("autotune.study.tune.hardware", lambda: machine)
     monkeypatch.setattr("autotune.study.tune.runtime", lambda: installed)
 
