@@ -1,6 +1,6 @@
 """A study of ten trials of a model over 2 GiB.
 
-    python benchmarks/large.py [--json] [--quick]
+    python benchmarks/large.py [--trials 10] [--json] [--quick] [OPTIONS OF STUDY]
 
 The model is built here: matrix products whose weights, zeros, lie in an external data file. Each
 step of the graph half takes it or refuses it with a sentence; the study ends with a config that
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="4 trials")
     parser.add_argument("--width", type=int, default=_WIDTH, help="rows of each of the matrices")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    given, options = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "large.onnx"
         build(path, given.width)
@@ -39,8 +39,8 @@ def main() -> None:
         began = time.monotonic()
         trials = 4 if given.quick else given.trials
         command = [sys.executable, "-m", "autotune", "study", str(path), "--trials", str(trials)]
-        out = ["--out", f"{scratch}/out", "--json"]
-        done = subprocess.run([*command, *out], capture_output=True, text=True, check=False)
+        command += ["--out", f"{scratch}/out", "--json"]
+        done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stderr)
         study = json.loads(done.stdout)

@@ -195,16 +195,21 @@ def test_a_wait_can_be_interrupted(folders: tuple[Path, Path], tmp_path: Path) -
     one, two = folders
     database = tmp_path / "shared.db"
     interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    with _held(_HOLD_FOLDER, one, database):
-        with (
-            pytest.raises(KeyboardInterrupt),
-            locks.exclusive_use(
-                two, database, wait=True, on_wait=lambda _: interrupt.start(), poll_s=0.01
-            ),
-        ):
-            pass
-        with locks.exclusive_use(two):
-            pass
+    # a shell's background jobs start with Ctrl-C ignored
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with _held(_HOLD_FOLDER, one, database):
+            with (
+                pytest.raises(KeyboardInterrupt),
+                locks.exclusive_use(
+                    two, database, wait=True, on_wait=lambda _: interrupt.start(), poll_s=0.01
+                ),
+            ):
+                pass
+            with locks.exclusive_use(two):
+                pass
+    finally:
+        signal.signal(signal.SIGINT, earlier)
 
 
 def test_the_spool_keeps_whole_lines(tmp_path: Path) -> None:
