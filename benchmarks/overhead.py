@@ -31,9 +31,9 @@ from autotune.measure.outcome import SEARCH, Measurement
 from autotune.search import pareto
 from autotune.search.objective import DEFAULT, find, values
 from autotune.search.trial import Limits, Trial
+from autotune.space import space
 from autotune.space.resolve import resolve
 from autotune.space.space import Space
-from autotune.space.space import find as find_space
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.study.loop import Search
 
@@ -60,9 +60,9 @@ def main() -> None:
         workload = workload_of(path, model)
         measurer = DuetMeasurer(model, workload, max_error=0.05, samples=Path(scratch) / "samples")
         try:
-            space = resolve(find_space("default"), model, workload, hardware())
+            default = resolve(space.find("default"), model, workload, hardware())
             watch = Stopwatch()
-            trials, wall_s = search(Path(scratch), space, measurer, count, watch)
+            trials, wall_s = search(Path(scratch), default, measurer, count, watch)
             plain = measure_again(trials, measurer)
         finally:
             measurer.close()
@@ -79,7 +79,7 @@ def _built(folder: Path) -> Path:
 
 
 def search(
-    folder: Path, space: Space, measurer: DuetMeasurer, count: int, watch: Stopwatch
+    folder: Path, searched: Space, measurer: DuetMeasurer, count: int, watch: Stopwatch
 ) -> tuple[list[Trial], float]:
     """Returns the trials of a search and its wall time in s."""
     where = Place.of(None, folder)
@@ -88,7 +88,7 @@ def search(
         began = time.monotonic()
         loop = Search(
             study=study,
-            space=space,
+            space=searched,
             objectives=_OBJECTIVES,
             limits=Limits(),
             measurer=measurer,

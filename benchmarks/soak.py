@@ -33,9 +33,9 @@ from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_b
 from autotune.process import scratch
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
+from autotune.space import space
 from autotune.space.candidate import Candidate
 from autotune.space.resolve import resolve
-from autotune.space.space import find as find_space
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.study.loop import Search
 from autotune.study.progress import Progress
@@ -131,7 +131,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
     model = describe(place / "model.onnx")
     workload = generate(model, {})
     objectives = find(DEFAULT)
-    resolved = resolve(find_space("default"), model, workload, hardware())
+    resolved = resolve(space.find("default"), model, workload, hardware())
     sizes_mib: list[float] = []
 
     def note(_: Progress) -> None:
