@@ -1,10 +1,9 @@
 """What pre-passes and storage forms do to models: the table that people make by hand.
 
-    python benchmarks/graphs.py MODEL.onnx ... [--json] [--quick]
+    python benchmarks/graphs.py MODEL.onnx ... [--trials 40] [--json] [--quick] [OPTIONS OF STUDY]
 
 Runs `autotune study --space graphs` on each model and prints operators, parameters, file size,
-latency and memory against the default's, and the error. NAME_inputs.npz beside NAME.onnx is its
-input.
+latency and memory over the default's, and the error. NAME_inputs.npz beside NAME.onnx is its input.
 """
 
 import argparse
@@ -14,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from inputs import file_beside
 
 
 def main() -> None:
@@ -25,10 +26,11 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--quick", action="store_true", help="15 trials")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    found = {}
+    given, options = parser.parse_known_args()
+    tables = {}
     for path in given.models:
-        found[path.stem] = rows = study(path, 15 if given.quick else given.trials)
+        rows = study(path, 15 if given.quick else given.trials, options)
+        tables[path.stem] = rows
         print(f"\n{path.stem}")
         print(
             f"  {'graph':52} {'operators':>9} {'parameters':>11} {'file MiB':>8} "
@@ -37,16 +39,16 @@ def main() -> None:
         for row in rows:
             print(f"  {row['words']:52} {_numbers(row)}", flush=True)
     if given.json:
-        print(json.dumps(found))
+        print(json.dumps(tables))
 
 
-def study(path: Path, trials: int) -> list[dict[str, Any]]:
+def study(path: Path, trials: int, options: list[str]) -> list[dict[str, Any]]:
     """Returns the rows of one model."""
-    data = path.with_name(f"{path.stem}_inputs.npz")
-    inputs = ["--data", str(data)] if data.exists() else []
+    data = file_beside(path)
+    inputs = [] if data is None else ["--data", str(data)]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "autotune", "study", str(path), *inputs]
-        options = ["--space", "graphs", "--trials", str(trials), "--out", folder, "--json"]
+        command += ["--space", "graphs", "--trials", str(trials), "--out", folder, "--json"]
         done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{path}: {done.stderr}")

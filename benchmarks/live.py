@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from inputs import file_beside, workload_of
 from search import hypervolume
 
-from autotune.facts import workload as workloads
 from autotune.facts.model import describe
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
@@ -92,7 +92,7 @@ def study(model: Path, out: Path, sampler: str, trials: int, max_error: float) -
     return tune(
         model,
         trials=trials,
-        data=_inputs(model),
+        data=file_beside(model),
         max_error=max_error,
         out=out,
         sampler=sampler,
@@ -101,18 +101,12 @@ def study(model: Path, out: Path, sampler: str, trials: int, max_error: float) -
     )
 
 
-def _inputs(model: Path) -> Path | None:
-    data = model.with_name(f"{model.stem}_inputs.npz")
-    return data if data.exists() else None
-
-
 def again(
     path: Path, max_error: float, scratch: Path, fronts: dict[str, list[Candidate]]
 ) -> dict[Candidate, Finalist]:
     """Returns what one run-off of all members says of each, the baseline among them."""
     model = describe(path)
-    data = _inputs(path)
-    workload = workloads.read(model, data) if data else workloads.generate(model, {})
+    workload = workload_of(path, model)
     preparer = Preparer(model, scratch / "again", workload=workload, signature=workload.signature())
     measurer = DuetMeasurer(model, workload, preparer, max_error=max_error)
     try:

@@ -44,11 +44,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("config")
-    parser.add_argument("--quick", action="store_true", help="5 processes, not 15")
+    parser.add_argument("--quick", action="store_true", help="5 processes")
+    parser.add_argument("--processes", type=int, default=15, help="repetitions")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     pairs = []
-    for _ in range(5 if given.quick else 15):
+    for _ in range(5 if given.quick else given.processes):
         command = [sys.executable, "-c", _SCRIPT, given.config]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         pairs.append([float(word) * 1e3 for word in done.stdout.split()])

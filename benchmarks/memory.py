@@ -26,17 +26,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import onnx
+from inputs import workload_of
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
-from autotune.facts import workload as workloads
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
 from autotune.measure.measurer import DuetMeasurer
@@ -98,6 +98,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--repeats", type=int, default=4, help="of each side")
     parser.add_argument("--quick", action="store_true", help="2 repeats")
+    parser.add_argument("--configs", type=int, default=len(_CONFIGS), help="how many of the six")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     repeats = 2 if given.quick else given.repeats
@@ -106,7 +107,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         models = _made(Path(scratch)) if given.folder is None else given.folder.glob("*.onnx")
         for path in sorted(models):
-            for row in check(path, Path(scratch), repeats):
+            for row in check(path, Path(scratch), list(_CONFIGS)[-given.configs :], repeats):
                 rows.append(row)
                 columns = [_range(row[side]) for side in ("trial", "script")]
                 plain = [_range(row[side]) for side in ("trial_as_is", "script_as_is")]
@@ -133,18 +134,20 @@ def main() -> None:
         print(json.dumps({**summary, **as_is, "rows": rows}))
 
 
-def check(path: Path, scratch: Path, repeats: int) -> Iterator[dict[str, Any]]:
+def check(
+    path: Path, scratch: Path, configs: Sequence[str], repeats: int
+) -> Iterator[dict[str, Any]]:
     """Returns what both sides see of one model, a row for each configuration."""
     model = describe(path)
-    data = path.with_name(f"{path.stem}_inputs.npz")
-    workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
+    workload = workload_of(path, model)
     save_samples(workload.timing, scratch / "samples.npz")
     # twenty runs as a trial's, all samples included
     rounds = -(-20 // len(workload.timing))
     external = _with_external_data(path, scratch)
     measurer = DuetMeasurer(model, workload, max_error=0.05)
     try:
-        for name, config in _CONFIGS.items():
+        for name in configs:
+            config = _CONFIGS[name]
             file = external if name == "external data" else path.resolve()
             told = json.dumps(
                 {

@@ -15,15 +15,14 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from inputs import file_beside, workload_of
 
-from autotune.facts.feeds import Feed, save_samples
+from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
-from autotune.facts.workload import generate, read
 
 _LOAD = """
 import sys, numpy, autotune
@@ -68,6 +67,7 @@ while time.perf_counter() < end or len(times) < 20:
 print(numpy.median(times), held("VmHWM") - before)
 """
 _PROCESSES = 7
+"""How often an independent script runs the config and the default."""
 
 
 def main() -> int:
@@ -78,6 +78,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--quick", action="store_true", help="8 trials")
+    parser.add_argument("--processes", type=int, default=_PROCESSES, help="of the last script")
     parser.add_argument("--json", action="store_true")
     given, options = parser.parse_known_args()
     trials = 8 if given.quick else given.trials
@@ -85,7 +86,8 @@ def main() -> int:
     models = [given.folder] if given.folder.is_file() else sorted(given.folder.glob("*.onnx"))
     for model in models:
         with tempfile.TemporaryDirectory() as scratch:
-            rows[model.stem] = row = check(model, Path(scratch), trials, options)
+            row = check(model, Path(scratch), trials, given.processes, options)
+        rows[model.stem] = row
         print(
             f"{model.stem:22} speed-up {row['speedup']:.2f} "
             f"({row['low']:.2f} to {row['high']:.2f}), memory {row['memory']:.2f} of its, "
@@ -102,10 +104,12 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def check(model: Path, scratch: Path, trials: int, options: list[str]) -> dict[str, Any]:
+def check(
+    model: Path, scratch: Path, trials: int, processes: int, options: list[str]
+) -> dict[str, Any]:
     """Returns what became of one model."""
-    data = model.with_name(f"{model.stem}_inputs.npz")
-    inputs = ["--data", str(data)] if data.exists() else []
+    data = file_beside(model)
+    inputs = [] if data is None else ["--data", str(data)]
     study = _autotune(
         "study",
         str(model),
@@ -120,11 +124,12 @@ def check(model: Path, scratch: Path, trials: int, options: list[str]) -> dict[s
     best = next(m for m in study["members"] if m["evidence"]["trial"] == study["picked"])
     evidence = best["evidence"]
     feed = scratch / "feed.npz"
-    save_samples(_validation(model, data), feed)
+    # the samples on which a study compares answers
+    save_samples(workload_of(model, describe(model)).validation, feed)
     _python(_LOAD, scratch / "out" / "best.json", feed, scratch / "tuned.npz")
     _python(_ORIGINAL, model, feed, scratch / "original.npz")
     difference = _difference(scratch / "original.npz", scratch / "tuned.npz")
-    latency, memory = independently(scratch / "out" / "best.json", model, feed)
+    latency, memory = independently(scratch / "out" / "best.json", model, feed, processes)
     # the study may have been given a looser limit than the default
     limit = ["--max-error", str(max(0.05, 2 * evidence["error"]))]
     again = _autotune("compare", str(scratch / "out" / "best.json"), *inputs, "--json", *limit)
@@ -146,10 +151,10 @@ def check(model: Path, scratch: Path, trials: int, options: list[str]) -> dict[s
     }
 
 
-def independently(config: Path, model: Path, feed: Path) -> tuple[float, float]:
+def independently(config: Path, model: Path, feed: Path, processes: int) -> tuple[float, float]:
     """Returns latency and memory of the config over the default's, medians over processes."""
     found: dict[Path, list[tuple[float, float]]] = {config: [], model: []}
-    for _ in range(_PROCESSES):
+    for _ in range(processes):
         for path in (config, model):
             command = [sys.executable, "-c", _MEASURE, str(path), str(feed)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -173,13 +178,6 @@ def _autotune(*arguments: str) -> dict[str, Any]:
 
 def _python(script: str, *arguments: Path) -> None:
     subprocess.run([sys.executable, "-c", script, *map(str, arguments)], check=True)
-
-
-def _validation(model: Path, data: Path) -> Sequence[Feed]:
-    """Returns the samples on which a study compares answers."""
-    described = describe(model)
-    found = read(described, data) if data.exists() else generate(described, {})
-    return found.validation
 
 
 def _difference(original: Path, tuned: Path) -> float:

@@ -8,21 +8,20 @@ Each repetition measures in a fresh process, in the duet that a study uses and f
 - threads: one thread against the default;
 - work: a chain of equal layers against one with a fifth more of them; the truth is known.
 
-Where the machine was not quiet for long enough in these 2 s, which the engine tells, the repetition
-is taken again, at most three times; how often is printed.
+A repetition in which the machine was not quiet for long enough is repeated, at most three times;
+the number of these is printed.
 
-All of it on the machine as it is and beside neighbours: two processes that each burn a core at
-random intervals. The estimators are computed from the same raw turns; `p50` is what other tools do,
-the median of a plain loop in a process by itself, for as long. Last, chains of 33 and of 34 layers
-are measured by themselves and ranked, 40 times over.
+Each is measured on the machine as it is and beside neighbours: two processes that each burn a core
+at random intervals. The estimators are computed from the same raw turns; `p50` is what other tools
+report, the median of a plain loop in a process of its own, for as long. At the end, chains of 33
+and of 34 layers are measured one after the other and ranked, 40 times over.
 
-Without models, three that `autotune.facts.sample_models` builds are taken. NAME_inputs.npz beside
-NAME.onnx is
-its input.
+Without a model, three are built. NAME_inputs.npz beside NAME.onnx is its input.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import random
 import subprocess
@@ -30,28 +29,30 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from inputs import workload_of
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
-from autotune.facts import workload as workloads
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
-from autotune.facts.workload import Workload
+from autotune.facts.workload import Workload, generate
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement
 from autotune.measure.replies import FirstRuns, Opened, TurnTimes
 from autotune.measure.statistics import duet_ratio
 from autotune.process.child import Child, Limits
 
-_EFFORT = Effort(time_cap_s=1.6, patience_s=2.0, half_width=0.005)
-_PLAIN_S = 1.6
+_TIME_CAP_S = 1.6
+# A measurement may wait for a quiet machine, until this many times its time cap has passed.
+_PATIENCE = 1.25
 _LAYERS, _ONE_MORE, _A_FIFTH_MORE = 33, 34, 40
 
 _NEIGHBOUR = """
@@ -65,12 +66,29 @@ while True:
 """
 
 _MOST_RETAKES = 3
-_taken_again: Counter[str] = Counter()
+_retakes: Counter[str] = Counter()
 
 Raw = dict[str, Any]
 Estimator = Callable[[Raw], float]
 Rows = dict[tuple[str, str, bool], list[Raw]]
 """Raw turns by model, pair and whether neighbours were at work."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How often and how long to measure.
+
+    Attributes:
+        folder: For models and raw turns.
+        repetitions: Of each measurement.
+        tries: Of ranking two chains.
+        seconds: Longest time of turns in one measurement.
+    """
+
+    folder: Path
+    repetitions: int
+    tries: int
+    seconds: float
 
 
 def _turns(raw: Raw, side: str) -> NDArray[np.float64]:
@@ -137,26 +155,30 @@ def main() -> None:
     )
     parser.add_argument("models", type=Path, nargs="*")
     parser.add_argument("--quick", action="store_true", help="5 repetitions, 16 tries")
+    parser.add_argument("--repetitions", type=int, help="of each measurement")
+    parser.add_argument("--tries", type=int, help="of ranking two chains")
+    parser.add_argument("--seconds", type=float, default=_TIME_CAP_S, help="of a measurement")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    repetitions, tries = (5, 16) if given.quick else (12, 40)
+    repetitions = given.repetitions or (5 if given.quick else 12)
+    tries = given.tries or (16 if given.quick else 40)
     rows: Rows = defaultdict(list)
     plain: dict[tuple[str, bool], list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for path in given.models or build(folder):
-            measure_model(path, folder, repetitions, rows, plain)
-        right = measure_chains(folder, repetitions, tries, rows)
+        plan = Plan(Path(scratch), repetitions, tries, given.seconds)
+        for path in given.models or build(plan.folder):
+            measure_model(path, plan, rows, plain)
+        right = measure_chains(plan, rows)
     print_tables(rows, plain)
     summary = summarise(rows, plain) | {"rank3_right": right / tries}
     print(f"\n3 % ranked right in {right} of {tries} tries")
     for name, value in summary.items():
         print(f"{name:26} {value:.3f}")
-    again = ", ".join(f"{name} {count}" for name, count in _taken_again.items())
-    print(f"taken again because the machine was never quiet: {again or 'none'}")
+    retakes = ", ".join(f"{name} {count}" for name, count in _retakes.items())
+    print(f"measurements repeated because the machine was never quiet: {retakes or 'none'}")
     if given.json:
         counts = {"repetitions": repetitions, "tries": tries}
-        print(json.dumps({**summary, **counts, "taken_again": sum(_taken_again.values())}))
+        print(json.dumps({**summary, **counts, "taken_again": _retakes.total()}))
 
 
 def build(folder: Path) -> list[Path]:
@@ -174,65 +196,61 @@ def build(folder: Path) -> list[Path]:
 def chain(layers: int) -> onnx.ModelProto:
     """Returns a model of equal layers, one after another; its time is proportional to them."""
     weight = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32) / 16
-    nodes, last = [], "x"
-    for i in range(layers):
-        nodes.append(helper.make_node("MatMul", [last, "weight"], [f"product{i}"]))
-        nodes.append(helper.make_node("Tanh", [f"product{i}"], [f"layer{i}"]))
-        last = f"layer{i}"
+    # chains of any length have the same input and output: a study compares outputs by name
+    tensors = ["x", *(f"layer{i}" for i in range(1, layers)), "y"]
+    nodes = []
+    for i, (source, target) in enumerate(itertools.pairwise(tensors)):
+        nodes.append(helper.make_node("MatMul", [source, "weight"], [f"product{i}"]))
+        nodes.append(helper.make_node("Tanh", [f"product{i}"], [target]))
     graph = helper.make_graph(
         nodes,
         "chain",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 256])],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, [64, 256])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 256])],
         [numpy_helper.from_array(weight, "weight")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 def measure_model(
-    path: Path,
-    folder: Path,
-    repetitions: int,
-    rows: Rows,
-    plain: dict[tuple[str, bool], list[float]],
+    path: Path, plan: Plan, rows: Rows, plain: dict[tuple[str, bool], list[float]]
 ) -> None:
     """Measures the default and one thread, over and over."""
     model = describe(path)
-    data = path.with_name(f"{path.stem}_inputs.npz")
-    workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
+    workload = workload_of(path, model)
     one_thread = SessionConfig(options={"intra_op_num_threads": 1})
-    with _measurer(path, workload, folder) as measure:
-        for repetition in range(repetitions):
+    with _measurer(path, workload, plan) as measure:
+        for repetition in range(plan.repetitions):
             for loud in (False, True):
                 with _neighbours(2 if loud else 0, repetition):
                     rows[path.stem, "same", loud].append(measure(path, SessionConfig()))
                     rows[path.stem, "threads", loud].append(measure(path, one_thread))
-                    plain[path.stem, loud].append(_plain_p50(path, workload, folder))
-            _note(f"{path.stem}: repetition {repetition + 1} of {repetitions}")
+                    plain[path.stem, loud].append(_plain_p50(path, workload, plan))
+            _note(f"{path.stem}: repetition {repetition + 1} of {plan.repetitions}")
 
 
-def measure_chains(folder: Path, repetitions: int, tries: int, rows: Rows) -> int:
+def measure_chains(plan: Plan, rows: Rows) -> int:
     """Measures chains of known work; returns how often 34 layers came out slower than 33."""
     paths = {}
     for layers in (_LAYERS, _ONE_MORE, _A_FIFTH_MORE):
-        paths[layers] = folder / f"chain{layers}.onnx"
+        paths[layers] = plan.folder / f"chain{layers}.onnx"
         onnx.save(chain(layers), paths[layers])
-    workload = workloads.generate(describe(paths[_LAYERS]), {})
+    workload = generate(describe(paths[_LAYERS]), {})
     order = random.Random(0)
     right = 0
-    with _measurer(paths[_LAYERS], workload, folder) as measure:
-        for repetition in range(repetitions):
+    with _measurer(paths[_LAYERS], workload, plan) as measure:
+        for repetition in range(plan.repetitions):
             for loud in (False, True):
                 with _neighbours(2 if loud else 0, repetition):
                     raw = measure(paths[_A_FIFTH_MORE], SessionConfig())
                     rows["chain", "work", loud].append(raw)
-        for i in range(tries):
-            found = {
+        for i in range(plan.tries):
+            ratios = {
                 layers: _chosen(measure(paths[layers], SessionConfig()))
                 for layers in order.sample((_LAYERS, _ONE_MORE), 2)
             }
-            right += found[_ONE_MORE] > found[_LAYERS]
-            _note(f"ranking: try {i + 1} of {tries}")
+            right += ratios[_ONE_MORE] > ratios[_LAYERS]
+            _note(f"ranking: try {i + 1} of {plan.tries}")
     return right
 
 
@@ -288,21 +306,22 @@ def _spread(values: list[float]) -> float:
 
 @contextlib.contextmanager
 def _measurer(
-    path: Path, workload: Workload, folder: Path
+    path: Path, workload: Workload, plan: Plan
 ) -> Iterator[Callable[[Path, SessionConfig], Raw]]:
     """Gives a function that measures a file under a config and returns the raw turns."""
-    kept = folder / f"{path.stem}.raw"
+    kept = plan.folder / f"{path.stem}.raw"
+    effort = Effort(time_cap_s=plan.seconds, patience_s=_PATIENCE * plan.seconds, half_width=0.005)
     measurer = DuetMeasurer(describe(path), workload, max_error=np.inf, samples=kept)
 
     def measure(file: Path, config: SessionConfig) -> Raw:
-        found = measurer.measure_session(file, config, _EFFORT)
+        outcome = measurer.measure_session(file, config, effort)
         for _ in range(_MOST_RETAKES):
-            if isinstance(found, Measurement) and not found.is_quiet:
-                _taken_again[path.stem] += 1
-                found = measurer.measure_session(file, config, _EFFORT)
-        if not isinstance(found, Measurement):
-            raise SystemExit(f"{file} could not be measured: {found.message}")
-        with np.load(kept / str(found.samples)) as archive:
+            if isinstance(outcome, Measurement) and not outcome.is_quiet:
+                _retakes[path.stem] += 1
+                outcome = measurer.measure_session(file, config, effort)
+        if not isinstance(outcome, Measurement):
+            raise SystemExit(f"{file} could not be measured: {outcome.message}")
+        with np.load(kept / str(outcome.samples)) as archive:
             return dict(archive)
 
     try:
@@ -311,15 +330,15 @@ def _measurer(
         measurer.close()
 
 
-def _plain_p50(path: Path, workload: Workload, folder: Path) -> float:
+def _plain_p50(path: Path, workload: Workload, plan: Plan) -> float:
     """Returns the median run in ms of a loop in a fresh process, beside nothing of ours."""
-    feeds = folder / "plain.npz"
+    feeds = plan.folder / "plain.npz"
     save_samples(workload.timing, feeds)
     request = {"model": str(path), "session": SessionConfig().to_json(), "samples": str(feeds)}
     with Child("autotune.measure.measure_child", Limits()) as child:
         child.request({"do": "open", "one_shape": workload.one_shape, **request}, 60, Opened)
         child.request({"do": "first_runs"}, 60, FirstRuns)
-        turn = {"do": "turn", "seconds": _PLAIN_S, "unrecorded_runs": 3, "fewest_runs": 3}
+        turn = {"do": "turn", "seconds": plan.seconds, "unrecorded_runs": 3, "fewest_runs": 3}
         return float(np.median(child.request(turn, 60, TurnTimes).run_ns)) / 1e6
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import onnx
 import optuna
+from inputs import workload_of
 from search import hypervolume
 from stopwatch import Stopwatch, timed_optuna
 
 from autotune.facts import sample_models
-from autotune.facts import workload as workloads
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
 from autotune.measure.measurer import DuetMeasurer
@@ -50,19 +50,19 @@ def main() -> None:
     )
     parser.add_argument("model", type=Path, nargs="?")
     parser.add_argument("--quick", action="store_true", help="40 trials")
+    parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    count = 40 if given.quick else 100
+    count = 40 if given.quick else given.trials
     with tempfile.TemporaryDirectory() as scratch, quiet_optuna():
         path = given.model or _built(Path(scratch))
         model = describe(path)
-        data = path.with_name(f"{path.stem}_inputs.npz")
-        workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
+        workload = workload_of(path, model)
         measurer = DuetMeasurer(model, workload, max_error=0.05, samples=Path(scratch) / "samples")
         try:
-            space = resolve(find_space("default"), model, workload, hardware())
+            default = resolve(find_space("default"), model, workload, hardware())
             watch = Stopwatch()
-            trials, wall_s = search(Path(scratch), space, measurer, count, watch)
+            trials, wall_s = search(Path(scratch), default, measurer, count, watch)
             plain = measure_again(trials, measurer)
         finally:
             measurer.close()
@@ -79,7 +79,7 @@ def _built(folder: Path) -> Path:
 
 
 def search(
-    folder: Path, space: Space, measurer: DuetMeasurer, count: int, watch: Stopwatch
+    folder: Path, searched: Space, measurer: DuetMeasurer, count: int, watch: Stopwatch
 ) -> tuple[list[Trial], float]:
     """Returns the trials of a search and its wall time in s."""
     where = Place.of(None, folder)
@@ -88,7 +88,7 @@ def search(
         began = time.monotonic()
         loop = build_search(
             measurer,
-            space,
+            searched,
             study=study,
             objectives=_OBJECTIVES,
             limits=Limits(),

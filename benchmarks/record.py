@@ -10,13 +10,14 @@ its input; MODEL may be cnn, transformer or lstm, which `autotune.facts.sample_m
 """
 
 import argparse
+import contextlib
 import gzip
 import json
 import random
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,13 +25,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+from inputs import workload_of
 from recording import Header, Numbers, Recording, header_of, read
 
 from autotune import __version__
 from autotune.deploy.config import Environment
 from autotune.deploy.records import to_plain
 from autotune.facts import sample_models
-from autotune.facts import workload as workloads
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
 from autotune.facts.runtime import runtime
@@ -42,7 +43,7 @@ from autotune.search.effects import Model
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.files import find_space
 from autotune.space.resolve import resolve
-from autotune.space.space import COUNT_LIMIT
+from autotune.space.space import COUNT_LIMIT, Space
 
 _ONCE = Effort(time_cap_s=0.4, patience_s=1.2, half_width=0.05)
 # What the machine was too loud for is left for a later pass; the last one takes what it gets.
@@ -70,30 +71,46 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--max-error", type=float, default=0.05)
     parser.add_argument("--machine", default="", help="what this machine stands for, in words")
+    parser.add_argument("--warm-up", type=int, default=_WARM_UP, help="measurements before all")
+    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of what is near the front")
+    parser.add_argument("--more-rounds", type=int, default=_MORE_ROUNDS, help="of the front")
     given = parser.parse_args()
     lines = given.out.with_suffix("")
     work = lines.with_suffix(".work")
     work.mkdir(parents=True, exist_ok=True)
-    record(given.model, given.space, lines, work, given.max_error, given.machine)
+    path = _model(given.model, work)
+    with measuring(path, given.space, lines, work, given.max_error) as (measurer, space):
+        # the measurer knows a quiet machine by comparison with the last twenty seconds
+        warm_up = [measurer.measure(BASELINE, RUN_OFF) for _ in range(given.warm_up)]
+        if not lines.exists():
+            begin(lines, path, measurer, space, given.max_error, given.machine)
+            for outcome in warm_up:
+                _append(lines, measured(outcome, BASELINE))
+        every_one(measurer, lines, list(space.candidates or ()))
+        for round_number in range(1, given.rounds):
+            again(measurer, lines, round_number, doubtful)
+        for round_number in range(given.rounds, given.rounds + given.more_rounds):
+            again(measurer, lines, round_number, lambda recording: near(recording, 0.0, 0.0))
     with lines.open("rb") as source, gzip.GzipFile(given.out, "wb", mtime=0) as packed:
         shutil.copyfileobj(source, packed)
     lines.unlink()
     shutil.rmtree(work)
 
 
-def record(
-    name: str, space_file: Path, lines: Path, work: Path, max_error: float, words: str
-) -> None:
-    """Measures what `lines` lacks."""
-    path = _model(name, work)
+@contextlib.contextmanager
+def measuring(
+    path: Path, space_file: Path, lines: Path, work: Path, max_error: float
+) -> Iterator[tuple[DuetMeasurer, Space]]:
+    """Gives what measures the model, and the space to be measured.
+
+    A recording that was stopped keeps its space and its scale, whatever they would be today.
+    """
     model = describe(path)
-    data = path.with_name(f"{path.stem}_inputs.npz")
-    workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
-    machine, installed = hardware(), runtime()
+    workload = workload_of(path, model)
     header = header_of(lines) if lines.exists() else None
-    # what was begun is finished, whatever a space of that file would be today
-    found = find_space(str(space_file))
-    space = header.space if header else resolve(found, model, workload, machine)
+    # a recording that was stopped keeps its space, even if the file would give another one today
+    resolved = resolve(find_space(str(space_file)), model, workload, hardware())
+    space = header.space if header else resolved
     if space.candidates is None:
         sys.exit(f"{space_file} has more than {COUNT_LIMIT:,} candidates here")
     preparer = Preparer(model, work / "cache", workload=workload, signature=workload.signature())
@@ -105,36 +122,34 @@ def record(
         reference_ms=header.reference_ms if header else None,
     )
     try:
-        # what is quiet is known by comparison with the last twenty seconds
-        warm_up = [measurer.measure(BASELINE, RUN_OFF) for _ in range(_WARM_UP)]
-        if header is None:
-            header = Header(
-                model=path.name,
-                model_sha256=model.sha256,
-                workload=workload.signature(),
-                recorded=f"{datetime.now(UTC):%Y-%m-%d}",
-                environment=Environment(
-                    autotune=__version__,
-                    onnxruntime=installed.version,
-                    cpu=machine.cpu,
-                    cores=machine.usable_cores,
-                    fingerprint=machine.fingerprint(installed),
-                ),
-                machine=words or f"{machine.cpu}, {machine.usable_cores} cores",
-                reference_ms=measurer.reference_ms,
-                max_error=max_error,
-                space=space,
-            )
-            _append(lines, header.to_json())
-            for outcome in warm_up:
-                _append(lines, measured(outcome, BASELINE))
-        every_one(measurer, lines, list(space.candidates))
-        for round_number in range(1, _ROUNDS):
-            again(measurer, lines, round_number, doubtful)
-        for round_number in range(_ROUNDS, _ROUNDS + _MORE_ROUNDS):
-            again(measurer, lines, round_number, lambda found: near(found, 0.0, 0.0))
+        yield measurer, space
     finally:
         measurer.close()
+
+
+def begin(
+    lines: Path, path: Path, measurer: DuetMeasurer, space: Space, max_error: float, words: str
+) -> None:
+    """Writes the first line of a recording: what is recorded, and where."""
+    model, machine, installed = describe(path), hardware(), runtime()
+    header = Header(
+        model=path.name,
+        model_sha256=model.sha256,
+        workload=workload_of(path, model).signature(),
+        recorded=f"{datetime.now(UTC):%Y-%m-%d}",
+        environment=Environment(
+            autotune=__version__,
+            onnxruntime=installed.version,
+            cpu=machine.cpu,
+            cores=machine.usable_cores,
+            fingerprint=machine.fingerprint(installed),
+        ),
+        machine=words or f"{machine.cpu}, {machine.usable_cores} cores",
+        reference_ms=measurer.reference_ms,
+        max_error=max_error,
+        space=space,
+    )
+    _append(lines, header.to_json())
 
 
 def _model(name: str, work: Path) -> Path:

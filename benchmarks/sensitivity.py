@@ -1,21 +1,22 @@
 """Error against latency over the number of nodes that stay in float.
 
-    python benchmarks/sensitivity.py MODEL.onnx [--operators products] [--json] [--quick]
+    python benchmarks/sensitivity.py MODEL.onnx [--operators products] [--most K] [--json] [--quick]
 
 For int8 static, per channel: the k most sensitive nodes stay in float, for k from 0 up. Each model
-is prepared as a study does it and measured against the default in a study's duet. NAME_inputs.npz
-beside NAME.onnx is its input.
+is prepared as a study prepares it and measured against the default as a study measures it.
+NAME_inputs.npz beside NAME.onnx is its input.
 """
 
 import argparse
 import json
 import math
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.facts import workload as workloads
+from inputs import workload_of
+
 from autotune.facts.model import describe
-from autotune.graph.precision_options import OPTIONS
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Measurement
@@ -30,51 +31,66 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--operators", default="products", help="which are quantised")
     parser.add_argument("--quick", action="store_true", help="every other k")
+    parser.add_argument("--most", type=int, help="largest k")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    model = describe(given.model)
-    data = given.model.with_name(f"{given.model.stem}_inputs.npz")
-    workload = workloads.read(model, data) if data.exists() else workloads.generate(model, {})
+    counts = [
+        int(count)
+        for count in OPTIONS["kept_in_float"].domain.choices
+        if given.most is None or int(count) <= given.most
+    ]
     rows = []
-    counts = OPTIONS["kept_in_float"].domain.choices
+    for row in check(given.model, counts[::2] if given.quick else counts, given.operators):
+        rows.append(row)
+        print(
+            f"{row['kept_in_float']:>3} in float: latency {row['latency']:.3f}, "
+            f"error {row['error']:.3g}, memory {row['memory']:.2f}, file {row['file_mib']:.1f} MiB",
+            flush=True,
+        )
+    if given.json:
+        print(json.dumps(rows))
+
+
+def check(path: Path, counts: list[int], operators: str) -> Iterator[dict[str, float]]:
+    """Gives the figures for each count, over the default's."""
+    model = describe(path)
+    workload = workload_of(path, model)
     with tempfile.TemporaryDirectory() as scratch:
         preparer = Preparer(model, Path(scratch), workload=workload, signature=workload.signature())
         measurer = DuetMeasurer(model, workload, preparer, max_error=math.inf)
         try:
             base = measurer.measure(BASELINE, RUN_OFF)
-            assert isinstance(base, Measurement)
-            for count in counts[::2] if given.quick else counts:
-                candidate = Candidate.of(
-                    {
-                        "precision": "int8_static",
-                        "per_channel": True,
-                        "quantized_operators": given.operators,
-                        "kept_in_float": count,
-                    }
-                )
-                found = measurer.measure(candidate, RUN_OFF)
-                if not isinstance(found, Measurement):
-                    print(f"{count:>3} in float: {found.message}")
+            if not isinstance(base, Measurement):
+                raise SystemExit(f"{path} cannot be measured: {base.message}")
+            for count in counts:
+                candidate = _candidate(operators, count)
+                outcome = measurer.measure(candidate, RUN_OFF)
+                if not isinstance(outcome, Measurement):
+                    print(f"{count:>3} in float: {outcome.message}")
                     continue
-                row = {
+                yield {
                     "kept_in_float": count,
-                    "latency": found.ratio.value / base.ratio.value,
-                    "error": found.fidelity.error,
-                    "memory": found.peak_memory_mib / base.peak_memory_mib,
+                    "latency": outcome.ratio.value / base.ratio.value,
+                    "error": outcome.fidelity.error,
+                    "memory": outcome.peak_memory_mib / base.peak_memory_mib,
                     "file_mib": preparer.prepare(candidate.graph.to_json()).size_bytes / 2**20,
                 }
-                rows.append(row)
-                print(
-                    f"{count:>3} in float: latency {row['latency']:.3f}, error {row['error']:.3g}, "
-                    f"memory {row['memory']:.2f}, file {row['file_mib']:.1f} MiB",
-                    flush=True,
-                )
         except PreparationError as error:
             raise SystemExit(error.message) from None
         finally:
             measurer.close()
-    if given.json:
-        print(json.dumps(rows))
+
+
+def _candidate(operators: str, count: int) -> Candidate:
+    """Returns the int8 static candidate that keeps so many nodes in float."""
+    return Candidate.of(
+        {
+            "precision": "int8_static",
+            "per_channel": True,
+            "quantized_operators": operators,
+            "kept_in_float": count,
+        }
+    )
 
 
 if __name__ == "__main__":

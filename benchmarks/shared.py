@@ -150,7 +150,7 @@ def server(url: str | None) -> Iterator[str]:
         yield url
         return
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
-    import postgresql
+    import postgresql  # lies in tests
 
     if postgresql.find_programs() is None:
         sys.exit("no PostgreSQL here: apt-get install postgresql, or name one with --storage URL")
@@ -164,16 +164,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_TRIALS} trials")
+    parser.add_argument("--trials", type=int, default=_TRIALS)
+    parser.add_argument("--trial-s", type=float, default=_A_TRIAL_S, help="time of a measurement")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--storage", help="URL of an empty database")
     given = parser.parse_args()
-    trials = _QUICK_TRIALS if given.quick else _TRIALS
+    trials = _QUICK_TRIALS if given.quick else given.trials
     table = max(_TABLES.glob("*.jsonl.gz"), key=lambda path: len(read(path)))
     print(f"{table.name.split('.')[0]}: {trials} trials")
     print(f"{'workers':8}{'a trial':>9}{'trials/s':>10}{'storage':>17}{'search':>17}{'twice':>7}")
     found: dict[str, Any] = {}
     with server(given.storage) as url:
-        for measure_s in (0.0, _A_TRIAL_S):
+        for measure_s in (0.0, given.trial_s):
             for workers in _WORKERS:
                 told = fleet(url, table, workers, trials, measure_s)
                 print(row(workers, measure_s, told))

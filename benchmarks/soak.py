@@ -1,12 +1,12 @@
-"""A long study of a tiny model in which processes misbehave at random; what is left of it.
+"""A long study of a tiny model in which processes misbehave at random, and what it leaves behind.
 
     python benchmarks/soak.py [--trials 300] [--quick] [--json]
 
-The real search with the real measurer. Before every other trial a fault is drawn that strikes the
-candidate's process in some phase, or the reference is killed or left with a fault of its own. At
-the end everything is closed, and what is left over is counted: processes of ours (frozen ones
+The search and the measurer are those of a study. Before every other trial a random fault strikes
+the candidate's process in some phase, or the reference is killed or gets a fault of its own. At the
+end everything is closed, and the benchmark counts what is left: processes of the study (frozen ones
 among them), entries in the folder for temporary files, open descriptors, threads; and by how much
-the driver's memory grew between a third of the trials and the last one.
+the memory of the study's process grew between a third of the trials and the last one.
 """
 
 import argparse
@@ -24,10 +24,10 @@ import optuna
 import psutil
 
 from autotune.facts import sample_models
-from autotune.facts import workload as workloads
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
-from autotune.measure import measurer as measurers
+from autotune.facts.workload import generate
+from autotune.measure import measurer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
 from autotune.measure.visit import TimeLimits
@@ -63,12 +63,12 @@ _FAULTS: list[dict[str, Any]] = [
 class Hazard:
     """The real measurer, with faults on the way."""
 
-    def __init__(self, measurer: DuetMeasurer, place: Path, seed: int) -> None:
-        self._measurer = measurer
+    def __init__(self, real: DuetMeasurer, place: Path, seed: int) -> None:
+        self._measurer = real
         self._random = random.Random(seed)
         self._told = place / "grandchild"
         self._plan = scratch.root() / "fault.json"
-        # a hang is told after that; all that can go well here takes milliseconds
+        # after this time a process counts as hanging; what goes well here takes milliseconds
         self._limit_s = 1.0
 
     @property
@@ -124,14 +124,14 @@ class Hazard:
 
 def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
     """Returns what became of a study of so many trials in the folder `place`, and what is left."""
-    measurers._WORKER = "faulty_worker"  # noqa: SLF001
+    measurer._WORKER = "faulty_worker"  # noqa: SLF001
     os.environ["PYTHONPATH"] = os.pathsep.join([str(_WORKERS), *sys.path])
     temporary = place / "tmp"
     temporary.mkdir()
     tempfile.tempdir = str(temporary)
     sample_models.write("lstm", place / "model.onnx")
     model = describe(place / "model.onnx")
-    workload = workloads.generate(model, {})
+    workload = generate(model, {})
     objectives = find(DEFAULT)
     resolved = resolve(find_space("default"), model, workload, hardware())
     sizes_mib: list[float] = []
@@ -143,8 +143,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
     with quiet_optuna(), open_storage(where) as database:
         study = optuna.create_study(storage=database, directions=["minimize"] * len(objectives))
         before = _held()
-        measurer = DuetMeasurer(model, workload, max_error=0.05)
-        hazard = Hazard(measurer, place, seed)
+        hazard = Hazard(DuetMeasurer(model, workload, max_error=0.05), place, seed)
         search = build_search(
             hazard,
             resolved,

@@ -1,11 +1,31 @@
-"""What tests of several modules of the search begin with."""
+"""Fixtures that tests of several modules share."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import optuna
 import pytest
 
 from autotune.storage.database import quiet_optuna
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Gives the tests, and the processes that they start, a temporary folder of their own.
+
+    Locks of cores, scratch folders and caches of other studies on the machine do not lie there.
+    """
+    # pytest's own folders stay where pytest puts them: it keeps those of the last runs
+    tmp_path_factory.getbasetemp()
+    with (
+        tempfile.TemporaryDirectory(prefix="autotune-tests-") as folder,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        Path(folder).chmod(0o755)  # PostgreSQL's server runs as a user of its own
+        patched.setenv("TMPDIR", folder)
+        patched.setattr(tempfile, "tempdir", folder)
+        yield
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from fakes import FakeMeasurer, FakeWorld
 from autotune.measure.outcome import SEARCH, Effort, IsBeaten, Outcome, never_beaten
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.storage.database import open_storage
+from autotune.study.progress import Progress
 from autotune.study.seams import MeasurerOptions
 
 
@@ -49,8 +50,12 @@ def main() -> None:
         def measurer(self, options: MeasurerOptions) -> FakeMeasurer:
             return Slow(cost)
 
+    def say(progress: Progress) -> None:
+        if progress.note:
+            sys.stderr.write(f"{progress.note}\n")
+
     # longer than the cut of the test, and not the minute of a real study
-    storage = partial(open_storage, heartbeat_s=3, grace_s=25)
+    storage = partial(open_storage, heartbeat_s=2, grace_s=15)
     result = World(cost).tune(
         model,
         trials=int(trials),
@@ -58,6 +63,7 @@ def main() -> None:
         out=folder,
         storage=url[0] if url else os.environ.get("SHARED_STORAGE"),
         early_stop=False,
+        on_progress=say,
         seams={"storage": storage},
     )
     sys.stdout.write(f"done {result.trials} {result.picked}\n")

@@ -389,7 +389,7 @@ def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool
 
 
 _GUARDED = """
-import sys
+import sys, time
 from dataclasses import make_dataclass
 from autotune.process import child, guardian
 child._KERNEL_ENDS_CHILDREN = False

@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -78,70 +80,136 @@ def test_other_storages_are_refused(url: str, told: str) -> None:
         Place.of(url, Path())
 
 
+_HOLD_FOLDER = (
+    "import pathlib, sys\n"
+    "from autotune.storage import locks\n"
+    "locks._core_locks = lambda: []\n"
+    "with locks.exclusive_use(*map(pathlib.Path, sys.argv[1:])):\n"
+    "    print('held', flush=True)\n"
+    "    sys.stdin.read()\n"
+)
+_HOLD_CORE = (
+    "import os, pathlib, sys\n"
+    "from autotune.storage import locks\n"
+    "os.sched_setaffinity(0, {int(sys.argv[2])})\n"
+    "with locks.exclusive_use(pathlib.Path(sys.argv[1])):\n"
+    "    print('held', flush=True)\n"
+    "    sys.stdin.read()\n"
+)
+
+
 @contextlib.contextmanager
-def _held(script: str, *arguments: object) -> Iterator[None]:
-    """Runs a script in a process of its own that holds a lock until the end of the context."""
+def _held(script: str, *arguments: object) -> Iterator[Callable[[], None]]:
+    """Runs a script that holds locks in a process of its own; gives what ends it."""
     with subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as holder:
+        assert holder.stdin is not None
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        yield
+        yield holder.stdin.close
 
 
-def test_a_database_elsewhere_serves_one_driver(tmp_path: Path) -> None:
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """The folders of two studies."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "one", tmp_path / "two"
+
+
+@pytest.mark.process
+def test_a_database_elsewhere_serves_one_driver(folders: tuple[Path, Path], tmp_path: Path) -> None:
     """A second one on the same file is told what serves many."""
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
+    one, two = folders
     database = tmp_path / "shared.db"
-    script = (
-        "import pathlib, sys\n"
-        "from autotune.storage import locks as lock\n"
-        "lock._core_locks = lambda: []\n"
-        "with lock.sole_driver(*map(pathlib.Path, sys.argv[1:])):\n"
-        "    print('held', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
     with (
-        _held(script, tmp_path / "one", database),
+        _held(_HOLD_FOLDER, one, database),
         pytest.raises(StudyError, match="postgresql://"),
-        locks.sole_driver(tmp_path / "two", database),
+        locks.exclusive_use(two, database),
     ):
         pass
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
-def test_two_drivers_do_not_share_cores(tmp_path: Path) -> None:
+def test_two_drivers_do_not_share_cores(folders: tuple[Path, Path]) -> None:
     """On the same cores the second is refused; on cores of its own it may work."""
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
+    one, two = folders
     mine = os.sched_getaffinity(0)
     if len(mine) < 2:
         pytest.skip("there is one core only")
     first, second = sorted(mine)[:2]
-    script = (
-        "import os, pathlib, sys\n"
-        "from autotune.storage import locks as lock\n"
-        "os.sched_setaffinity(0, {int(sys.argv[2])})\n"
-        "with lock.sole_driver(pathlib.Path(sys.argv[1])):\n"
-        "    print('held', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    with _held(script, tmp_path / "one", first):
+    with _held(_HOLD_CORE, one, first):
         try:
             with (
-                pytest.raises(StudyError, match="measures on these cores"),
-                locks.sole_driver(tmp_path / "two"),
+                pytest.raises(StudyError, match=r"measures on these cores.*--wait.*taskset"),
+                locks.exclusive_use(two),
             ):
                 pass
             os.sched_setaffinity(0, {second})
-            with locks.sole_driver(tmp_path / "two"):
+            with locks.exclusive_use(two):
                 pass
         finally:
             os.sched_setaffinity(0, mine)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
+def test_a_study_can_wait_for_the_cores(folders: tuple[Path, Path]) -> None:
+    """It says once what it waits for, and goes on as soon as the other study has ended."""
+    one, two = folders
+    core = min(os.sched_getaffinity(0))
+    sentences: list[str] = []
+    with _held(_HOLD_CORE, one, core) as end:
+
+        def note(sentence: str) -> None:
+            sentences.append(sentence)
+            end()
+
+        with locks.exclusive_use(two, wait=True, on_wait=note, poll_s=0.01):
+            assert len(sentences) == 1
+            with (
+                pytest.raises(StudyError, match="measures on these cores"),
+                locks.exclusive_use(one),
+            ):
+                pass
+    assert "another autotune measures on these cores" in sentences[0]
+    assert "waiting" in sentences[0]
+
+
+def test_a_study_that_finds_all_free_does_not_wait(tmp_path: Path) -> None:
+    """There is nothing to say then."""
+    sentences: list[str] = []
+    with locks.exclusive_use(tmp_path, wait=True, on_wait=sentences.append):
+        assert sentences == []
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+def test_a_wait_can_be_interrupted(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """Ctrl-C ends it, and what was held already is free again."""
+    one, two = folders
+    database = tmp_path / "shared.db"
+    interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    # a shell's background jobs start with Ctrl-C ignored
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with _held(_HOLD_FOLDER, one, database):
+            with (
+                pytest.raises(KeyboardInterrupt),
+                locks.exclusive_use(
+                    two, database, wait=True, on_wait=lambda _: interrupt.start(), poll_s=0.01
+                ),
+            ):
+                pass
+            with locks.exclusive_use(two):
+                pass
+    finally:
+        signal.signal(signal.SIGINT, earlier)
 
 
 def test_the_spool_keeps_whole_lines(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 _SOAK = Path(__file__).parent.parent / "benchmarks" / "soak.py"
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 def test_a_study_full_of_faults_leaves_nothing() -> None:
     """Every trial ends with an outcome, and no process, file, descriptor or thread is left."""

@@ -20,12 +20,12 @@ from autotune.storage.trials import describe, read_trials
 def test_a_second_driver_is_refused(tmp_path: Path) -> None:
     """Two studies in one folder would measure each other; the lock goes with its holder."""
     with (
-        locks.sole_driver(tmp_path),
+        locks.exclusive_use(tmp_path),
         pytest.raises(StudyError, match="another autotune is at work"),
-        locks.sole_driver(tmp_path),
+        locks.exclusive_use(tmp_path),
     ):
         pass
-    with locks.sole_driver(tmp_path):
+    with locks.exclusive_use(tmp_path):
         pass
 
 
@@ -33,8 +33,8 @@ def test_a_driver_in_another_process_is_seen(tmp_path: Path) -> None:
     """The lock holds between processes, and a killed one does not keep it."""
     script = (
         "import pathlib, sys, time\n"
-        "from autotune.storage import locks as lock\n"
-        "with lock.sole_driver(pathlib.Path(sys.argv[1])):\n"
+        "from autotune.storage import locks\n"
+        "with locks.exclusive_use(pathlib.Path(sys.argv[1])):\n"
         "    print('holding', flush=True)\n"
         "    time.sleep(600)\n"
     )
@@ -43,10 +43,10 @@ def test_a_driver_in_another_process_is_seen(tmp_path: Path) -> None:
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "holding\n"
-        with pytest.raises(StudyError), locks.sole_driver(tmp_path):
+        with pytest.raises(StudyError), locks.exclusive_use(tmp_path):
             pass
         holder.kill()
-    with locks.sole_driver(tmp_path):
+    with locks.exclusive_use(tmp_path):
         pass
 
 
@@ -55,7 +55,7 @@ def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     with (
         pytest.raises(StudyError, match="cannot write"),
-        locks.sole_driver(tmp_path / "file" / "folder"),
+        locks.exclusive_use(tmp_path / "file" / "folder"),
     ):
         pass
 

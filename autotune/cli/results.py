@@ -66,7 +66,7 @@ def pick(
     from autotune.report.result import render_result
     from autotune.results.emit import pick_member
     from autotune.results.result import StudyResult, choose_member
-    from autotune.storage.locks import sole_driver
+    from autotune.storage.locks import exclusive_use
 
     result = StudyResult.read(folder)
     if trial is None:
@@ -78,7 +78,7 @@ def pick(
             "--trial alone names the configuration; leave out --prefer, --max-memory and "
             "--max-latency"
         )
-    with sole_driver(folder):
+    with exclusive_use(folder):
         result = pick_member(result, trial)
     if as_json:
         print_json(result.to_json())

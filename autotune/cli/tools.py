@@ -96,7 +96,7 @@ def show_spaces(
 ) -> None:
     """Lists the presets of search spaces, or shows one in full."""
     from autotune.report.space import render_count, render_space, render_spaces
-    from autotune.space.files import presets
+    from autotune.space.files import find_space, presets
 
     if name is None and model is None:
         output.print(render_spaces(map(find_space, presets())))

@@ -17,7 +17,7 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Measurer
 from autotune.storage.clock import Clock
 from autotune.storage.database import Place, open_storage
-from autotune.storage.locks import sole_driver
+from autotune.storage.locks import exclusive_use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Seams:
 
     measurer: Callable[[MeasurerOptions], Measurer] = duet_measurer
     clock: Clock = field(default_factory=Clock)
-    lock: Callable[..., AbstractContextManager[None]] = sole_driver
+    lock: Callable[..., AbstractContextManager[None]] = exclusive_use
     storage: Callable[[Place], AbstractContextManager[optuna.storages.RDBStorage]] = open_storage
     hardware: Callable[[], Hardware] = hardware
     runtime: Callable[[], Runtime] = runtime

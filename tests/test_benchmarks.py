@@ -1,0 +1,173 @@
+"""Every benchmark runs to its last line, on models that take seconds."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import postgresql
+import pytest
+from recording import read
+from small_models import BUILDERS
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+ELSEWHERE = {"soak": "test_soak.py"}
+"""Benchmarks whose smoke test is one of another file."""
+SHORT = ("--max-latency", "1us")
+"""Nothing is that fast, so that the final comparison measures the default alone."""
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with small models, a space of four candidates, and a folder with one small table."""
+    place = tmp_path_factory.mktemp("benchmarks")
+    for name in ("cnn", "lstm"):
+        onnx.save(BUILDERS[name](), place / f"{name}.onnx")
+    (place / "space.toml").write_text(
+        'description = "arenas"\n'
+        "[parameters.arena]\n"
+        'values = ["on", "off"]\n'
+        'default = "on"\n'
+        "[parameters.enable_mem_pattern]\n"
+        "values = [true, false]\n"
+        "default = true\n"
+    )
+    (place / "tables").mkdir()
+    (place / "tables" / "cnn.jsonl.gz").symlink_to(BENCHMARKS / "tables" / "cnn.jsonl.gz")
+    return place
+
+
+def _run(place: Path, name: str, *arguments: str) -> str:
+    """Returns what a benchmark prints; it must end without an error."""
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / f"{name}.py"), *arguments],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _json(place: Path, name: str, *arguments: str) -> Any:
+    """Returns the object or list that a benchmark prints as its last line."""
+    return json.loads(_run(place, name, *arguments, "--json").splitlines()[-1])
+
+
+def test_every_benchmark_has_a_smoke_test() -> None:
+    """A file with a main function is run by a test of this file, or by one of another file."""
+    with_main = {
+        path.stem
+        for path in BENCHMARKS.glob("*.py")
+        if any(
+            isinstance(node, ast.FunctionDef) and node.name == "main"
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+        )
+    }
+    for name, file in ELSEWHERE.items():
+        assert f'"{name}.py"' in Path(__file__).with_name(file).read_text(encoding="utf-8")
+    assert {f"test_{name}" for name in with_main - ELSEWHERE.keys()} <= globals().keys()
+
+
+def test_graphs(place: Path) -> None:
+    """A row for each graph half, the default's first."""
+    rows = _json(place, "graphs", "lstm.onnx", "--trials", "2", *SHORT)["lstm"]
+    assert len(rows) == 2
+    assert rows[0]["latency"] == 1.0
+
+
+def test_large(place: Path) -> None:
+    """The study ends with a config that loads."""
+    figures = _json(place, "large", "--width", "64", "--trials", "2", *SHORT)
+    assert figures["trials"] == 2
+
+
+def test_live(place: Path) -> None:
+    """Both studies are compared in one run-off."""
+    figures = _json(place, "live", "lstm.onnx", "--trials", "2", "--random-trials", "1")
+    assert figures["trials"] == {"effects": 2, "random": 1}
+    assert 0 <= figures["hypervolume_default"] <= 1
+
+
+def test_loader(place: Path) -> None:
+    """The loader takes time, as Python does."""
+    config = Path(__file__).parent / "data" / "config" / "best.json"
+    assert _json(place, "loader", str(config), "--processes", "1")["import_ms"] > 0
+
+
+def test_memory(place: Path) -> None:
+    """Both sides see the memory of a session, with weights in another file as well."""
+    (place / "alone").mkdir()
+    (place / "alone" / "lstm.onnx").symlink_to(place / "lstm.onnx")
+    figures = _json(place, "memory", "alone", "--repeats", "1", "--configs", "2")
+    assert [row["config"] for row in figures["rows"]] == ["no NCHWc", "external data"]
+    assert all(min(row["trial"] + row["script"]) > 0 for row in figures["rows"])
+
+
+def test_models(place: Path) -> None:
+    """The promises hold for a model, by an independent script."""
+    options = ("--space", "session", "--trials", "2", "--processes", "1", *SHORT)
+    figures = _json(place, "models", "lstm.onnx", *options)
+    assert figures["models"]["lstm"]["trials"] == 2
+    assert not figures["models"]["lstm"]["wrong"]
+
+
+def test_noise(place: Path) -> None:
+    """All pairs are measured: the default, one thread, and chains of known work."""
+    plan = ("--repetitions", "1", "--tries", "1", "--seconds", "0.05")
+    figures = _json(place, "noise", "lstm.onnx", *plan)
+    assert figures["repetitions"] == figures["tries"] == 1
+    assert figures["rank3_right"] in {0, 1}
+
+
+def test_overhead(place: Path) -> None:
+    """The time of a search is split into parts."""
+    figures = _json(place, "overhead", "lstm.onnx", "--trials", "2")
+    assert figures["trials"] == 2
+    assert 0 < figures["inference_share"] < 1
+
+
+def test_record(place: Path) -> None:
+    """Every candidate of the space is in the table."""
+    rounds = ("--warm-up", "1", "--rounds", "2", "--more-rounds", "0")
+    _run(place, "record", "lstm.onnx", "space.toml", "out.jsonl.gz", *rounds)
+    assert len(read(place / "out.jsonl.gz")) == 4
+    assert not (place / "out.jsonl").exists()
+
+
+def test_search(place: Path) -> None:
+    """A recorded table is searched."""
+    options = ("--quick", "--seeds", "1", "--tables", "tables", "--strategies", "effects,random")
+    figures = _json(place, "search", *options)
+    assert figures["tables"] == figures["seeds"] == 1
+    assert 0 < figures["strategies"]["random"]["hv"]["100"] <= 1
+
+
+def test_sensitivity(place: Path) -> None:
+    """More nodes in float never make a larger error than all of them in int8."""
+    rows = _json(place, "sensitivity", "cnn.onnx", "--most", "1")
+    assert [row["kept_in_float"] for row in rows] == [0, 1]
+    assert rows[1]["error"] <= rows[0]["error"]
+
+
+@pytest.mark.skipif(postgresql.find_programs() is None, reason="PostgreSQL is not installed")
+def test_shared(place: Path) -> None:
+    """One, two and four workers measure all trials, none of them twice."""
+    pytest.importorskip("psycopg", reason="the driver for PostgreSQL is not installed")
+    figures = _json(place, "shared", "--trials", "8", "--trial-s", "0.05")
+    assert figures["trials"] == 8
+    assert [told["twice"] for told in figures["workers"]["0.05 s"].values()] == [0, 0, 0]
+
+
+def test_transfer(place: Path) -> None:
+    """Both directions of each pair of tables, with and without what is taken over."""
+    figures = _json(place, "transfer", "--seeds", "1")
+    assert figures["pairs"] == 2
+    assert 0 < figures["cold"]["hv_15"] <= 1

@@ -1,0 +1,124 @@
+"""Configs, results and storages that earlier versions wrote are still read (tests/data)."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import optuna
+import pytest
+from fakes import FakeMeasurer
+from shared_worker import cost
+
+import autotune
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.records import from_plain
+from autotune.facts.hardware import Hardware
+from autotune.facts.runtime import Runtime
+from autotune.results.emit import pick_member
+from autotune.results.result import StudyResult
+from autotune.search.trial import Trial
+from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.trials import read_trials
+from autotune.study.options import StudyOptions
+from autotune.study.tune import tune
+
+DATA = Path(__file__).parent / "data"
+FEED = {name: np.ones((1, 1, size), np.float32) for name, size in (("frames", 4), ("state", 8))}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the frozen study's folder, with its model beside it, where front.json says."""
+    shutil.copytree(DATA / "study", tmp_path / "study")
+    shutil.copy(DATA / "study" / "best.onnx", tmp_path / "lstm.onnx")
+    front = tmp_path / "study" / "front.json"
+    data = json.loads(front.read_text(encoding="utf-8"))
+    data["model"] = str(tmp_path / "lstm.onnx")
+    front.write_text(json.dumps(data), encoding="utf-8")
+    return tmp_path / "study"
+
+
+@pytest.fixture
+def same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretends that this is the machine of the frozen study, with the same ONNX Runtime."""
+    data = json.loads((DATA / "machine.json").read_text(encoding="utf-8"))
+    machine = from_plain(Hardware, data["hardware"])
+    installed = from_plain(Runtime, data["runtime"])
+    monkeypatch.setattr("autotune.study.tune.hardware", lambda: machine)
+    monkeypatch.setattr("autotune.study.tune.runtime", lambda: installed)
+
+
+def _trials(folder: Path) -> list[Trial]:
+    """Returns the trials of the only study in a folder's storage."""
+    with quiet_optuna(), open_storage(Place.of(None, folder)) as database:
+        (only,) = database.get_all_studies()
+        return read_trials(optuna.load_study(study_name=only.study_name, storage=database))
+
+
+@pytest.mark.parametrize("name", ["study", "config"])
+def test_a_config_loads(name: str) -> None:
+    """Both the default and one that uses every part of the format answer as the model does."""
+    session = autotune.load(DATA / name / "best.json")
+    model = onnxruntime.InferenceSession(
+        DATA / "study" / "best.onnx", providers=["CPUExecutionProvider"]
+    )
+    for output, expected in zip(session.run(None, FEED), model.run(None, FEED), strict=True):
+        np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_config_is_written_as_it_was_read() -> None:
+    """No field is lost, renamed or added: the format is closed."""
+    path = DATA / "config" / "best.json"
+    written = json.loads(json.dumps(TunedConfig.read(path).to_json()))
+    assert written == json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_result_is_written_as_it_was_read(folder: Path) -> None:
+    """The same holds for front.json; the folder is where it was read from."""
+    data = json.loads((folder / "front.json").read_text(encoding="utf-8"))
+    written = json.loads(json.dumps(StudyResult.read(folder).to_json()))
+    assert {**written, "folder": data["folder"]} == data
+
+
+@pytest.mark.process
+def test_another_member_is_picked(folder: Path) -> None:
+    """The second member of the front becomes best.json, with its options, and loads."""
+    result = pick_member(StudyResult.read(folder), 3)
+    assert result.picked == 3
+    config = TunedConfig.read(folder / "best.json")
+    assert config.session.options["intra_op_num_threads"] == 2
+    assert config.session.options["enable_cpu_mem_arena"] is False
+    assert config.session.free_dimensions == {"time": 1, "batch": 1}
+    assert len(autotune.load(folder / "best.json").run(None, FEED)) > 0
+
+
+def test_the_storage_holds_the_trials_and_the_options(folder: Path) -> None:
+    """Four measurements, trial 0 the default's, and all that the study was asked for."""
+    trials = _trials(folder)
+    assert [trial.number for trial in trials] == [0, 1, 2, 3]
+    assert all(trial.measurement is not None for trial in trials)
+    assert trials[3].candidate.to_json()["arena"] == "off"
+    with quiet_optuna(), open_storage(Place.of(None, folder)) as database:
+        (only,) = database.get_all_studies()
+    assert StudyOptions.from_record(only.user_attrs["request"]) == StudyOptions.of(
+        "/tmp/tests/frozen2/lstm.onnx",
+        trials=4,
+        space="session",
+        max_error=0.05,
+        prefer="latency",
+    )
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("same_machine")
+def test_a_study_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command with more trials adds to the same study; nothing is measured twice."""
+    before = [trial.candidate for trial in _trials(folder)]
+    measurer = FakeMeasurer(cost)
+    monkeypatch.setattr("autotune.study.job.DuetMeasurer", lambda *_, **__: measurer)
+    tune(folder.parent / "lstm.onnx", trials=6, space="session", out=folder)
+    assert len(measurer.searched) == 2
+    assert not set(before) & set(measurer.searched)
+    assert [trial.candidate for trial in _trials(folder)] == [*before, *measurer.searched]
