@@ -5,7 +5,7 @@ process that was merely left alone would slow the other one down. Alternating ca
 machine's neighbours do to both sides. What they do to one side alone does not cancel: a candidate
 of one thread hardly feels a neighbour that halves the baseline's speed. So the baseline is the
 sensor as well: the candidate has its turns while the baseline runs as fast as it is known to.
-docs/design.md has the figures, ``benchmarks/noise.py`` makes them.
+docs/measuring.md has the figures, ``benchmarks/noise.py`` makes them.
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """What studies of the same model on other machines tell one that begins.
 
 Effects of values, and which of them matter, carry over from machine to machine far better than the
-best configuration does, and numbers do not at all (docs/design.md, Studies that last). So a new
+best configuration does, and numbers do not at all (docs/shared-studies.md). So a new
 study starts from the fronts of its relatives, measured anew, and its model of effects expects what
 theirs found until its own trials say otherwise.
 """
