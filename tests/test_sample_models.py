@@ -90,7 +90,7 @@ def test_builders_take_sizes() -> None:
 
 
 def test_the_mask_of_the_transformer_counts() -> None:
-    """A masked word changes nothing but what is averaged over it."""
+    """A masked word changes the answer only through the average."""
     session = onnxruntime.InferenceSession(
         sample_models.transformer(layers=1).SerializeToString(), providers=["CPUExecutionProvider"]
     )
@@ -108,6 +108,6 @@ def test_the_mask_of_the_transformer_counts() -> None:
 
 
 def test_write_gives_a_file_that_loads(tmp_path: Path) -> None:
-    """What is written is the model that the builder returns."""
+    """The file holds the model that the builder returns."""
     sample_models.write("lstm", tmp_path / "a.onnx")
     assert onnx.load(tmp_path / "a.onnx") == sample_models.lstm()

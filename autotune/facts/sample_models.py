@@ -1,4 +1,4 @@
-"""Small models of three kinds, so that everything can be tried without a download."""
+"""Models of three kinds, so that everything can be tried without a download."""
 
 from collections.abc import Callable
 from pathlib import Path
