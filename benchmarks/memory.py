@@ -206,8 +206,8 @@ def _with_external_data(path: Path, scratch: Path) -> Path:
 
 def _made(folder: Path) -> list[Path]:
     models = {
-        "cnn-small": sample_models.cnn(),
-        "cnn-large": sample_models.cnn(channels=256, size=112, blocks=24),
+        "cnn-small": sample_models.separable_cnn(),
+        "cnn-large": sample_models.separable_cnn(channels=256, size=112, blocks=24),
         "transformer-small": sample_models.transformer(),
         "transformer-large": sample_models.transformer(width=512, heads=8, layers=6, words=8000),
         "lstm-large": sample_models.lstm(features=256, width=768),

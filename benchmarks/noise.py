@@ -184,7 +184,7 @@ def main() -> None:
 def build(folder: Path) -> list[Path]:
     """Writes three models of some 0.3 ms a run."""
     models = {
-        "cnn": sample_models.cnn(channels=64, size=128, blocks=4),
+        "cnn": sample_models.separable_cnn(channels=64, size=128, blocks=4),
         "transformer": sample_models.transformer(width=256, layers=4),
         "chain": chain(12),
     }

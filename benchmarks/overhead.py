@@ -74,7 +74,7 @@ def main() -> None:
 
 def _built(folder: Path) -> Path:
     path = folder / "cnn.onnx"
-    onnx.save(sample_models.cnn(channels=64, size=128, blocks=4), path)
+    onnx.save(sample_models.separable_cnn(channels=64, size=128, blocks=4), path)
     return path
 
 

@@ -156,9 +156,9 @@ def _model(name: str, work: Path) -> Path:
     if name not in sample_models.KINDS:
         return Path(name)
     path = work / f"{name}.onnx"
-    onnx.save(sample_models.cnn(channels=64, size=128, blocks=4), path) if name == "cnn" else (
-        sample_models.write(name, path)
-    )
+    onnx.save(
+        sample_models.separable_cnn(channels=64, size=128, blocks=4), path
+    ) if name == "cnn" else (sample_models.write(name, path))
     return path
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from inputs import workload_of
 
 from autotune.facts.model import describe
+from autotune.graph.parameters import GRAPH_PARAMETERS
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Measurement
@@ -36,7 +37,7 @@ def main() -> None:
     given = parser.parse_args()
     counts = [
         int(count)
-        for count in OPTIONS["kept_in_float"].domain.choices
+        for count in GRAPH_PARAMETERS["kept_in_float"].domain.choices
         if given.most is None or int(count) <= given.most
     ]
     rows = []

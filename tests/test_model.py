@@ -55,7 +55,7 @@ def by_name(model: Model) -> dict[str, Tensor]:
 
 def test_a_sample_is_described_whole(path: Path) -> None:
     """Names, types, shapes, operators and sizes of a model are found."""
-    sample_models.write("cnn", path)
+    onnx.save(sample_models.separable_cnn(), path)
     model = describe(path)
     assert model.inputs == (Tensor(name="image", dtype="float32", shape=("batch", 3, 64, 64)),)
     assert model.outputs == ("logits",)
@@ -66,7 +66,7 @@ def test_a_sample_is_described_whole(path: Path) -> None:
     assert model.branches == 1
     assert model.subnormals == 0
     assert model.parameters == sum(
-        int(np.prod(t.dims)) for t in sample_models.cnn().graph.initializer
+        int(np.prod(t.dims)) for t in sample_models.separable_cnn().graph.initializer
     )
     assert model.size_bytes == path.stat().st_size
     assert model.data_files == ()

@@ -1,4 +1,4 @@
-"""Small models of three kinds, so that everything can be tried without a download."""
+"""Models of three kinds, so that everything can be tried without a download."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,8 +51,38 @@ class _Graph:
         return model
 
 
-def cnn(*, channels: int = 32, size: int = 64, blocks: int = 3) -> onnx.ModelProto:
-    """Returns an image classifier: a convolution, separable residual blocks, ten classes.
+def cnn(*, channels: int = 64, size: int = 96, blocks: int = 2) -> onnx.ModelProto:
+    """Returns a ResNet for images: three stages of residual blocks and ten classes.
+
+    The first stage has `channels` channels. Each later stage has twice the channels of the one
+    before and half its height and width. A stage has `blocks` blocks of two convolutions. Batch
+    normalisation is folded into the convolutions, as exporters do it. The defaults give 2.8 million
+    parameters and 0.25 billion multiplications for each image.
+
+    Input ``image`` is float32 [batch, 3, size, size], output ``logits`` float32 [batch, 10].
+    """
+    graph = _Graph(seed=1)
+    x = graph.add("Relu", _convolution(graph, "image", 3, channels, kernel=7, stride=2))
+    x = graph.add("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])
+    narrow = channels
+    for stage in range(3):
+        wide = channels * 2**stage
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            y = graph.add("Relu", _convolution(graph, x, narrow, wide, stride=stride))
+            y = _convolution(graph, y, wide, wide, gain=0.5)
+            if narrow != wide:
+                x = _convolution(graph, x, narrow, wide, kernel=1, stride=stride, gain=1)
+            x = graph.add("Relu", graph.add("Add", y, x))
+            narrow = wide
+    return _classifier(graph, x, narrow, size)
+
+
+def separable_cnn(*, channels: int = 32, size: int = 64, blocks: int = 3) -> onnx.ModelProto:
+    """Returns an image classifier of separable residual blocks, which runs in a fraction of a ms.
+
+    The check of a machine's noise and the benchmarks of what a trial costs take it, because a short
+    run shows such costs most.
 
     Input ``image`` is float32 [batch, 3, size, size], output ``logits`` float32 [batch, 10].
     """
@@ -66,12 +96,7 @@ def cnn(*, channels: int = 32, size: int = 64, blocks: int = 3) -> onnx.ModelPro
         y = graph.add("Relu", graph.add("Conv", x, depth, group=channels, **same))
         y = graph.add("Conv", y, graph.weight(channels, channels, 1, 1), kernel_shape=[1, 1])
         x = graph.add("Relu", graph.add("Add", x, y))
-    pooled = graph.add("Flatten", graph.add("GlobalAveragePool", x))
-    graph.add("Gemm", pooled, graph.weight(channels, 10), graph.weight(10, scale=0.1))
-    graph.nodes[-1].output[0] = "logits"
-    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, size, size])
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])
-    return graph.model([image], [logits])
+    return _classifier(graph, x, channels, size)
 
 
 def transformer(
@@ -128,6 +153,42 @@ def lstm(*, features: int = 16, width: int = 64) -> onnx.ModelProto:
             helper.make_tensor_value_info("new_state", TensorProto.FLOAT, state),
         ],
     )
+
+
+def _convolution(
+    graph: _Graph,
+    x: str,
+    narrow: int,
+    wide: int,
+    *,
+    kernel: int = 3,
+    stride: int = 1,
+    gain: float = 2,
+) -> str:
+    """Returns the output of a convolution with bias.
+
+    A `gain` of 2 keeps the variance through a ReLU (He et al., Delving Deep into Rectifiers, 2015).
+    """
+    spread = np.sqrt(gain / (narrow * kernel**2))
+    return graph.add(
+        "Conv",
+        x,
+        graph.weight(wide, narrow, kernel, kernel, scale=spread),
+        graph.weight(wide, scale=0.1),
+        kernel_shape=[kernel, kernel],
+        pads=[kernel // 2] * 4,
+        strides=[stride, stride],
+    )
+
+
+def _classifier(graph: _Graph, x: str, channels: int, size: int) -> onnx.ModelProto:
+    """Returns the model that pools `x` over the image and ends with ten logits."""
+    pooled = graph.add("Flatten", graph.add("GlobalAveragePool", x))
+    graph.add("Gemm", pooled, graph.weight(channels, 10), graph.weight(10, scale=0.1))
+    graph.nodes[-1].output[0] = "logits"
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, size, size])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])
+    return graph.model([image], [logits])
 
 
 def _attention(graph: _Graph, x: str, hidden: str, width: int, heads: int) -> str:

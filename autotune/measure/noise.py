@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from autotune.errors import CannotMeasureError
 from autotune.facts import sample_models
@@ -50,7 +51,7 @@ def noise_check(on_step: Callable[[int, int], None]) -> NoiseCheck:
     measurements: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
         path = Path(folder) / "check.onnx"
-        sample_models.write("cnn", path)
+        onnx.save(sample_models.separable_cnn(), path)
         model = describe(path)
         measurer = DuetMeasurer(model, generate(model, {}), max_error=0.05)
         try:

@@ -9,7 +9,7 @@ import numpy as np
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import FEWEST_QUIET
 
-# A turn of the reference this close to its fastest ones was not disturbed. See docs/design.md.
+# A turn of the reference this close to its fastest ones was not disturbed. See docs/measuring.md.
 _QUIET_SHARE = 0.15
 _FASTEST_QUANTILE = 0.05
 _STEADY_SHARE = 0.03

@@ -8,11 +8,15 @@ import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
+from small_models import distance
 
 from autotune.facts import sample_models
+from autotune.facts import workload as workloads
+from autotune.facts.model import describe
+from autotune.graph.precision import int8_static
 
 FEEDS: dict[str, dict[str, NDArray[Any]]] = {
-    "cnn": {"image": np.ones((2, 3, 64, 64), np.float32)},
+    "cnn": {"image": np.ones((2, 3, 96, 96), np.float32)},
     "transformer": {
         "input_ids": np.full((2, 7), 999, np.int64),
         "attention_mask": np.ones((2, 7), np.int64),
@@ -50,6 +54,32 @@ def test_a_sample_is_the_same_every_time(kind: str) -> None:
     assert build().SerializeToString() == build().SerializeToString()
 
 
+def test_the_cnn_is_of_realistic_size() -> None:
+    """The default sample has millions of parameters, so that a study can gain something."""
+    weights = sample_models.cnn().graph.initializer
+    assert 2e6 < sum(int(np.prod(weight.dims)) for weight in weights) < 5e6
+
+
+def test_eight_bits_keep_the_answers_of_the_cnn(tmp_path: Path) -> None:
+    """Static int8 of the sample stays far below the default error limit of 0.05."""
+    path = tmp_path / "cnn.onnx"
+    sample_models.write("cnn", path)
+    feeds = workloads.generate(describe(path), {}).feeds
+    int8_static(path, tmp_path / "int8.onnx", feeds[1::2], per_channel=True)
+    assert distance(path, tmp_path / "int8.onnx", feeds[::2]) < 0.04
+
+
+def test_the_separable_cnn_is_small() -> None:
+    """The model of the noise check loads and runs, and holds less than 20,000 parameters."""
+    model = sample_models.separable_cnn()
+    assert sum(int(np.prod(weight.dims)) for weight in model.graph.initializer) < 20_000
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    image = np.ones((2, 3, 64, 64), np.float32)
+    assert np.asarray(session.run(None, {"image": image})[0]).shape == (2, 10)
+
+
 def test_builders_take_sizes() -> None:
     """A builder's arguments decide the shapes of inputs and outputs."""
     model = sample_models.cnn(channels=4, size=16, blocks=1)
@@ -60,7 +90,7 @@ def test_builders_take_sizes() -> None:
 
 
 def test_the_mask_of_the_transformer_counts() -> None:
-    """A masked word changes nothing but what is averaged over it."""
+    """A masked word changes the answer only through the average."""
     session = onnxruntime.InferenceSession(
         sample_models.transformer(layers=1).SerializeToString(), providers=["CPUExecutionProvider"]
     )
@@ -78,6 +108,6 @@ def test_the_mask_of_the_transformer_counts() -> None:
 
 
 def test_write_gives_a_file_that_loads(tmp_path: Path) -> None:
-    """What is written is the model that the builder returns."""
+    """The file holds the model that the builder returns."""
     sample_models.write("lstm", tmp_path / "a.onnx")
     assert onnx.load(tmp_path / "a.onnx") == sample_models.lstm()
