@@ -52,7 +52,7 @@ def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> 
 def test_a_model_is_made_once(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another study takes the model and the facts that the first one made; its answers are right."""
+    """Another study takes the model and the facts of the first one; its answers are right."""
     first = _preparer(model, tmp_path).prepare(_SHRUNK)
     assert first.steps == ("external data",)
     assert [file.name for file in first.data_files] == ["best.onnx.data"]
