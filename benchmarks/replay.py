@@ -1,4 +1,4 @@
-"""A measurer that answers from a recorded table, with noise as it was recorded."""
+"""A measurer that answers from a recorded table, with the noise that was recorded."""
 
 from collections.abc import Sequence
 from dataclasses import replace
