@@ -66,7 +66,7 @@ def main() -> None:
             for name, result in studies.items()
         }
         found = again(given.model, given.max_error, Path(scratch), fronts)
-    told = summary(found, fronts)
+    figures = summary(found, fronts)
     for name, result in studies.items():
         print(f"{name}: {result.trials} trials, {len(fronts[name])} members on the front")
     print(f"\n{'latency':>8} {'memory':>7}  found by         configuration")
@@ -76,10 +76,10 @@ def main() -> None:
         memory = item.peak_memory_mib / base.peak_memory_mib
         words = candidate.in_words()
         print(f"{1 / item.speedup.value:8.3f} {memory:7.3f}  {by or 'default':16} {words}")
-    for key, value in told.items():
+    for key, value in figures.items():
         print(f"{key:28} {value:.3f}")
     if given.json:
-        print(json.dumps({**told, "trials": {n: r.trials for n, r in studies.items()}}))
+        print(json.dumps({**figures, "trials": {n: r.trials for n, r in studies.items()}}))
 
 
 def study(model: Path, out: Path, sampler: str, trials: int, max_error: float) -> StudyResult:

@@ -149,7 +149,7 @@ def check(
         for name in configs:
             config = _CONFIGS[name]
             file = external if name == "external data" else path.resolve()
-            told = json.dumps(
+            request = json.dumps(
                 {
                     "model": str(file),
                     "samples": str(scratch / "samples.npz"),
@@ -163,7 +163,7 @@ def check(
             for suffix, variables in (("", _STEADY), ("_as_is", {})):
                 with _environment(variables):
                     row[f"trial{suffix}"] = [_trial(measurer, file, config) for _ in range(repeats)]
-                    row[f"script{suffix}"] = [_independent(told) for _ in range(repeats)]
+                    row[f"script{suffix}"] = [_independent(request) for _ in range(repeats)]
             yield row
     finally:
         measurer.close()
@@ -176,9 +176,9 @@ def _trial(measurer: DuetMeasurer, file: Path, config: SessionConfig) -> float:
     return found.peak_memory_mib
 
 
-def _independent(told: str) -> float:
+def _independent(request: str) -> float:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
-    command = [sys.executable, "-c", _SCRIPT, told]
+    command = [sys.executable, "-c", _SCRIPT, request]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return float(done.stdout)
 

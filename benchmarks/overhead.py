@@ -205,11 +205,11 @@ def print_tables(
         if trial.measurement is not None:
             for part, seconds in trial.measurement.spent_s.items():
                 parts[part] += seconds
-    told = {part: parts[part] for part in _PARTS} | {
+    spent_s = {part: parts[part] for part in _PARTS} | {
         "search": watch.spent_s["search"],
         "storage": watch.spent_s["storage"],
     }
-    told["rest"] = wall_s - sum(told.values())
+    spent_s["rest"] = wall_s - sum(spent_s.values())
     words = {
         "start": "process start",
         "open": "session creation",
@@ -224,7 +224,7 @@ def print_tables(
         "rest": "loop, raw samples",
     }
     print(f"{name}: {len(trials)} trials in {wall_s:.1f} s")
-    for part, seconds in told.items():
+    for part, seconds in spent_s.items():
         mean_s = seconds / len(trials)
         print(
             f"  {words[part]:20} {seconds:7.1f} s  {seconds / wall_s:6.1%}  {mean_s:.3f} s a trial"

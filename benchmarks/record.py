@@ -252,10 +252,10 @@ def surprising(found: Recording) -> list[Candidate]:
 
 def measured(outcome: Outcome, candidate: Candidate) -> dict[str, Any]:
     """Returns the line of one measurement."""
-    told: dict[str, Any] = {"candidate": candidate.to_json()}
+    line: dict[str, Any] = {"candidate": candidate.to_json()}
     if isinstance(outcome, Failure):
-        return told | {"failure": to_plain(outcome)}
-    return told | {"numbers": asdict(Numbers.of(outcome))}
+        return line | {"failure": to_plain(outcome)}
+    return line | {"numbers": asdict(Numbers.of(outcome))}
 
 
 def _append(lines: Path, line: dict[str, Any]) -> None:

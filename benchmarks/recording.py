@@ -28,7 +28,7 @@ _LUCKY = ("latency_ms", "peak_memory_mib", "load_ms", "cpu_s")
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """What one measurement of a recorded candidate told.
+    """The numbers of one measurement of a recorded candidate.
 
     Attributes:
         latency_ms: As a study counts it.
@@ -50,7 +50,7 @@ class Numbers:
     def of(cls, measurement: Measurement) -> "Numbers":
         """Returns what of a measurement is recorded, rounded to what can be known."""
         ratio = measurement.ratio
-        told = cls(
+        numbers = cls(
             latency_ms=measurement.latency_ms,
             half_width=(ratio.high - ratio.low) / 2 / ratio.value,
             peak_memory_mib=measurement.peak_memory_mib,
@@ -58,7 +58,7 @@ class Numbers:
             cpu_s=measurement.cpu_s,
             error=measurement.fidelity.error,
         )
-        return cls(**{name: float(f"{value:.5g}") for name, value in asdict(told).items()})
+        return cls(**{name: float(f"{value:.5g}") for name, value in asdict(numbers).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ _PLAIN = ("model", "model_sha256", "workload", "recorded", "machine", "reference
 
 
 Luck = Mapping[str, float]
-"""By name, what one measurement told over the truth."""
+"""By name, the number of one measurement over the truth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +192,7 @@ class Recording:
     def long_luck(self) -> Sequence[Luck]:
         """What the longer measurements were, over the truth by the others of their candidate."""
         longer = [found[1:] for found in self.measured.values() if len(found) > 2]
-        return _luck(
-            [(told, [*of[:i], *of[i + 1 :]]) for of in longer for i, told in enumerate(of)]
-        )
+        return _luck([(one, [*of[:i], *of[i + 1 :]]) for of in longer for i, one in enumerate(of)])
 
     @property
     def scatter(self) -> float:
@@ -209,15 +207,15 @@ class Recording:
 
 def _truth(found: Sequence[Numbers]) -> Numbers:
     names = asdict(found[0])
-    told = {name: statistics.median(getattr(n, name) for n in found) for name in names}
-    return Numbers(**{**told, "peak_memory_mib": max(n.peak_memory_mib for n in found)})
+    medians = {name: statistics.median(getattr(n, name) for n in found) for name in names}
+    return Numbers(**{**medians, "peak_memory_mib": max(n.peak_memory_mib for n in found)})
 
 
 def _luck(found: Sequence[tuple[Numbers, Sequence[Numbers]]]) -> Sequence[Luck]:
     """Returns each measurement over the truth by others."""
     luck = [
-        {name: _factor(told, truth, name) for name in _LUCKY}
-        for told, truth in ((told, _truth(others)) for told, others in found)
+        {name: _factor(one, truth, name) for name in _LUCKY}
+        for one, truth in ((one, _truth(others)) for one, others in found)
     ]
     return luck or [dict.fromkeys(_LUCKY, 1.0)]
 

@@ -1,4 +1,4 @@
-"""A measurer that answers from a recorded table, with noise as it was recorded."""
+"""A measurer that answers from a recorded table, with the noise that was recorded."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,20 +58,24 @@ class ReplayMeasurer:
         candidate = self.canonical(candidate)
         if candidate in self._recording.failed:
             return self._recording.failed[candidate]
-        told = self._recording.truth[candidate]
+        numbers = self._recording.truth[candidate]
         limit = 4 * self._recording.header.max_error
-        if told.error > limit:
-            message = f"error {told.error:.2g} is above {limit:g}"
-            return Failure(kind="wrong_answers", phase="answers", message=message, error=told.error)
+        if numbers.error > limit:
+            message = f"error {numbers.error:.2g} is above {limit:g}"
+            return Failure(
+                kind="wrong_answers", phase="answers", message=message, error=numbers.error
+            )
         is_long = effort.half_width <= RUN_OFF.half_width
         luck = self._recording.long_luck if is_long else self._recording.short_luck
-        found = _measurement(self._with(luck, told, f"{candidate.key} {count}"), self.reference_ms)
+        found = _measurement(
+            self._with(luck, numbers, f"{candidate.key} {count}"), self.reference_ms
+        )
         return replace(found, raced=is_beaten(found))
 
-    def _with(self, luck: Sequence[Luck], told: Numbers, name: str) -> Numbers:
+    def _with(self, luck: Sequence[Luck], numbers: Numbers, name: str) -> Numbers:
         random = np.random.default_rng([self._seed, *name.encode()])
         drawn = luck[int(random.integers(len(luck)))]
-        return replace(told, **{key: getattr(told, key) * by for key, by in drawn.items()})
+        return replace(numbers, **{key: getattr(numbers, key) * by for key, by in drawn.items()})
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """Returns the candidate that stands for `candidate` in the table."""
@@ -87,30 +91,32 @@ class ReplayMeasurer:
         """Does nothing: there is no process."""
 
 
-def _measurement(told: Numbers, reference_ms: float) -> Measurement:
+def _measurement(numbers: Numbers, reference_ms: float) -> Measurement:
     """Returns recorded numbers as a measurement of a quiet machine."""
-    ratio = told.latency_ms / reference_ms
+    ratio = numbers.latency_ms / reference_ms
     return Measurement(
         ratio=Interval(
-            value=ratio, low=ratio * (1 - told.half_width), high=ratio * (1 + told.half_width)
+            value=ratio, low=ratio * (1 - numbers.half_width), high=ratio * (1 + numbers.half_width)
         ),
-        latency_ms=told.latency_ms,
+        latency_ms=numbers.latency_ms,
         memory=Memory(
             base_mib=0.0,
             load_peak_mib=0.0,
-            run_peak_mib=told.peak_memory_mib,
-            resident_mib=told.peak_memory_mib,
+            run_peak_mib=numbers.peak_memory_mib,
+            resident_mib=numbers.peak_memory_mib,
             anonymous_mib=None,
             growth_mib=0.0,
         ),
-        fidelity=Fidelity(error=told.error, cosine=1.0, max_difference=told.error, agreement=None),
-        p50_ms=told.latency_ms,
+        fidelity=Fidelity(
+            error=numbers.error, cosine=1.0, max_difference=numbers.error, agreement=None
+        ),
+        p50_ms=numbers.latency_ms,
         p90_ms=None,
         p95_ms=None,
         p99_ms=None,
-        load_ms=told.load_ms,
-        first_run_ms=told.latency_ms,
-        cpu_s=told.cpu_s,
+        load_ms=numbers.load_ms,
+        first_run_ms=numbers.latency_ms,
+        cpu_s=numbers.cpu_s,
         runs=40,
         turns=20,
         quiet_turns=20,

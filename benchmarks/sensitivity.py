@@ -12,6 +12,7 @@ import json
 import math
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from inputs import workload_of
@@ -23,6 +24,8 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import RUN_OFF, Measurement
 from autotune.space.candidate import BASELINE, Candidate
 
+_PATIENCE = RUN_OFF.patience_s / RUN_OFF.time_cap_s
+
 
 def main() -> None:
     """Prints a row for each k."""
@@ -33,6 +36,7 @@ def main() -> None:
     parser.add_argument("--operators", default="products", help="which are quantised")
     parser.add_argument("--quick", action="store_true", help="every other k")
     parser.add_argument("--most", type=int, help="largest k")
+    parser.add_argument("--seconds", type=float, default=RUN_OFF.time_cap_s, help="of measuring")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     counts = [
@@ -41,7 +45,8 @@ def main() -> None:
         if given.most is None or int(count) <= given.most
     ]
     rows = []
-    for row in check(given.model, counts[::2] if given.quick else counts, given.operators):
+    counts = counts[::2] if given.quick else counts
+    for row in check(given.model, counts, given.operators, given.seconds):
         rows.append(row)
         print(
             f"{row['kept_in_float']:>3} in float: latency {row['latency']:.3f}, "
@@ -52,20 +57,23 @@ def main() -> None:
         print(json.dumps(rows))
 
 
-def check(path: Path, counts: list[int], operators: str) -> Iterator[dict[str, float]]:
-    """Gives the figures for each count, over the default's."""
+def check(
+    path: Path, counts: list[int], operators: str, seconds: float
+) -> Iterator[dict[str, float]]:
+    """Gives the figures for each count, over the default's; each measured for so long."""
+    effort = replace(RUN_OFF, time_cap_s=seconds, patience_s=_PATIENCE * seconds)
     model = describe(path)
     workload = workload_of(path, model)
     with tempfile.TemporaryDirectory() as scratch:
         preparer = Preparer(model, Path(scratch), workload=workload, signature=workload.signature())
         measurer = DuetMeasurer(model, workload, preparer, max_error=math.inf)
         try:
-            base = measurer.measure(BASELINE, RUN_OFF)
+            base = measurer.measure(BASELINE, effort)
             if not isinstance(base, Measurement):
                 raise SystemExit(f"{path} cannot be measured: {base.message}")
             for count in counts:
                 candidate = _candidate(operators, count)
-                outcome = measurer.measure(candidate, RUN_OFF)
+                outcome = measurer.measure(candidate, effort)
                 if not isinstance(outcome, Measurement):
                     print(f"{count:>3} in float: {outcome.message}")
                     continue

@@ -9,7 +9,7 @@ from the system's programs, with fsync, where no `--storage` names one.
 
     trials/s    measured by all of them in a second
     storage     of a worker's time for a trial, what it spent in Optuna's storage
-    search      likewise in the choice of the next candidate
+    search      of the same time, what it spent choosing the next candidate
     twice       candidates that were measured by two workers
 """
 
@@ -69,8 +69,8 @@ class TakingTime(ReplayMeasurer):
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a worker tells in the end."""
+class Report:
+    """What a worker has done, as it reports at the end."""
 
     measured: list[str]
     began_s: float
@@ -90,7 +90,7 @@ class Task:
     measure_s: float
 
 
-def work(task: Task, start: Barrier, answers: "Queue[Told]") -> None:
+def work(task: Task, start: Barrier, answers: "Queue[Report]") -> None:
     """Searches with the others."""
     recording = read(task.table)
     measurer = TakingTime(recording, 0, task.measure_s)
@@ -112,7 +112,7 @@ def work(task: Task, start: Barrier, answers: "Queue[Told]") -> None:
         began_s = time.monotonic()
         loop.run(task.trials, None)
     keys = [c.key for c, count in measurer.measured.items() for _ in range(count)]
-    answers.put(Told(keys, began_s, measurer.ended_s, dict(watch.spent_s)))
+    answers.put(Report(keys, began_s, measurer.ended_s, dict(watch.spent_s)))
 
 
 def fleet(url: str, table: Path, workers: int, trials: int, measure_s: float) -> dict[str, float]:
@@ -128,17 +128,17 @@ def fleet(url: str, table: Path, workers: int, trials: int, measure_s: float) ->
     processes = [context.Process(target=work, args=(task, start, answers)) for task in tasks]
     for process in processes:
         process.start()
-    told = [answers.get(timeout=600) for _ in processes]
+    reports = [answers.get(timeout=600) for _ in processes]
     for process in processes:
         process.join()
-    wall_s = max(t.ended_s for t in told) - min(t.began_s for t in told)
-    measured = [key for t in told for key in t.measured]
+    wall_s = max(report.ended_s for report in reports) - min(report.began_s for report in reports)
+    measured = [key for report in reports for key in report.measured]
     own_s = wall_s * workers
     return {
         "trials_per_s": len(measured) / wall_s,
         "trial_ms": 1e3 * own_s / len(measured),
-        "storage_ms": 1e3 * sum(t.spent_s["storage"] for t in told) / len(measured),
-        "search_ms": 1e3 * sum(t.spent_s["search"] for t in told) / len(measured),
+        "storage_ms": 1e3 * sum(report.spent_s["storage"] for report in reports) / len(measured),
+        "search_ms": 1e3 * sum(report.spent_s["search"] for report in reports) / len(measured),
         "twice": len(measured) - len(set(measured)),
     }
 
@@ -177,22 +177,22 @@ def main() -> None:
     with server(given.storage) as url:
         for measure_s in (0.0, given.trial_s):
             for workers in _WORKERS:
-                told = fleet(url, table, workers, trials, measure_s)
-                print(row(workers, measure_s, told))
-                found.setdefault(f"{measure_s:g} s", {})[str(workers)] = told
+                figures = fleet(url, table, workers, trials, measure_s)
+                print(row(workers, measure_s, figures))
+                found.setdefault(f"{measure_s:g} s", {})[str(workers)] = figures
     if given.json:
         print(json.dumps({"table": table.name, "trials": trials, "workers": found}))
 
 
-def row(workers: int, measure_s: float, told: dict[str, float]) -> str:
+def row(workers: int, measure_s: float, figures: dict[str, float]) -> str:
     """Returns a line of the table."""
 
     def part(name: str) -> str:
-        return f"{told[name]:7.1f} ms {told[name] / told['trial_ms']:6.1%}"
+        return f"{figures[name]:7.1f} ms {figures[name] / figures['trial_ms']:6.1%}"
 
     return (
-        f"{workers:<8}{measure_s:7.1f} s{told['trials_per_s']:10.2f}"
-        f"{part('storage_ms'):>17}{part('search_ms'):>17}{told['twice']:7.0f}"
+        f"{workers:<8}{measure_s:7.1f} s{figures['trials_per_s']:10.2f}"
+        f"{part('storage_ms'):>17}{part('search_ms'):>17}{figures['twice']:7.0f}"
     )
 
 

@@ -66,7 +66,7 @@ class Hazard:
     def __init__(self, real: DuetMeasurer, place: Path, seed: int) -> None:
         self._measurer = real
         self._random = random.Random(seed)
-        self._told = place / "grandchild"
+        self._grandchild = place / "grandchild"
         self._plan = scratch.root() / "fault.json"
         # after this time a process counts as hanging; what goes well here takes milliseconds
         self._limit_s = 1.0
@@ -84,7 +84,9 @@ class Hazard:
         drawn = self._random.random()
         if drawn < 0.5:
             fault = {**self._random.choice(_FAULTS), "do": self._random.choice(_PHASES)}
-            self._plan.write_text(json.dumps({**fault, "to": str(self._told)}), encoding="utf-8")
+            self._plan.write_text(
+                json.dumps({**fault, "to": str(self._grandchild)}), encoding="utf-8"
+            )
             if drawn < 0.05:  # the reference is struck as well, in a turn
                 fault = {"do": "turn", "fault": "segfault", "after": 1}
                 self._plan.write_text(json.dumps(fault), encoding="utf-8")
@@ -123,7 +125,7 @@ class Hazard:
 
 
 def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
-    """Returns what became of a study of so many trials in the folder `place`, and what is left."""
+    """Returns the outcomes of a study of so many trials in `place`, and counts of what is left."""
     measurer._WORKER = "faulty_worker"  # noqa: SLF001
     os.environ["PYTHONPATH"] = os.pathsep.join([str(_WORKERS), *sys.path])
     temporary = place / "tmp"
@@ -194,7 +196,7 @@ def _held() -> dict[str, int]:
 
 
 def main() -> int:
-    """Prints what is left; returns 1 if anything is."""
+    """Prints the counts; returns 1 if anything is left."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -78,16 +78,16 @@ def run(job: Job) -> tuple[Job, Run, Run]:
     seed = job.seed + 1000
     transferred = search(recording, DEFAULT_SAMPLER, seed, _TRIALS, first=first, prior=expected)
     cold = search(recording, DEFAULT_SAMPLER, seed, _TRIALS)
-    told = []
+    runs = []
     for trials, measurer, _ in (transferred, cold):
-        told.append(
+        runs.append(
             Run(
                 found_at=found_at(trials, truth),
                 pick=truth.behind(picked(trials[:_LOOK], recording, measurer, seed), allowing=True),
                 volume=reached(trials[:_LOOK], truth),
             )
         )
-    return job, told[0], told[1]
+    return job, runs[0], runs[1]
 
 
 def found_at(trials: Sequence[Trial], truth: Truth) -> int:
@@ -135,14 +135,14 @@ def main() -> None:
             title = " -> ".join(named(path) for path in pair) if i == 0 else ""
             print(f"{title:40}{kind:14}{row(summary([runs[i] for runs in found[pair]]))}")
     everything = [runs for pair in pairs() for runs in found[pair]]
-    told = {
+    totals = {
         "transferred": summary([one for one, _ in everything]),
         "cold": summary([other for _, other in everything]),
     }
-    for kind, figures in told.items():
+    for kind, figures in totals.items():
         print(f"{'all':40}{kind:14}{row(figures)}")
     if given.json:
-        print(json.dumps({**told, "pairs": len(pairs()), "seeds": seeds}))
+        print(json.dumps({**totals, "pairs": len(pairs()), "seeds": seeds}))
 
 
 def named(path: Path) -> str:
@@ -162,11 +162,11 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def row(told: dict[str, Any]) -> str:
+def row(figures: dict[str, Any]) -> str:
     """Returns figures as the end of a line."""
     return (
-        f"{told['found_median']:7.0f}{told['found_p90']:9.0f}{told['found_by_15']:8.0%}"
-        f"{told['picked_by_15']:8.0%}{told['hv_15']:8.3f}"
+        f"{figures['found_median']:7.0f}{figures['found_p90']:9.0f}{figures['found_by_15']:8.0%}"
+        f"{figures['picked_by_15']:8.0%}{figures['hv_15']:8.3f}"
     )
 
 

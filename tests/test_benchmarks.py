@@ -90,10 +90,10 @@ def test_large(place: Path) -> None:
 
 
 def test_live(place: Path) -> None:
-    """Both studies are compared in one run-off."""
-    figures = _json(place, "live", "lstm.onnx", "--trials", "2", "--random-trials", "1")
-    assert figures["trials"] == {"effects": 2, "random": 1}
-    assert 0 <= figures["hypervolume_default"] <= 1
+    """Both studies are compared in one run-off; their fronts are the default alone."""
+    figures = _json(place, "live", "lstm.onnx", "--trials", "1", "--random-trials", "1")
+    assert figures["trials"] == {"effects": 1, "random": 1}
+    assert figures["hypervolume_default"] == 1
 
 
 def test_loader(place: Path) -> None:
@@ -152,7 +152,7 @@ def test_search(place: Path) -> None:
 
 def test_sensitivity(place: Path) -> None:
     """More nodes in float never make a larger error than all of them in int8."""
-    rows = _json(place, "sensitivity", "cnn.onnx", "--most", "1")
+    rows = _json(place, "sensitivity", "cnn.onnx", "--most", "1", "--seconds", "0.1")
     assert [row["kept_in_float"] for row in rows] == [0, 1]
     assert rows[1]["error"] <= rows[0]["error"]
 

@@ -15,7 +15,7 @@ from autotune.graph.prepare import Preparer
 from autotune.results.emit import CACHE
 from autotune.results.result import StudyResult
 from autotune.results.setting import Setting
-from autotune.search.objective import find as find_objectives
+from autotune.search import objective
 from autotune.search.transfer import prior, starting_points
 from autotune.search.trial import Limits
 from autotune.space.files import find_space
@@ -145,7 +145,7 @@ class _Subject:
             model=self.model,
             workload=self.workload,
             space=self.space,
-            objectives=find_objectives(options.objectives),
+            objectives=objective.find(options.objectives),
             limits=Limits(
                 max_error=options.error_limit,
                 max_memory_mib=options.max_memory_mib,
