@@ -90,7 +90,7 @@ def test_config_survives_json(session: SessionConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "words"),
     [
         (("session", "option"), {}, "Did you mean 'options'?"),
         (("session", "options", "intra_op_num_thread"), 1, "Did you mean 'intra_op_num_threads'?"),
@@ -119,7 +119,7 @@ def test_config_survives_json(session: SessionConfig) -> None:
         (("extra",), 1, "unknown key 'extra'"),
     ],
 )
-def test_what_may_not_be_in_a_config(path: tuple[str, ...], value: object, told: str) -> None:
+def test_what_may_not_be_in_a_config(path: tuple[str, ...], value: object, words: str) -> None:
     """An unknown key, a wrong value or a way out of the folder is refused by name."""
     data = make_config().to_json()
     place = data
@@ -128,7 +128,7 @@ def test_what_may_not_be_in_a_config(path: tuple[str, ...], value: object, told:
     place[path[-1]] = value
     with pytest.raises(ConfigError) as refused:
         TunedConfig.from_json(data)
-    assert told in str(refused.value)
+    assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("section", ["model", "session", "evidence", "requires", "environment"])
@@ -145,21 +145,21 @@ def test_files_that_are_no_config(tmp_path: Path) -> None:
     path = tmp_path / "best.json"
     with pytest.raises(ConfigError, match="cannot read the config"):
         TunedConfig.read(path)
-    for text, told in (("{", "no JSON"), ("[]", "must be an object"), (" " * (2 << 20), "larger")):
+    for text, words in (("{", "no JSON"), ("[]", "must be an object"), (" " * (2 << 20), "larger")):
         path.write_text(text, encoding="utf-8")
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=words):
             TunedConfig.read(path)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "words"),
     [("[" * 100_000, "no JSON"), ('{"format": "autotune/1", "model": {}}', "missing")],
 )
-def test_hostile_json(tmp_path: Path, text: str, told: str) -> None:
+def test_hostile_json(tmp_path: Path, text: str, words: str) -> None:
     """JSON that is too deep or too short is refused like any other."""
     path = tmp_path / "best.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=words):
         TunedConfig.read(path)
 
 

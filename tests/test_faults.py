@@ -70,14 +70,14 @@ def inject(measurer: DuetMeasurer) -> Iterator[Inject]:
     def measure(do: str, fault: str, **more: object) -> Failure:
         plan.write_text(json.dumps({"do": do, "fault": fault, **more}), encoding="utf-8")
         before = _family()
-        found = measurer.measure(BASELINE, _SHORT)
+        outcome = measurer.measure(BASELINE, _SHORT)
         plan.unlink()
-        assert isinstance(found, Failure)
-        assert found.phase == _PHASES[do]
+        assert isinstance(outcome, Failure)
+        assert outcome.phase == _PHASES[do]
         assert _family() == before
         assert measurer._reference is not None
         assert measurer._reference.is_running()
-        return found
+        return outcome
 
     yield measure
     plan.unlink(missing_ok=True)
@@ -89,15 +89,15 @@ def _family() -> set[int]:
 
 
 def _workers(folder: Path) -> list[int]:
-    found = []
+    pids = []
     for process in psutil.process_iter():
         try:
             mark = process.environ().get(scratch.MARK)
         except psutil.Error:
             continue
         if mark is not None and Path(mark).is_relative_to(folder):
-            found.append(process.pid)
-    return found
+            pids.append(process.pid)
+    return pids
 
 
 @pytest.mark.parametrize("do", list(_PHASES))
@@ -107,9 +107,9 @@ def _workers(folder: Path) -> list[int]:
 )
 def test_a_crash_is_told_with_its_phase(inject: Inject, do: str, fault: str, sign: str) -> None:
     """A signal that ends the process is a crash that names it."""
-    found = inject(do, fault)
-    assert found.kind == "crashed"
-    assert found.message.startswith(sign)
+    outcome = inject(do, fault)
+    assert outcome.kind == "crashed"
+    assert outcome.message.startswith(sign)
 
 
 def test_the_next_candidate_is_measured(inject: Inject, measurer: DuetMeasurer) -> None:
@@ -126,9 +126,9 @@ def test_an_abort_of_onnxruntime_is_told(measurer: DuetMeasurer, model: Model) -
     config = SessionConfig(
         entries={"mlas.nchwc_pointwise_conv_max_input_channel_batch": "no number"}
     )
-    found = measurer.measure_session(model.path.resolve(), config, _SHORT)
-    assert isinstance(found, Failure)
-    assert (found.kind, found.phase) in {("crashed", "open"), ("refused", "open")}
+    outcome = measurer.measure_session(model.path.resolve(), config, _SHORT)
+    assert isinstance(outcome, Failure)
+    assert (outcome.kind, outcome.phase) in {("crashed", "open"), ("refused", "open")}
     assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
 
 
@@ -219,9 +219,9 @@ _LIES: list[tuple[str, dict[str, object]]] = [
 @pytest.mark.parametrize(("do", "fields"), _LIES, ids=range(len(_LIES)))
 def test_numbers_that_cannot_be(inject: Inject, do: str, fields: dict[str, object]) -> None:
     """Negative times, huge numbers and other types are no measurement."""
-    found = inject(do, "lie", fields=fields, without=[])
-    assert found.kind == "protocol"
-    assert next(iter(fields)) in found.message
+    outcome = inject(do, "lie", fields=fields, without=[])
+    assert outcome.kind == "protocol"
+    assert next(iter(fields)) in outcome.message
 
 
 @pytest.mark.parametrize(
@@ -257,9 +257,9 @@ def test_grandchildren_end(
     fault = {"do": "first_runs", "fault": "grandchild", "to": str(told)}
     plan.write_text(json.dumps({**fault, "detached": detached, "crash": crash}), encoding="utf-8")
     before = _family()
-    found = measurer.measure(BASELINE, _SHORT)
+    outcome = measurer.measure(BASELINE, _SHORT)
     plan.unlink()
-    assert isinstance(found, Failure) == crash
+    assert isinstance(outcome, Failure) == crash
     assert _family() == before
     pid = int(told.read_text(encoding="ascii"))
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -284,10 +284,10 @@ def test_a_reference_that_keeps_dying_ends_the_trial_only(measurer: DuetMeasurer
     fault = {"do": "turn", "fault": "segfault", "after": 2}
     plan.write_text(json.dumps(fault), encoding="utf-8")
     measurer.renew()
-    found = measurer.measure(BASELINE, _SHORT)
+    outcome = measurer.measure(BASELINE, _SHORT)
     plan.unlink()
-    assert isinstance(found, Failure)
-    assert found.phase == "turns"
+    assert isinstance(outcome, Failure)
+    assert outcome.phase == "turns"
     measurer.renew()
     assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
 
@@ -301,11 +301,11 @@ def test_the_wall_clock_does_not_matter(
     steps = iter(range(10**9))
     with monkeypatch.context() as patched:
         patched.setattr(time, "time", lambda: 1e9 * (next(steps) % 3))
-        found = measurer.measure(BASELINE, _SHORT)
+        outcome = measurer.measure(BASELINE, _SHORT)
     plan.unlink()
-    assert isinstance(found, Measurement)
-    assert found.load_ms < 60_000
-    assert found.p50_ms < 60_000
+    assert isinstance(outcome, Measurement)
+    assert outcome.load_ms < 60_000
+    assert outcome.p50_ms < 60_000
 
 
 class Study:

@@ -72,25 +72,25 @@ def _children() -> set[int]:
 
 def test_a_measurement_is_whole(measurer: DuetMeasurer) -> None:
     """Measuring the baseline gives numbers of every kind, with an interval around the ratio."""
-    found = measurer.measure(BASELINE, _SHORT)
-    assert isinstance(found, Measurement)
-    assert 0 < found.ratio.low <= found.ratio.value <= found.ratio.high
-    assert found.latency_ms == pytest.approx(found.ratio.value * measurer.reference_ms)
-    assert found.peak_memory_mib > 0
-    assert found.memory.base_mib > 1
-    assert 0 <= found.fidelity.error < 1e-3
-    assert found.runs >= found.turns >= 3
-    assert 0 <= found.quiet_turns <= found.turns
-    assert math.isfinite(found.cpu_s)
-    assert from_plain(Measurement, to_plain(found)) == found
+    outcome = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(outcome, Measurement)
+    assert 0 < outcome.ratio.low <= outcome.ratio.value <= outcome.ratio.high
+    assert outcome.latency_ms == pytest.approx(outcome.ratio.value * measurer.reference_ms)
+    assert outcome.peak_memory_mib > 0
+    assert outcome.memory.base_mib > 1
+    assert 0 <= outcome.fidelity.error < 1e-3
+    assert outcome.runs >= outcome.turns >= 3
+    assert 0 <= outcome.quiet_turns <= outcome.turns
+    assert math.isfinite(outcome.cpu_s)
+    assert from_plain(Measurement, to_plain(outcome)) == outcome
 
 
 def test_a_candidate_is_measured_as_it_says(measurer: DuetMeasurer) -> None:
     """A candidate with other options than the default is measured too, with the same answers."""
     candidate = Candidate.of({"intra_op_num_threads": 1, "arena": "same_as_requested"})
-    found = measurer.measure(candidate, _SHORT)
-    assert isinstance(found, Measurement)
-    assert found.fidelity.error < 1e-3
+    outcome = measurer.measure(candidate, _SHORT)
+    assert isinstance(outcome, Measurement)
+    assert outcome.fidelity.error < 1e-3
 
 
 def test_the_known_reference_time_is_kept(model: Model) -> None:
@@ -109,10 +109,10 @@ def test_wrong_answers_are_not_timed(
     """Answers too far from the unoptimised model's are a failure that tells the error."""
     doubled = [{name: 2 * a for name, a in feed.items()} for feed in _references(measurer)]
     monkeypatch.setattr(measurer._judge, "_references", doubled)
-    found = measurer.measure(BASELINE, _SHORT)
-    assert isinstance(found, Failure)
-    assert (found.kind, found.phase) == ("wrong_answers", "answers")
-    assert found.error == pytest.approx(0.5, rel=1e-3)
+    outcome = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(outcome, Failure)
+    assert (outcome.kind, outcome.phase) == ("wrong_answers", "answers")
+    assert outcome.error == pytest.approx(0.5, rel=1e-3)
 
 
 def test_answers_that_are_no_numbers_are_wrong(
@@ -125,19 +125,19 @@ def test_answers_that_are_no_numbers_are_wrong(
     ]
     monkeypatch.setattr(measurer._judge, "_references", broken)
     monkeypatch.setattr(measurer, "_max_error", 1e9)
-    found = measurer.measure(BASELINE, _SHORT)
-    assert isinstance(found, Failure)
-    assert found.kind == "wrong_answers"
-    assert "NaN" in found.message
-    assert found.error is None
+    outcome = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(outcome, Failure)
+    assert outcome.kind == "wrong_answers"
+    assert "NaN" in outcome.message
+    assert outcome.error is None
 
 
 def test_a_missing_output_is_named(measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that lacks an output of the unoptimised model is told which one."""
     more = [{**feed, "boxes": np.ones(2)} for feed in _references(measurer)]
     monkeypatch.setattr(measurer._judge, "_references", more)
-    found = measurer.measure(BASELINE, _SHORT)
-    assert found == Failure(
+    outcome = measurer.measure(BASELINE, _SHORT)
+    assert outcome == Failure(
         kind="wrong_answers", phase="answers", message="the output 'boxes' is missing"
     )
 
@@ -146,9 +146,9 @@ def test_a_refused_model_is_a_failure(measurer: DuetMeasurer, tmp_path: Path) ->
     """A file that ONNX Runtime refuses is a failure, and the next candidate is measured."""
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(b"\x08\x08this is no model")
-    found = measurer.measure_session(damaged, SessionConfig(), _SHORT)
-    assert isinstance(found, Failure)
-    assert (found.kind, found.phase) == ("refused", "open")
+    outcome = measurer.measure_session(damaged, SessionConfig(), _SHORT)
+    assert isinstance(outcome, Failure)
+    assert (outcome.kind, outcome.phase) == ("refused", "open")
     assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
 
 
@@ -160,10 +160,10 @@ def test_an_abort_is_a_failure(
     with monkeypatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
         patched.setattr("autotune.measure.measurer._WORKER", "aborting")
-        found = measurer.measure(BASELINE, _SHORT)
-    assert isinstance(found, Failure)
-    assert (found.kind, found.phase) == ("crashed", "run")
-    assert "SIGABRT" in found.message
+        outcome = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(outcome, Failure)
+    assert (outcome.kind, outcome.phase) == ("crashed", "run")
+    assert "SIGABRT" in outcome.message
     assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
 
 

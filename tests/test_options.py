@@ -90,21 +90,21 @@ def test_a_default_is_a_value(table: Mapping[str, Domain]) -> None:
 @pytest.mark.parametrize("table", [SESSION_ENTRIES, RUN_ENTRIES])
 def test_values_of_entries_are_strings(table: Mapping[str, Domain]) -> None:
     """ONNX Runtime's entries map strings to strings, and so do the tables."""
-    told = [value for domain in table.values() for value in (domain.default, *domain.choices)]
-    assert {type(value) for value in told} == {str}
+    values = [value for domain in table.values() for value in (domain.default, *domain.choices)]
+    assert {type(value) for value in values} == {str}
 
 
 @pytest.mark.parametrize("name", sorted(ATTRIBUTES))
 def test_a_default_is_the_runtimes_own(name: str) -> None:
     """The default of an attribute is what a fresh ``SessionOptions()`` has."""
-    found = getattr(onnxruntime.SessionOptions(), name)
-    assert getattr(found, "name", found) == ATTRIBUTES[name].default
+    value = getattr(onnxruntime.SessionOptions(), name)
+    assert getattr(value, "name", value) == ATTRIBUTES[name].default
 
 
 def test_no_option_names_a_file() -> None:
     """No option lets a config read, write or load anything beside its model."""
     names = {*ATTRIBUTES, *SESSION_ENTRIES, *RUN_ENTRIES, *ARENA_OPTIONS}
-    names |= {option for known in PROVIDERS.values() for option in known}
+    names |= {option for domains in PROVIDERS.values() for option in domains}
     hints = ("file", "path", "prefix", "library", "external", "context", "profil")
     assert [name for name in sorted(names) if any(hint in name.lower() for hint in hints)] == []
 

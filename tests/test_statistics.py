@@ -57,8 +57,10 @@ def test_three_long_runs_are_enough() -> None:
 def test_no_warm_up_in_a_steady_series() -> None:
     """Noise alone is no warm-up."""
     noise = np.random.default_rng(3)
-    found = [warm_up(list(1 + 0.02 * noise.standard_normal(30)), [True] * 30) for _ in range(200)]
-    assert found.count(0) >= 195
+    estimate = [
+        warm_up(list(1 + 0.02 * noise.standard_normal(30)), [True] * 30) for _ in range(200)
+    ]
+    assert estimate.count(0) >= 195
 
 
 def test_warm_up_is_cut_off() -> None:
@@ -86,8 +88,8 @@ def test_few_turns_say_nothing_of_a_warm_up() -> None:
 @given(_TIMES)
 def test_the_median_interval_lies_within_the_sample(values: list[float]) -> None:
     """The interval holds the median and does not leave what was seen."""
-    found = median_interval(values)
-    assert min(values) <= found.low <= found.value <= found.high <= max(values)
+    estimate = median_interval(values)
+    assert min(values) <= estimate.low <= estimate.value <= estimate.high <= max(values)
 
 
 @given(_TIMES, st.randoms(use_true_random=False))
@@ -108,8 +110,8 @@ def test_the_median_interval_narrows() -> None:
 def test_the_median_interval_covers_as_promised() -> None:
     """The interval holds the true median in at least about 95 of 100 samples."""
     noise = np.random.default_rng(7)
-    found = [median_interval(noise.lognormal(0, 1, 30)) for _ in range(1000)]
-    assert sum(item.low <= 1 <= item.high for item in found) >= 930
+    estimate = [median_interval(noise.lognormal(0, 1, 30)) for _ in range(1000)]
+    assert sum(item.low <= 1 <= item.high for item in estimate) >= 930
 
 
 @pytest.mark.parametrize(("rank", "fewest"), [(90, 64), (95, 130), (99, 662)])
@@ -117,8 +119,8 @@ def test_percentiles_need_enough_runs(rank: int, fewest: int) -> None:
     """Below MLPerf's count there is no percentile; from it on there is one of the sample."""
     runs = [float(i) for i in range(fewest)]
     assert percentile(runs[:-1], rank) is None
-    found = percentile(runs, rank)
-    assert found in runs
+    estimate = percentile(runs, rank)
+    assert estimate in runs
 
 
 @pytest.mark.parametrize(
@@ -134,12 +136,12 @@ def test_percentiles_are_mlperfs(count: int, rank: int, place: int) -> None:
 def test_percentiles_are_in_order(seed: int, count: int) -> None:
     """A higher percentile is never below a lower one, and none is below the plain quantile."""
     runs = [float(ms) for ms in np.random.default_rng(seed).lognormal(0, 1, count)]
-    found = [percentile(runs, rank) for rank in (50, 90, 95, 99)]
-    told = [value for value in found if value is not None]
-    assert len(told) == 4
-    assert told == sorted(told)
+    estimate = [percentile(runs, rank) for rank in (50, 90, 95, 99)]
+    estimates = [value for value in estimate if value is not None]
+    assert len(estimates) == 4
+    assert estimates == sorted(estimates)
     ordered = sorted(runs)
-    for rank, value in zip((90, 95, 99), told[1:], strict=True):
+    for rank, value in zip((90, 95, 99), estimates[1:], strict=True):
         assert value >= ordered[math.floor(len(ordered) * rank / 100)]
 
 
@@ -151,35 +153,35 @@ def test_the_median_needs_a_run() -> None:
 
 def test_mean_log_interval_of_one_is_open() -> None:
     """One ratio says nothing of its spread."""
-    found = mean_log_interval([1.5])
-    assert found.value == pytest.approx(1.5)
-    assert (found.low, found.high) == (0.0, math.inf)
+    estimate = mean_log_interval([1.5])
+    assert estimate.value == pytest.approx(1.5)
+    assert (estimate.low, estimate.high) == (0.0, math.inf)
 
 
 def test_mean_log_interval_of_equals_has_no_width() -> None:
     """Ratios that agree leave no doubt."""
-    found = mean_log_interval([1.5] * 4)
-    assert (found.low, found.value, found.high) == pytest.approx((1.5, 1.5, 1.5))
+    estimate = mean_log_interval([1.5] * 4)
+    assert (estimate.low, estimate.value, estimate.high) == pytest.approx((1.5, 1.5, 1.5))
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=20))
 def test_mean_log_interval_treats_both_directions_alike(ratios: list[float]) -> None:
     """Turning every ratio over turns the interval over: faster and slower weigh the same."""
-    found = mean_log_interval(ratios)
+    estimate = mean_log_interval(ratios)
     turned = mean_log_interval([1 / ratio for ratio in ratios])
-    assert found.low <= found.value * (1 + 1e-9)
-    assert found.value <= found.high * (1 + 1e-9)
-    assert turned.value == pytest.approx(1 / found.value)
-    assert turned.low == pytest.approx(1 / found.high)
-    assert turned.high == pytest.approx(1 / found.low)
+    assert estimate.low <= estimate.value * (1 + 1e-9)
+    assert estimate.value <= estimate.high * (1 + 1e-9)
+    assert turned.value == pytest.approx(1 / estimate.value)
+    assert turned.low == pytest.approx(1 / estimate.high)
+    assert turned.high == pytest.approx(1 / estimate.low)
 
 
 def test_mean_log_interval_is_student_t() -> None:
     """Three ratios give the interval that a statistics table gives."""
     logs = [0.0, 0.1, 0.2]
-    found = mean_log_interval([math.exp(value) for value in logs])
+    estimate = mean_log_interval([math.exp(value) for value in logs])
     reach = 4.303 * 0.1 / math.sqrt(3)
-    assert found.high == pytest.approx(math.exp(0.1 + reach))
+    assert estimate.high == pytest.approx(math.exp(0.1 + reach))
 
 
 def test_mean_log_interval_bears_one_odd_ratio() -> None:
@@ -199,7 +201,7 @@ def test_mean_log_interval_bears_one_odd_ratio() -> None:
 def test_mean_log_interval_holds_the_truth_so_often(count: int) -> None:
     """Of 2,000 means of normal logarithms, about 95 % have the truth in their interval."""
     random = np.random.default_rng(0)
-    found = [
+    estimate = [
         mean_log_interval(np.exp(random.normal(size=count) / 50).tolist()) for _ in range(2000)
     ]
-    assert 0.92 < np.mean([item.low <= 1 <= item.high for item in found]) < 0.98
+    assert 0.92 < np.mean([item.low <= 1 <= item.high for item in estimate]) < 0.98

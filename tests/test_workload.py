@@ -221,7 +221,7 @@ def test_calibration_and_validation_are_disjoint(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "words"),
     [
         ({"X": np.ones((2, 1, 3), np.float32)}, r"no input 'X'.*inputs are x"),
         ({}, "no array for the input 'x'"),
@@ -234,11 +234,11 @@ def test_calibration_and_validation_are_disjoint(count: int) -> None:
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(
-    tmp_path: Path, arrays: dict[str, Any], told: str
+    tmp_path: Path, arrays: dict[str, Any], words: str
 ) -> None:
     """Wrong names, types, ranks, sizes and counts are told with the file that has them."""
     file = save(tmp_path / "a.npz", **arrays)
-    with pytest.raises(DataError, match=told) as caught:
+    with pytest.raises(DataError, match=words) as caught:
         read(X, file)
     assert str(file) in str(caught.value)
 
