@@ -164,15 +164,21 @@ def study(**values: Any) -> None:
 study.__signature__ = signature()  # type: ignore[attr-defined]  # Typer reads it
 
 
+_WHERE = typer.Argument(
+    metavar="DIR|URL",
+    help="The folder of a study, or the URL of a storage. If left out, the URL in the variable "
+    "AUTOTUNE_STORAGE.",
+)
+_METRIC = typer.Option(
+    metavar="MODULE:FUNCTION",
+    help="The function that rates the answers, if the study has one. It is never taken from the "
+    "storage.",
+)
+_OUT = typer.Option(metavar="DIR", help="Folder to write to. If left out, the same as before.")
+
+
 def resume(
-    where: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DIR|URL",
-            help="The folder of a study, or the URL of a storage. If left out, the URL in the "
-            "variable AUTOTUNE_STORAGE.",
-        ),
-    ] = None,
+    where: Annotated[str | None, _WHERE] = None,
     name: Annotated[
         str | None,
         typer.Option("--study", metavar="NAME", help="Which study, if the storage holds several."),
@@ -192,18 +198,8 @@ def resume(
             help="How many configurations to measure in all. If left out, as many as before."
         ),
     ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="The function that rates the answers, if the study has one. It is never taken "
-            "from the storage.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder to write to. If left out, the same as before."),
-    ] = None,
+    metric: Annotated[str | None, _METRIC] = None,
+    out: Annotated[Path | None, _OUT] = None,
     wait: Annotated[bool, WAIT] = False,
     as_json: JsonOption = False,
 ) -> None:

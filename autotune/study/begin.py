@@ -4,6 +4,8 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+import optuna
+
 from autotune import __version__
 from autotune.deploy.config import Environment
 from autotune.errors import StudyError
@@ -16,7 +18,6 @@ from autotune.results.emit import CACHE
 from autotune.results.result import StudyResult
 from autotune.results.setting import Setting
 from autotune.search import objective
-from autotune.search.transfer import prior, starting_points
 from autotune.search.trial import Limits
 from autotune.space.files import find_space
 from autotune.space.resolve import resolve
@@ -73,19 +74,10 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
         for note in notes_on(kin, subject.facts, study):
             report(Progress(stage="model", note=note))
         setting = subject.setting(options, study.study_name, folder)
-        space, objectives, limits = setting.space, setting.objectives, setting.limits
-        cores = setting.environment.cores
         job = Job(
             setting=setting,
             study=study,
-            record=Record(
-                study,
-                worker_of(folder),
-                platform.node(),
-                shared=place.is_shared,
-                counts=lambda trial: counts_within(limits, trial),
-                clock=seams.clock,
-            ),
+            record=_record(setting, study, place, seams),
             spool=Spool(folder, study.study_name),
             preparer=Preparer(
                 setting.model,
@@ -95,13 +87,24 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             ),
             metric=metric,
             sampler=options.sampler,
-            first=[*tried, *starting_points(kin, space, cores, limits, objectives)],
-            prior=prior(kin, space, cores, objectives),
+            tried=tried,
+            kin=kin,
             early_stop=options.early_stop,
             report=report,
             seams=seams,
         )
         return job.run(options.trials, options.timeout_s)
+
+
+def _record(setting: Setting, study: optuna.Study, place: Place, seams: Seams) -> Record:
+    return Record(
+        study,
+        worker_of(setting.folder),
+        platform.node(),
+        shared=place.is_shared,
+        counts=lambda trial: counts_within(setting.limits, trial),
+        clock=seams.clock,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

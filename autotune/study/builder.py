@@ -1,6 +1,7 @@
 """The one place where a search is put together: proposer, plan, sampler, record and loop."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import optuna
 
@@ -12,8 +13,6 @@ from autotune.search.proposer import Prior, Proposer
 from autotune.search.trial import Limits
 from autotune.space.candidate import Candidate
 from autotune.space.space import Space
-from autotune.storage.clock import Clock
-from autotune.storage.spool import Spool
 from autotune.storage.trials import Record
 from autotune.study.loop import Search, counts_within
 from autotune.study.progress import OnProgress
@@ -33,10 +32,8 @@ def build_search(
     prior: Prior | None = None,
     early_stop: bool = True,
     record: Record | None = None,
-    spool: Spool | None = None,
-    clock: Clock | None = None,
     report: OnProgress = lambda _: None,
-    racing: bool = True,
+    **options: Any,
 ) -> Search:
     """Returns a search that can be run.
 
@@ -52,10 +49,8 @@ def build_search(
         prior: The expected values of an earlier study; only the sampler ``effects`` uses them.
         early_stop: Whether the search ends when nothing more is to be expected.
         record: The trials of the study; those of `study` for this worker alone if None.
-        spool: Keeps measurements until the storage has them.
-        clock: Time and waiting.
         report: Called before each trial.
-        racing: Whether a candidate that is clearly beaten is given up early.
+        options: Other arguments of :class:`Search`.
     """
     so_far = len(study.get_trials(deepcopy=False))
     proposer = None
@@ -79,7 +74,5 @@ def build_search(
         measurer=measurer,
         record=record or Record(study, counts=lambda trial: counts_within(limits, trial)),
         report=report,
-        spool=spool,
-        clock=clock,
-        racing=racing,
+        **options,
     )

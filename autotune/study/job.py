@@ -19,7 +19,7 @@ from autotune.results.setting import Setting
 from autotune.results.summary import Trials, plain_limits, summarise, unconfirmed
 from autotune.search import pareto
 from autotune.search.finalists import finalists
-from autotune.search.proposer import Prior
+from autotune.search.transfer import Relative, prior, starting_points
 from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
 from autotune.storage.spool import Spool
@@ -65,8 +65,8 @@ class Job:
         preparer: Makes the model files of candidates.
         metric: The user's metric; None without one.
         sampler: Name of the sampler.
-        first: Candidates that are measured right after the default.
-        prior: The expected values of an earlier study.
+        tried: The user's candidates, which are measured right after the default.
+        kin: Studies of the same model on other machines, or of another space.
         early_stop: Whether the search ends when nothing more is to be expected.
         report: Called as the study goes on.
         seams: Processes, time and waiting.
@@ -79,8 +79,8 @@ class Job:
     preparer: Preparer
     metric: Metric | None
     sampler: str
-    first: Sequence[Candidate]
-    prior: Prior
+    tried: Sequence[Candidate]
+    kin: Sequence[Relative]
     early_stop: bool
     report: OnProgress
     seams: Seams
@@ -139,16 +139,18 @@ class Job:
 
     def _search(self, measurer: Measurer) -> Search:
         setting = self.setting
+        space, objectives, cores = setting.space, setting.objectives, setting.environment.cores
+        begin_with = starting_points(self.kin, space, cores, setting.limits, objectives)
         return build_search(
             measurer,
-            setting.space,
+            space,
             study=self.study,
-            objectives=setting.objectives,
+            objectives=objectives,
             limits=setting.limits,
             sampler=self.sampler,
             seed=setting.seed,
-            first=self.first,
-            prior=self.prior,
+            first=[*self.tried, *begin_with],
+            prior=prior(self.kin, space, cores, objectives),
             early_stop=self.early_stop,
             record=self.record,
             spool=self.spool,
