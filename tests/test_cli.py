@@ -23,7 +23,7 @@ from autotune.cli.interrupts import interruptible
 from autotune.cli.study import OPTIONS
 from autotune.facts import sample_models
 from autotune.measure import noise
-from autotune.study import job
+from autotune.study import seams
 from autotune.study.options import StudyOptions
 
 TIME_LIMIT_S = 120
@@ -229,7 +229,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     sample_models.write("lstm", place / "model.onnx")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        patch.setattr(job, "DuetMeasurer", lambda *_, **__: FakeMeasurer(thread_cost))
+        patch.setattr(seams, "DuetMeasurer", lambda *_, **__: FakeMeasurer(thread_cost))
         done = CliRunner().invoke(app, ["study", "model.onnx", "--trials", "4", "--json"])
     assert done.exit_code == 0, done.stderr
     return Made(place=place, stdout=done.stdout)

@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 import optuna
 import pytest
-from fakes import FakeMeasurer
+from fakes import FakeWorld
 from shared_worker import cost
 
 import autotune
@@ -22,7 +22,6 @@ from autotune.search.trial import Trial
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
-from autotune.study.tune import tune
 
 DATA = Path(__file__).parent / "data"
 FEED = {name: np.ones((1, 1, size), np.float32) for name, size in (("frames", 4), ("state", 8))}
@@ -38,16 +37,6 @@ def folder(tmp_path: Path) -> Path:
     data["model"] = str(tmp_path / "lstm.onnx")
     front.write_text(json.dumps(data), encoding="utf-8")
     return tmp_path / "study"
-
-
-@pytest.fixture
-def same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretends that this is the machine of the frozen study, with the same ONNX Runtime."""
-    data = json.loads((DATA / "machine.json").read_text(encoding="utf-8"))
-    machine = from_plain(Hardware, data["hardware"])
-    installed = from_plain(Runtime, data["runtime"])
-    monkeypatch.setattr("autotune.study.tune.hardware", lambda: machine)
-    monkeypatch.setattr("autotune.study.tune.runtime", lambda: installed)
 
 
 def _trials(folder: Path) -> list[Trial]:
@@ -112,13 +101,17 @@ def test_the_storage_holds_the_trials_and_the_options(folder: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.usefixtures("same_machine")
-def test_a_study_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_goes_on(folder: Path) -> None:
     """The same command with more trials adds to the same study; nothing is measured twice."""
     before = [trial.candidate for trial in _trials(folder)]
-    measurer = FakeMeasurer(cost)
-    monkeypatch.setattr("autotune.study.job.DuetMeasurer", lambda *_, **__: measurer)
-    tune(folder.parent / "lstm.onnx", trials=6, space="session", out=folder)
-    assert len(measurer.searched) == 2
-    assert not set(before) & set(measurer.searched)
-    assert [trial.candidate for trial in _trials(folder)] == [*before, *measurer.searched]
+    data = json.loads((DATA / "machine.json").read_text(encoding="utf-8"))
+    same_machine = {
+        "hardware": lambda: from_plain(Hardware, data["hardware"]),
+        "runtime": lambda: from_plain(Runtime, data["runtime"]),
+    }
+    world = FakeWorld(cost)
+    model = folder.parent / "lstm.onnx"
+    world.tune(model, trials=6, space="session", out=folder, seams=same_machine)
+    assert len(world.searched) == 2
+    assert not set(before) & set(world.searched)
+    assert [trial.candidate for trial in _trials(folder)] == [*before, *world.searched]
