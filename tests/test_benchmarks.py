@@ -168,6 +168,6 @@ def test_shared(place: Path) -> None:
 
 def test_transfer(place: Path) -> None:
     """Both directions of each pair of tables, with and without what is taken over."""
-    figures = _json(place, "transfer", "--seeds", "1")
+    figures = _json(place, "transfer", "--seeds", "1", "--trials", "20")
     assert figures["pairs"] == 2
     assert 0 < figures["cold"]["hv_15"] <= 1
