@@ -15,7 +15,10 @@ import pytest
 from autotune.process.child import Child, ChildFailure, Limits, printable
 from autotune.process.guardian import Guardian
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="signals are POSIX"),
+]
 
 _MODULE = """
 import ctypes, os, subprocess, sys, time

@@ -22,6 +22,8 @@ from autotune.facts import sample_models
 from autotune.measure import noise
 from autotune.study import job
 
+pytestmark = pytest.mark.process
+
 TIME_LIMIT_S = 120
 
 
@@ -88,6 +90,7 @@ def test_an_unknown_space_is_refused(tmp_path: Path) -> None:
     assert "Did you mean 'memory'?" in refused(tmp_path, "spaces", "memry")
 
 
+@pytest.mark.slow
 def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is one JSON document with a fingerprint that stays."""
     monkeypatch.setattr(noise, "REPETITIONS", 2)

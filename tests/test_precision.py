@@ -14,7 +14,7 @@ from autotune.facts.workload import Feed
 from autotune.graph import precision, sensitivity
 from autotune.graph.refusal import StepRefusedError
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore")]
 
 # All operators in eight bits are often too much: that they are is the fidelity gate's to say.
 _FAR = 3.0

@@ -20,6 +20,8 @@ from autotune.graph.cache import Cache
 from autotune.graph.prepare import PreparationError, Preparer, needed_features, steps_of
 from autotune.space.candidate import BASELINE, Candidate
 
+pytestmark = pytest.mark.process
+
 _SHRUNK = Candidate.of({"storage": "external_data"})
 _INT8 = Candidate.of({"precision": "int8_static", "per_channel": True})
 

@@ -23,6 +23,8 @@ from autotune.study.request import Request
 from autotune.study.resume import Entry, choose, entries, place_of, request_of
 from autotune.study.tune import tune
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -308,6 +308,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_tune_writes_what_load_opens(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """A study ends in a config that opens as a session, and a front that can be read."""
     result = tune(model, space="session", trials=20, out=tmp_path)
@@ -325,6 +326,7 @@ def test_tune_writes_what_load_opens(factory: _Factory, model: Path, tmp_path: P
     assert all(measurer.closed for measurer in factory.made)
 
 
+@pytest.mark.slow
 def test_the_best_of_its_kind_is_not_the_luckiest(
     factory: _Factory, model: Path, tmp_path: Path
 ) -> None:

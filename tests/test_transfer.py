@@ -201,10 +201,12 @@ def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     monkeypatch.setattr(jobs, "DuetMeasurer", make)
     wishes = {"space": "session", "out": tmp_path / "out"}
-    monkeypatch.setattr(tune, "hardware", lambda: _machine(cpu="the first"))
+    monkeypatch.setattr("autotune.study.tune.hardware", lambda: _machine(cpu="the first"))
     tune(tmp_path / "m.onnx", trials=20, **wishes)  # type: ignore[arg-type]  # sound ones
     told: list[Progress] = []
-    monkeypatch.setattr(tune, "hardware", lambda: _machine(cpu="the second", usable_cores=4))
+    monkeypatch.setattr(
+        "autotune.study.tune.hardware", lambda: _machine(cpu="the second", usable_cores=4)
+    )
     tune(tmp_path / "m.onnx", trials=6, on_progress=told.append, **wishes)  # type: ignore[arg-type]
     notes = " ".join(progress.note for progress in told)
     assert "CPU: the second here, the first there" in notes
