@@ -194,6 +194,7 @@ def test_a_full_disk_keeps_what_was_measured(
     assert len(measured) == len(set(measured)) == 20
 
 
+@pytest.mark.process
 def test_a_folder_that_cannot_be_written_to(tiny_disk: Path, tmp_path: Path) -> None:
     """It is told before anything is measured, with what to type."""
     sample_models.write("lstm", tmp_path / "model.onnx")

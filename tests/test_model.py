@@ -13,6 +13,8 @@ from autotune.errors import ModelError
 from autotune.facts import sample_models
 from autotune.facts.model import Model, Tensor, describe
 
+pytestmark = pytest.mark.process
+
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node
 value = helper.make_tensor_value_info

@@ -308,6 +308,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_tune_writes_what_load_opens(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """A study ends in a config that opens as a session, and a front that can be read."""
@@ -326,6 +327,7 @@ def test_tune_writes_what_load_opens(factory: _Factory, model: Path, tmp_path: P
     assert all(measurer.closed for measurer in factory.made)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_best_of_its_kind_is_not_the_luckiest(
     factory: _Factory, model: Path, tmp_path: Path
@@ -359,6 +361,7 @@ _DAMAGES: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
 )
 
 
+@pytest.mark.process
 def test_a_damaged_result_is_refused(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """A folder may come from a stranger: the key is named, and nothing falls over later."""
     tune(model, space="session", trials=2, out=tmp_path)
@@ -374,6 +377,7 @@ def test_a_damaged_result_is_refused(factory: _Factory, model: Path, tmp_path: P
             StudyResult.read(tmp_path)
 
 
+@pytest.mark.process
 def test_a_complete_study_is_not_repeated(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """The same request again is answered by the earlier result, without a measurer."""
     first = tune(model, space="session", trials=8, out=tmp_path)
@@ -383,6 +387,7 @@ def test_a_complete_study_is_not_repeated(factory: _Factory, model: Path, tmp_pa
     assert told[-1].stage == "done"
 
 
+@pytest.mark.process
 def test_another_preference_needs_no_new_trials(
     factory: _Factory, model: Path, tmp_path: Path
 ) -> None:
@@ -394,6 +399,7 @@ def test_another_preference_needs_no_new_trials(
     assert factory.made[1].raced
 
 
+@pytest.mark.process
 def test_other_objectives_are_another_study(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """Another objective has trials of its own in the same folder, and decides what is emitted."""
     first = tune(model, space="session", trials=8, out=tmp_path)
@@ -407,6 +413,7 @@ def test_other_objectives_are_another_study(factory: _Factory, model: Path, tmp_
     assert again == second
 
 
+@pytest.mark.process
 def test_a_percentile_of_a_slow_model_is_refused(
     factory: _Factory, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,6 +434,7 @@ def test_the_beaten_are_given_up_early(study: optuna.Study) -> None:
     assert search.baseline not in raced
 
 
+@pytest.mark.process
 def test_a_config_is_where_a_study_may_start(
     factory: _Factory, model: Path, tmp_path: Path
 ) -> None:
@@ -442,6 +450,7 @@ def test_a_config_is_where_a_study_may_start(
     ]
 
 
+@pytest.mark.process
 def test_a_study_goes_on(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """More trials add to those that are there, on the same scale."""
     tune(model, space="session", trials=8, out=tmp_path)
@@ -450,6 +459,7 @@ def test_a_study_goes_on(factory: _Factory, model: Path, tmp_path: Path) -> None
     assert factory.reference_ms == [None, factory.made[0].reference_ms]
 
 
+@pytest.mark.process
 def test_an_interrupt_keeps_the_best(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """Ctrl-C writes the best so far; the same command then completes, measuring nothing twice."""
     calls = iter(range(1000))
@@ -478,6 +488,7 @@ def test_an_interrupt_keeps_the_best(factory: _Factory, model: Path, tmp_path: P
     assert not set(measured) & set(again)
 
 
+@pytest.mark.process
 def test_an_interrupt_before_the_baseline_writes_nothing(
     factory: _Factory, model: Path, tmp_path: Path
 ) -> None:
@@ -494,6 +505,7 @@ def test_an_interrupt_before_the_baseline_writes_nothing(
     assert factory.made[0].closed
 
 
+@pytest.mark.process
 def test_a_default_that_fails_cannot_be_tuned(
     factory: _Factory, model: Path, tmp_path: Path
 ) -> None:
@@ -505,6 +517,7 @@ def test_a_default_that_fails_cannot_be_tuned(
     assert factory.made[0].closed
 
 
+@pytest.mark.process
 def test_fixed_parameters_hold_for_all_but_the_baseline(
     factory: _Factory, model: Path, tmp_path: Path
 ) -> None:
@@ -515,6 +528,7 @@ def test_fixed_parameters_hold_for_all_but_the_baseline(
     assert all(c.to_json()["intra_op_num_threads"] == 1 for c in factory.searched[1:])
 
 
+@pytest.mark.process
 def test_failures_are_counted_by_kind(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """The result tells how many candidates failed, and of what."""
     calls = iter(range(1000))
@@ -526,6 +540,7 @@ def test_failures_are_counted_by_kind(factory: _Factory, model: Path, tmp_path: 
     assert tune(model, space="session", trials=8, out=tmp_path).failed == {"refused": 2}
 
 
+@pytest.mark.process
 def test_a_folder_of_another_model_is_refused(
     factory: _Factory, model: Path, tmp_path: Path
 ) -> None:
@@ -537,6 +552,7 @@ def test_a_folder_of_another_model_is_refused(
         tune(other, space="session", trials=2, out=tmp_path / "out")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("request_", "option"),
     [
