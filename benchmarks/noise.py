@@ -83,12 +83,14 @@ class Plan:
         repetitions: Of each measurement.
         tries: Of ranking two chains.
         seconds: Longest time of turns in one measurement.
+        retakes: How often one is repeated at most if the machine was never quiet.
     """
 
     folder: Path
     repetitions: int
     tries: int
     seconds: float
+    retakes: int
 
 
 def _turns(raw: Raw, side: str) -> NDArray[np.float64]:
@@ -158,6 +160,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, help="of each measurement")
     parser.add_argument("--tries", type=int, help="of ranking two chains")
     parser.add_argument("--seconds", type=float, default=_TIME_CAP_S, help="of a measurement")
+    parser.add_argument("--retakes", type=int, default=_MOST_RETAKES, help="of a measurement")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     repetitions = given.repetitions or (5 if given.quick else 12)
@@ -165,8 +168,9 @@ def main() -> None:
     rows: Rows = defaultdict(list)
     plain: dict[tuple[str, bool], list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as scratch:
-        plan = Plan(Path(scratch), repetitions, tries, given.seconds)
-        for path in given.models or build(plan.folder):
+        plan = Plan(Path(scratch), repetitions, tries, given.seconds, given.retakes)
+        # the processes that measure have a working directory of their own
+        for path in [path.resolve() for path in given.models] or build(plan.folder):
             measure_model(path, plan, rows, plain)
         right = measure_chains(plan, rows)
     print_tables(rows, plain)
@@ -315,7 +319,7 @@ def _measurer(
 
     def measure(file: Path, config: SessionConfig) -> Raw:
         outcome = measurer.measure_session(file, config, effort)
-        for _ in range(_MOST_RETAKES):
+        for _ in range(plan.retakes):
             if isinstance(outcome, Measurement) and not outcome.is_quiet:
                 _retakes[path.stem] += 1
                 outcome = measurer.measure_session(file, config, effort)

@@ -41,7 +41,7 @@ from autotune.study.builder import build_search
 
 _TABLES = Path(__file__).parent / "tables"
 _OBJECTIVES = find(DEFAULT)
-_WORKERS = (1, 2, 4)
+_WORKERS = "1,2,4"
 _TRIALS, _QUICK_TRIALS = 200, 60
 _A_TRIAL_S = 0.5
 
@@ -112,7 +112,8 @@ def work(task: Task, start: Barrier, answers: "Queue[Report]") -> None:
         began_s = time.monotonic()
         loop.run(task.trials, None)
     keys = [c.key for c, count in measurer.measured.items() for _ in range(count)]
-    answers.put(Report(keys, began_s, measurer.ended_s, dict(watch.spent_s)))
+    spent_s = {part: watch.spent_s[part] for part in ("storage", "search")}
+    answers.put(Report(keys, began_s, measurer.ended_s, spent_s))
 
 
 def fleet(url: str, table: Path, workers: int, trials: int, measure_s: float) -> dict[str, float]:
@@ -166,6 +167,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_TRIALS} trials")
     parser.add_argument("--trials", type=int, default=_TRIALS)
     parser.add_argument("--trial-s", type=float, default=_A_TRIAL_S, help="time of a measurement")
+    parser.add_argument("--workers", default=_WORKERS, help="how many, for each fleet")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--storage", help="URL of an empty database")
     given = parser.parse_args()
@@ -176,7 +178,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     with server(given.storage) as url:
         for measure_s in (0.0, given.trial_s):
-            for workers in _WORKERS:
+            for workers in map(int, given.workers.split(",")):
                 figures = fleet(url, table, workers, trials, measure_s)
                 print(row(workers, measure_s, figures))
                 found.setdefault(f"{measure_s:g} s", {})[str(workers)] = figures

@@ -50,6 +50,7 @@ class Job:
     there: Path
     here: Path
     seed: int
+    trials: int
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Run:
 def run(job: Job) -> tuple[Job, Run, Run]:
     """Returns what the study finds that knows its relative, and what the other one finds."""
     (there, _), (recording, truth) = table(job.there), table(job.here)
-    known, _, _ = search(there, DEFAULT_SAMPLER, job.seed, _TRIALS)
+    known, _, _ = search(there, DEFAULT_SAMPLER, job.seed, job.trials)
     cores = recording.header.environment.cores
     relative = Relative(
         name="there",
@@ -76,8 +77,8 @@ def run(job: Job) -> tuple[Job, Run, Run]:
     expected = prior([relative], recording.space, cores, _OBJECTIVES)
     # another seed than there: the luck of new hardware is its own
     seed = job.seed + 1000
-    transferred = search(recording, DEFAULT_SAMPLER, seed, _TRIALS, first=first, prior=expected)
-    cold = search(recording, DEFAULT_SAMPLER, seed, _TRIALS)
+    transferred = search(recording, DEFAULT_SAMPLER, seed, job.trials, first=first, prior=expected)
+    cold = search(recording, DEFAULT_SAMPLER, seed, job.trials)
     runs = []
     for trials, measurer, _ in (transferred, cold):
         runs.append(
@@ -112,10 +113,13 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_SEEDS} seeds")
     parser.add_argument("--seeds", type=int, default=0)
+    parser.add_argument("--trials", type=int, default=_TRIALS, help="of each study")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     seeds = given.seeds or (_QUICK_SEEDS if given.quick else _SEEDS)
-    jobs = [Job(*pair, seed) for pair, seed in itertools.product(pairs(), range(seeds))]
+    jobs = [
+        Job(*pair, seed, given.trials) for pair, seed in itertools.product(pairs(), range(seeds))
+    ]
     found: dict[tuple[Path, Path], list[tuple[Run, Run]]] = {}
     spawn = multiprocessing.get_context("spawn")
     # two threads of BLAS in each of two processes take three times as long

@@ -6,8 +6,13 @@ from pathlib import Path
 
 import optuna
 import pytest
+from hypothesis import settings
 
 from autotune.storage.database import quiet_optuna
+
+# a busy machine makes no test fail
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session", autouse=True)

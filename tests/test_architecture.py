@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import autotune
 
 PACKAGE = Path(autotune.__file__).parent
@@ -91,6 +93,7 @@ def test_imports_form_no_cycle() -> None:
             del edges[leaf]
 
 
+@pytest.mark.process
 def test_loader_brings_in_nothing_heavy() -> None:
     """An application that loads a config imports neither the search nor the terminal."""
     script = (
@@ -103,6 +106,7 @@ def test_loader_brings_in_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.process
 def test_importing_the_package_needs_no_onnxruntime() -> None:
     """``import autotune`` alone does not bring in onnxruntime."""
     script = "import sys, autotune; print('onnxruntime' in sys.modules)"

@@ -17,6 +17,8 @@ import autotune
 from autotune.errors import DataError, ModelError, RequestError, SpaceError, StudyError
 from autotune.facts import sample_models
 
+pytestmark = pytest.mark.process
+
 FLOAT = TensorProto.FLOAT
 
 

@@ -17,7 +17,10 @@ from autotune.deploy.records import Amount, Whole
 from autotune.process.child import Child, ChildFailure, Limits
 from autotune.process.guardian import Guardian
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="signals are POSIX"),
+]
 
 _MODULE = """
 import ctypes, os, subprocess, sys, time

@@ -26,6 +26,8 @@ from autotune.measure import noise
 from autotune.study import seams
 from autotune.study.options import StudyOptions
 
+pytestmark = pytest.mark.process
+
 TIME_LIMIT_S = 120
 
 
@@ -92,6 +94,7 @@ def test_an_unknown_space_is_refused(tmp_path: Path) -> None:
     assert "Did you mean 'memory'?" in refused(tmp_path, "spaces", "memry")
 
 
+@pytest.mark.slow
 def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is one JSON document with a fingerprint that stays."""
     monkeypatch.setattr(noise, "REPETITIONS", 2)

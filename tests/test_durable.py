@@ -92,6 +92,8 @@ class Killed:
         return self._process.wait(timeout=120)
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans end by themselves on Linux")
 def test_twenty_kills(tmp_path: Path) -> None:
     """Whatever is killed and when: the study ends complete, nothing lost, nothing twice."""
@@ -165,6 +167,8 @@ def _study(folder: Path, model: Path, trials: int) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("left_mib", [0, 4])
 def test_a_full_disk_keeps_what_was_measured(
     tiny_disk: Path, tmp_path: Path, left_mib: int
@@ -190,6 +194,7 @@ def test_a_full_disk_keeps_what_was_measured(
     assert len(measured) == len(set(measured)) == 20
 
 
+@pytest.mark.process
 def test_a_folder_that_cannot_be_written_to(tiny_disk: Path, tmp_path: Path) -> None:
     """It is told before anything is measured, with what to type."""
     sample_models.write("lstm", tmp_path / "model.onnx")

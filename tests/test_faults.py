@@ -27,7 +27,10 @@ from autotune.process import scratch
 from autotune.process.child import Limits, memory_limit
 from autotune.space.candidate import BASELINE
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="signals are POSIX"),
+]
 
 _SHORT = Effort(time_cap_s=0.02, patience_s=0.05, half_width=1.0)
 _PHASES = {
@@ -373,6 +376,7 @@ def _measured(place: Path) -> int:
     )
 
 
+@pytest.mark.slow
 def test_signals_at_any_moment(place: Path) -> None:
     """Ctrl-C and SIGTERM keep what was measured and leave no process and no file, at any time."""
     moments = random.Random(3)
@@ -392,6 +396,7 @@ def test_signals_at_any_moment(place: Path) -> None:
     assert before > 0
 
 
+@pytest.mark.slow
 @_LINUX
 def test_a_killed_driver_leaves_no_process(place: Path) -> None:
     """Kill -9 leaves no process, not even a frozen one; the next start removes the files."""

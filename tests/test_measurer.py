@@ -24,7 +24,10 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
 from autotune.space.candidate import BASELINE, Candidate
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="signals are POSIX"),
+]
 
 _SHORT = Effort(time_cap_s=0.05, patience_s=0.2, half_width=1.0)
 

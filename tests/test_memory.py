@@ -38,6 +38,7 @@ def test_usage_of_this_process_is_sensible() -> None:
     assert now.resident_mib < 1 << 20
 
 
+@pytest.mark.process
 @pytest.mark.skipif(
     sys.platform != "linux" or not os.access("/proc/self/clear_refs", os.W_OK),
     reason="only Linux can set the mark back",

@@ -14,6 +14,8 @@ from autotune.facts import sample_models
 from autotune.facts.model import Model, describe
 from autotune.facts.model_facts import Tensor
 
+pytestmark = pytest.mark.process
+
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node
 value = helper.make_tensor_value_info

@@ -8,7 +8,7 @@ from small_models import BUILDERS, applies, distance, write
 from autotune.graph.passes import PASSES
 from autotune.graph.storage_form import STORAGE_FORMS
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize("kind", BUILDERS)

@@ -14,7 +14,7 @@ from autotune.facts.feeds import Feed
 from autotune.graph import precision
 from autotune.graph.entries import StepRefusedError
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore")]
 
 # All operators in eight bits are often too much; the study's error limit finds that out.
 _FAR = 3.0

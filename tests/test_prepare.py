@@ -25,6 +25,8 @@ from autotune.graph.entries import StepRefusedError
 from autotune.graph.plan import needed_features, steps_of
 from autotune.graph.prepare import PreparationError, Preparer
 
+pytestmark = pytest.mark.process
+
 _SHRUNK: dict[str, Value] = {"storage": "external_data"}
 _INT8: dict[str, Value] = {"precision": "int8_static", "per_channel": True}
 

@@ -22,6 +22,8 @@ from autotune.study.begin import run_study
 from autotune.study.options import StudyOptions
 from autotune.study.resume import Entry, choose, entries, options_of, place_of
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:

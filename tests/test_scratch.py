@@ -11,7 +11,10 @@ import pytest
 
 from autotune.process import scratch
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills as POSIX does")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="kills as POSIX does"),
+]
 
 _HOLDER = """
 import sys, time

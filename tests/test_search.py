@@ -114,6 +114,7 @@ def test_an_unknown_sampler_is_refused() -> None:
         check_sampler("randon")
 
 
+@pytest.mark.slow
 def test_every_value_is_visited() -> None:
     """A hundred trials of the default space see more than one value of each parameter."""
     search = build_search(FakeMeasurer(_additive(1)), _default_space(), early_stop=False)
@@ -128,6 +129,7 @@ def test_every_value_is_visited() -> None:
         assert len(seen) > 1, each.name
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10_000), sampler=st.sampled_from(SAMPLERS))
 def test_conditions_are_honoured(seed: int, sampler: str) -> None:
@@ -181,6 +183,7 @@ def _flat(_: Candidate) -> tuple[float, float]:
     return 10.0, 100.0
 
 
+@pytest.mark.slow
 def test_the_search_ends_when_nothing_is_to_be_expected() -> None:
     """Where no value does anything it ends early, and says why."""
     search = build_search(NoisyMeasurer(_flat, deviation=0.003), _default_space())
@@ -189,6 +192,7 @@ def test_the_search_ends_when_nothing_is_to_be_expected() -> None:
     assert "has not moved" in search.ended
 
 
+@pytest.mark.slow
 def test_the_search_goes_on_if_told_to() -> None:
     """``--no-early-stop`` spends the budget."""
     measurer = NoisyMeasurer(_flat, deviation=0.003)

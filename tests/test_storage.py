@@ -29,6 +29,7 @@ def test_a_second_driver_is_refused(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.process
 def test_a_driver_in_another_process_is_seen(tmp_path: Path) -> None:
     """The lock holds between processes, and a killed one does not keep it."""
     script = (

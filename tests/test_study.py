@@ -257,6 +257,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_tune_writes_what_load_opens(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """A study ends in a config that opens as a session, and a front that can be read."""
     result = world.tune(model, space="session", trials=20, out=tmp_path)
@@ -274,6 +276,8 @@ def test_tune_writes_what_load_opens(world: FakeWorld, model: Path, tmp_path: Pa
     assert all(measurer.closed for measurer in world.measurers)
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_the_best_of_its_kind_is_not_the_luckiest(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -306,6 +310,7 @@ _DAMAGES: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
 )
 
 
+@pytest.mark.process
 def test_a_damaged_result_is_refused(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """A folder may come from a stranger: the key is named, and nothing falls over later."""
     world.tune(model, space="session", trials=2, out=tmp_path)
@@ -321,6 +326,7 @@ def test_a_damaged_result_is_refused(world: FakeWorld, model: Path, tmp_path: Pa
             StudyResult.read(tmp_path)
 
 
+@pytest.mark.process
 def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """The same request again is answered by the earlier result, without a measurer."""
     first = world.tune(model, space="session", trials=8, out=tmp_path)
@@ -332,6 +338,7 @@ def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_pat
     assert told[-1].stage == "done"
 
 
+@pytest.mark.process
 def test_another_preference_needs_no_new_trials(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -343,6 +350,7 @@ def test_another_preference_needs_no_new_trials(
     assert world.measurers[1].raced
 
 
+@pytest.mark.process
 def test_other_objectives_are_another_study(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """Another objective has trials of its own in the same folder, and decides what is emitted."""
     first = world.tune(model, space="session", trials=8, out=tmp_path)
@@ -360,6 +368,7 @@ def test_other_objectives_are_another_study(world: FakeWorld, model: Path, tmp_p
     assert again == second
 
 
+@pytest.mark.process
 def test_a_percentile_of_a_slow_model_is_refused(
     world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +389,7 @@ def test_the_beaten_are_given_up_early(study: optuna.Study) -> None:
     assert search.baseline not in raced
 
 
+@pytest.mark.process
 def test_a_config_is_where_a_study_may_start(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """A tuned config, and an object of parameters, are measured right after the default."""
     first = world.tune(model, space="session", trials=8, out=tmp_path / "first")
@@ -395,6 +405,7 @@ def test_a_config_is_where_a_study_may_start(world: FakeWorld, model: Path, tmp_
     ]
 
 
+@pytest.mark.process
 def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """More trials add to those that are there, on the same scale."""
     world.tune(model, space="session", trials=8, out=tmp_path)
@@ -403,6 +414,7 @@ def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     assert world.reference_ms == [None, world.measurers[0].reference_ms]
 
 
+@pytest.mark.process
 def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """Ctrl-C writes the best so far; the same command then completes, measuring nothing twice."""
     calls = iter(range(1000))
@@ -431,6 +443,7 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Pa
     assert not set(measured) & set(again)
 
 
+@pytest.mark.process
 def test_an_interrupt_before_the_baseline_writes_nothing(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -447,6 +460,7 @@ def test_an_interrupt_before_the_baseline_writes_nothing(
     assert world.measurers[0].closed
 
 
+@pytest.mark.process
 def test_a_default_that_fails_cannot_be_tuned(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -458,6 +472,7 @@ def test_a_default_that_fails_cannot_be_tuned(
     assert world.measurers[0].closed
 
 
+@pytest.mark.process
 def test_fixed_parameters_hold_for_all_but_the_baseline(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -470,6 +485,7 @@ def test_fixed_parameters_hold_for_all_but_the_baseline(
     assert all(c.to_json()["intra_op_num_threads"] == 1 for c in world.searched[1:])
 
 
+@pytest.mark.process
 def test_failures_are_counted_by_kind(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """The result tells how many candidates failed, and of what."""
     calls = iter(range(1000))
@@ -481,6 +497,7 @@ def test_failures_are_counted_by_kind(world: FakeWorld, model: Path, tmp_path: P
     assert world.tune(model, space="session", trials=8, out=tmp_path).failed == {"refused": 2}
 
 
+@pytest.mark.process
 def test_a_folder_of_another_model_is_refused(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -492,6 +509,7 @@ def test_a_folder_of_another_model_is_refused(
         world.tune(other, space="session", trials=2, out=tmp_path / "out")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("request_", "option"),
     [
