@@ -450,6 +450,7 @@ def test_a_config_is_where_a_study_may_start(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_study_goes_on(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """More trials add to those that are there, on the same scale."""
@@ -459,6 +460,7 @@ def test_a_study_goes_on(factory: _Factory, model: Path, tmp_path: Path) -> None
     assert factory.reference_ms == [None, factory.made[0].reference_ms]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_an_interrupt_keeps_the_best(factory: _Factory, model: Path, tmp_path: Path) -> None:
     """Ctrl-C writes the best so far; the same command then completes, measuring nothing twice."""
