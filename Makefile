@@ -1,5 +1,8 @@
 # `make check` must be green before a commit; it runs with the packages of the extra `test`.
-.PHONY: check lint types test test-all bench format
+.PHONY: check lint types test test-all test-slow test-plain test-process bench format
+
+# two runs of pytest at a time: one keeps one core busy
+PARALLEL = $(MAKE) --no-print-directory -j2 --output-sync=target
 
 check: lint types test-all
 
@@ -12,11 +15,20 @@ types:
 
 # all but the slow tests: within two minutes on two cores
 test:
-	pytest -m "not slow"
+	$(PARALLEL) test-plain test-process
 
 # within five minutes
 test-all:
-	pytest
+	$(PARALLEL) test-slow test-plain test-process
+
+test-slow:
+	pytest -m slow
+
+test-plain:
+	pytest -m "not slow and not process"
+
+test-process:
+	pytest -m "not slow and process"
 
 format:
 	ruff format .

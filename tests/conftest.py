@@ -1,11 +1,13 @@
 """Fixtures that tests of several modules share."""
 
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
 import pytest
+import sqlalchemy
 from hypothesis import settings
 
 from autotune.storage.database import quiet_optuna
@@ -31,6 +33,19 @@ def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         patched.setenv("TMPDIR", folder)
         patched.setattr(tempfile, "tempdir", folder)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynchronised_databases() -> Iterator[None]:
+    """SQLite does not wait for the disk in the process of the tests; no test cuts its power."""
+
+    def relax(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", relax)
+    yield
+    sqlalchemy.event.remove(sqlalchemy.Engine, "connect", relax)
 
 
 @pytest.fixture

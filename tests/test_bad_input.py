@@ -246,6 +246,7 @@ def test_an_output_folder_that_cannot_be(folder: Path) -> None:
     refused_by_process(["study", "model.onnx"], ["model.autotune is a file", "--out DIR"])
 
 
+@pytest.mark.slow
 def test_a_study_folder_of_another_model(folder: Path) -> None:
     """The folder of another model's study is left alone."""
     (folder / "taken").mkdir()

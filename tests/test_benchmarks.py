@@ -113,9 +113,9 @@ def test_memory(place: Path) -> None:
 
 def test_models(place: Path) -> None:
     """The promises hold for a model, by an independent script."""
-    options = ("--space", "session", "--trials", "2", "--processes", "1", *SHORT)
+    options = ("--space", "session", "--trials", "1", "--processes", "1", *SHORT)
     figures = _json(place, "models", "lstm.onnx", *options)
-    assert figures["models"]["lstm"]["trials"] == 2
+    assert figures["models"]["lstm"]["trials"] == 1
     assert not figures["models"]["lstm"]["wrong"]
 
 

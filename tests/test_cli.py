@@ -463,6 +463,7 @@ def candidates(place: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_keeps_what_it_has(interrupted: Interrupted) -> None:
     """Ctrl-C ends a study with the best so far written and the command to go on."""
     assert interrupted.code == 130, interrupted.err
@@ -487,6 +488,7 @@ def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
             checkpoint()
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:
     """Going on measures what is missing and nothing twice; the end can be cut short too."""
     before = candidates(interrupted.place)

@@ -405,6 +405,7 @@ def test_a_config_is_where_a_study_may_start(world: FakeWorld, model: Path, tmp_
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """More trials add to those that are there, on the same scale."""
@@ -414,6 +415,7 @@ def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     assert world.reference_ms == [None, world.measurers[0].reference_ms]
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """Ctrl-C writes the best so far; the same command then completes, measuring nothing twice."""

@@ -191,6 +191,7 @@ def test_own_trials_overrule_a_wrong_prior() -> None:
     assert best.measurement.latency_ms == 6.0
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In the same storage, with a word on what differs; numbers are measured anew."""
