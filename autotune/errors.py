@@ -5,8 +5,27 @@ that fails is data (:class:`autotune.measure.outcome.Failure`); anything else is
 traceback.
 """
 
+import errno
 from collections.abc import Iterable
 from typing import ClassVar
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_REQUEST = {
+    errno.EACCES: "this user may not use it; change its permissions, or name another",
+    errno.EPERM: "this user may not use it; change its permissions, or name another",
+    errno.ENAMETOOLONG: "the name is too long for the file system; name a shorter one",
+    errno.ELOOP: "its links lead in a circle; name the file itself",
+    errno.ENOENT: "it is not there; check the name",
+    errno.ENOTDIR: "a part of the path is a file; check the name",
+    errno.EISDIR: "it is a folder; name a file",
+}
+_MACHINE = {
+    errno.EMFILE: "this process may open too few files; type `ulimit -n 1024` and try again",
+    errno.ENFILE: "the machine has too many files open; close other programs and try again",
+    errno.ENOMEM: "the machine has too little memory free; close other programs and try again",
+    errno.EAGAIN: "the machine refuses another process (see `ulimit -u`); close other programs",
+}
+_LONGEST_NAME = 200
 
 
 class AutotuneError(Exception):
@@ -65,9 +84,41 @@ class StorageError(AutotuneError):
     exit_code = 75
 
 
+def system_fault(fault: BaseException) -> AutotuneError | None:
+    """Returns the error of the user that a fault of the operating system amounts to.
+
+    This is for files, disks and limits that fail where no module expects it. None means that the
+    fault is a bug.
+    """
+    if isinstance(fault, MemoryError):
+        return CannotMeasureError(f"{_MACHINE[errno.ENOMEM]} ({fault})")
+    if not isinstance(fault, OSError) or fault.errno is None:
+        return None
+    name = "" if fault.filename is None else f"{shortened(str(fault.filename))}: "
+    if fault.errno in _DISK:
+        place = name or "the output cannot be written: "
+        return StorageError(
+            f"{place}{fault.strerror}. What was measured is kept; make room (temporary files go "
+            "to the folder that TMPDIR names), then type the same command again"
+        )
+    if fault.errno in _REQUEST and name:
+        return RequestError(f"{name}{_REQUEST[fault.errno]}")
+    if fault.errno in _MACHINE:
+        return CannotMeasureError(f"{name}{_MACHINE[fault.errno]}")
+    return None
+
+
+def shortened(name: str) -> str:
+    """Returns a name as a message can hold it: a long one without its middle."""
+    half = _LONGEST_NAME // 2
+    return name if len(name) <= _LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns ``" Did you mean 'x'?"`` for the known word nearest to `word`, or an empty string."""
     import difflib  # slow to import, and each child process imports this module
 
+    if len(word) > _LONGEST_NAME:  # the comparison takes the square of the length
+        return ""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{near[0]}'?" if near else ""

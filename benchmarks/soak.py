@@ -32,6 +32,7 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
 from autotune.measure.visit import TimeLimits
 from autotune.process import scratch
+from autotune.process.marks import MARK_FILE
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
 from autotune.space.candidate import Candidate
@@ -170,7 +171,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
         "trials": len(search.trials),
         "outcomes": dict(kinds),
         "processes": after["processes"],
-        "files": len([path for path in temporary.rglob("*") if path != scratch.root()]) - 1,
+        "files": len(set(temporary.rglob("*")) - {scratch.root(), scratch.root() / MARK_FILE}) - 1,
         "descriptors": after["descriptors"] - before["descriptors"],
         "threads": after["threads"] - before["threads"],
         "rss_third_mib": sizes_mib[third],

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from autotune.graph.cache import Cache
+from autotune.process.marks import write_mark
 
 
 def _entry(cache: Cache, key: str, size: int, folder: Path, age_s: float) -> Path:
@@ -56,3 +57,36 @@ def test_what_is_half_there_is_not_found(tmp_path: Path) -> None:
     assert cache.find("key") is None
     (tmp_path / "key" / "facts.json").write_text("[", encoding="utf-8")
     assert cache.find("key") is None
+
+
+def test_only_what_the_cache_made_is_cleaned_up(tmp_path: Path) -> None:
+    """Old folders go if they carry the mark and a name of the exact form; others stay."""
+    cache = Cache(tmp_path)
+    names = {
+        ".making-0123456789ab": True,
+        ".removing-0123456789ab": True,
+        ".making-ba9876543210": False,
+        ".making-films": True,
+        ".painting-2019": True,
+    }
+    for name, marked in names.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+        if marked:
+            write_mark(tmp_path / name)
+        os.utime(tmp_path / name, (0, 0))
+    _entry(cache, "key", 10, tmp_path, 0)
+    left = {path.name for path in tmp_path.iterdir() if path.name in names}
+    assert left == {".making-ba9876543210", ".making-films", ".painting-2019"}
+
+
+def test_a_link_in_the_place_of_an_entry_loses_nothing(tmp_path: Path) -> None:
+    """The link makes way for the entry, and what it points to stays as it was."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    cache = Cache(tmp_path / "cache")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "key").symlink_to(precious)
+    assert (_entry(cache, "key", 10, tmp_path, 0) / "best.onnx").exists()
+    assert [path.name for path in precious.iterdir()] == ["file"]

@@ -14,7 +14,8 @@ import pytest
 
 from autotune.errors import RequestError, StorageError, StudyError
 from autotune.storage import locks, spool
-from autotune.storage.database import Place, without_secrets
+from autotune.storage.database import Place
+from autotune.storage.masking import without_secrets
 
 SECRET = "s3cr3t"  # a password in an URL
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.process import scratch
+from autotune.process import marks, scratch
 
 pytestmark = [
     pytest.mark.process,
@@ -84,43 +84,124 @@ def test_many_may_start_at_once(tmp_path: Path) -> None:
 
 def test_a_sweep_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     """A lock without its folder is removed too: the lock is what goes last."""
-    (tmp_path / "autotune-0123.lock").touch()
+    (tmp_path / "autotune-0123456789ab.lock").touch()
     scratch.sweep(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    """Links and files without a lock are not ours to remove."""
+NAME = "autotune-0123456789ab"
+
+
+def left_over(place: Path, name: str = NAME, *, marked: bool = True) -> Path:
+    """Makes a folder as a killed process leaves one, with a lock that nobody holds."""
+    folder = place / name
+    folder.mkdir()
+    (folder / "answers.npz").write_bytes(b"large")
+    (place / f"{name}.lock").touch()
+    if marked:
+        marks.write_mark(folder)
+    return folder
+
+
+def everything_in(place: Path) -> dict[str, bytes | None]:
+    """Returns what lies in a folder, links not followed: names, and what files hold."""
+    return {
+        str(path.relative_to(place)): path.read_bytes()
+        if path.is_file() and not path.is_symlink()
+        else None
+        for path in sorted(place.rglob("*"))
+    }
+
+
+def test_a_marked_folder_goes(tmp_path: Path) -> None:
+    """A folder with the mark, a name of the exact form and a free lock is removed."""
+    left_over(tmp_path)
+    scratch.sweep(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "autotune-results",
+        "autotune-1",
+        "autotune-0123456789AB",
+        f"{NAME}c",
+        "autotune-0123456789a²",
+    ],
+)
+def test_folders_of_other_names_stay(tmp_path: Path, name: str) -> None:
+    """A folder beside a lock file is no root unless its name has the exact form."""
+    left_over(tmp_path, name)
+    before = everything_in(tmp_path)
+    scratch.sweep(tmp_path)
+    assert everything_in(tmp_path) == before
+
+
+def test_a_folder_without_the_mark_stays(tmp_path: Path) -> None:
+    """The name alone makes no folder ours, and neither does a mark of other content."""
+    left_over(tmp_path, marked=False)
+    other = left_over(tmp_path, "autotune-ba9876543210")
+    (other / marks.MARK_FILE).write_bytes(b"mine")
+    before = everything_in(tmp_path)
+    scratch.sweep(tmp_path)
+    assert everything_in(tmp_path) == before
+
+
+def test_a_link_for_a_mark_is_none(tmp_path: Path) -> None:
+    """A link to the mark of another folder marks nothing."""
+    (tmp_path / "marked").mkdir()
+    marks.write_mark(tmp_path / "marked")
+    folder = left_over(tmp_path, marked=False)
+    (folder / marks.MARK_FILE).symlink_to(tmp_path / "marked" / marks.MARK_FILE)
+    scratch.sweep(tmp_path)
+    assert (folder / "answers.npz").exists()
+
+
+def test_a_lock_file_that_holds_something_stays(tmp_path: Path) -> None:
+    """A lock of autotune is empty; a file of that name with content is somebody's."""
+    lock = tmp_path / f"{NAME}.lock"
+    lock.write_bytes(b"mine")
+    scratch.sweep(tmp_path)
+    assert lock.read_bytes() == b"mine"
+
+
+def test_links_stay(tmp_path: Path) -> None:
+    """Neither a link in the place of a lock nor one in the place of a folder is followed."""
     precious = tmp_path / "precious"
     precious.mkdir()
-    (tmp_path / "autotune-1").symlink_to(precious)
-    (tmp_path / "autotune-2.lock").symlink_to(precious / "absent")
-    (tmp_path / "autotune-3").mkdir()
-    before = sorted(tmp_path.iterdir())
+    (precious / "file").write_bytes(b"mine")
+    marks.write_mark(precious)
+    (tmp_path / NAME).symlink_to(precious)
+    (tmp_path / f"{NAME}.lock").touch()
+    (tmp_path / "autotune-ba9876543210.lock").symlink_to(precious / "file")
+    before = everything_in(tmp_path)
     scratch.sweep(tmp_path)
-    assert sorted(tmp_path.iterdir()) == before
-    assert list(precious.iterdir()) == []
+    assert everything_in(tmp_path) == before
 
 
-def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
-    """Whoever puts a link in the place of a swept folder loses nothing behind it."""
+def test_a_link_inside_a_swept_folder_is_not_followed(tmp_path: Path) -> None:
+    """The link goes, and what it points to stays."""
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").touch()
-    (tmp_path / "autotune-1").symlink_to(precious)
-    (tmp_path / "autotune-1.lock").touch()
+    folder = left_over(tmp_path)
+    (folder / "link").symlink_to(precious)
     scratch.sweep(tmp_path)
+    assert not folder.exists()
     assert (precious / "file").exists()
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives files away")
-def test_what_belongs_to_others_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of", ["lock", "folder", "mark"])
+def test_what_belongs_to_others_stays(tmp_path: Path, of: str) -> None:
     """In a shared folder the files of other users are left alone."""
-    lock = tmp_path / "autotune-1.lock"
-    lock.touch()
-    os.chown(lock, 12345, 12345)
+    folder = left_over(tmp_path)
+    path = {"lock": folder.with_suffix(".lock"), "folder": folder, "mark": folder / ".autotune"}
+    os.chown(path[of], 12345, 12345)
+    before = everything_in(tmp_path)
     scratch.sweep(tmp_path)
-    assert lock.exists()
+    assert everything_in(tmp_path) == before
 
 
 def test_processes_of_a_swept_folder_end(tmp_path: Path) -> None:

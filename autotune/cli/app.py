@@ -1,7 +1,6 @@
 """The program: its commands, its version, and the exit code that it ends with.
 
-Exit codes: 0 done, 1 a bug, 2 a wrong request, 3 not better than the default (``compare``),
-4 nothing can be measured here, 75 storage or disk failed, 130 interrupted.
+The exit codes stand in docs/api.md, and :mod:`autotune.cli.faults` gives them.
 """
 
 import sys
@@ -10,16 +9,15 @@ from typing import Annotated
 import typer
 
 import autotune
-from autotune.cli.console import messages, output
+from autotune.cli.console import drop_output, messages, output, prepare_streams
+from autotune.cli.faults import Ending, ending_of
 from autotune.cli.interrupts import INTERRUPTED
 from autotune.cli.results import compare_config, pick, show
 from autotune.cli.study import resume, study
 from autotune.cli.tools import show_hardware, show_spaces, write_sample
-from autotune.errors import AutotuneError
 
 app = typer.Typer(
     name="autotune",
-    no_args_is_help=True,
     add_completion=False,
     # a bug shows its plain traceback
     pretty_exceptions_enable=False,
@@ -37,6 +35,7 @@ app.command("spaces")(show_spaces)
 
 @app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True)
     ] = False,
@@ -45,15 +44,35 @@ def options(
     if version:
         output.print(f"autotune {autotune.__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        messages.print(context.get_help())
+        raise typer.Exit(2)
 
 
 def main() -> None:
     """Runs the command line; the entry point of the program."""
+    prepare_streams()
+    ending = _run(sys.argv[1:])
+    if ending.lines:
+        style = None if ending.code == INTERRUPTED else "red"
+        messages.print(ending.lines, style=style, soft_wrap=True)
+    sys.exit(ending.code)
+
+
+def _run(arguments: list[str]) -> Ending:
+    """Runs a command; returns how it ended."""
+    command = typer.main.get_command(app)
     try:
-        app()
-    except AutotuneError as error:
-        messages.print(f"autotune: {error}", style="red", soft_wrap=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        messages.print("Interrupted before anything was measured.")
-        sys.exit(INTERRUPTED)
+        # not command.main(): it would print faults, and past the consoles
+        with command.make_context("autotune", arguments) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except BaseException as fault:  # noqa: BLE001  # the one place that turns faults into exit codes
+        ending = ending_of(fault)
+    else:
+        return Ending(code=0)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        drop_output()
+    return ending

@@ -25,6 +25,7 @@ from autotune.cli.options import (
     WAIT,
     JsonOption,
 )
+from autotune.storage.masking import without_secrets
 from autotune.study.options import StudyOptions
 
 if TYPE_CHECKING:
@@ -270,8 +271,6 @@ def run_study(options: StudyOptions, *, as_json: bool) -> None:
 
 
 def _say_how_to_continue() -> None:
-    from autotune.storage.database import without_secrets
-
     command = shlex.join(["autotune", *map(without_secrets, sys.argv[1:])])
     messages.print("Interrupted. Everything measured is kept. To continue:")
     messages.print(f"    {command}", soft_wrap=True)

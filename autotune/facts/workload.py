@@ -1,6 +1,7 @@
 """The inputs that a study runs the model on: the user's samples or generated ones."""
 
 import hashlib
+import math
 import struct
 import zipfile
 import zlib
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
-from autotune.errors import DataError, RequestError, did_you_mean
+from autotune.errors import DataError, RequestError, did_you_mean, shortened
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
@@ -26,6 +28,8 @@ _VALIDATION_SAMPLES = 16
 # MLPerf asks for rotating inputs (no caching); more than a handful only fills the caches.
 _TIMING_SAMPLES = 8
 _CALIBRATION_SAMPLES = 128
+# Samples are drawn as float64, whatever the type of the input.
+_ITEM_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +129,7 @@ def generate(model: Model, shapes: Mapping[str, Sequence[int]], seed: int = 0) -
         )
         for tensor in model.inputs
     }
+    _check_size(model.inputs, chosen)
     feeds = tuple(
         {tensor.name: _generated(tensor, chosen[tensor.name], random) for tensor in model.inputs}
         for _ in range(_GENERATED_SAMPLES)
@@ -140,6 +145,24 @@ def generate(model: Model, shapes: Mapping[str, Sequence[int]], seed: int = 0) -
             f"--shape {first}={','.join(map(str, chosen[first]))} sets others"
         )
     return Workload(feeds=feeds, source="generated", notes=tuple(notes))
+
+
+def _check_size(inputs: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuses samples that do not fit into memory.
+
+    Raises:
+        RequestError: the samples take more than half of the memory that is free.
+    """
+    sizes = {tensor.name: _ITEM_BYTES * math.prod(shapes[tensor.name]) for tensor in inputs}
+    total_mib = _GENERATED_SAMPLES * sum(sizes.values()) >> 20
+    free_mib = psutil.virtual_memory().available >> 20
+    if total_mib > free_mib // 2:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise RequestError(
+            f"generated inputs would take {total_mib:,} MiB, and {free_mib:,} MiB are free; "
+            f"set smaller sizes with --shape {shortened(largest)}=... "
+            f"(now {list(shapes[largest])}), or bring samples with --data"
+        )
 
 
 def read(model: Model, source: Path) -> Workload:

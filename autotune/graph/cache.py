@@ -8,14 +8,16 @@ first stays.
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import filelock
+
+from autotune.process.marks import remove_marked, write_mark
 
 FACTS = "facts.json"
 # Room for a few dozen variants of a model of a hundred MiB.
@@ -24,6 +26,7 @@ DEFAULT_LIMIT_BYTES = 4 << 30
 _ABANDONED_S = 3600.0
 # A trial with its measurement is over by then.
 _IN_USE_S = 120.0
+_TEMPORARY = re.compile(r"\.(making|removing)-[0-9a-f]{12}")
 
 
 class Cache:
@@ -70,8 +73,10 @@ class Cache:
         """
         self.root.mkdir(parents=True, exist_ok=True)
         place = self.root / key
-        beside = Path(tempfile.mkdtemp(prefix=".making-", dir=self.root))
+        beside = self.root / f".making-{secrets.token_hex(6)}"
+        beside.mkdir(mode=0o700)
         try:
+            write_mark(beside)
             files = sorted(made.iterdir()) if made else []
             for file in files:
                 shutil.move(file, beside / file.name)
@@ -84,7 +89,7 @@ class Cache:
                     with contextlib.suppress(FileExistsError):
                         beside.rename(place)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            remove_marked(beside)
         self._evict(key)
         return place
 
@@ -100,9 +105,10 @@ class Cache:
     def _evict(self, kept: str) -> None:
         """Removes entries, least recently used first, until the others fit; never `kept`."""
         with filelock.FileLock(self.root / ".lock"):
-            for folder in self.root.glob(".*ing-*"):
-                if time.time() - _last_used(folder) > _ABANDONED_S:
-                    shutil.rmtree(folder, ignore_errors=True)
+            for folder in self.root.iterdir():
+                is_old = time.time() - _last_used(folder) > _ABANDONED_S
+                if is_old and _TEMPORARY.fullmatch(folder.name):
+                    remove_marked(folder)
             entries = {entry: _size(entry) for entry in self._entries()}
             total = sum(entries.values())
             for entry in sorted(entries, key=_last_used):
@@ -117,10 +123,14 @@ class Cache:
 
 def _remove(entry: Path) -> None:
     """Removes the entry from its place at once, so that nobody finds it in part, then its files."""
-    trash = entry.with_name(f".removing-{secrets.token_hex(4)}")
+    trash = entry.with_name(f".removing-{secrets.token_hex(6)}")
     with contextlib.suppress(OSError):
+        if entry.is_symlink():  # its target is not the cache's
+            entry.unlink()
+            return
         entry.rename(trash)
-        shutil.rmtree(trash, ignore_errors=True)
+        write_mark(trash)  # an entry that an earlier version made has none
+        remove_marked(trash)
 
 
 def _last_used(entry: Path) -> float:

@@ -4,16 +4,17 @@ Each process has one root in the system's temporary folder, and beside it a lock
 for as long as it lives. A process that starts removes the roots whose lock is free, and ends the
 processes that still work in them. A lock shows whether a root is in use, and a process number does
 not: numbers are used again, and containers that share ``/tmp`` do not see each other's processes.
+Only a root with a name of the exact form and with the mark of autotune in it is removed
+(:mod:`autotune.process.marks`).
 """
 
 import atexit
 import contextlib
 import functools
 import os
+import re
 import secrets
 import shutil
-import stat
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,10 +22,13 @@ from pathlib import Path
 import filelock
 import psutil
 
+from autotune.process.marks import carries_mark, is_own_file, remove_marked, write_mark
+
 MARK = "AUTOTUNE_SCRATCH"
 """Variable in the environment of a process that names the folder in which it works."""
 
 _PREFIX = "autotune-"
+_LOCK_NAME = re.compile(r"autotune-[0-9a-f]{12}\.lock")
 # A program that starts processes as fast as they are killed is left alone after so many rounds.
 _MOST_ROUNDS = 50
 
@@ -46,13 +50,27 @@ def root() -> Path:
         try:
             # a sweep may have come between the making of the file and its locking
             if _lock_of(folder).exists():
-                folder.mkdir(mode=0o700)
+                _make_marked(folder)
                 break
         except FileExistsError:
             pass
+        except OSError:
+            _lock_of(folder).unlink(missing_ok=True)
+            lock.release()
+            raise
         lock.release()
     atexit.register(_remove, folder, lock)
     return folder
+
+
+def _make_marked(folder: Path) -> None:
+    """Makes a root; on a full disk nothing of it stays."""
+    folder.mkdir(mode=0o700)
+    try:
+        write_mark(folder)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def sweep(place: Path) -> None:
@@ -61,7 +79,7 @@ def sweep(place: Path) -> None:
     Processes that still work in such a root are killed.
     """
     for path in place.glob(f"{_PREFIX}*.lock"):
-        if not _is_ours(path):
+        if not _is_left_over(path):
             continue
         lock = filelock.FileLock(path)
         try:
@@ -102,14 +120,17 @@ def _lock_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
-def _is_ours(path: Path) -> bool:
-    """Returns whether it is a file of this user: in ``/tmp`` others may place any file."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(status.st_mode) and (
-        sys.platform == "win32" or status.st_uid == os.getuid()
+def _is_left_over(lock_file: Path) -> bool:
+    """Returns whether the lock file, and the folder beside it if there is one, are autotune's.
+
+    In ``/tmp`` others may place any file. A lock file of autotune is empty.
+    """
+    folder = lock_file.with_suffix("")
+    return (
+        _LOCK_NAME.fullmatch(lock_file.name) is not None
+        and is_own_file(lock_file)
+        and lock_file.stat().st_size == 0
+        and (carries_mark(folder) or not os.path.lexists(folder))
     )
 
 
@@ -118,8 +139,8 @@ def _remove(folder: Path, lock: filelock.BaseFileLock) -> None:
 
     Windows does not remove an open file; there the library does it when the lock is released.
     """
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_marked(folder)
     with contextlib.suppress(OSError):
-        if not folder.exists():
+        if not os.path.lexists(folder):
             _lock_of(folder).unlink()
     lock.release()

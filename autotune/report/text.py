@@ -13,6 +13,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)[:_LONGEST_TEXT]
 
 
+def without_controls(text: str) -> str:
+    """Returns lines of text with a question mark for each character that a terminal may obey.
+
+    These are control characters, those that change the direction of writing, and halves of
+    characters, which stand for bytes of a file name that are no text.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+
+
 def latency(ms: float) -> str:
     """Returns a latency in ms with four significant digits and no exponent."""
     return f"{ms:.4g}" if 0.001 <= ms < 10_000 else f"{ms:.4f}" if ms < 1 else f"{ms:.0f}"

@@ -51,6 +51,8 @@ def read_space(path: Path) -> Space:
         raise SpaceError(f"cannot read the search space {path}: {error.strerror}") from None
     except ValueError as error:
         raise SpaceError(f"{path} is no TOML: {error}") from None
+    except RecursionError:
+        raise SpaceError(f"{path} is no search space: it is nested too deeply") from None
     problems = [
         f"unknown key '{key}'.{did_you_mean(key, _KEYS)}" for key in data.keys() - set(_KEYS)
     ]

@@ -14,6 +14,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from autotune.errors import MissingPackageError, RequestError, StorageError, StudyError
+from autotune.storage.masking import HIDDEN
 
 DATABASE = "study.db"
 VARIABLE = "AUTOTUNE_STORAGE"
@@ -22,7 +23,6 @@ VARIABLE = "AUTOTUNE_STORAGE"
 _LOCK_PATIENCE_S = 60
 _HEARTBEAT_S = 10
 _GRACE_S = 60
-_HIDDEN = "***"
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,14 @@ class Place:
             return cls(URL.create("sqlite", database=str((folder / DATABASE).resolve())))
         try:
             url = make_url(text)
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # the text is not printed: it may hold a password
             raise RequestError(
-                "--storage must be a URL such as postgresql://user@host/database or "
-                "sqlite:///study.db"
+                "--storage must be a URL (with %40 for @, %3A for : and %2F for / in a password), "
+                "such as postgresql://user@host/database or sqlite:///study.db"
             ) from None
         kind = url.get_backend_name()
+        if kind != "sqlite" and "@" in f"{url.host}{url.database}":
+            raise RequestError("--storage: write @ in a password as %40")
         if kind not in {"sqlite", "postgresql"}:
             raise RequestError(
                 f"--storage: studies are kept in sqlite or postgresql, not in {kind}"
@@ -80,28 +82,12 @@ class Place:
         """Returns the URL without its password and other parts that may be secret."""
         if self.file is not None:
             return str(self.file)
-        options = dict.fromkeys(self.url.query, _HIDDEN)
+        options = dict.fromkeys(self.url.query, HIDDEN)
         return self.url.set(query=options).render_as_string(hide_password=True)
 
     def __repr__(self) -> str:
         """Returns the place without secrets."""
         return f"Place({self})"
-
-
-def without_secrets(text: str) -> str:
-    """Returns a word of a command line as it may be printed: a URL without its password."""
-    option, equals, value = "", "", text
-    if text.startswith("--storage="):
-        option, equals, value = text.partition("=")
-    if "://" not in value:
-        return text
-    try:
-        url = make_url(value)
-    except ArgumentError:
-        return text
-    if url.get_backend_name() == "sqlite":
-        return text
-    return f"{option}{equals}{Place(url)}"
 
 
 @contextlib.contextmanager

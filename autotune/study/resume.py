@@ -11,6 +11,7 @@ import optuna
 from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
 from autotune.storage.database import DATABASE, VARIABLE, Place, open_storage, quiet_optuna
+from autotune.storage.masking import without_secrets
 from autotune.storage.relatives import facts_of
 from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
@@ -76,7 +77,7 @@ def place_of(text: str | None) -> tuple[Place, Path | None]:
     folder = Path(text)
     if not (folder / DATABASE).is_file():
         raise StudyError(
-            f"{folder} holds no study ({DATABASE} is missing); name the folder that "
+            f"{without_secrets(text)} holds no study ({DATABASE} is missing); name the folder that "
             "`autotune study` wrote, or the URL of a storage"
         )
     return Place.of(f"sqlite:///{(folder / DATABASE).resolve()}", folder), folder

@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from autotune.errors import system_fault
 from autotune.results.result import StudyResult
 from autotune.study.begin import run_study
 from autotune.study.options import StudyOptions
@@ -37,4 +38,10 @@ def tune(
         record = model.with_changes(**options)
     else:
         record = StudyOptions.of(model, **options)
-    return run_study(record, on_progress or (lambda _: None))
+    try:
+        return run_study(record, on_progress or (lambda _: None))
+    except (OSError, MemoryError) as fault:
+        error = system_fault(fault)
+        if error is None:
+            raise
+        raise error from fault

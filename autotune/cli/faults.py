@@ -1,0 +1,72 @@
+"""The one place where a fault becomes an exit code and the text that explains it.
+
+Exit codes: 0 done, 1 a bug, 2 a wrong request, 3 not better than the default (``compare``),
+4 nothing can be measured here, 75 storage or disk failed, 130 interrupted, 141 the reader of the
+output ended (a closed pipe).
+"""
+
+import re
+import traceback
+from dataclasses import dataclass
+
+import typer
+
+from autotune.cli.interrupts import INTERRUPTED
+from autotune.errors import AutotuneError, RequestError, shortened, system_fault
+from autotune.storage.masking import without_secrets
+
+BUG = 1
+CLOSED_PIPE = 141
+"""The exit code where nobody reads the output: 128 and the number of SIGPIPE, as shells have it."""
+
+
+_ENDLESS = re.compile(r"\S{500,}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a command ended.
+
+    Attributes:
+        code: The exit code.
+        lines: What to say about it; empty where there is nothing to say.
+    """
+
+    code: int
+    lines: str = ""
+
+
+def ending_of(fault: BaseException) -> Ending:
+    """Returns the exit code for what a command raised, and what to say about it."""
+    if isinstance(fault, typer.Exit):
+        return Ending(code=fault.exit_code)
+    if isinstance(fault, SystemExit):
+        return Ending(code=fault.code if isinstance(fault.code, int) else BUG)
+    if isinstance(fault, KeyboardInterrupt | typer.Abort):
+        return Ending(code=INTERRUPTED, lines="Interrupted before anything was measured.")
+    if isinstance(fault, BrokenPipeError):
+        return Ending(code=CLOSED_PIPE)
+    if isinstance(fault, typer.TyperException):
+        return Ending(code=RequestError.exit_code, lines=_fit_to_print(_usage_error(fault)))
+    error = fault if isinstance(fault, AutotuneError) else system_fault(fault)
+    if error is not None:
+        return Ending(code=error.exit_code, lines=_fit_to_print(f"autotune: {error}"))
+    lines = "".join(traceback.format_exception(fault))
+    return Ending(code=BUG, lines=_fit_to_print(lines.rstrip()))
+
+
+def _fit_to_print(text: str) -> str:
+    """Returns a message without passwords, and without the middle of endless names."""
+    return _ENDLESS.sub(lambda name: shortened(name[0]), without_secrets(text))
+
+
+def _usage_error(error: typer.TyperException) -> str:
+    """Returns what is wrong with a command line, after the form that it should have."""
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return f"Error: {error.format_message()}"
+    command = context.command_path
+    return (
+        f"{context.get_usage()}\nTry '{command} --help' for help.\n\n"
+        f"Error: {error.format_message()}"
+    )
