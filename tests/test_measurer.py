@@ -7,12 +7,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import psutil
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+from autotune.deploy.config import Coverage
 from autotune.deploy.records import from_plain, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
@@ -204,3 +207,45 @@ def test_a_model_that_does_not_run_cannot_be_measured(model: Model, tmp_path: Pa
     with pytest.raises(CannotMeasureError, match=r"damaged\.onnx does not run on these inputs"):
         DuetMeasurer(replace(model, path=damaged), generate(model, {}), max_error=0.05)
     assert _children() <= before
+
+
+def _one_node(path: Path, operator: str, *inputs: str, **attributes: Any) -> Model:
+    """Writes a model of one node between `x` and `y`, vectors of four numbers."""
+    constants = {"nan": np.asarray([np.nan] * 4, np.float32), "half": np.asarray(0.5, np.float32)}
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["x", *inputs], ["y"], **attributes)],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
+        [
+            numpy_helper.from_array(value, name)
+            for name, value in {**constants, "yes": np.asarray(True)}.items()
+            if name in inputs
+        ],
+    )
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
+    return describe(path)
+
+
+def test_a_model_of_nan_cannot_be_measured(tmp_path: Path) -> None:
+    """Where the reference has no number, any answer would pass: the study does not begin."""
+    model = _one_node(tmp_path / "nan.onnx", "Add", "nan")
+    with pytest.raises(CannotMeasureError, match=r"nan\.onnx cannot be compared .* output 'y' are"):
+        DuetMeasurer(model, generate(model, {}), max_error=0.05)
+
+
+def test_answers_that_differ_from_run_to_run_are_said_to_differ(tmp_path: Path) -> None:
+    """A model with dropout in training mode is refused with a sentence that says so."""
+    model = _one_node(tmp_path / "drop.onnx", "Dropout", "half", "yes")
+    with pytest.raises(CannotMeasureError, match=r"drop\.onnx differ from run to run .* dropout"):
+        DuetMeasurer(model, generate(model, {}), max_error=0.05)
+
+
+def test_the_coverage_of_the_comparison_is_kept(measurer: DuetMeasurer) -> None:
+    """A measurement says how many samples were compared, and that the model is deterministic."""
+    outcome = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(outcome, Measurement)
+    assert outcome.fidelity.coverage == Coverage(
+        samples=4, share=1.0, constant_outputs=(), repeat_error=0.0
+    )

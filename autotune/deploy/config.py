@@ -12,7 +12,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from autotune.deploy.options import Value
-from autotune.deploy.records import BareName, Json, Positive, from_plain, read, section, to_plain
+from autotune.deploy.records import (
+    Amount,
+    BareName,
+    Json,
+    Positive,
+    Whole,
+    from_plain,
+    read,
+    section,
+    to_plain,
+)
 from autotune.deploy.session import SessionConfig, as_config_error
 from autotune.errors import ConfigError
 
@@ -54,6 +64,26 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """How much the comparison of the answers with the unoptimised model's proves.
+
+    Attributes:
+        samples: The samples whose outputs were compared.
+        share: Share of the numbers in these outputs that were compared; the others are NaN or
+            infinite in the unoptimised model.
+        constant_outputs: Names of the outputs that are the same for all samples, or empty: nothing
+            shows that a config computes them from the inputs.
+        repeat_error: Relative L2 error between two runs of the unoptimised model on the same
+            samples; above 0 where its answers differ from run to run.
+    """
+
+    samples: Whole
+    share: Amount
+    constant_outputs: tuple[str, ...]
+    repeat_error: Amount
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """The measurements of a config on the machine that tuned it.
 
@@ -84,6 +114,8 @@ class Evidence:
         noise_floor: Relative difference of two measurements of the baseline that chance explains;
             no gain below it is claimed.
         trial: Number of the trial in its study.
+        coverage: How much the comparison of the answers proves; None where an earlier version
+            measured.
     """
 
     latency_ms: Positive
@@ -106,6 +138,7 @@ class Evidence:
     steady: bool
     noise_floor: float
     trial: int
+    coverage: Coverage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

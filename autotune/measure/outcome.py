@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.records import Amount, Positive
 from autotune.space.candidate import Candidate
 
@@ -25,6 +25,7 @@ class Fidelity:
             like classes.
         metric: The user's own metric of the outputs; higher is better.
         drop: By how much the metric is below that of the unoptimised model's outputs.
+        coverage: How much the comparison proves; None where an earlier version measured.
     """
 
     error: Amount
@@ -33,6 +34,7 @@ class Fidelity:
     agreement: float | None
     metric: float | None = None
     drop: float | None = None
+    coverage: Coverage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from autotune.deploy.config import Interval, TunedConfig
+from autotune.deploy.config import Coverage, Interval, TunedConfig
 from autotune.deploy.loader import missing_requirements
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, StudyError
@@ -40,6 +40,7 @@ class Comparison:
         rounds: Rounds that were measured.
         against: The model file whose default was measured.
         untouched: Whether that is the model that was tuned; otherwise it is the config's own file.
+        coverage: How much the comparison of the answers proves.
     """
 
     speedup: Interval
@@ -57,6 +58,7 @@ class Comparison:
     rounds: int
     against: str
     untouched: bool
+    coverage: Coverage | None
 
 
 def compare(
@@ -138,6 +140,7 @@ def _comparison(
         rounds=own.rounds,
         against=against,
         untouched=untouched,
+        coverage=own.coverage,
     )
 
 
