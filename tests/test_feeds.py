@@ -1,6 +1,7 @@
 """Feeds in files: what is written is what is read, whatever the names."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,12 @@ def test_samples_of_any_names_are_read_as_written(tmp_path: Path, names: tuple[s
 
 def test_samples_of_an_earlier_version_are_read(tmp_path: Path) -> None:
     """A study's folder keeps its calibration samples for a later `pick`."""
-    arrays = {"0:x": np.ones(2), "1:x": np.zeros(2), "0:a:b": np.ones(1), "1:a:b": np.ones(1)}
+    arrays: dict[str, Any] = {
+        "0:x": np.ones(2),
+        "1:x": np.zeros(2),
+        "0:a:b": np.ones(1),
+        "1:a:b": np.ones(1),
+    }
     np.savez(tmp_path / "samples.npz", **arrays)
     first, second = load_samples(tmp_path / "samples.npz")
     assert (first["x"].tolist(), second["x"].tolist()) == ([1, 1], [0, 0])
@@ -45,7 +51,8 @@ def test_arrays_become_native(dtype: str, shape: tuple[int, ...]) -> None:
 
 def test_samples_are_read_as_native_arrays(tmp_path: Path) -> None:
     """Calibration samples that an earlier version kept may be big-endian."""
-    np.savez(tmp_path / "samples.npz", **{"0:x": np.asfortranarray(np.ones((2, 3), ">f4"))})
+    arrays: dict[str, Any] = {"0:x": np.asfortranarray(np.ones((2, 3), ">f4"))}
+    np.savez(tmp_path / "samples.npz", **arrays)
     (feed,) = load_samples(tmp_path / "samples.npz")
     assert feed["x"].dtype.isnative
     assert feed["x"].flags.c_contiguous

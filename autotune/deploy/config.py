@@ -1,6 +1,6 @@
 """The tuned config: what `autotune study` emits and an application loads.
 
-A frozen record that goes to JSON and back through a closed schema (``autotune/1``). A config is
+A frozen record that goes to JSON and back through a closed schema (``autotune/2``). A config is
 data: it names one model file beside it, options from :mod:`autotune.deploy.options`, and nothing
 else. It cannot name a path outside its folder, a library, or a file to write. Standard library
 only.
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from autotune.deploy.model_files import JointModelFile, ModelFile
 from autotune.deploy.options import Value
 from autotune.deploy.records import (
     Amount,
-    BareName,
     Json,
     Positive,
     Whole,
@@ -26,32 +26,17 @@ from autotune.deploy.records import (
 from autotune.deploy.session import SessionConfig, as_config_error
 from autotune.errors import ConfigError
 
-FORMAT = "autotune/1"
+FORMAT = "autotune/2"
 """Name of the format; a new field is a new format."""
+
+EARLIER_FORMAT = "autotune/1"
+"""The format of version 0.1.0, which is still read: one digest for all files, and no coverage."""
+
+FORMATS = (FORMAT, EARLIER_FORMAT)
+"""All formats that this version reads."""
 
 # A config is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFile:
-    """The model file beside a config.
-
-    Attributes:
-        file: Its bare name.
-        sha256: Digest of its bytes and, after them, of its external data files.
-        size_bytes: Size of the file itself.
-        source_sha256: The same digest of the model that was tuned.
-        steps: What was done to the source, in words of the search space; empty if nothing.
-        data_files: Bare names of its external data files.
-    """
-
-    file: BareName
-    sha256: str
-    size_bytes: int
-    source_sha256: str
-    steps: tuple[str, ...] = ()
-    data_files: tuple[BareName, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +159,7 @@ class TunedConfig:
             search that starts from here. Loading ignores it.
     """
 
-    model: ModelFile
+    model: ModelFile | JointModelFile
     session: SessionConfig
     evidence: Evidence
     requires: Requires
@@ -182,8 +167,16 @@ class TunedConfig:
     candidate: Mapping[str, Value]
 
     def to_json(self) -> Json:
-        """Returns the config as JSON values, in the order in which a reader wants them."""
-        return {"format": FORMAT, **to_plain(self)}
+        """Returns the config as JSON values, in the order in which a reader wants them.
+
+        A config that was read in the earlier format stays in it: nobody knows the digests of its
+        files.
+        """
+        plain = to_plain(self)
+        if isinstance(self.model, ModelFile):
+            return {"format": FORMAT, **plain}
+        del plain["evidence"]["coverage"]
+        return {"format": EARLIER_FORMAT, **plain}
 
     @classmethod
     def from_json(cls, data: object) -> "TunedConfig":
@@ -192,15 +185,17 @@ class TunedConfig:
         Raises:
             ConfigError: `data` breaks the schema; the message names the key.
         """
-        if isinstance(data, dict) and data.get("format") != FORMAT:
+        if isinstance(data, dict) and data.get("format") not in FORMATS:
             raise ConfigError(
-                f"format is {data.get('format')!r}, and this version of autotune reads {FORMAT!r}"
+                f"format is {data.get('format')!r}, and this version of autotune reads "
+                f"{' and '.join(map(repr, FORMATS))}"
             )
         names = ["format", *(item.name for item in fields(cls))]
         with as_config_error():
             given = section(data, "", known=names, required=names)
+            is_earlier = given["format"] == EARLIER_FORMAT
             return cls(
-                model=from_plain(ModelFile, given["model"], "model"),
+                model=read(JointModelFile if is_earlier else ModelFile, given["model"], "model"),
                 session=SessionConfig.from_json(given["session"]),
                 evidence=from_plain(Evidence, given["evidence"], "evidence"),
                 requires=from_plain(Requires, given["requires"], "requires"),

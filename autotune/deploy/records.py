@@ -3,7 +3,8 @@
 A record is a frozen dataclass of texts, numbers, flags, paths, tuples, mappings and other records.
 The data may come from a stranger: in a config, a result, a storage, or the reply of a child process
 that runs a stranger's model. A key that the record does not have, a missing key whose field
-has no default and a value of another type are refused by name. Standard library only, because the loader reads configs.
+has no default and a value of another type are refused by name. Standard library only, because the
+loader reads configs.
 
 The function that reads a type is built once for each type and kept: replies with hundreds of
 numbers are read between measured turns.

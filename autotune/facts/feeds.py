@@ -29,10 +29,10 @@ def save_samples(samples: Sequence[Feed], path: Path) -> None:
     takes the array ``x`` for ``x.npy`` where it holds both).
     """
     names = json.dumps([list(feed) for feed in samples]).encode()
-    arrays: dict[str, Any] = {
-        f"{i}:{j}": array for i, feed in enumerate(samples) for j, array in enumerate(feed.values())
-    }
-    np.savez(path, **{_NAMES: np.frombuffer(names, np.uint8)}, **arrays)
+    arrays: dict[str, Any] = {_NAMES: np.frombuffer(names, np.uint8)}
+    for i, feed in enumerate(samples):
+        arrays.update({f"{i}:{j}": array for j, array in enumerate(feed.values())})
+    np.savez(path, **arrays)
 
 
 def load_samples(path: Path) -> list[dict[str, NDArray[np.generic]]]:

@@ -1,4 +1,4 @@
-"""How much of a model's answers a comparison can judge: what the unoptimised model's outputs say."""
+"""How much a comparison of answers proves, by the outputs of the unoptimised model."""
 
 from collections.abc import Sequence
 

@@ -14,9 +14,10 @@ from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.coverage import coverage_of, incomparable
 from autotune.measure.fidelity import Metric, OutputJudge, OutputMismatchError, Outputs, compare
-from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Outcome, never_beaten
 from autotune.measure.raw_samples import keep_raw
 from autotune.measure.reference import Reference
+from autotune.measure.replies import Loaded
 from autotune.measure.requests import (
     SampleFiles,
     request_first_runs,
@@ -30,6 +31,7 @@ from autotune.space.candidate import Candidate
 from autotune.space.session import session_config
 
 _WORKER = "autotune.measure.measure_child"
+_EMITTED = "autotune.measure.emitted_child"
 # Until the speed of the baseline is known; afterwards the limits follow it.
 _FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
 # Another order of the same sums differs by less, in half precision too.
@@ -163,6 +165,19 @@ class DuetMeasurer:
         if self._samples is None:
             return measurement
         return replace(measurement, samples=keep_raw(duet, self._samples, name))
+
+    def answers_of(self, config: Path) -> Fidelity | Failure:
+        """Returns how right the answers of an emitted config are; see :class:`Measurer`."""
+        with Child(_EMITTED, memory_limit()) as child:
+            try:
+                message = {"do": "load", "config": str(config.resolve())}
+                child.request(message, self._limits.load_s, Loaded)
+                outputs = request_outputs(child, self._files, self._limits.run_s)
+                return self._judge.compare(outputs)
+            except ChildFailure as fault:
+                return Failure(kind=fault.kind, phase="answers", message=fault.message)
+            except OutputMismatchError as mismatch:
+                return Failure(kind="wrong_answers", phase="answers", message=str(mismatch))
 
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with."""

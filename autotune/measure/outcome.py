@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
@@ -195,6 +196,15 @@ class Measurer(Protocol):
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """Returns the candidate that stands for all that open the same session as `candidate`."""
+
+    def answers_of(self, config: Path) -> Fidelity | Failure:
+        """Returns how right the answers of an emitted config are, or why it gives none.
+
+        A fresh process loads it as an application does.
+
+        Args:
+            config: The file of the config.
+        """
 
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with: that of a shared study."""
