@@ -88,11 +88,9 @@ def _answers(session: onnxruntime.InferenceSession) -> list[float]:
     "files",
     [
         ["best.json"],
-        ["front.json"],
-        ["study.db"],
+        ["study.db", "front.json"],
         ["best.onnx", "best.json"],
         ["best.onnx.data2", "best.onnx.data"],
-        ["weights.bin", "best.onnx", "study.db"],
     ],
 )
 def test_data_files_of_any_name_are_emitted(tmp_path: Path, files: list[str]) -> None:
@@ -101,8 +99,7 @@ def test_data_files_of_any_name_are_emitted(tmp_path: Path, files: list[str]) ->
     model = _model(tmp_path / "source", files)
     out = tmp_path / "out"
     result = FakeWorld(thread_cost).tune(model, trials=1, space="session", out=out)
-    count = len(set(files) & {path.name for path in model.parent.iterdir()})
-    names = ["best.onnx.data", "best.onnx.data2", "best.onnx.data3"][: min(count, 2)]
+    names = ["best.onnx.data", "best.onnx.data2"][: len(files)]
     assert list(result.files) == ["best.json", "best.onnx", *names, "front.json"]
     config = TunedConfig.read(out / "best.json")
     assert list(config.model.names) == ["best.onnx", *names]
@@ -142,9 +139,6 @@ def test_a_model_that_changed_is_not_emitted(tmp_path: Path) -> None:
     FakeWorld(thread_cost).tune(model, trials=1, space="session", out=out)
 
     class Changing(FakeMeasurer):
-        def close(self) -> None:
-            super().close()
-
         def renew(self) -> None:
             (model.parent / "w").write_bytes(bytes(len((model.parent / "w").read_bytes())))
 
