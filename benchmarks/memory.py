@@ -32,12 +32,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from inputs import workload_of
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
-from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure
@@ -140,7 +140,9 @@ def check(
     """Returns what both sides see of one model, a row for each configuration."""
     model = describe(path)
     workload = workload_of(path, model)
-    save_samples(workload.timing, scratch / "samples.npz")
+    samples = enumerate(workload.timing)
+    arrays: Any = {f"{i}:{name}": a for i, sample in samples for name, a in sample.items()}
+    np.savez(scratch / "samples.npz", **arrays)
     # twenty runs as a trial's, all samples included
     rounds = -(-20 // len(workload.timing))
     external = _with_external_data(path, scratch)

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from inputs import file_beside, workload_of
 
-from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
 
 _LOAD = """
@@ -125,7 +124,11 @@ def check(
     evidence = best["evidence"]
     feed = scratch / "feed.npz"
     # the samples on which a study compares answers
-    save_samples(workload_of(model, describe(model)).validation, feed)
+    samples = workload_of(model, describe(model)).validation
+    arrays: Any = {
+        f"{i}:{name}": a for i, sample in enumerate(samples) for name, a in sample.items()
+    }
+    np.savez(feed, **arrays)
     _python(_LOAD, scratch / "out" / "best.json", feed, scratch / "tuned.npz")
     _python(_ORIGINAL, model, feed, scratch / "original.npz")
     difference = _difference(scratch / "original.npz", scratch / "tuned.npz")

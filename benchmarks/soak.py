@@ -29,7 +29,14 @@ from autotune.facts.model import describe
 from autotune.facts.workload import generate
 from autotune.measure import measurer
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.measure.outcome import (
+    Effort,
+    Failure,
+    Fidelity,
+    IsBeaten,
+    Outcome,
+    never_beaten,
+)
 from autotune.measure.visit import TimeLimits
 from autotune.process import scratch
 from autotune.process.marks import MARK_FILE
@@ -106,6 +113,10 @@ class Hazard:
     def rescale(self, reference_ms: float) -> None:
         """Hands it on."""
         self._measurer.rescale(reference_ms)
+
+    def answers_of(self, config: Path) -> Fidelity | Failure:
+        """As the measurer does."""
+        return self._measurer.answers_of(config)
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """As the measurer does."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -120,6 +121,11 @@ class FakeMeasurer:
     def canonical(self, candidate: Candidate) -> Candidate:
         """Every candidate stands for itself."""
         return candidate
+
+    def answers_of(self, config: Path) -> Fidelity | Failure:
+        """Returns right answers for any config that is there."""
+        assert config.is_file()
+        return Fidelity(error=0.0, cosine=1.0, max_difference=0.0, agreement=None)
 
     def rescale(self, reference_ms: float) -> None:
         """Ignores it."""

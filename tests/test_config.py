@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from autotune.deploy import options
 from autotune.deploy.config import (
+    EARLIER_FORMAT,
     Environment,
     Evidence,
     Interval,
-    ModelFile,
     Requires,
     TunedConfig,
 )
+from autotune.deploy.model_files import ModelFile
 from autotune.deploy.options import Domain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
@@ -175,6 +176,10 @@ def test_numbers_are_finite(number: float) -> None:
 def test_external_data_stay_in_the_folder() -> None:
     """The names of external data files are as bare as the model's."""
     data = make_config().to_json()
+    data["model"]["data_files"] = [{"file": "../weights.bin", "sha256": "", "size_bytes": 1}]
+    with pytest.raises(ConfigError, match="bare file name"):
+        TunedConfig.from_json(data)
+    data = {**data, "format": EARLIER_FORMAT}
     data["model"]["data_files"] = ["../weights.bin"]
     with pytest.raises(ConfigError, match="bare file name"):
         TunedConfig.from_json(data)

@@ -178,3 +178,12 @@ def test_sequences_of_another_length_are_wrong() -> None:
     assert _mismatch_of([longer], [shorter]) == "the output 's[1]' is missing"
     both = [shorter, longer]
     assert compare(both, both).error == 0
+
+
+def test_rows_of_nan_are_no_agreement() -> None:
+    """Rows whose largest value is NaN or infinite say nothing about classes."""
+    reference = [[np.nan, 1.0], [2.0, 3.0], [4.0, 3.0]]
+    assert _compare(reference, [[np.nan, 1.0], [3.0, 2.0], [4.0, 3.0]]).agreement == 0.5
+    masked = [[-np.inf, 1.0], [2.0, -np.inf]]
+    assert _compare(masked, masked).agreement == 1
+    assert _compare([[np.nan, 1.0]], [[np.nan, 1.0]]).agreement is None

@@ -1,5 +1,7 @@
 """A run's outputs as plain arrays."""
 
+import itertools
+
 import numpy as np
 
 from autotune.measure.flatten import flatten
@@ -30,3 +32,27 @@ def test_sequences_and_maps_are_flattened() -> None:
     assert flat["m[0].values"].tolist() == [0.75, 0.25]
     assert flat["t"].dtype.kind == "U"
     assert all(array.dtype != object for array in flat.values())
+
+
+def test_no_two_outputs_have_one_name() -> None:
+    """Every part of every output is kept, whatever the names: none hides another one."""
+    ends = ("", "[0]", "[1]", ".length", ".keys", ".values", "[0]'", "''")
+    names = ["".join(parts) for parts in itertools.product(("y",), ends, ends)]
+    names = list(dict.fromkeys(names))
+    kinds: list[object] = [np.ones(1), [np.ones(1), np.ones(1)], {"a": 1.0}, [[np.ones(1)]]]
+    counts = [1, 3, 2, 3]
+    for pair in itertools.permutations(names, 2):
+        for (first, count), (second, more) in itertools.product(
+            zip(kinds, counts, strict=True), repeat=2
+        ):
+            assert len(flatten(pair, [first, second])) == count + more, pair
+
+
+def test_a_sequence_and_a_tensor_of_its_elements_name() -> None:
+    """A tensor that is called as an element of a sequence has an array of its own."""
+    flat = flatten(["y", "y[0]"], [[np.ones(1)], np.zeros(1)])
+    assert {name: array.tolist() for name, array in flat.items()} == {
+        "y.length": 1,
+        "y[0]": [1.0],
+        "y[0]'": [0.0],
+    }

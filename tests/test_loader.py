@@ -13,8 +13,10 @@ from test_config import make_config
 
 import autotune
 from autotune.deploy import cpu
-from autotune.deploy.config import Environment, ModelFile, Requires, TunedConfig
+from autotune.deploy.config import Environment, Requires, TunedConfig
 from autotune.deploy.digest import digest_files
+from autotune.deploy.loader import check_files
+from autotune.deploy.model_files import DataFile, JointModelFile, ModelFile
 from autotune.errors import ConfigError
 from autotune.facts import sample_models
 
@@ -108,4 +110,68 @@ def test_another_model_is_refused(model: Path) -> None:
         autotune.load(path)
     model.unlink()
     with pytest.raises(ConfigError, match="is missing"):
+        autotune.load(path)
+
+
+def _write_with_data(folder: Path, *, earlier: bool = False) -> Path:
+    """Writes a config whose model has two data files of eight bytes that it does not need."""
+    model = folder / "best.onnx"
+    data = [folder / "best.onnx.data", folder / "best.onnx.data2"]
+    for number, path in enumerate(data):
+        path.write_bytes(bytes(range(8 * number, 8 * number + 8)))
+    size_bytes = model.stat().st_size
+    files: ModelFile | JointModelFile
+    if earlier:
+        files = JointModelFile(
+            file=model.name,
+            sha256=digest_files([model, *data]),
+            size_bytes=size_bytes,
+            source_sha256="",
+            data_files=tuple(path.name for path in data),
+        )
+    else:
+        files = ModelFile(
+            file=model.name,
+            sha256=digest_files([model]),
+            size_bytes=size_bytes,
+            source_sha256="",
+            data_files=tuple(map(DataFile.of, data)),
+        )
+    config = replace(make_config(), model=files)
+    (folder / "best.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
+    return folder / "best.json"
+
+
+def test_bytes_moved_between_data_files_are_noticed(model: Path) -> None:
+    """Each file has a size and a digest of its own: moving bytes from one to the next changes both.
+
+    The sizes are compared always, the digests with strict.
+    """
+    path = _write_with_data(model.parent)
+    config = TunedConfig.read(path)
+    check_files(path, config, read_all=True)
+    first, second = (model.parent / name for name in config.model.names[1:])
+    moved = first.read_bytes() + second.read_bytes()
+    first.write_bytes(moved[:12])
+    second.write_bytes(moved[12:])
+    with pytest.raises(ConfigError, match=r"best\.onnx\.data is not the file"):
+        autotune.load(path)
+    first.write_bytes(moved[8:])
+    second.write_bytes(moved[:8])
+    check_files(path, config, read_all=False)
+    with pytest.raises(ConfigError, match=r"best\.onnx\.data is not the file"):
+        autotune.load(path, strict=True)
+
+
+def test_the_files_of_an_earlier_config_are_checked(model: Path) -> None:
+    """The format autotune/1 has one digest for all files, which strict compares."""
+    path = _write_with_data(model.parent, earlier=True)
+    config = TunedConfig.read(path)
+    assert json.loads(path.read_text("utf-8"))["format"] == "autotune/1"
+    check_files(path, config, read_all=True)
+    (model.parent / "best.onnx.data2").write_bytes(b"changed.")
+    with pytest.raises(ConfigError, match=r"best\.onnx is not the file"):
+        autotune.load(path, strict=True)
+    (model.parent / "best.onnx.data2").unlink()
+    with pytest.raises(ConfigError, match=r"best\.onnx\.data2 of the config is missing"):
         autotune.load(path)

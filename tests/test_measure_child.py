@@ -42,7 +42,7 @@ def message(tmp_path: Path) -> dict[str, object]:
     """The message that opens a small model with two samples."""
     model, samples = tmp_path / "cnn.onnx", tmp_path / "samples.npz"
     sample_models.write("cnn", model)
-    save_samples([{"image": np.full((1, 3, 64, 64), i, np.float32)} for i in (1, 2)], samples)
+    save_samples([{"image": np.full((1, 3, 96, 96), i, np.float32)} for i in (1, 2)], samples)
     return {
         "model": str(model),
         "samples": str(samples),

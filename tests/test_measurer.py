@@ -1,5 +1,6 @@
 """The real measurer on a tiny model: kinds of outcomes and processes, never times."""
 
+import json
 import math
 import os
 import signal
@@ -7,12 +8,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import psutil
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+from test_config import make_config
 
+from autotune.deploy import cpu
+from autotune.deploy.config import Coverage, Environment
+from autotune.deploy.model_files import DataFile, ModelFile
 from autotune.deploy.records import from_plain, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
@@ -21,7 +29,7 @@ from autotune.facts.model import Model, describe
 from autotune.facts.workload import generate
 from autotune.measure.fidelity import Outputs
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Effort, Failure, Measurement
+from autotune.measure.outcome import Effort, Failure, Fidelity, Measurement
 from autotune.space.candidate import BASELINE, Candidate
 
 pytestmark = [
@@ -207,3 +215,93 @@ def test_a_model_that_does_not_run_cannot_be_measured(model: Model, tmp_path: Pa
     with pytest.raises(CannotMeasureError, match=r"damaged\.onnx does not run on these inputs"):
         DuetMeasurer(replace(model, path=damaged), generate(model, {}), max_error=0.05)
     assert _children() <= before
+
+
+def _one_node(path: Path, operator: str, *inputs: str, **attributes: Any) -> Model:
+    """Writes a model of one node between `x` and `y`, vectors of four numbers."""
+    constants = {"nan": np.asarray([np.nan] * 4, np.float32), "half": np.asarray(0.5, np.float32)}
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["x", *inputs], ["y"], **attributes)],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
+        [
+            numpy_helper.from_array(value, name)
+            for name, value in {**constants, "yes": np.asarray(True)}.items()
+            if name in inputs
+        ],
+    )
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
+    return describe(path)
+
+
+def test_a_model_of_nan_cannot_be_measured(tmp_path: Path) -> None:
+    """Where the reference has no number, any answer would pass: the study does not begin."""
+    model = _one_node(tmp_path / "nan.onnx", "Add", "nan")
+    with pytest.raises(CannotMeasureError, match=r"nan\.onnx cannot be compared .* output 'y' are"):
+        DuetMeasurer(model, generate(model, {}), max_error=0.05)
+
+
+def test_answers_that_differ_from_run_to_run_are_said_to_differ(tmp_path: Path) -> None:
+    """A model with dropout in training mode is refused with a sentence that says so."""
+    model = _one_node(tmp_path / "drop.onnx", "Dropout", "half", "yes")
+    with pytest.raises(CannotMeasureError, match=r"drop\.onnx differ from run to run .* dropout"):
+        DuetMeasurer(model, generate(model, {}), max_error=0.05)
+
+
+def test_the_coverage_of_the_comparison_is_kept(measurer: DuetMeasurer) -> None:
+    """A measurement says how many samples were compared, and that the model is deterministic."""
+    outcome = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(outcome, Measurement)
+    assert outcome.fidelity.coverage == Coverage(
+        samples=4, share=1.0, constant_outputs=(), repeat_error=0.0
+    )
+
+
+def _config_of(model: Model, path: Path) -> Path:
+    """Writes a config of default options for the model beside it, tuned on this machine."""
+    here = Environment(
+        autotune="0.1.0",
+        onnxruntime=onnxruntime.__version__,
+        cpu=cpu.cpu_model(),
+        cores=cpu.usable_cores(),
+        fingerprint="f",
+    )
+    file = ModelFile(**vars(DataFile.of(model.path)), source_sha256=model.sha256)
+    config = make_config(model=file, environment=here, session=SessionConfig())
+    path.write_text(json.dumps(config.to_json()), encoding="utf-8")
+    return path
+
+
+def test_an_emitted_config_is_judged_as_an_application_loads_it(
+    measurer: DuetMeasurer, model: Model
+) -> None:
+    """Its answers are compared; files and machine are checked strictly, in a process that ends."""
+    config = _config_of(model, model.path.with_name("best.json"))
+    before = _children()
+    fidelity = measurer.answers_of(config)
+    assert isinstance(fidelity, Fidelity)
+    assert fidelity.error < 1e-3
+    assert fidelity.coverage is not None
+    data = json.loads(config.read_text("utf-8"))
+    data["model"]["sha256"] = "0" * 64
+    config.write_text(json.dumps(data), encoding="utf-8")
+    failure = measurer.answers_of(config)
+    assert isinstance(failure, Failure)
+    assert failure.kind == "refused"
+    assert "is not the file that was tuned" in failure.message
+    assert _children() <= before
+
+
+def test_an_emitted_config_with_other_outputs_has_wrong_answers(
+    measurer: DuetMeasurer, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A written model that is another one is noticed."""
+    config = _config_of(model, model.path.with_name("best.json"))
+    more = [{**feed, "boxes": np.ones(2)} for feed in _references(measurer)]
+    monkeypatch.setattr(measurer._judge, "_references", more)
+    failure = measurer.answers_of(config)
+    assert failure == Failure(
+        kind="wrong_answers", phase="answers", message="the output 'boxes' is missing"
+    )

@@ -282,3 +282,30 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(DataError, match=r"a\.npz"):
         read(X, file)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_inputs_that_are_no_numbers_are_refused(tmp_path: Path, wrong: float) -> None:
+    """NaN and infinite values would make answers that agree whatever a candidate does."""
+    array = np.ones((2, 1, 3), np.float32)
+    array[1, 0, 2] = wrong
+    file = save(tmp_path / "inputs.npz", x=array)
+    with pytest.raises(DataError, match=r"inputs\.npz: 'x' holds NaN or infinite values"):
+        read(X, file)
+    (tmp_path / "folder").mkdir()
+    save(tmp_path / "folder" / "second.npz", x=array[1])
+    with pytest.raises(DataError, match=r"second\.npz: 'x' holds NaN"):
+        read(X, tmp_path / "folder")
+
+
+def test_inputs_become_native(tmp_path: Path) -> None:
+    """ONNX Runtime reads big-endian numbers as others, so they are converted."""
+    given = np.asarray([[[2.0, 3.0, 4.0]]] * 2, ">f4")
+    workload = read(X, save(tmp_path / "inputs.npz", x=np.asfortranarray(given)))
+    for feed in workload.feeds:
+        assert feed["x"].dtype == np.float32
+        assert feed["x"].dtype.isnative
+        assert feed["x"].flags.c_contiguous
+        assert feed["x"].tolist() == [[2, 3, 4]]
+    native = read(X, save(tmp_path / "native.npz", x=given.astype(np.float32)))
+    assert workload.signature() == native.signature()

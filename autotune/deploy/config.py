@@ -1,6 +1,6 @@
 """The tuned config: what `autotune study` emits and an application loads.
 
-A frozen record that goes to JSON and back through a closed schema (``autotune/1``). A config is
+A frozen record that goes to JSON and back through a closed schema (``autotune/2``). A config is
 data: it names one model file beside it, options from :mod:`autotune.deploy.options`, and nothing
 else. It cannot name a path outside its folder, a library, or a file to write. Standard library
 only.
@@ -11,37 +11,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from autotune.deploy.model_files import JointModelFile, ModelFile
 from autotune.deploy.options import Value
-from autotune.deploy.records import BareName, Json, Positive, from_plain, read, section, to_plain
+from autotune.deploy.records import (
+    Amount,
+    Json,
+    Positive,
+    Whole,
+    from_plain,
+    read,
+    section,
+    to_plain,
+)
 from autotune.deploy.session import SessionConfig, as_config_error
 from autotune.errors import ConfigError
 
-FORMAT = "autotune/1"
+FORMAT = "autotune/2"
 """Name of the format; a new field is a new format."""
+
+EARLIER_FORMAT = "autotune/1"
+"""The format of version 0.1.0, which is still read: one digest for all files, and no coverage."""
+
+FORMATS = (FORMAT, EARLIER_FORMAT)
+"""All formats that this version reads."""
 
 # A config is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFile:
-    """The model file beside a config.
-
-    Attributes:
-        file: Its bare name.
-        sha256: Digest of its bytes and, after them, of its external data files.
-        size_bytes: Size of the file itself.
-        source_sha256: The same digest of the model that was tuned.
-        steps: What was done to the source, in words of the search space; empty if nothing.
-        data_files: Bare names of its external data files.
-    """
-
-    file: BareName
-    sha256: str
-    size_bytes: int
-    source_sha256: str
-    steps: tuple[str, ...] = ()
-    data_files: tuple[BareName, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +46,26 @@ class Interval:
     value: Positive
     low: float
     high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """How much the comparison of the answers with the unoptimised model's proves.
+
+    Attributes:
+        samples: The samples whose outputs were compared.
+        share: Share of the numbers in these outputs that were compared; the others are NaN or
+            infinite in the unoptimised model.
+        constant_outputs: Names of the outputs that are the same for all samples, or empty: nothing
+            shows that a config computes them from the inputs.
+        repeat_error: Relative L2 error between two runs of the unoptimised model on the same
+            samples; above 0 where its answers differ from run to run.
+    """
+
+    samples: Whole
+    share: Amount
+    constant_outputs: tuple[str, ...]
+    repeat_error: Amount
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +99,8 @@ class Evidence:
         noise_floor: Relative difference of two measurements of the baseline that chance explains;
             no gain below it is claimed.
         trial: Number of the trial in its study.
+        coverage: How much the comparison of the answers proves; None where an earlier version
+            measured.
     """
 
     latency_ms: Positive
@@ -106,6 +123,7 @@ class Evidence:
     steady: bool
     noise_floor: float
     trial: int
+    coverage: Coverage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +159,7 @@ class TunedConfig:
             search that starts from here. Loading ignores it.
     """
 
-    model: ModelFile
+    model: ModelFile | JointModelFile
     session: SessionConfig
     evidence: Evidence
     requires: Requires
@@ -149,8 +167,16 @@ class TunedConfig:
     candidate: Mapping[str, Value]
 
     def to_json(self) -> Json:
-        """Returns the config as JSON values, in the order in which a reader wants them."""
-        return {"format": FORMAT, **to_plain(self)}
+        """Returns the config as JSON values, in the order in which a reader wants them.
+
+        A config that was read in the earlier format stays in it: nobody knows the digests of its
+        files.
+        """
+        plain = to_plain(self)
+        if isinstance(self.model, ModelFile):
+            return {"format": FORMAT, **plain}
+        del plain["evidence"]["coverage"]
+        return {"format": EARLIER_FORMAT, **plain}
 
     @classmethod
     def from_json(cls, data: object) -> "TunedConfig":
@@ -159,15 +185,17 @@ class TunedConfig:
         Raises:
             ConfigError: `data` breaks the schema; the message names the key.
         """
-        if isinstance(data, dict) and data.get("format") != FORMAT:
+        if isinstance(data, dict) and data.get("format") not in FORMATS:
             raise ConfigError(
-                f"format is {data.get('format')!r}, and this version of autotune reads {FORMAT!r}"
+                f"format is {data.get('format')!r}, and this version of autotune reads "
+                f"{' and '.join(map(repr, FORMATS))}"
             )
         names = ["format", *(item.name for item in fields(cls))]
         with as_config_error():
             given = section(data, "", known=names, required=names)
+            is_earlier = given["format"] == EARLIER_FORMAT
             return cls(
-                model=from_plain(ModelFile, given["model"], "model"),
+                model=read(JointModelFile if is_earlier else ModelFile, given["model"], "model"),
                 session=SessionConfig.from_json(given["session"]),
                 evidence=from_plain(Evidence, given["evidence"], "evidence"),
                 requires=from_plain(Requires, given["requires"], "requires"),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from autotune.deploy import cpu
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.digest import digest_files
 from autotune.deploy.opening import open_session
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
@@ -33,7 +32,8 @@ def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.I
 
     Args:
         path: A tuned config such as ``model.autotune/best.json``.
-        strict: Raise instead of warning, and check the model's SHA-256, which reads all of it.
+        strict: Raise instead of warning, and check the SHA-256 of each model file, which reads all
+            of it.
 
     Raises:
         ConfigError: the config breaks its schema, its model is missing or is another file; with
@@ -41,8 +41,8 @@ def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.I
     """
     path = Path(path)
     config = TunedConfig.read(path)
+    check_files(path, config, read_all=strict)
     model = path.parent / config.model.file
-    _check_model(model, config, read_all=strict)
 
     if lacking := missing_requirements(config):
         message = f"{path}: this machine lacks {', '.join(lacking)}"
@@ -90,22 +90,25 @@ def environment_differences(config: TunedConfig) -> list[str]:
     return [f"{what} {then} there, {now} here" for what, then, now in pairs if then != now]
 
 
-def _check_model(model: Path, config: TunedConfig, *, read_all: bool) -> None:
-    """Refuses a model file that is missing or is not the one that was tuned.
+def check_files(path: Path, config: TunedConfig, *, read_all: bool) -> None:
+    """Refuses model files that are missing or are not the ones that were tuned.
 
-    Without `read_all` only the size is compared: hashing a large model would cost more than
-    opening it.
+    Args:
+        path: The config's file; the model files are beside it.
+        config: The config.
+        read_all: Compare digests too; otherwise sizes alone, because hashing a large model costs
+            more than opening it.
+
+    Raises:
+        ConfigError: a file is missing, or is another one.
     """
-    files = [model, *(model.parent / name for name in config.model.data_files)]
-    for file in files:
-        if not file.is_file():
-            raise ConfigError(f"{file} of the config is missing; keep it beside the config")
-    size_bytes = model.stat().st_size
-    same = size_bytes == config.model.size_bytes
-    if same and read_all:
-        same = digest_files(files) == config.model.sha256
-    if not same:
+    for name in config.model.names:
+        if not (path.parent / name).is_file():
+            raise ConfigError(
+                f"{path.parent / name} of the config is missing; keep it beside the config"
+            )
+    if differing := config.model.differing(path.parent, read_all=read_all):
         raise ConfigError(
-            f"{model} is not the file that was tuned (its size or SHA-256 differs); "
+            f"{differing} is not the file that was tuned (its size or SHA-256 differs); "
             "copy config and model together"
         )

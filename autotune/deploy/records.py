@@ -2,8 +2,9 @@
 
 A record is a frozen dataclass of texts, numbers, flags, paths, tuples, mappings and other records.
 The data may come from a stranger: in a config, a result, a storage, or the reply of a child process
-that runs a stranger's model. A key that the record does not have, a missing key and a value of
-another type are refused by name. Standard library only, because the loader reads configs.
+that runs a stranger's model. A key that the record does not have, a missing key whose field
+has no default and a value of another type are refused by name. Standard library only, because the
+loader reads configs.
 
 The function that reads a type is built once for each type and kept: replies with hundreds of
 numbers are read between measured turns.
@@ -11,7 +12,7 @@ numbers are read between measured turns.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import UnionType
@@ -230,9 +231,15 @@ def _record_reader(kind: Any) -> _Reader:
     hints = get_type_hints(kind, include_extras=True)
     readers = {name: _reader(hint) for name, hint in hints.items()}
     names = list(readers)
+    # an earlier version wrote records without the fields that came later; those have defaults
+    required = [
+        item.name
+        for item in fields(kind)
+        if item.default is MISSING and item.default_factory is MISSING
+    ]
 
     def read_record(data: Any, place: Place) -> Any:
-        items = section(data, place, known=names, required=names)
+        items = section(data, place, known=names, required=required)
         return kind(**{name: readers[name](item, (place, name)) for name, item in items.items()})
 
     return read_record

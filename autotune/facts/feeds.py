@@ -1,5 +1,6 @@
 """Feeds, and the .npz file in which they go from one process to another."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,43 @@ from numpy.typing import NDArray
 Feed = Mapping[str, NDArray[np.generic]]
 """One call's inputs: an array for each input name."""
 
+_NAMES = "names"
+
+
+def native(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Returns the array in the machine's byte order and in C order, a copy only where it must be.
+
+    ONNX Runtime reads an array's bytes without a look at their order.
+    """
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
 
 def save_samples(samples: Sequence[Feed], path: Path) -> None:
-    """Writes samples to an .npz file that :func:`load_samples` reads."""
-    arrays: dict[str, Any] = {
-        f"{i}:{name}": array for i, feed in enumerate(samples) for name, array in feed.items()
-    }
+    """Writes samples to an .npz file that :func:`load_samples` reads.
+
+    The names are kept apart from the arrays, as text: an archive cannot hold every name (numpy
+    takes the array ``x`` for ``x.npy`` where it holds both).
+    """
+    names = json.dumps([list(feed) for feed in samples]).encode()
+    arrays: dict[str, Any] = {_NAMES: np.frombuffer(names, np.uint8)}
+    for i, feed in enumerate(samples):
+        arrays.update({f"{i}:{j}": array for j, array in enumerate(feed.values())})
     np.savez(path, **arrays)
 
 
 def load_samples(path: Path) -> list[dict[str, NDArray[np.generic]]]:
-    """Returns the samples in a file of :func:`save_samples`."""
-    samples: dict[int, dict[str, NDArray[np.generic]]] = {}
+    """Returns the samples in a file of :func:`save_samples`, all arrays as :func:`native` has them.
+
+    Version 0.1.0 wrote each array under its sample's number and its name; such files are read too.
+    """
     with np.load(path, allow_pickle=False) as archive:
+        if _NAMES in archive.files:
+            return [
+                {name: native(archive[f"{i}:{j}"]) for j, name in enumerate(names)}
+                for i, names in enumerate(json.loads(archive[_NAMES].tobytes()))
+            ]
+        samples: dict[int, dict[str, NDArray[np.generic]]] = {}
         for key in archive.files:
             index, _, name = key.partition(":")
-            samples.setdefault(int(index), {})[name] = archive[key]
+            samples.setdefault(int(index), {})[name] = native(archive[key])
     return [samples[index] for index in sorted(samples)]

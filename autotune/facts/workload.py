@@ -14,7 +14,7 @@ import psutil
 from numpy.typing import NDArray
 
 from autotune.errors import DataError, RequestError, did_you_mean, shortened
-from autotune.facts.feeds import Feed
+from autotune.facts.feeds import Feed, native
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
 
@@ -254,7 +254,12 @@ def _fit(model: Model, name: str, value: NDArray[np.generic], file: Path) -> NDA
         )
     if problem := _shape_problem(tensor, array.shape):
         raise DataError(f"{file}: a sample of '{name}' has shape {list(array.shape)}; {problem}")
-    return np.ascontiguousarray(array) if array.ndim else array
+    if array.dtype.kind in "fc" and not np.isfinite(array).all():
+        raise DataError(
+            f"{file}: '{name}' holds NaN or infinite values, which make answers that cannot be "
+            "compared; give samples of finite numbers"
+        )
+    return native(array)
 
 
 def _shape_problem(tensor: Tensor, shape: Sequence[int]) -> str | None:

@@ -2,13 +2,15 @@
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
+from google.protobuf.message import Message as ProtobufMessage  # type: ignore[import-untyped]
 
 from autotune.facts.feeds import Feed, load_samples
+from autotune.graph.data_names import Renamed
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
 from autotune.graph.graph_facts import GraphFacts
@@ -97,9 +99,40 @@ def _count(tensor: onnx.TensorProto) -> int:
     return count
 
 
+def rename_data(message: Message) -> Renamed:
+    """Writes the model in the file ``path`` to the file ``to``, its data files renamed.
+
+    ``names`` holds the new name of each external data file, by its old one.
+
+    Raises:
+        ValueError: the model has a data file that has no new name.
+    """
+    model = onnx.load(message["path"], load_external_data=False)
+    for tensor in _tensors(model):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                if entry.value not in message["names"]:
+                    raise ValueError(f"its data file '{entry.value}' is not among those it had")
+                entry.value = message["names"][entry.value]
+    Path(message["to"]).write_bytes(model.SerializeToString())
+    return Renamed()
+
+
+def _tensors(message: ProtobufMessage) -> Iterator[onnx.TensorProto]:
+    """Yields every tensor in a model: initializers and attributes, subgraphs and functions too."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for item in [value] if isinstance(value, ProtobufMessage) else value:
+            if isinstance(item, onnx.TensorProto):
+                yield item
+            else:
+                yield from _tensors(item)
+
+
 def handlers() -> dict[str, Handler]:
     """Returns what answers each message."""
-    return {"convert": convert, "look": look}
+    return {"convert": convert, "look": look, "rename_data": rename_data}
 
 
 if __name__ == "__main__":

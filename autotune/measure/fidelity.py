@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.deploy.config import Coverage
 from autotune.facts.feeds import Feed
 from autotune.measure.outcome import Fidelity
 
@@ -36,12 +37,18 @@ class OutputJudge:
         references: The unoptimised model's outputs, sample by sample.
         inputs: The samples that they were computed from.
         metric: The user's own judge of outputs; None without one.
+        coverage: How much a comparison with these outputs proves.
     """
 
     def __init__(
-        self, references: Sequence[Outputs], inputs: Sequence[Feed], metric: Metric | None
+        self,
+        references: Sequence[Outputs],
+        inputs: Sequence[Feed],
+        metric: Metric | None,
+        coverage: Coverage | None = None,
     ) -> None:
         self._references = references
+        self._coverage = coverage
         self._inputs = inputs
         self._metric = metric
         self._reference_metric = None if metric is None else metric(references, references, inputs)
@@ -52,7 +59,7 @@ class OutputJudge:
         Raises:
             OutputMismatchError: see :func:`compare`.
         """
-        fidelity = compare(self._references, outputs)
+        fidelity = replace(compare(self._references, outputs), coverage=self._coverage)
         if self._metric is None or self._reference_metric is None:
             return fidelity
         value = self._metric(outputs, self._references, self._inputs)
@@ -126,7 +133,7 @@ def _compare_output(name: str, pairs: Sequence[tuple[Array, Array]]) -> Fidelity
         cosines.append(_cosine(r, o))
         differences.append(float(gap.max(initial=0.0)))
         if reference.size and reference.ndim and reference.shape[-1] > 1:
-            agreements.append(float(np.mean(reference.argmax(-1) == output.argmax(-1))))
+            agreements += _agreement(reference, output)
     return Fidelity(
         error=float(np.mean(errors)),
         cosine=float(np.min(cosines)),
@@ -157,6 +164,14 @@ def _finite_values(
             f"the output '{name}' lacks NaN or infinite values that the unoptimised model has"
         )
     return r[finite], o[finite]
+
+
+def _agreement(reference: Array, output: Array) -> list[float]:
+    """Returns the share of rows with the same arg-max; empty where no row has a finite largest."""
+    # NaN is the largest number to numpy, and the same place of NaN is no agreement
+    rows = np.isfinite(np.atleast_1d(reference.max(-1)))
+    equal = np.atleast_1d(reference.argmax(-1) == output.argmax(-1))
+    return [float(np.mean(equal[rows]))] if rows.any() else []
 
 
 def _relative(name: str, gap: float, size: float) -> float:

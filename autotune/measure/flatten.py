@@ -1,28 +1,60 @@
 """A run's outputs as plain arrays."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from autotune.facts.feeds import load_samples, save_samples
+
+# The end of a name that `flatten` makes for a part of an output.
+_PART = re.compile(r"(\[[0-9]+\]|\.length|\.keys|\.values)'*\Z")
 
 
 def flatten(names: Sequence[str], values: Sequence[object]) -> dict[str, NDArray[np.generic]]:
     """Returns a run's outputs as arrays that can be saved without pickling.
 
-    Sequences become one array for each element, maps one for their keys and one for their values,
-    missing optional outputs are left out.
+    Sequences become one array for each element (``y[0]``, ``y[1]``) and one for their length
+    (``y.length``), maps one for their keys and one for their values (``y.keys``, ``y.values``).
+    Missing optional outputs are left out. An output whose own name has such an end gets an
+    apostrophe (``y[0]'``), so that no two arrays have one name.
     """
     flat: dict[str, NDArray[np.generic]] = {}
     for name, value in zip(names, values, strict=True):
-        if isinstance(value, list):
-            inner = [f"{name}[{i}]" for i in range(len(value))]
-            flat[f"{name}.length"] = np.asarray(len(value))
-            flat.update(flatten(inner, value))
-        elif isinstance(value, dict):
-            keys = sorted(value)
-            flat[f"{name}.keys"] = np.asarray(keys)
-            flat[f"{name}.values"] = np.asarray([value[key] for key in keys])
-        elif value is not None:
-            array = np.asarray(value)
-            flat[name] = array.astype(str) if array.dtype == object else array
+        flat.update(_parts(f"{name}'" if _PART.search(name) else name, value))
     return flat
+
+
+def _parts(name: str, value: object) -> Mapping[str, NDArray[np.generic]]:
+    """Returns the arrays of one output, or of one element of a sequence."""
+    if isinstance(value, list):
+        parts = {f"{name}.length": np.asarray(len(value))}
+        for i, element in enumerate(value):
+            parts.update(_parts(f"{name}[{i}]", element))
+        return parts
+    if isinstance(value, dict):
+        keys = sorted(value)
+        return {
+            f"{name}.keys": np.asarray(keys),
+            f"{name}.values": np.asarray([value[key] for key in keys]),
+        }
+    if value is None:
+        return {}
+    array = np.asarray(value)
+    return {name: array.astype(str) if array.dtype == object else array}
+
+
+def save_outputs(session: Any, samples: Path, target: Path) -> None:
+    """Runs the samples of a file and writes their outputs, flat, to another one.
+
+    Args:
+        session: An open session of ONNX Runtime.
+        samples: The file of samples, as :func:`save_samples` writes it.
+        target: The file that is written.
+    """
+    names = [output.name for output in session.get_outputs()]
+    outputs = [flatten(names, session.run(None, feed)) for feed in load_samples(samples)]
+    save_samples(outputs, target)

@@ -13,9 +13,9 @@ import onnxruntime
 
 from autotune.deploy.opening import open_session
 from autotune.deploy.session import SessionConfig
-from autotune.facts.feeds import Feed, load_samples, save_samples
+from autotune.facts.feeds import Feed, load_samples
 from autotune.measure import memory
-from autotune.measure.flatten import flatten
+from autotune.measure.flatten import save_outputs
 from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes, Written
 from autotune.process.child_end import Handler, Message, serve
 
@@ -94,11 +94,7 @@ class Worker:
 
     def answers(self, message: Message) -> Written:
         """Runs other samples and writes the outputs to a file, for the parent to compare."""
-        session = self._opened()
-        names = [output.name for output in session.get_outputs()]
-        samples = load_samples(Path(message["samples"]))
-        outputs = [flatten(names, session.run(None, feed)) for feed in samples]
-        save_samples(outputs, Path(message["to"]))
+        save_outputs(self._opened(), Path(message["samples"]), Path(message["to"]))
         return Written()
 
     def turn(self, message: Message) -> TurnTimes:

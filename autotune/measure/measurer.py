@@ -1,7 +1,9 @@
 """The real measurer: a fresh process for each candidate, in a duet with the baseline's."""
 
+import math
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +12,12 @@ from autotune.errors import CannotMeasureError, StorageError
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
-from autotune.measure.fidelity import Metric, OutputJudge
-from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.measure.coverage import coverage_of, incomparable
+from autotune.measure.fidelity import Metric, OutputJudge, OutputMismatchError, Outputs, compare
+from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Outcome, never_beaten
 from autotune.measure.raw_samples import keep_raw
 from autotune.measure.reference import Reference
+from autotune.measure.replies import Loaded
 from autotune.measure.requests import (
     SampleFiles,
     request_first_runs,
@@ -27,8 +31,11 @@ from autotune.space.candidate import Candidate
 from autotune.space.session import session_config
 
 _WORKER = "autotune.measure.measure_child"
+_EMITTED = "autotune.measure.emitted_child"
 # Until the speed of the baseline is known; afterwards the limits follow it.
 _FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
+# Another order of the same sums differs by less, in half precision too.
+_SAME_ANSWERS = 1e-3
 _CALIBRATION_TURNS = 80
 _CALIBRATION_BUDGET_S = 5.0
 
@@ -48,7 +55,8 @@ class DuetMeasurer:
         samples: Folder where the raw run times of each measurement are kept; None keeps none.
 
     Raises:
-        CannotMeasureError: the model does not run on these inputs.
+        CannotMeasureError: the model does not run on these inputs, or its answers cannot be
+            compared: they are no numbers, or differ from run to run by more than `max_error`.
     """
 
     def __init__(
@@ -158,6 +166,19 @@ class DuetMeasurer:
             return measurement
         return replace(measurement, samples=keep_raw(duet, self._samples, name))
 
+    def answers_of(self, config: Path) -> Fidelity | Failure:
+        """Returns how right the answers of an emitted config are; see :class:`Measurer`."""
+        with Child(_EMITTED, memory_limit()) as child:
+            try:
+                message = {"do": "load", "config": str(config.resolve())}
+                child.request(message, self._limits.load_s, Loaded)
+                outputs = request_outputs(child, self._files, self._limits.run_s)
+                return self._judge.compare(outputs)
+            except ChildFailure as fault:
+                return Failure(kind=fault.kind, phase="answers", message=fault.message)
+            except OutputMismatchError as mismatch:
+                return Failure(kind="wrong_answers", phase="answers", message=str(mismatch))
+
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with."""
         self._reference_ms = reference_ms
@@ -193,12 +214,40 @@ class DuetMeasurer:
             try:
                 request_session(child, self._files, self._source, plain, self._limits.load_s)
                 references = request_outputs(child, self._files, self._limits.run_s)
+                repeated = request_outputs(child, self._files, self._limits.run_s)
             except ChildFailure as failure:
                 raise CannotMeasureError(
                     f"{self._model.path.name} does not run on these inputs ({failure.kind}): "
                     f"{failure.message}. Give real ones with --data, or their sizes with --shape."
                 ) from None
-        return OutputJudge(references, workload.validation, metric)
+        if reason := incomparable(references):
+            raise CannotMeasureError(
+                f"the answers of {self._model.path.name} cannot be compared on these inputs: "
+                f"{reason}. Give other inputs with --data."
+            )
+        coverage = coverage_of(references, self._repeat_error(references, repeated))
+        return OutputJudge(references, workload.validation, metric, coverage)
+
+    def _repeat_error(self, references: Sequence[Outputs], repeated: Sequence[Outputs]) -> float:
+        """Returns the error between two runs of the unoptimised model on the same samples.
+
+        Raises:
+            CannotMeasureError: it alone is larger than a right answer's may be.
+        """
+        try:
+            error = compare(references, repeated).error
+            difference = f"error {error:.2g} between two runs on the same inputs"
+        except OutputMismatchError as mismatch:
+            error, difference = math.inf, f"in the second run {mismatch}"
+        if error < _SAME_ANSWERS:
+            return 0.0
+        if not (math.isfinite(error) and error <= self._max_error):
+            raise CannotMeasureError(
+                f"the answers of {self._model.path.name} differ from run to run ({difference}), so "
+                "they cannot be compared. Export the model for inference, without dropout and "
+                "without random numbers."
+            )
+        return error
 
     def _start_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the time of a run in ms."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.records import Amount, Positive
 from autotune.space.candidate import Candidate
 
@@ -25,6 +26,7 @@ class Fidelity:
             like classes.
         metric: The user's own metric of the outputs; higher is better.
         drop: By how much the metric is below that of the unoptimised model's outputs.
+        coverage: How much the comparison proves; None where an earlier version measured.
     """
 
     error: Amount
@@ -33,6 +35,7 @@ class Fidelity:
     agreement: float | None
     metric: float | None = None
     drop: float | None = None
+    coverage: Coverage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +196,15 @@ class Measurer(Protocol):
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """Returns the candidate that stands for all that open the same session as `candidate`."""
+
+    def answers_of(self, config: Path) -> Fidelity | Failure:
+        """Returns how right the answers of an emitted config are, or why it gives none.
+
+        A fresh process loads it as an application does.
+
+        Args:
+            config: The file of the config.
+        """
 
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with: that of a shared study."""

@@ -44,6 +44,11 @@ class Written:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """The reply to ``load``: the session of the config is open."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Held:
     """The reply to ``held``.
 

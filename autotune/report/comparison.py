@@ -3,6 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from autotune.report.coverage import coverage_remarks
 from autotune.report.text import latency, percent
 from autotune.results.compare import Comparison
 
@@ -42,6 +43,7 @@ def render_comparison(comparison: Comparison, config: str) -> RenderableType:
             f"Noise floor: {percent(comparison.noise_floor)}."
         ),
     ]
+    lines += coverage_remarks(comparison.coverage)
     if not comparison.untouched:
         lines.append(
             Text(

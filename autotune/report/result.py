@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.report.coverage import coverage_remarks
 from autotune.report.graphs import graph_table
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, percent
@@ -149,6 +150,7 @@ def _about_answers(result: StudyResult) -> Iterator[Text]:
         "Error: relative L2 distance to the outputs of the unoptimised model, "
         f"measured on {data} inputs."
     )
+    yield from coverage_remarks(best.coverage)
     if best.agreement is not None:
         yield Text(f"Top-1 agreement with the original model: {percent(best.agreement)}")
     if best.metric is not None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from autotune.deploy.config import Interval, TunedConfig
-from autotune.deploy.loader import missing_requirements
+from autotune.deploy.config import Coverage, Interval, TunedConfig
+from autotune.deploy.loader import check_files, missing_requirements
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, StudyError
 from autotune.facts.model import describe
@@ -40,6 +40,7 @@ class Comparison:
         rounds: Rounds that were measured.
         against: The model file whose default was measured.
         untouched: Whether that is the model that was tuned; otherwise it is the config's own file.
+        coverage: How much the comparison of the answers proves.
     """
 
     speedup: Interval
@@ -57,6 +58,7 @@ class Comparison:
     rounds: int
     against: str
     untouched: bool
+    coverage: Coverage | None
 
 
 def compare(
@@ -82,10 +84,13 @@ def compare(
         on_step: Called after each measurement.
 
     Raises:
-        ConfigError: the config is wrong, or needs something that this machine lacks.
-        CannotMeasureError: the config or the default fails here.
+        ConfigError: the config is wrong, its model files are others than it says, or it needs
+            something that this machine lacks.
+        CannotMeasureError: the config or the default fails here, or the model's answers differ
+            from run to run.
     """
     config = TunedConfig.read(config_path)
+    check_files(config_path, config, read_all=True)
     if lacking := missing_requirements(config):
         raise ConfigError(f"{config_path}: this machine lacks {', '.join(lacking)}")
     own_file = config_path.parent / config.model.file
@@ -138,6 +143,7 @@ def _comparison(
         rounds=own.rounds,
         against=against,
         untouched=untouched,
+        coverage=own.coverage,
     )
 
 

@@ -11,17 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from autotune.deploy import cpu
-from autotune.deploy.config import ModelFile, TunedConfig
-from autotune.errors import StorageError, StudyError
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.digest import digest_files
+from autotune.deploy.model_files import DataFile, ModelFile
+from autotune.errors import CannotMeasureError, StorageError, StudyError
 from autotune.facts.model import describe
+from autotune.graph.data_names import RenamingError, copy_with_data_names, data_names
 from autotune.graph.plan import needed_features
 from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
+from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import FRONT, Member, StudyResult
 from autotune.space.candidate import Candidate
 from autotune.space.session import session_config
 
 CONFIG = "best.json"
 MODEL = "best.onnx"
+EMITTED = (CONFIG, MODEL, f"{MODEL}.data*", FRONT)
+"""Names of the files that :func:`emit` writes, as patterns."""
+
 CACHE = "cache"
 """Folder of the prepared models, in a study's folder."""
 
@@ -30,35 +37,45 @@ def emit(result: StudyResult, prepared: PreparedModel) -> StudyResult:
     """Writes ``best.json``, its model and ``front.json``; returns the result with their names.
 
     Each file appears whole or not at all, the config last: it never names a model that is not
-    there.
+    there. The names are ours, those of external data files too: what the user called them may be
+    the name of another file in the folder.
 
     Raises:
+        StudyError: the model has changed since it was measured.
+        CannotMeasureError: its data files cannot be renamed.
         StorageError: the disk gave out.
     """
-    files = [CONFIG, MODEL, *(file.name for file in prepared.data_files), FRONT]
-    result = replace(result, files=tuple(files))
-    with _disk_faults(result.folder):
-        copy(prepared.path, result.folder / MODEL)
+    names = data_names(prepared.data_files, MODEL)
+    result = replace(result, files=(CONFIG, MODEL, *names.values(), FRONT))
+    folder = result.folder
+    with _disk_faults(folder):
+        if digest_files((prepared.path, *prepared.data_files)) != prepared.sha256:
+            raise StudyError(
+                f"{prepared.path} was changed while the study ran; run `autotune study` again"
+            )
+        with _replacing(folder / MODEL) as temporary:
+            try:
+                copy_with_data_names(prepared.path, names, temporary)
+            except RenamingError as error:
+                raise CannotMeasureError(f"cannot write {folder / MODEL}: {error}") from None
         for file in prepared.data_files:
-            copy(file, result.folder / file.name)
-        write_json(result.to_json(), result.folder / FRONT)
-        config = tuned_config(result, result.best, prepared)
-        write_json(config.to_json(), result.folder / CONFIG)
+            copy(file, folder / names[file.name])
+        write_json(result.to_json(), folder / FRONT)
+        written = ModelFile(
+            **vars(DataFile.of(folder / MODEL)),
+            source_sha256=result.model_sha256,
+            steps=prepared.steps,
+            data_files=tuple(DataFile.of(folder / name) for name in names.values()),
+        )
+        write_json(tuned_config(result, result.best, written).to_json(), folder / CONFIG)
     return result
 
 
-def tuned_config(result: StudyResult, member: Member, prepared: PreparedModel) -> TunedConfig:
-    """Returns the config of one member; its model is ``best.onnx`` in the result's folder."""
+def tuned_config(result: StudyResult, member: Member, model: ModelFile) -> TunedConfig:
+    """Returns the config of one member, whose model was written as `model`."""
     candidate = Candidate.of(member.candidate)
     return TunedConfig(
-        model=ModelFile(
-            file=MODEL,
-            sha256=prepared.sha256,
-            size_bytes=prepared.path.stat().st_size,
-            source_sha256=result.model_sha256,
-            steps=prepared.steps,
-            data_files=tuple(file.name for file in prepared.data_files),
-        ),
+        model=model,
         session=session_config(candidate.session.to_json(), result.dimensions),
         evidence=member.evidence,
         requires=replace(
@@ -74,13 +91,16 @@ def pick_member(result: StudyResult, trial: int) -> StudyResult:
     """Writes the config of another member of the front; returns the result that says so.
 
     Raises:
-        StudyError: the trial is not on the front, or the model is gone or has changed.
+        StudyError: the trial is not on the front, the model is gone or has changed, or it lies
+            where the files are written.
         StorageError: the disk gave out.
     """
     member = result.member(trial)
     model = describe(source_of(result))
     if model.sha256 != result.model_sha256:
         raise StudyError(f"{result.model} has changed since the study; run `autotune study` again")
+    inputs = (model.path, *model.data_files)
+    refuse_overwriting(entries_like(result.folder, (*EMITTED, CACHE)), inputs)
     preparer = Preparer(model, result.folder / CACHE, workload=None, signature=result.workload)
     try:
         prepared = preparer.prepare(Candidate.of(member.candidate).graph.to_json())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import Coverage, Interval
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import mean_log_interval
 from autotune.search.objective import OBJECTIVES, Objective, Values, values
@@ -31,6 +31,8 @@ class Score:
         rounds: How often it was measured.
         steady: Whether its latency came to a steady state each time.
         noise_floor: Relative difference below which no gain is claimed.
+        coverage: How much the comparison of the answers proves; None where an earlier version
+            measured.
     """
 
     values: Values
@@ -42,6 +44,7 @@ class Score:
     agreement: float | None = None
     steady: bool = True
     noise_floor: float = _SMALLEST_GAIN
+    coverage: Coverage | None = None
 
     @property
     def speedup(self) -> Interval:
@@ -81,6 +84,7 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
         rounds=len(own),
         steady=all(m.steady for m in own),
         noise_floor=noise_floor(base),
+        coverage=own[-1].fidelity.coverage,
     )
 
 

@@ -132,6 +132,7 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         rounds=0,
         steady=own.steady,
         noise_floor=_UNCONFIRMED_FLOOR,
+        coverage=own.fidelity.coverage,
     )
 
 
@@ -165,6 +166,7 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
             steady=finalist.steady,
             noise_floor=finalist.noise_floor,
             trial=finalist.trial.number,
+            coverage=finalist.coverage,
         ),
     )
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from autotune.deploy.config import FORMAT, TunedConfig
+from autotune.deploy.config import FORMATS, TunedConfig
 from autotune.errors import ConfigError, FormatError, RequestError
 from autotune.space.candidate import Candidate
 
@@ -26,7 +26,7 @@ def read_candidate(path: Path) -> Candidate:
             '{"intra_op_num_threads": 2}'
         )
     try:
-        if data.get("format") == FORMAT:
+        if data.get("format") in FORMATS:
             data = dict(TunedConfig.from_json(data).candidate)
         return Candidate.from_json(data)
     except (ConfigError, FormatError) as error:

@@ -14,27 +14,31 @@ from autotune.facts.model import Model, describe
 from autotune.facts.runtime import Runtime
 from autotune.facts.workload import Workload, workload_for
 from autotune.graph.prepare import Preparer
-from autotune.results.emit import CACHE
+from autotune.results.emit import CACHE, EMITTED
+from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import StudyResult
 from autotune.results.setting import Setting
 from autotune.search import objective
 from autotune.search.trial import Limits
-from autotune.space.files import find_space
+from autotune.space.files import find_space, presets
 from autotune.space.resolve import resolve
 from autotune.space.space import Space
 from autotune.space.start import read_candidate
-from autotune.storage.database import Place, quiet_optuna
+from autotune.storage.database import DATABASE, Place, quiet_optuna
 from autotune.storage.identity import Identity, notes_on, open_study
 from autotune.storage.relatives import relatives
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, worker_of
-from autotune.study.job import Job
+from autotune.study.job import SAMPLES, Job
 from autotune.study.loop import counts_within
 from autotune.study.metric import load_metric
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.sampler import check_sampler
 from autotune.study.seams import Seams
+
+WRITTEN = (*EMITTED, CACHE, SAMPLES, DATABASE, f"{DATABASE}-*", "*.spool.jsonl", ".driver", ".lock")
+"""Names of the files and folders that a study writes to its folder, as patterns."""
 
 
 def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = None) -> StudyResult:
@@ -56,8 +60,9 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
     tried = [read_candidate(file) for file in options.first]
     report(Progress(stage="model"))
     subject = _Subject.of(options, seams)
+    place = Place.of(options.storage, options.folder)
+    refuse_overwriting(_written(options.folder, place), _inputs(options, subject.model))
     folder = _make_folder(options.folder)
-    place = Place.of(options.storage, folder)
 
     def on_wait(note: str) -> None:
         report(Progress(stage="model", note=note))
@@ -94,6 +99,25 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             seams=seams,
         )
         return job.run(options.trials, options.timeout_s)
+
+
+def _written(folder: Path, place: Place) -> list[Path]:
+    """Returns what a study writes to its folder, as far as it is there, and its database."""
+    database: list[Path] = []
+    if place.file is not None:
+        names = [f"{place.file.name}{end}" for end in ("", "-journal", "-wal", "-shm")]
+        database = [place.file.with_name(name) for name in names]
+    return [*entries_like(folder, WRITTEN), *database]
+
+
+def _inputs(options: StudyOptions, model: Model) -> list[Path]:
+    """Returns the files and folders that a study reads."""
+    inputs = [model.path, *model.data_files, *options.first]
+    if options.data is not None:
+        inputs += [options.data, *options.data.glob("*.npz")]
+    if options.space not in presets():
+        inputs.append(Path(options.space))
+    return inputs
 
 
 def _record(setting: Setting, study: optuna.Study, place: Place, seams: Seams) -> Record:

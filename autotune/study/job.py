@@ -17,6 +17,7 @@ from autotune.results.result import StudyResult
 from autotune.results.run_off import Finalist, run_off
 from autotune.results.setting import Setting
 from autotune.results.summary import Trials, plain_limits, summarise, unconfirmed
+from autotune.results.verify import verify
 from autotune.search import pareto
 from autotune.search.finalists import finalists
 from autotune.search.transfer import Relative, prior, starting_points
@@ -106,7 +107,7 @@ class Job:
             except KeyboardInterrupt:
                 if search.baseline is None or search.baseline.measurement is None:
                     raise
-                raise Interrupted(self._cut_short(search, search.baseline)) from None
+                raise Interrupted(self._cut_short(search, measurer, search.baseline)) from None
         finally:
             measurer.close()
         self.spool.clear()
@@ -239,7 +240,13 @@ class Job:
         if not self.record.shared:
             return compare()
         shared = SharedRunOff(
-            self.study, self.record, self.setting, self.preparer, self.report, self.seams.clock
+            study=self.study,
+            record=self.record,
+            setting=self.setting,
+            preparer=self.preparer,
+            measurer=measurer,
+            report=self.report,
+            clock=self.seams.clock,
         )
         return shared.result(compare)
 
@@ -261,19 +268,28 @@ class Job:
         kept = [compared[0], *(finalist for finalist in front if finalist is not compared[0])]
         if picked not in kept:
             kept.append(picked)
-        return self._write(search, kept, picked, complete=True)
+        return self._write(search, measurer, kept, picked, complete=True)
 
-    def _cut_short(self, search: Search, baseline: Trial) -> StudyResult:
+    def _cut_short(self, search: Search, measurer: Measurer, baseline: Trial) -> StudyResult:
         """Returns the written result by the search's own numbers."""
         setting = self.setting
         chosen = finalists(search.trials, setting.limits, setting.objectives, setting.space)
         candidates = [unconfirmed(trial, baseline) for trial in (baseline, *chosen)]
         picked = choose(candidates, setting.limits, setting.objectives, setting.prefer)
-        return self._write(search, candidates, picked, complete=False)
+        return self._write(search, measurer, candidates, picked, complete=False)
 
     def _write(
-        self, search: Search, compared: Sequence[Finalist], picked: Finalist, *, complete: bool
+        self,
+        search: Search,
+        measurer: Measurer,
+        compared: Sequence[Finalist],
+        picked: Finalist,
+        *,
+        complete: bool,
     ) -> StudyResult:
         trials = Trials(measured=search.trials, twins=self.record.twins, ended=search.ended)
         result = summarise(self.setting, trials, compared, picked, self.preparer, complete=complete)
-        return emit(result, self.preparer.prepare(picked.trial.candidate.graph.to_json()))
+        prepared = self.preparer.prepare(picked.trial.candidate.graph.to_json())
+        result = emit(result, prepared)
+        verify(result, measurer, self.setting.limits)
+        return result

@@ -7,10 +7,12 @@ import optuna
 
 from autotune.errors import FormatError
 from autotune.graph.prepare import Preparer
+from autotune.measure.outcome import Measurer
 from autotune.results.emit import emit
 from autotune.results.result import StudyResult
 from autotune.results.setting import Setting
 from autotune.results.summary import plain_limits
+from autotune.results.verify import verify
 from autotune.space.candidate import Candidate
 from autotune.storage.clock import Clock
 from autotune.storage.trials import Record
@@ -20,7 +22,7 @@ _POLL_S = 2.0
 _RESULT = "result"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SharedRunOff:
     """The final comparison, claimed by one worker; the others wait for its result.
 
@@ -29,6 +31,7 @@ class SharedRunOff:
         record: Its trials.
         setting: What the study works on.
         preparer: Makes the model files of candidates.
+        measurer: Checks what is written to this worker's folder.
         report: Called while this worker waits.
         clock: Waits.
     """
@@ -37,6 +40,7 @@ class SharedRunOff:
     record: Record
     setting: Setting
     preparer: Preparer
+    measurer: Measurer
     report: OnProgress
     clock: Clock
 
@@ -86,4 +90,6 @@ class SharedRunOff:
         """Writes the result of another worker to this worker's folder."""
         candidate = Candidate.of(result.best.candidate)
         result = replace(result, model=self.setting.model.path.resolve())
-        return emit(result, self.preparer.prepare(candidate.graph.to_json()))
+        result = emit(result, self.preparer.prepare(candidate.graph.to_json()))
+        verify(result, self.measurer, self.setting.limits)
+        return result

@@ -1,0 +1,58 @@
+"""Feeds in files: what is written is what is read, whatever the names."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.facts.feeds import load_samples, native, save_samples
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("x", "x.npy"), ("a\0b", "a\0c"), ("", "names"), ("a/b", "a:b"), ("0:1", "é" * 70_000)],
+)
+def test_samples_of_any_names_are_read_as_written(tmp_path: Path, names: tuple[str, str]) -> None:
+    """Two arrays stay two, whatever an archive makes of their names."""
+    samples = [{names[0]: np.asarray(1.0), names[1]: np.asarray([2, i])} for i in range(2)]
+    save_samples(samples, tmp_path / "samples.npz")
+    loaded = load_samples(tmp_path / "samples.npz")
+    assert [{name: a.tolist() for name, a in feed.items()} for feed in loaded] == [
+        {names[0]: 1.0, names[1]: [2, i]} for i in range(2)
+    ]
+
+
+def test_samples_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    """A study's folder keeps its calibration samples for a later `pick`."""
+    arrays: dict[str, Any] = {
+        "0:x": np.ones(2),
+        "1:x": np.zeros(2),
+        "0:a:b": np.ones(1),
+        "1:a:b": np.ones(1),
+    }
+    np.savez(tmp_path / "samples.npz", **arrays)
+    first, second = load_samples(tmp_path / "samples.npz")
+    assert (first["x"].tolist(), second["x"].tolist()) == ([1, 1], [0, 0])
+    assert set(first) == {"x", "a:b"}
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+@pytest.mark.parametrize("dtype", [">f4", ">i8", ">U4", "<f4", "bool"])
+def test_arrays_become_native(dtype: str, shape: tuple[int, ...]) -> None:
+    """Values and shape stay; byte order and memory order are the machine's and C's."""
+    array = np.ones(shape[::-1]).astype(dtype).T
+    converted = native(array)
+    assert converted.dtype.isnative
+    assert converted.flags.c_contiguous
+    assert converted.shape == shape
+    assert converted.tolist() == array.tolist()
+
+
+def test_samples_are_read_as_native_arrays(tmp_path: Path) -> None:
+    """Calibration samples that an earlier version kept may be big-endian."""
+    arrays: dict[str, Any] = {"0:x": np.asfortranarray(np.ones((2, 3), ">f4"))}
+    np.savez(tmp_path / "samples.npz", **arrays)
+    (feed,) = load_samples(tmp_path / "samples.npz")
+    assert feed["x"].dtype.isnative
+    assert feed["x"].flags.c_contiguous

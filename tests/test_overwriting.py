@@ -1,0 +1,155 @@
+"""Nothing that a study reads is overwritten by what it writes."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from fakes import FakeWorld, thread_cost
+
+from autotune.errors import StudyError
+from autotune.facts import sample_models
+from autotune.results.emit import EMITTED, pick_member
+from autotune.results.overwriting import entries_like, refuse_overwriting
+from autotune.results.result import StudyResult
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory in which nothing may have changed when a study is refused."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def _model(path: Path) -> Path:
+    """Writes a small model."""
+    onnx.save(sample_models.lstm(features=4, width=8), path)
+    return path
+
+
+def _inputs(path: Path, *samples: int) -> Path:
+    """Writes inputs for the model: so many samples, or one feed if there is no number."""
+    frames, state = (np.ones((*samples, 1, 1, size), np.float32) for size in (4, 8))
+    np.savez(path, frames=frames, state=state)
+    return path
+
+
+def _state(folder: Path) -> dict[str, str]:
+    """Returns the digest of each file below a folder, by its path."""
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.parent.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _refused(folder: Path, name: str, model: Path | str, **options: object) -> None:
+    """Runs a study that must be refused because of the file `name`, with nothing written."""
+    before = _state(folder)
+    with pytest.raises(StudyError, match="would be overwritten") as refusal:
+        FakeWorld(thread_cost).tune(model, trials=2, space="session", **options)
+    assert name in str(refusal.value)
+    assert "--out DIR" in str(refusal.value)
+    assert _state(folder) == before
+
+
+@pytest.mark.parametrize("out", [".", "../here", "below/.."])
+def test_a_model_in_the_place_of_the_result(folder: Path, out: str) -> None:
+    """A model called best.onnx is not replaced, however the folder is named."""
+    (folder / "below").mkdir()
+    _refused(folder, "best.onnx", _model(folder / "best.onnx"), out=out)
+
+
+def test_links_do_not_hide_the_model(folder: Path) -> None:
+    """Neither a link to the folder, nor one to the model, nor a hard link is overwritten."""
+    model = _model(folder / "net.onnx")
+    (folder / "out").mkdir()
+    (folder / "out" / "best.onnx").symlink_to(model)
+    _refused(folder, "net.onnx", "net.onnx", out="out")
+    (folder / "link").symlink_to(folder / "out")
+    _refused(folder, "net.onnx", "net.onnx", out="link")
+    (folder / "out" / "best.onnx").unlink()
+    os.link(model, folder / "out" / "best.onnx")
+    _refused(folder, "net.onnx", "net.onnx", out="out")
+
+
+@pytest.mark.parametrize("name", ["best.json", "best.onnx.data", "study.db", ".lock", ".driver"])
+def test_a_data_file_in_the_place_of_the_record(folder: Path, name: str) -> None:
+    """Weights that are called as one of our files stay as they are."""
+    model = sample_models.lstm(features=4, width=8)
+    onnx.save(model, folder / "net.onnx", save_as_external_data=True, location=name)
+    _refused(folder, name, "net.onnx", out=".")
+
+
+def test_inputs_spaces_and_candidates_stay(folder: Path) -> None:
+    """Everything else that a study reads is protected as well."""
+    model = _model(folder / "net.onnx")
+    (folder / "out" / "samples").mkdir(parents=True)
+    _inputs(folder / "out" / "samples" / "inputs.npz")
+    _refused(folder, "samples", model, out="out", data=folder / "out" / "samples")
+    data = _inputs(folder / "out" / "samples" / "inputs.npz", 2)
+    _refused(folder, "inputs.npz", model, out="out", data=data)
+    tried = folder / "out" / "best.json"
+    tried.write_text('{"intra_op_num_threads": 2}', encoding="ascii")
+    _refused(folder, "best.json", model, out="out", first=[tried])
+    space = folder / "out" / "front.json"
+    values = "[parameters.intra_op_num_threads]\nvalues = [0, 1]\ndefault = 0\n"
+    space.write_text(f'description = "threads"\n{values}', encoding="ascii")
+    before = _state(folder)
+    with pytest.raises(StudyError, match=r"front\.json would be overwritten"):
+        FakeWorld(thread_cost).tune(model, trials=2, space=str(space), out="out")
+    assert _state(folder) == before
+
+
+def test_a_folder_of_inputs_that_links_to_the_database(folder: Path) -> None:
+    """A link among the inputs counts as what it leads to."""
+    model = _model(folder / "net.onnx")
+    (folder / "inputs").mkdir()
+    (folder / "out").mkdir()
+    _inputs(folder / "one.npz").rename(folder / "out" / "study.db")
+    (folder / "inputs" / "one.npz").symlink_to(folder / "out" / "study.db")
+    _refused(folder, "one.npz", model, out="out", data=folder / "inputs")
+
+
+def test_a_database_in_the_place_of_the_model(folder: Path) -> None:
+    """A storage whose file is the model is refused before SQLite opens it."""
+    model = _model(folder / "net.onnx")
+    _refused(folder, "net.onnx", model, out="out", storage=f"sqlite:///{model}")
+    assert not (folder / "out").exists()
+
+
+def test_files_beside_the_result_are_no_obstacle(folder: Path) -> None:
+    """A study may write to the folder of its model and inputs where the names differ."""
+    model = _model(folder / "net.onnx")
+    data = _inputs(folder / "inputs.npz", 2)
+    before = _state(folder)
+    result = FakeWorld(thread_cost).tune(model, trials=2, space="session", out=".", data=data)
+    assert (folder / "best.json").is_file()
+    assert before.items() <= _state(folder).items()
+    again = FakeWorld(thread_cost).tune(model, trials=3, space="session", out=".", data=data)
+    assert again.trials > result.trials
+
+
+def test_picking_does_not_overwrite_the_model(folder: Path) -> None:
+    """A result whose model was moved to the place of best.onnx is not picked from."""
+    model = _model(folder / "net.onnx")
+    FakeWorld(thread_cost).tune(model, trials=2, space="session", out="out")
+    model.replace(folder / "out" / "best.onnx")
+    model.symlink_to(folder / "out" / "best.onnx")
+    with pytest.raises(StudyError, match=r"net\.onnx would be overwritten"):
+        pick_member(StudyResult.read(folder / "out"), 0)
+
+
+def test_only_entries_of_the_patterns_count(tmp_path: Path) -> None:
+    """A folder that is not there has no entries."""
+    assert entries_like(tmp_path / "absent", EMITTED) == []
+    for name in ("best.onnx", "best.onnx.data2", "mine.onnx"):
+        (tmp_path / name).touch()
+    written = entries_like(tmp_path, EMITTED)
+    assert [path.name for path in written] == ["best.onnx", "best.onnx.data2"]
+    refuse_overwriting(written, [tmp_path / "mine.onnx"])
