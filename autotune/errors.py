@@ -5,6 +5,7 @@ that fails is data (:class:`autotune.measure.outcome.Failure`); anything else is
 traceback.
 """
 
+import reprlib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -65,9 +66,30 @@ class StorageError(AutotuneError):
     exit_code = 75
 
 
+# A word that is longer is no typing error, and comparing it with others takes long.
+_LONGEST_WORD = 100
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 100
+_SHORT.maxlevel = 3
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns ``" Did you mean 'x'?"`` for the known word nearest to `word`, or an empty string."""
     import difflib  # slow to import, and each child process imports this module
 
+    if len(word) > _LONGEST_WORD:
+        return ""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def shown(value: object) -> str:
+    """Returns a value of any size and depth as a message quotes it, cut short where it is long.
+
+    ``repr`` fails for deeply nested lists, and for whole numbers of thousands of digits.
+    """
+    try:
+        return _SHORT.repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
