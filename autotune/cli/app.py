@@ -1,7 +1,8 @@
 """The program: its commands, its version, and the exit code that it ends with.
 
 Exit codes: 0 done, 1 a bug, 2 a wrong request, 3 not better than the default (``compare``),
-4 nothing can be measured here, 75 storage or disk failed, 130 interrupted.
+4 nothing can be measured here, 75 storage or disk failed, 130 interrupted,
+143 ended by SIGTERM.
 """
 
 import sys
