@@ -7,8 +7,8 @@ Importing this package imports neither onnxruntime, onnx nor optuna: each name b
 needs when it is first used, so that an application pays for the loader alone.
 """
 
-from typing import TYPE_CHECKING, Any
-
+# a type checker takes this name for true; importing typing would take longer than all of this file
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from autotune.deploy.loader import ConfigWarning, load
     from autotune.errors import AutotuneError
@@ -28,7 +28,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'autotune' has no attribute '{name}'")
     from importlib import import_module

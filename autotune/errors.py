@@ -6,6 +6,7 @@ traceback.
 """
 
 import errno
+import reprlib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -114,6 +115,11 @@ def shortened(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
 
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 100
+_SHORT.maxlevel = 3
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns ``" Did you mean 'x'?"`` for the known word nearest to `word`, or an empty string."""
     import difflib  # slow to import, and each child process imports this module
@@ -122,3 +128,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return ""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def shown(value: object) -> str:
+    """Returns a value of any size and depth as a message quotes it, cut short where it is long.
+
+    ``repr`` fails for deeply nested lists, and for whole numbers of thousands of digits.
+    """
+    try:
+        return _SHORT.repr(value)
+    except ValueError:
+        return "a number of thousands of digits"

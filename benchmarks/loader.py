@@ -12,6 +12,8 @@ import statistics
 import subprocess
 import sys
 
+from autotune.deploy.telemetry import switch_off
+
 _SCRIPT = """
 import sys, time
 import onnxruntime
@@ -48,6 +50,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=15, help="repetitions")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    switch_off()  # the processes below inherit it
     pairs = []
     for _ in range(5 if given.quick else given.processes):
         command = [sys.executable, "-c", _SCRIPT, given.config]

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from inputs import file_beside, workload_of
 
+from autotune.deploy.telemetry import switch_off
 from autotune.facts.model import describe
 
 _LOAD = """
@@ -80,6 +81,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=_PROCESSES, help="of the last script")
     parser.add_argument("--json", action="store_true")
     given, options = parser.parse_known_args()
+    switch_off()  # the scripts below inherit it
     trials = 8 if given.quick else given.trials
     rows = {}
     models = [given.folder] if given.folder.is_file() else sorted(given.folder.glob("*.onnx"))

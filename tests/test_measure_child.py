@@ -23,11 +23,14 @@ def test_it_imports_nothing_of_the_parent() -> None:
     heavy = {"onnx", "optuna", "psutil", "filelock", "subprocess", "socket", "numpy.random"}
     assert heavy & set(modules) == set()
     assert {name for name in modules if name.startswith("autotune.") and name.count(".") > 1} == {
+        "autotune.deploy.files",
         "autotune.deploy.opening",
         "autotune.deploy.options",
         "autotune.deploy.records",
         "autotune.deploy.runtime",
         "autotune.deploy.session",
+        "autotune.deploy.telemetry",
+        "autotune.facts.arrays",
         "autotune.facts.feeds",
         "autotune.measure.flatten",
         "autotune.measure.measure_child",

@@ -2,12 +2,58 @@
 
 import contextlib
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
 INTERRUPTED = 130
 """The exit code of an interrupted command: 128 and the number of SIGINT, as shells have it."""
+
+TERMINATED = 143
+"""The exit code of a command that SIGTERM ended."""
+
+_received: list[int] = []
+
+
+@contextlib.contextmanager
+def ending_quietly() -> Iterator[None]:
+    """Ends the program without a traceback once a signal came: with exit code 130 or 143.
+
+    Ctrl-C and SIGTERM raise a KeyboardInterrupt inside the block. Libraries make other exceptions
+    of it, so after a signal every exception counts as its consequence. After the block signals are
+    ignored: the interpreter is about to end.
+    """
+    numbers = _handled()
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if _received else hook(lost)
+    try:
+        for number in numbers:
+            signal.signal(number, _raise)
+        yield
+    except BaseException:
+        if not _received:
+            raise
+        sys.exit(exit_code())
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def exit_code() -> int:
+    """Returns the exit code of a program that a signal ended."""
+    return TERMINATED if signal.SIGTERM in _received else INTERRUPTED
+
+
+def _handled() -> list[signal.Signals]:
+    """Returns the signals that may interrupt: a shell's background jobs ignore Ctrl-C."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _raise(number: int, _: FrameType | None) -> NoReturn:
+    _received.append(number)
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -37,19 +83,16 @@ def interruptible() -> Iterator[Callable[[], None]]:
     """
     interrupted = False
 
-    def interrupt(_: int, __: FrameType | None) -> NoReturn:
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         nonlocal interrupted
         interrupted = True
-        raise KeyboardInterrupt
+        _raise(number, frame)
 
     def checkpoint() -> None:
         if interrupted:
             raise KeyboardInterrupt
 
-    numbers = [signal.SIGTERM]
-    # a shell's background jobs start with Ctrl-C ignored
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        numbers.append(signal.SIGINT)
+    numbers = _handled()
     handlers = [signal.signal(number, interrupt) for number in numbers]
     try:
         yield checkpoint

@@ -11,6 +11,7 @@ import typer
 
 from autotune.cli import parsing
 from autotune.cli.console import output, print_json
+from autotune.cli.interrupts import signals_later
 from autotune.cli.options import (
     MAX_LATENCY,
     MAX_MEMORY,
@@ -32,9 +33,10 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Shows the result of a study: the Pareto front and the default."""
-    from autotune.report.effects import render_effects
-    from autotune.report.result import render_result
-    from autotune.results.result import StudyResult
+    with signals_later():
+        from autotune.report.effects import render_effects
+        from autotune.report.result import render_result
+        from autotune.results.result import StudyResult
 
     result = StudyResult.read(folder)
     if as_json:
@@ -63,10 +65,11 @@ def pick(
     as_json: JsonOption = False,
 ) -> None:
     """Writes another configuration of the Pareto front to best.json."""
-    from autotune.report.result import render_result
-    from autotune.results.emit import pick_member
-    from autotune.results.result import StudyResult, choose_member
-    from autotune.storage.locks import exclusive_use
+    with signals_later():
+        from autotune.report.result import render_result
+        from autotune.results.emit import pick_member
+        from autotune.results.result import StudyResult, choose_member
+        from autotune.storage.locks import exclusive_use
 
     result = StudyResult.read(folder)
     if trial is None:
@@ -110,9 +113,10 @@ def compare_config(
 
     The exit code is 3 if the config is not better than the default.
     """
-    from autotune.cli.progress import steps
-    from autotune.report.comparison import render_comparison
-    from autotune.results.compare import compare
+    with signals_later():
+        from autotune.cli.progress import steps
+        from autotune.report.comparison import render_comparison
+        from autotune.results.compare import compare
 
     with steps("comparing") as on_step:
         comparison = compare(

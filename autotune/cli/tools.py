@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.console import output, print_json
+from autotune.cli.interrupts import signals_later
 from autotune.cli.options import DataOption, JsonOption, ShapeOption
 from autotune.errors import RequestError, did_you_mean
 
@@ -28,7 +29,8 @@ def write_sample(
     ] = False,
 ) -> None:
     """Writes a sample model to try autotune with."""
-    from autotune.facts.sample_models import KINDS, write
+    with signals_later():
+        from autotune.facts.sample_models import KINDS, write
 
     if kind not in KINDS:
         near = did_you_mean(kind, KINDS)
@@ -51,11 +53,12 @@ def show_hardware(
     as_json: JsonOption = False,
 ) -> None:
     """Shows this machine, its noise floor and what disturbs timings."""
-    from autotune.cli.progress import steps
-    from autotune.facts.hardware import doubts, hardware
-    from autotune.facts.runtime import runtime
-    from autotune.measure.noise import noise_check
-    from autotune.report.hardware import render_hardware
+    with signals_later():
+        from autotune.cli.progress import steps
+        from autotune.facts.hardware import doubts, hardware
+        from autotune.facts.runtime import runtime
+        from autotune.measure.noise import noise_check
+        from autotune.report.hardware import render_hardware
 
     installed = runtime()
     machine = hardware()
@@ -95,8 +98,9 @@ def show_spaces(
     shape: ShapeOption = [],
 ) -> None:
     """Lists the presets of search spaces, or shows one in full."""
-    from autotune.report.space import render_count, render_space, render_spaces
-    from autotune.space.files import find_space, presets
+    with signals_later():
+        from autotune.report.space import render_count, render_space, render_spaces
+        from autotune.space.files import find_space, presets
 
     if name is None and model is None:
         output.print(render_spaces(map(find_space, presets())))
@@ -105,10 +109,11 @@ def show_spaces(
     if model is None:
         output.print(render_space(space))
         return
-    from autotune.facts.hardware import hardware
-    from autotune.facts.model import describe
-    from autotune.facts.workload import workload_for
-    from autotune.space.resolve import resolve
+    with signals_later():
+        from autotune.facts.hardware import hardware
+        from autotune.facts.model import describe
+        from autotune.facts.workload import workload_for
+        from autotune.space.resolve import resolve
 
     description = describe(model)
     workload = workload_for(description, data, dict(shape))

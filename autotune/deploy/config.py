@@ -6,11 +6,11 @@ else. It cannot name a path outside its folder, a library, or a file to write. S
 only.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from autotune.deploy.files import read_json
 from autotune.deploy.model_files import JointModelFile, ModelFile
 from autotune.deploy.options import Value
 from autotune.deploy.records import (
@@ -24,7 +24,7 @@ from autotune.deploy.records import (
     to_plain,
 )
 from autotune.deploy.session import SessionConfig, as_config_error
-from autotune.errors import ConfigError
+from autotune.errors import ConfigError, FormatError, shown
 
 FORMAT = "autotune/2"
 """Name of the format; a new field is a new format."""
@@ -187,7 +187,7 @@ class TunedConfig:
         """
         if isinstance(data, dict) and data.get("format") not in FORMATS:
             raise ConfigError(
-                f"format is {data.get('format')!r}, and this version of autotune reads "
+                f"format is {shown(data.get('format'))}, and this version of autotune reads "
                 f"{' and '.join(map(repr, FORMATS))}"
             )
         names = ["format", *(item.name for item in fields(cls))]
@@ -208,17 +208,18 @@ class TunedConfig:
         """Returns the config in the file `path`.
 
         Raises:
-            ConfigError: there is no such file, it is no JSON, or it breaks the schema.
+            ConfigError: there is no such file, it is no JSON or too large, or it breaks the
+                schema.
         """
         try:
-            if path.stat().st_size > _LARGEST_BYTES:
-                raise ConfigError(f"{path} is larger than any tuned config ({_LARGEST_BYTES} B)")
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"cannot read the config {path}: {error.strerror}") from None
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{path} is no JSON: {error}") from None
+            data = read_json(path, _LARGEST_BYTES)
+        except FormatError as error:
+            raise ConfigError(
+                f"cannot read the config {path}: {error}; name a tuned config such as best.json"
+            ) from None
         try:
             return cls.from_json(data)
         except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+            raise ConfigError(
+                f"{path}: {error}. `autotune pick DIR` writes the config of a study again."
+            ) from None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from autotune.deploy import cpu
 from autotune.deploy.config import TunedConfig
+from autotune.deploy.files import is_file
 from autotune.deploy.opening import open_session
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
@@ -36,8 +37,9 @@ def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.I
             of it.
 
     Raises:
-        ConfigError: the config breaks its schema, its model is missing or is another file; with
-            `strict`, also where this machine lacks what the config requires or is another one.
+        ConfigError: the config breaks its schema, its model is missing, is another file or cannot
+            be opened; with `strict`, also where this machine lacks what the config requires or is
+            another one.
     """
     path = Path(path)
     config = TunedConfig.read(path)
@@ -53,7 +55,7 @@ def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.I
             ConfigWarning,
             stacklevel=2,
         )
-        return open_session(model, SessionConfig())
+        return _open(path, model, SessionConfig())
 
     if differences := environment_differences(config):
         message = f"{path} was tuned elsewhere: {'; '.join(differences)}"
@@ -65,7 +67,22 @@ def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.I
             ConfigWarning,
             stacklevel=2,
         )
-    return open_session(model, config.session)
+    return _open(path, model, config.session)
+
+
+def _open(path: Path, model: Path, session: SessionConfig) -> onnxruntime.InferenceSession:
+    """Returns the session of the config `path`; every fault of ONNX Runtime is the config's."""
+    try:
+        return open_session(model, session)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # ONNX Runtime's own classes have no common one
+        raise ConfigError(
+            f"{path}: ONNX Runtime cannot open {model} as the config says ({error}); "
+            "run `autotune study` again here"
+        ) from error
 
 
 def missing_requirements(config: TunedConfig) -> list[str]:
@@ -103,11 +120,15 @@ def check_files(path: Path, config: TunedConfig, *, read_all: bool) -> None:
         ConfigError: a file is missing, or is another one.
     """
     for name in config.model.names:
-        if not (path.parent / name).is_file():
+        if not is_file(path.parent / name):
             raise ConfigError(
                 f"{path.parent / name} of the config is missing; keep it beside the config"
             )
-    if differing := config.model.differing(path.parent, read_all=read_all):
+    try:
+        differing = config.model.differing(path.parent, read_all=read_all)
+    except OSError as error:
+        raise ConfigError(f"cannot read the model of {path}: {error.strerror}") from None
+    if differing:
         raise ConfigError(
             f"{differing} is not the file that was tuned (its size or SHA-256 differs); "
             "copy config and model together"

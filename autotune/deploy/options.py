@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.errors import did_you_mean
+from autotune.errors import did_you_mean, shown
 
 Value = bool | int | str
 """The value of an option."""
@@ -32,18 +32,19 @@ class Domain:
             # 1 == True in Python, and ONNX Runtime tells them apart
             if any(value == choice and type(value) is type(choice) for choice in self.choices):
                 return None
-            return "must be one of " + ", ".join(map(repr, self.choices)) + f", not {value!r}"
+            return "must be one of " + ", ".join(map(repr, self.choices)) + f", not {shown(value)}"
         # Config entries are strings, attributes are integers: the default tells which.
         if isinstance(self.default, str):
-            if not isinstance(value, str) or not re.fullmatch(r"\d{1,12}", value):
-                return f"must be a whole number written as a string, not {value!r}"
+            # digits of other scripts, which ``\d`` matches, abort the process inside ONNX Runtime
+            if not isinstance(value, str) or not re.fullmatch("[0-9]{1,12}", value):
+                return f"must be a whole number written as a string, not {shown(value)}"
             number = int(value)
         elif type(value) is int:
             number = value
         else:
-            return f"must be a whole number, not {value!r}"
+            return f"must be a whole number, not {shown(value)}"
         if not self.low <= number <= self.high:
-            return f"must be from {self.low} to {self.high}, not {value!r}"
+            return f"must be from {self.low} to {self.high}, not {shown(value)}"
         return None
 
 
@@ -142,4 +143,4 @@ OPTIMIZERS = frozenset(
 
 def unknown_option(name: str, domains: Mapping[str, Domain]) -> str:
     """Returns the sentence that refuses a name which is not in `domains`."""
-    return f"'{name}' is not an option that may be set here.{did_you_mean(name, domains)}"
+    return f"{shown(name)} is not an option that may be set here.{did_you_mean(name, domains)}"

@@ -11,6 +11,7 @@ numbers are read between measured turns.
 """
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -18,7 +19,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from autotune.errors import FormatError, did_you_mean
+from autotune.errors import FormatError, did_you_mean, shown
 
 Json = dict[str, Any]
 Place = str | tuple[Any, str | int]
@@ -35,6 +36,8 @@ _Constraint = Callable[[Any], str | None]
 # Nanoseconds of thirty years, or the bytes of an exabyte: no measurement is larger.
 _LARGEST = 10**18
 _LONGEST_TEXT = 100_000
+# As much of a key as a message quotes.
+_LONGEST_KEY = 100
 
 
 def _above_0(value: float) -> str | None:
@@ -59,9 +62,18 @@ def _short(value: str) -> str | None:
 
 def _bare_name(value: str) -> str | None:
     bare = PurePosixPath(value).name == value and PureWindowsPath(value).name == value
-    if not bare or value in {"", ".", ".."} or "\0" in value:
+    if not bare or value in {"", ".", ".."} or "\0" in value or not _is_file_name(value):
         return "must be a bare file name"
     return _short(value)
+
+
+def _is_file_name(value: str) -> bool:
+    """Returns whether the system can write the name: half a surrogate pair is in none."""
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _not_empty(value: Sequence[Any]) -> str | None:
@@ -142,7 +154,7 @@ def section(data: object, where: Place, *, known: Sequence[str], required: Seque
         FormatError: it is not.
     """
     if not isinstance(data, dict):
-        raise FormatError(f"{_words(where) or 'it'} must be an object, not {data!r}")
+        raise FormatError(f"{_words(where) or 'it'} must be an object, not {shown(data)}")
     for key in data:
         if key not in known:
             near = did_you_mean(str(key), known)
@@ -176,7 +188,7 @@ def _constrained_reader(read_value: _Reader, problem_of: _Constraint) -> _Reader
         value = read_value(data, place)
         problem = problem_of(value)
         if problem is not None:
-            raise FormatError(f"{_words(place)} {problem}, not {data!r}")
+            raise FormatError(f"{_words(place)} {problem}, not {shown(data)}")
         return value
 
     return read_constrained
@@ -197,7 +209,7 @@ def _union_reader(hints: Sequence[Any]) -> _Reader:
             return None
         read_value = readers.get(type(data))
         if read_value is None:
-            raise FormatError(f"{_words(place)} must be {words}, not {data!r}")
+            raise FormatError(f"{_words(place)} must be {words}, not {shown(data)}")
         return read_value(data, place)
 
     return read_one
@@ -206,7 +218,7 @@ def _union_reader(hints: Sequence[Any]) -> _Reader:
 def _list_reader(read_item: _Reader) -> _Reader:
     def read_list(data: Any, place: Place) -> tuple[Any, ...]:
         if not isinstance(data, list):
-            raise FormatError(f"{_words(place)} must be a list, not {data!r}")
+            raise FormatError(f"{_words(place)} must be a list, not {shown(data)}")
         try:
             return tuple([read_item(item, place) for item in data])
         except FormatError:
@@ -221,7 +233,7 @@ def _list_reader(read_item: _Reader) -> _Reader:
 def _mapping_reader(read_item: _Reader) -> _Reader:
     def read_mapping(data: Any, place: Place) -> dict[str, Any]:
         if not isinstance(data, dict) or any(not isinstance(key, str) for key in data):
-            raise FormatError(f"{_words(place)} must be an object, not {data!r}")
+            raise FormatError(f"{_words(place)} must be an object, not {shown(data)}")
         return {key: read_item(item, (place, key)) for key, item in data.items()}
 
     return read_mapping
@@ -248,7 +260,7 @@ def _record_reader(kind: Any) -> _Reader:
 def _plain_reader(kind: type) -> _Reader:
     def read_plain(data: Any, place: Place) -> Any:
         if type(data) is not kind:
-            raise FormatError(f"{_words(place)} must be {_WORDS[kind]}, not {data!r}")
+            raise FormatError(f"{_words(place)} must be {_WORDS[kind]}, not {shown(data)}")
         return data
 
     return read_plain
@@ -259,7 +271,7 @@ def _read_number(data: Any, place: Place) -> float:
         # no float is that large
         data = float(data) if abs(data) < 2**1000 else math.inf
     if type(data) is not float:
-        raise FormatError(f"{_words(place)} must be {_WORDS[float]}, not {data!r}")
+        raise FormatError(f"{_words(place)} must be {_WORDS[float]}, not {shown(data)}")
     if not math.isfinite(data):
         raise FormatError(f"{_words(place)} must be a finite number")
     return data
@@ -267,7 +279,7 @@ def _read_number(data: Any, place: Place) -> float:
 
 def _read_path(data: Any, place: Place) -> Path:
     if not isinstance(data, str):
-        raise FormatError(f"{_words(place)} must be {_WORDS[Path]}, not {data!r}")
+        raise FormatError(f"{_words(place)} must be {_WORDS[Path]}, not {shown(data)}")
     return Path(data)
 
 
@@ -285,4 +297,5 @@ def _words(place: Place) -> str:
     before = _words(holder)
     if isinstance(step, int):
         return f"{before}[{step}]"
-    return f"{before}.{step}" if before else step
+    key = step if len(step) <= _LONGEST_KEY else f"{step[:_LONGEST_KEY]}..."
+    return f"{before}.{key}" if before else key

@@ -1,7 +1,9 @@
-"""ONNX Runtime, or an error that says how to install it."""
+"""ONNX Runtime without its telemetry, or an error that says how to install it."""
 
+from autotune.deploy.telemetry import switch_off
 from autotune.errors import MissingPackageError
 
+switch_off()
 try:
     import onnxruntime
 except ImportError as error:

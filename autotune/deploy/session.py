@@ -12,7 +12,7 @@ from typing import Any
 from autotune.deploy import options
 from autotune.deploy.options import Value
 from autotune.deploy.records import Json, read, section, to_plain
-from autotune.errors import ConfigError, FormatError, did_you_mean
+from autotune.errors import ConfigError, FormatError, did_you_mean, shown
 
 _LARGEST_DIMENSION = 2**63 - 1
 
@@ -81,7 +81,7 @@ def _chosen(
     """Returns the options in section `name`, each checked against its domain in `domains`."""
     chosen = given.get(name, {})
     if not isinstance(chosen, dict):
-        raise ConfigError(f"{where}.{name} must be an object, not {chosen!r}")
+        raise ConfigError(f"{where}.{name} must be an object, not {shown(chosen)}")
     for key, value in chosen.items():
         if key not in domains:
             raise ConfigError(f"{where}.{name}: {options.unknown_option(key, domains)}")
@@ -92,7 +92,7 @@ def _chosen(
 
 def _providers(data: object, where: str) -> tuple[tuple[str, Mapping[str, str]], ...]:
     if not isinstance(data, list):
-        raise ConfigError(f"{where} must be a list, not {data!r}")
+        raise ConfigError(f"{where} must be a list, not {shown(data)}")
     providers = tuple(_provider(item, where) for item in data)
     if len({name for name, _ in providers}) < len(providers):
         raise ConfigError(f"{where} names a provider twice")
@@ -101,12 +101,12 @@ def _providers(data: object, where: str) -> tuple[tuple[str, Mapping[str, str]],
 
 def _provider(item: object, where: str) -> tuple[str, Mapping[str, str]]:
     if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
-        raise ConfigError(f"{where} holds {item!r}; each must be [name, {{options}}]")
+        raise ConfigError(f"{where} holds {shown(item)}; each must be [name, {{options}}]")
     name, chosen = item
     if name not in options.PROVIDERS:
         near = did_you_mean(name, options.PROVIDERS)
         raise ConfigError(
-            f"{where}: '{name}' is not an execution provider that a config may name.{near}"
+            f"{where}: {shown(name)} is not an execution provider that a config may name.{near}"
         )
     return name, _chosen({name: chosen}, name, options.PROVIDERS[name], where)
 
@@ -117,7 +117,7 @@ def _optimizers(data: object, where: str) -> tuple[str, ...]:
         if name not in options.OPTIMIZERS:
             near = did_you_mean(name, options.OPTIMIZERS)
             raise ConfigError(
-                f"{where}.disabled_optimizers: ONNX Runtime has no optimizer '{name}'.{near}"
+                f"{where}.disabled_optimizers: ONNX Runtime has no optimizer {shown(name)}.{near}"
             )
     return names
 
@@ -125,8 +125,18 @@ def _optimizers(data: object, where: str) -> tuple[str, ...]:
 def _free_dimensions(data: object, where: str) -> dict[str, int]:
     sizes: dict[str, int] = read(dict[str, int], data, f"{where}.free_dimensions")
     for name, size in sizes.items():
-        if size < 1:
-            raise ConfigError(f"{where}.free_dimensions.{name} must be at least 1, not {size}")
-        if size > _LARGEST_DIMENSION:
-            raise ConfigError(f"{where}.free_dimensions.{name} is larger than any dimension")
+        place = f"{where}.free_dimensions: {shown(name)}"
+        if not _is_text(name):
+            raise ConfigError(f"{place} is no name of a dimension")
+        if not 1 <= size <= _LARGEST_DIMENSION:
+            raise ConfigError(f"{place} must be at least 1 and below 2^63, not {shown(size)}")
     return sizes
+
+
+def _is_text(name: str) -> bool:
+    """Returns whether a name can be handed to native code: half a surrogate pair cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

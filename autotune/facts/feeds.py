@@ -1,12 +1,17 @@
 """Feeds, and the .npz file in which they go from one process to another."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from autotune.deploy.records import read
+from autotune.errors import DataError, FormatError, shown
+from autotune.facts.arrays import read_arrays
 
 Feed = Mapping[str, NDArray[np.generic]]
 """One call's inputs: an array for each input name."""
@@ -39,15 +44,30 @@ def load_samples(path: Path) -> list[dict[str, NDArray[np.generic]]]:
     """Returns the samples in a file of :func:`save_samples`, all arrays as :func:`native` has them.
 
     Version 0.1.0 wrote each array under its sample's number and its name; such files are read too.
+
+    Raises:
+        DataError: it is no such file, or a damaged one.
     """
-    with np.load(path, allow_pickle=False) as archive:
-        if _NAMES in archive.files:
+    arrays = read_arrays(path)
+    if _NAMES in arrays:
+        try:
             return [
-                {name: native(archive[f"{i}:{j}"]) for j, name in enumerate(names)}
-                for i, names in enumerate(json.loads(archive[_NAMES].tobytes()))
+                {name: native(arrays[f"{i}:{j}"]) for j, name in enumerate(names)}
+                for i, names in enumerate(_names(arrays[_NAMES]))
             ]
-        samples: dict[int, dict[str, NDArray[np.generic]]] = {}
-        for key in archive.files:
-            index, _, name = key.partition(":")
-            samples.setdefault(int(index), {})[name] = native(archive[key])
+        except (ValueError, RecursionError, KeyError, FormatError):
+            raise DataError(f"{path}: its names and its arrays do not match") from None
+    samples: dict[int, dict[str, NDArray[np.generic]]] = {}
+    for key, array in arrays.items():
+        index, _, name = key.partition(":")
+        if not re.fullmatch("[0-9]{1,9}", index):
+            raise DataError(f"{path}: the array {shown(key)} belongs to no sample")
+        samples.setdefault(int(index), {})[name] = native(array)
     return [samples[index] for index in sorted(samples)]
+
+
+def _names(text: NDArray[np.generic]) -> tuple[tuple[str, ...], ...]:
+    names: tuple[tuple[str, ...], ...] = read(
+        tuple[tuple[str, ...], ...], json.loads(text.tobytes()), _NAMES
+    )
+    return names

@@ -151,7 +151,7 @@ def doubts(machine: Hardware) -> list[str]:
             f"the CPU quota has stopped this container {throttled} times; "
             "give it more CPU, or whole cores"
         )
-    hot = sum(int(_read(str(path)) or 0) for path in _THERMAL.glob(_THROTTLE_COUNTS))
+    hot = sum(_count(_read(str(path))) for path in _THERMAL.glob(_THROTTLE_COUNTS))
     if hot:
         reasons.append(
             f"the processor was throttled for heat {hot} times since the start; "
@@ -167,12 +167,17 @@ def doubts(machine: Hardware) -> list[str]:
 
 def _throttled_periods() -> int:
     """Returns how often the cgroup's quota stopped its processes; 0 where that is unknown."""
-    counts = dict(re.findall(r"(\w+) (\d+)", _read("/sys/fs/cgroup/cpu.stat")))
+    counts = dict(re.findall(r"(\w+) ([0-9]{1,18})\b", _read("/sys/fs/cgroup/cpu.stat")))
     return int(counts.get("nr_throttled", 0))
+
+
+def _count(text: str) -> int:
+    """Returns the number that a file of the kernel holds; 0 where it holds another text."""
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else 0
 
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="ascii").strip()
+        return Path(path).read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""

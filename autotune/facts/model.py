@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.digest import digest_files
+from autotune.deploy.files import is_file, is_folder
 from autotune.errors import ModelError
 from autotune.facts.model_facts import ModelFacts, Tensor
 from autotune.process.child import Child, ChildFailure, memory_limit
@@ -63,9 +64,9 @@ def describe(path: Path) -> Model:
     Raises:
         ModelError: there is no such file, or ONNX Runtime cannot run it; the message says why.
     """
-    if path.is_dir():
+    if is_folder(path):
         raise ModelError(f"{path} is a folder; name the .onnx file in it")
-    if not path.is_file():
+    if not is_file(path):
         raise ModelError(f"there is no file {path}")
     with Child(_CHILD, memory_limit()) as child:
         request = {"do": "inspect", "path": str(path.resolve())}
@@ -99,25 +100,27 @@ def _refusal(path: Path, failure: ChildFailure) -> str:
         return f"{path} needs more memory to open than this machine has free: {text}"
     if failure.kind != "refused":
         return f"{path} makes ONNX Runtime end abruptly ({text}); the file may be damaged"
-    if match := re.search(r"No Op registered for (\S+) with domain_version of (\d+)", text):
+    if match := re.search(r"No Op registered for (\S+) with domain_version of ([0-9]+)", text):
         return (
             f"{path} uses the operator '{match[1]}', which ONNX Runtime does not have at opset "
             f"{match[2]}; export the model without it or with another opset"
         )
-    if match := re.search(r"(\S+?)(?:\(-?\d+\))? is not a registered function/op", text):
+    if match := re.search(r"(\S+?)(?:\(-?[0-9]+\))? is not a registered function/op", text):
         return (
             f"{path} uses the operator '{match[1]}', which ONNX Runtime does not have; "
             "models with custom operators cannot be tuned"
         )
-    if match := re.search(r"Could not find an implementation for (\w+)\((\d+)\)", text):
+    if match := re.search(r"Could not find an implementation for (\w+)\(([0-9]+)\)", text):
         return (
             f"{path} uses the operator '{match[1]}' with a type for which ONNX Runtime has no "
             "kernel on the CPU; export the model with another type"
         )
-    if match := re.search(r"Opset (\d+) is under development.*?till opset (\d+)", text):
+    if match := re.search(r"Opset ([0-9]+) is under development.*?till opset ([0-9]+)", text):
         return (
             f"{path} uses opset {match[1]}, and this ONNX Runtime knows opsets up to {match[2]}; "
             "upgrade onnxruntime or export the model with an older opset"
         )
-    reason = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?", "", text)
+    reason = re.sub(
+        r"^\[ONNXRuntimeError\] : [0-9]+ : \w+ : (Load model from .* failed:)?", "", text
+    )
     return f"{path} cannot be used: {reason}"

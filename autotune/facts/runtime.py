@@ -1,6 +1,5 @@
 """Which ONNX Runtime is installed, and what it can use."""
 
-import os
 from dataclasses import dataclass
 from functools import cache
 
@@ -27,8 +26,6 @@ def runtime() -> Runtime:
     Raises:
         MissingPackageError: no flavour of it is installed.
     """
-    # on by default in wheels since 1.29: a thread, a database in the home directory, an upload
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     from autotune.deploy.runtime import onnxruntime
 
     return Runtime(

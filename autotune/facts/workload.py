@@ -2,27 +2,22 @@
 
 import hashlib
 import math
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from autotune.deploy.files import is_file, is_folder
 from autotune.errors import DataError, RequestError, did_you_mean, shortened
+from autotune.facts.arrays import LARGEST_BYTES, read_arrays
 from autotune.facts.feeds import Feed, native
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
 
-# The errors of numpy and zipfile for a file that is no archive, or a damaged or encrypted one.
-_DAMAGED = (
-    *(OSError, ValueError, EOFError, KeyError, RuntimeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error, struct.error),
-)
 _GENERATED_SAMPLES = 8
 _VALIDATION_SAMPLES = 16
 # MLPerf asks for rotating inputs (no caching); more than a handful only fills the caches.
@@ -30,6 +25,8 @@ _TIMING_SAMPLES = 8
 _CALIBRATION_SAMPLES = 128
 # Samples are drawn as float64, whatever the type of the input.
 _ITEM_BYTES = 8
+# More of the user's samples only fill the memory.
+_MOST_SAMPLES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,20 +172,11 @@ def read(model: Model, source: Path) -> Workload:
     Raises:
         DataError: it cannot be read, or does not fit the model.
     """
-    if source.is_dir():
-        files = sorted(source.glob("*.npz"))
-        if not files:
-            raise DataError(f"--data: the folder {source} holds no .npz file")
-        feeds = []
-        for file in files:
-            feed = _read_npz(file)
-            _check_names(model, feed, file)
-            feeds.append({name: _fit(model, name, feed[name], file) for name in feed})
-        return _user_workload(feeds, source)
-    if not source.is_file():
+    if is_folder(source):
+        return _user_workload(_read_folder(model, source), source)
+    if not is_file(source):
         raise DataError(f"--data: there is no file or folder {source}")
-    arrays = _read_npz(source)
-    _check_names(model, arrays, source)
+    arrays = read_arrays(source, partial(_check_names, model, file=source))
     counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(counts.values())) > 1 or 0 in counts.values():
         listed = ", ".join(f"{name}: {count}" for name, count in counts.items())
@@ -196,11 +184,27 @@ def read(model: Model, source: Path) -> Workload:
             f"{source}: the first axis of every array counts the samples and must be the same "
             f"for all, at least 1; here it is {listed}"
         )
+    count = min(counts.values(), default=0)
+    if not 0 < count <= _MOST_SAMPLES:
+        raise DataError(f"{source}: it holds {count} samples; save from 1 to {_MOST_SAMPLES}")
     feeds = [
         {name: _fit(model, name, array[i], source) for name, array in arrays.items()}
-        for i in range(min(counts.values(), default=0))
+        for i in range(count)
     ]
     return _user_workload(feeds, source)
+
+
+def _read_folder(model: Model, folder: Path) -> list[dict[str, NDArray[np.generic]]]:
+    """Returns the feeds in a folder of .npz files; together they keep the limit of one file."""
+    feeds: list[dict[str, NDArray[np.generic]]] = []
+    left_bytes = LARGEST_BYTES
+    for file in sorted(folder.glob("*.npz")):
+        arrays = read_arrays(file, partial(_check_names, model, file=file), left_bytes)
+        left_bytes -= sum(array.nbytes for array in arrays.values())
+        feeds.append({name: _fit(model, name, arrays[name], file) for name in arrays})
+    if not feeds:
+        raise DataError(f"--data: the folder {folder} holds no .npz file")
+    return feeds
 
 
 def _user_workload(feeds: list[dict[str, NDArray[np.generic]]], source: Path) -> Workload:
@@ -211,34 +215,17 @@ def _user_workload(feeds: list[dict[str, NDArray[np.generic]]], source: Path) ->
     return Workload(feeds=tuple(feeds), source="user", notes=tuple(notes))
 
 
-def _read_npz(file: Path) -> dict[str, NDArray[np.generic]]:
-    try:
-        # numpy leaves the file open where the archive is damaged
-        with file.open("rb") as stream:
-            # allow_pickle stays off: an array of objects would run code of the file's author
-            archive = np.load(stream, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError(
-                    f"{file} is a single array; save it with numpy.savez(file, name=..)"
-                )
-            return {name: archive[name] for name in archive.files}
-    except _DAMAGED as error:
-        if "pickle" in str(error) and "Object arrays" in str(error):
-            raise DataError(
-                f"{file} holds arrays of Python objects; save text as numpy strings (dtype 'U')"
-            ) from None
-        raise DataError(f"{file} is no readable .npz file: {error}") from None
-
-
-def _check_names(model: Model, arrays: Mapping[str, object], file: Path) -> None:
+def _check_names(model: Model, names: Sequence[str], file: Path) -> None:
     wanted = [tensor.name for tensor in model.inputs]
-    for name in arrays:
+    if not wanted:
+        raise DataError(f"--data: {model.path.name} has no inputs; leave --data out")
+    for name in names:
         if name not in wanted:
             raise DataError(
                 f"{file}: the model has no input '{name}'.{did_you_mean(name, wanted)} "
                 f"Its inputs are {', '.join(wanted)}."
             )
-    if missing := [name for name in wanted if name not in arrays]:
+    if missing := [name for name in wanted if name not in names]:
         raise DataError(f"{file}: no array for the input {', '.join(map(repr, missing))}")
 
 

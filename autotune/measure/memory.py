@@ -55,7 +55,7 @@ def usage() -> Usage:
 
 def parse_status(text: str) -> Usage:
     """Returns the memory in the text of ``/proc/PID/status``."""
-    sizes = {name: int(kib) / 1024 for name, kib in re.findall(r"(\w+):\s+(\d+) kB", text)}
+    sizes = {name: int(kib) / 1024 for name, kib in re.findall(r"(\w+):\s+([0-9]+) kB", text)}
     return Usage(
         resident_mib=sizes["VmRSS"], peak_mib=sizes["VmHWM"], anonymous_mib=sizes.get("RssAnon")
     )

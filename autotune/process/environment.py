@@ -7,13 +7,15 @@ Runtime's own overrides (``ORT_INTRA_OP_NUM_THREADS`` resizes its pools) stay ou
 import os
 import re
 
+from autotune.deploy.telemetry import OFF, VARIABLE
+
 _KEPT = re.compile(
     r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|VIRTUAL_ENV"
     r"|PYTHON(PATH|HOME|DONTWRITEBYTECODE)|LD_(LIBRARY_PATH|PRELOAD)|DYLD_.*|MALLOC_.*|CUDA_.*|NVIDIA_.*"
 )
 _SET = {
-    # on by default in wheels since 1.29: a thread, a database in the home directory, an upload
-    "ORT_DISABLE_TELEMETRY": "1",
+    # also where the user has it on: its thread and its uploads would disturb what is measured
+    VARIABLE: OFF,
     # numpy's pools; the study tunes ONNX Runtime's own pool
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",

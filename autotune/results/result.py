@@ -1,6 +1,5 @@
 """The result of a study, as ``front.json`` keeps it and the reports show it."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -8,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from autotune.deploy.config import Environment, Evidence, Requires
+from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import from_plain, section, to_plain
-from autotune.errors import FormatError, StudyError
+from autotune.errors import FormatError, RequestError, StudyError
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
@@ -19,6 +19,8 @@ from autotune.space.candidate import Candidate
 
 FORMAT = "autotune-front/1"
 FRONT = "front.json"
+# A result is read whole into memory; one of a study of a thousand trials has a megabyte.
+_LARGEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,17 +198,22 @@ class StudyResult:
             StudyError: there is none, or it is not one of ours.
         """
         path = folder / FRONT
-        if not path.is_file():
+        if not is_file(path):
             raise StudyError(
                 f"{folder} holds no result of a study ({FRONT} is missing); "
                 "run `autotune study MODEL` first, or name the folder that it wrote"
             )
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise StudyError(f"{path} is damaged ({error}); run the study again") from None
+            data = read_json(path, _LARGEST_BYTES)
+        except FormatError as error:
+            raise StudyError(
+                f"cannot read the result {path}: {error}; run the study again"
+            ) from None
         if isinstance(data, dict) and data.get("format") != FORMAT:
-            raise StudyError(f"{path} was written by another version of autotune")
+            raise StudyError(
+                f"{path} was written by another version of autotune; run the study again, or "
+                "install that version"
+            )
         try:
             return cls.from_json(data, folder)
         except FormatError as error:
@@ -227,6 +234,11 @@ class StudyResult:
             Candidate.from_json(member.candidate)
         if not result.members:
             raise FormatError("members must hold the default at least")
+        try:
+            check_preference(result.prefer, find(result.objectives))
+            result.member(result.picked)
+        except RequestError as error:
+            raise FormatError(str(error)) from None
         return replace(result, folder=folder)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.deploy.options import Value
-from autotune.errors import FormatError, did_you_mean
+from autotune.errors import FormatError, did_you_mean, shown
 from autotune.graph.parameters import GRAPH_PARAMETERS, graph_words
 from autotune.space.parameters import PARAMETERS
 from autotune.space.session import session_words
@@ -43,7 +43,7 @@ class Candidate:
             FormatError: it is not an object, or has an unknown parameter or a wrong value.
         """
         if not isinstance(data, dict):
-            raise FormatError(f"it must be an object of parameters, not {data!r}")
+            raise FormatError(f"it must be an object of parameters, not {shown(data)}")
         for name, value in data.items():
             if name not in PARAMETERS:
                 near = did_you_mean(str(name), PARAMETERS)

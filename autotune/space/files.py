@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import autotune
+from autotune.deploy.files import is_file, read_text
 from autotune.deploy.options import Value
-from autotune.errors import SpaceError, did_you_mean
+from autotune.errors import FormatError, SpaceError, did_you_mean, shown
 from autotune.space.needs import NEEDS
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS
 from autotune.space.space import Condition, Parameter, Space
 
+# A space is read whole into memory; a real one has a few kilobytes.
+_LARGEST_BYTES = 1 << 20
 _KEYS = ("description", "parameters")
 _PARAMETER_KEYS = ("values", "default", "when", "unless", "needs")
 
@@ -35,10 +38,10 @@ def find_space(name_or_file: str) -> Space:
     """
     files = presets()
     path = files.get(name_or_file) or Path(name_or_file)
-    if not path.is_file():
+    if not is_file(path):
         raise SpaceError(
-            f"there is no search space '{name_or_file}': neither a preset ({', '.join(files)}) "
-            f"nor a file.{did_you_mean(name_or_file, files)}"
+            f"there is no search space {shown(name_or_file)}: neither a preset "
+            f"({', '.join(files)}) nor a file.{did_you_mean(name_or_file, files)}"
         )
     return read_space(path)
 
@@ -46,9 +49,9 @@ def find_space(name_or_file: str) -> Space:
 def read_space(path: Path) -> Space:
     """Returns the space in the TOML file `path`; see :func:`find_space`."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SpaceError(f"cannot read the search space {path}: {error.strerror}") from None
+        data = tomllib.loads(read_text(path, _LARGEST_BYTES))
+    except FormatError as error:
+        raise SpaceError(f"cannot read the search space {path}: {error}") from None
     except ValueError as error:
         raise SpaceError(f"{path} is no TOML: {error}") from None
     except RecursionError:
@@ -123,7 +126,8 @@ def _read_default(where: str, name: str, table: Mapping[str, Any], faults: list[
         faults.append(f"{where}.default: is missing; ONNX Runtime's is {default!r}")
     elif table["default"] != default or type(table["default"]) is not type(default):
         faults.append(
-            f"{where}.default: must be ONNX Runtime's own, {default!r}, not {table['default']!r}"
+            f"{where}.default: must be ONNX Runtime's own, {default!r}, "
+            f"not {shown(table['default'])}"
         )
     return default
 
@@ -135,7 +139,7 @@ def _read_needs(where: str, needs: object, faults: list[str]) -> tuple[str, ...]
     for need in needs:
         if not isinstance(need, str) or need not in NEEDS:
             near = did_you_mean(str(need), NEEDS)
-            faults.append(f"{where}.needs: {need!r} is none of {', '.join(NEEDS)}.{near}")
+            faults.append(f"{where}.needs: {shown(need)} is none of {', '.join(NEEDS)}.{near}")
     return tuple(needs)
 
 

@@ -1,5 +1,6 @@
 """Every parameter that a search space may use, with its values."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 from autotune.deploy.options import Domain, Value
@@ -28,7 +29,7 @@ def parse_value(name: str, text: str) -> Value:
     domain = PARAMETERS[name]
     readings: Iterable[Value] = (
         *([text.lower() == "true"] if text.lower() in {"true", "false"} else []),
-        *([int(text)] if text.isascii() and text.isdigit() else []),
+        *([int(text)] if re.fullmatch("[0-9]{1,12}", text) else []),
         text,
     )
     for value in readings:

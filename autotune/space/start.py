@@ -1,11 +1,14 @@
 """Where a user wants the search to start: a config, or some parameters with their values."""
 
-import json
 from pathlib import Path
 
 from autotune.deploy.config import FORMATS, TunedConfig
+from autotune.deploy.files import read_json
 from autotune.errors import ConfigError, FormatError, RequestError
 from autotune.space.candidate import Candidate
+
+# As much as a tuned config may have.
+_LARGEST_BYTES = 1 << 20
 
 
 def read_candidate(path: Path) -> Candidate:
@@ -15,11 +18,9 @@ def read_candidate(path: Path) -> Candidate:
         RequestError: there is no such file, or it holds neither; the message names the key.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(f"--try: cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"--try: {path} is no JSON: {error}") from None
+        data = read_json(path, _LARGEST_BYTES)
+    except FormatError as error:
+        raise RequestError(f"--try: cannot read {path}: {error}") from None
     if not isinstance(data, dict):
         raise RequestError(
             f"--try: {path} must hold a tuned config, or an object of parameters such as "

@@ -3,24 +3,29 @@
 import contextlib
 import os
 import random
+import sqlite3
 import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import optuna
+import sqlalchemy
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from autotune.errors import MissingPackageError, RequestError, StorageError, StudyError
+from autotune.storage.contents import check_contents
+from autotune.storage.faults import FAULTS
 from autotune.storage.masking import HIDDEN
+from autotune.storage.sqlite import Watch, check_file
 
 DATABASE = "study.db"
 VARIABLE = "AUTOTUNE_STORAGE"
 """Environment variable that names the storage where ``--storage`` does not."""
 
-_LOCK_PATIENCE_S = 60
 _HEARTBEAT_S = 10
 _GRACE_S = 60
 
@@ -44,7 +49,8 @@ class Place:
         """
         text = text or os.environ.get(VARIABLE)
         if not text:
-            return cls(URL.create("sqlite", database=str((folder / DATABASE).resolve())))
+            # a link in the place of the file is not followed
+            return cls(URL.create("sqlite", database=str(folder.resolve() / DATABASE)))
         try:
             url = make_url(text)
         except (ArgumentError, ValueError):  # the text is not printed: it may hold a password
@@ -103,33 +109,27 @@ def quiet_optuna() -> Iterator[None]:
         optuna.logging.set_verbosity(level)
 
 
-FAULTS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
-"""The errors that Optuna raises where the database or the disk fails."""
-
-
-def fault_behind(error: BaseException) -> Exception | None:
-    """Returns the fault of the storage that caused an error; None if there was none.
-
-    Where Optuna cannot store the end of a trial it fails a second time: it asserts that the trial
-    is not running, or uses a name that was never bound.
-    """
-    if isinstance(error, FAULTS):
-        return error
-    if isinstance(error, AssertionError | NameError) and error.__context__ is not None:
-        return fault_behind(error.__context__)
-    return None
-
-
 @contextlib.contextmanager
-def storage_faults(place: Place) -> Iterator[None]:
+def storage_faults(place: Place, watch: Watch | None = None) -> Iterator[None]:
     """Turns errors of the database or the disk into a :class:`StorageError`.
 
     The error of the library is dropped with its text: it may hold the password.
+
+    Args:
+        place: The storage.
+        watch: What watches its statements, where it is a file.
     """
     try:
         yield
-    except FAULTS as error:
+    except (*FAULTS, sqlite3.Error) as error:
         text = f"{error} {error.__cause__}"
+        if watch is not None and "interrupted" in text:
+            if not watch.has_stopped:  # it was a signal, whose exception SQLite drops
+                raise KeyboardInterrupt from None
+            raise StudyError(
+                f"{place} is no storage of a study: reading it does not come to an end; move it "
+                "away and type the same command again"
+            ) from None
         if "not a database" in text or "malformed" in text:
             raise StorageError(
                 f"{place} is damaged; move it away and type the same command again, "
@@ -155,15 +155,16 @@ def open_storage(
 
     Raises:
         StorageError: the file is no database of Optuna, or no server answers.
-        StudyError: another version of Optuna wrote it.
+        StudyError: another version of Optuna wrote it, or it holds what no study writes.
         MissingPackageError: the driver of the server's kind is not installed.
     """
-    with storage_faults(place):
+    watch = None if place.is_shared else Watch()
+    with storage_faults(place, watch):
         try:
-            if place.is_shared:
+            if watch is None:
                 storage = _open_shared(place, heartbeat_s, grace_s)
             else:
-                storage = _open_file(place)
+                storage = _open_file(place, watch)
         except ImportError:
             raise MissingPackageError(
                 'the driver for PostgreSQL is missing: pip install "ort-autotune[postgresql]"'
@@ -174,6 +175,8 @@ def open_storage(
                 "optuna storage upgrade --storage URL (with its URL in place of the word)"
             ) from None
         try:
+            if watch is not None:
+                check_contents(storage, str(place))
             yield storage
         finally:
             with contextlib.suppress(SQLAlchemyError):
@@ -181,11 +184,19 @@ def open_storage(
             storage.engine.dispose()
 
 
-def _open_file(place: Place) -> optuna.storages.RDBStorage:
-    return optuna.storages.RDBStorage(
-        place.text,
-        engine_kwargs={"connect_args": {"timeout": _LOCK_PATIENCE_S}},
+def _open_file(place: Place, watch: Watch) -> optuna.storages.RDBStorage:
+    if place.file is None:
+        raise RequestError("--storage: name the file of the storage, such as sqlite:///study.db")
+    if place.url.query:
+        raise RequestError(
+            "--storage: the URL of a file has no options; leave out '?' and the rest"
+        )
+    check_file(place.file, watch)
+    storage = optuna.storages.RDBStorage(
+        place.text, engine_kwargs={"creator": partial(watch.connect, place.file)}
     )
+    sqlalchemy.event.listen(storage.engine, "before_cursor_execute", watch.begin)
+    return storage
 
 
 def _open_shared(place: Place, heartbeat_s: int, grace_s: int) -> optuna.storages.RDBStorage:

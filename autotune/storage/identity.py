@@ -13,6 +13,9 @@ from autotune.facts.hardware import Facts, differences
 from autotune.search.transfer import Relative
 from autotune.storage.database import DATABASE, Place
 
+# Characters of the model's name; each has four bytes at most, and files are named after a study.
+_LONGEST_STEM = 50
+
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
@@ -54,7 +57,7 @@ def open_study(
     Raises:
         StudyError: the folder's own database belongs to another model.
     """
-    if place.file == (folder / DATABASE).resolve():
+    if place.file == folder.resolve() / DATABASE:
         _check_folder(database, folder, identity)
     objectives = identity.objectives.split(",")
     names = (frozen.study_name for frozen in database.get_all_studies())
@@ -62,10 +65,15 @@ def open_study(
     earlier = next((name for name in names if name.endswith(f"-{identity.digest}")), None)
     study = optuna.create_study(
         storage=database,
-        study_name=earlier or f"{model.stem}-{identity.digest}",
+        study_name=earlier or f"{_short_name(model)}-{identity.digest}",
         directions=["minimize"] * len(objectives),
         load_if_exists=True,
     )
+    if study.directions != [optuna.study.StudyDirection.MINIMIZE] * len(objectives):
+        raise StudyError(
+            f"{place} is damaged: the study {study.study_name} has other objectives than its name "
+            "says; move it away and type the same command again"
+        )
     if "facts" not in study.user_attrs:
         study.set_metric_names(objectives)
         study.set_user_attr("model", model.name)
@@ -75,13 +83,19 @@ def open_study(
     return study
 
 
+def _short_name(model: Path) -> str:
+    """Returns the name of the model as a database and the names of files can carry it."""
+    return model.stem[:_LONGEST_STEM].encode(errors="replace").decode()
+
+
 def _check_folder(database: optuna.storages.RDBStorage, folder: Path, identity: Identity) -> None:
     for other in database.get_all_studies():
         theirs = other.user_attrs.get("model_sha256")
         if theirs is not None and theirs != identity.model_sha256:
+            name = str(other.user_attrs.get("model", "unknown"))[:100]
             raise StudyError(
                 f"{folder} holds a study of another model "
-                f"({other.user_attrs.get('model', 'unknown')}, or an earlier version of this one); "
+                f"({name}, or an earlier version of this one); "
                 "give this one a folder of its own with --out DIR"
             )
 

@@ -1,5 +1,6 @@
 """Measurements on this disk, before the storage has them: nothing is lost in between."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -7,10 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import StorageError
+from autotune.deploy.files import append_to, parse_json, read_bytes
+from autotune.errors import FormatError, StorageError, StudyError
 
 # Room for a trial with its raw run times, and for what the end of a study writes.
 _LEAST_FREE_BYTES = 8 << 20
+# It is read whole into memory; a trial has some kilobytes.
+_LARGEST_BYTES = 256 << 20
 
 
 class Spool:
@@ -45,30 +49,39 @@ class Spool:
         """
         line = json.dumps(entry) + "\n"
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(line)
+            with append_to(self._path) as file:
+                file.write(line.encode())
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as error:
+        except (OSError, FormatError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
             raise StorageError(
-                f"cannot write to {self._path}: {error.strerror}. All trials before this one are "
+                f"cannot write to {self._path}: {reason}. All trials before this one are "
                 "kept; make room and type the same command again to go on."
             ) from None
 
     def entries(self) -> list[dict[str, Any]]:
-        """Returns the measurements; lines that are damaged are left out."""
-        try:
-            text = self._path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
+        """Returns the measurements; lines that are damaged are left out.
+
+        Raises:
+            StudyError: there is something else in place of the file.
+        """
+        if not os.path.lexists(self._path):
             return []
+        try:
+            data = read_bytes(self._path, _LARGEST_BYTES, links=False)
+        except FormatError as error:
+            raise StudyError(
+                f"cannot read the measurements in {self._path}: {error}; move it away and type the "
+                "same command again"
+            ) from None
         entries = []
-        for line in text.splitlines():
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(entry, dict):
-                entries.append(entry)
+        for line in data.decode(errors="replace").split("\n"):
+            # the last line may be cut short: the study was killed while it wrote
+            with contextlib.suppress(FormatError):
+                entry = parse_json(line)
+                if isinstance(entry, dict):
+                    entries.append(entry)
         return entries
 
     def clear(self) -> None:

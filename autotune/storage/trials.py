@@ -6,6 +6,8 @@ it. A worker waits for an earlier trial that has not claimed yet (Lamport's bake
 of Dijkstra's Concurrent Programming Problem", 1974; the numbers are the storage's).
 """
 
+import os
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,8 +17,9 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.deploy.files import create, read_text
 from autotune.deploy.records import Json, from_plain, to_plain
-from autotune.errors import FormatError
+from autotune.errors import FormatError, StudyError
 from autotune.measure.outcome import Failure, Measurement, Outcome
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
@@ -24,6 +27,7 @@ from autotune.space.space import Space
 from autotune.storage.clock import Clock
 
 _WORKER = ".driver"
+_LARGEST_NAME_BYTES = 1 << 10
 # A candidate that made three workers die is not measured a fourth time.
 _MOST_TRIES = 3
 _CHOOSING_S = 0.05
@@ -35,14 +39,37 @@ def worker_of(folder: Path) -> str:
     """Returns the name under which workers in `folder` claim their trials.
 
     One worker at a time works in a folder, so a trial that still runs under its name is dead.
+
+    Raises:
+        StudyError: the folder has another file in the place of the name.
     """
     path = folder / _WORKER
+    if not os.path.lexists(path):
+        return _new_worker(path)
     try:
-        return path.read_text(encoding="ascii")
-    except FileNotFoundError:
-        name = secrets.token_hex(8)
-        path.write_text(name, encoding="ascii")
-        return name
+        name = read_text(path, _LARGEST_NAME_BYTES, links=False)
+        if not name:  # an earlier worker was killed before it wrote
+            path.unlink()
+            return _new_worker(path)
+        if not re.fullmatch("[0-9a-f]{16}", name):
+            raise FormatError("it must hold 16 hexadecimal digits and nothing else")
+    except FormatError as error:
+        raise StudyError(
+            f"{path} is damaged: {error}; remove it and type the same command again"
+        ) from None
+    return name
+
+
+def _new_worker(path: Path) -> str:
+    name = secrets.token_hex(8)
+    try:
+        with create(path) as file:
+            file.write(name.encode())
+    except FormatError as error:
+        raise StudyError(
+            f"cannot write {path}: {error}; name another folder with --out DIR"
+        ) from None
+    return name
 
 
 class Record:
@@ -144,7 +171,7 @@ class Record:
     def _is_own(self, frozen: FrozenTrial) -> bool:
         claim = frozen.user_attrs.get("claim")
         worker = claim.get("driver") if isinstance(claim, dict) else None
-        return self._worker in {worker, frozen.user_attrs.get("run_off")}
+        return self._worker in (worker, frozen.user_attrs.get("run_off"))
 
     def claim(self, trial: optuna.Trial, candidate: Candidate, budget: int) -> bool:
         """Claims a candidate for a running trial; returns whether the worker may measure it.
@@ -198,7 +225,7 @@ class Record:
         """Adds to Optuna's storage a trial that was measured while the storage was away.
 
         Args:
-            entry: The trial as :func:`describe` returned it.
+            entry: The trial as :func:`describe` returns it.
             space: The search space of the study.
             limits: The limits of the study.
             values: The objectives; None where the candidate failed.
@@ -242,6 +269,19 @@ def trial_of(frozen: FrozenTrial) -> Trial | None:
     if candidate is None or outcome is None:
         return None
     return Trial(number=frozen.number, candidate=candidate, outcome=outcome)
+
+
+def trial_in(entry: Mapping[str, Any]) -> Trial | None:
+    """Returns the trial that a line of the spool holds; None where it holds no valid one.
+
+    Its number is 0: the storage numbers the trial when it gets there.
+    """
+    outcome = outcome_of(entry)
+    try:
+        candidate = Candidate.from_json(entry.get("candidate"))
+    except FormatError:
+        return None
+    return None if outcome is None else Trial(number=0, candidate=candidate, outcome=outcome)
 
 
 def candidate_of(frozen: FrozenTrial) -> Candidate | None:

@@ -17,9 +17,9 @@ from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Parameter, Space
 from autotune.storage.clock import Clock
-from autotune.storage.database import FAULTS, fault_behind
+from autotune.storage.faults import FAULTS, fault_behind
 from autotune.storage.spool import Spool
-from autotune.storage.trials import Record, describe, outcome_of
+from autotune.storage.trials import Record, describe, trial_in
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.sampler import OUTSIDE, PlannedSampler
 
@@ -120,12 +120,12 @@ class Search:
         self._record.heal()
         stored = {trial.candidate for trial in self._record.trials}
         for entry in self._spool.entries() if self._spool else []:
-            outcome = outcome_of(entry)
-            if outcome is not None and Candidate.of(entry["candidate"]) not in stored:
+            trial = trial_in(entry)
+            if trial is not None and trial.candidate not in stored:
                 numbers = None
-                if isinstance(outcome, Measurement):
-                    numbers = tuple(values(outcome, self._objectives).values())
-                self._record.insert(entry, self._space, self._limits, numbers)
+                if trial.measurement is not None:
+                    numbers = tuple(self._values(trial).values())
+                self._record.insert(describe(trial), self._space, self._limits, numbers)
         self._record.refresh()
 
     def _run(self, timeout_s: float | None) -> None:

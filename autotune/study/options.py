@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.deploy.records import Json, from_plain, to_plain
-from autotune.errors import FormatError, RequestError, did_you_mean
+from autotune.errors import FormatError, RequestError, did_you_mean, shown
 from autotune.search.objective import DEFAULT, check_preference, find
 from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.space.files import presets
@@ -164,7 +164,7 @@ class StudyOptions:
             FormatError: it kept none; the message names the key.
         """
         if not isinstance(data, dict):
-            raise FormatError(f"the options must be an object, not {data!r}")
+            raise FormatError(f"the options must be an object, not {shown(data)}")
         if taken := _NOT_KEPT & data.keys():
             raise FormatError(f"'{min(taken)}' is not taken from a storage")
         defaults: Json = to_plain(cls(model=Path()))

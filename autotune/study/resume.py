@@ -8,6 +8,7 @@ from typing import Any
 
 import optuna
 
+from autotune.deploy.files import is_file
 from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
 from autotune.storage.database import DATABASE, VARIABLE, Place, open_storage, quiet_optuna
@@ -75,12 +76,12 @@ def place_of(text: str | None) -> tuple[Place, Path | None]:
     if "://" in text:
         return Place.of(text, Path()), None
     folder = Path(text)
-    if not (folder / DATABASE).is_file():
+    if not is_file(folder / DATABASE):
         raise StudyError(
             f"{without_secrets(text)} holds no study ({DATABASE} is missing); name the folder that "
             "`autotune study` wrote, or the URL of a storage"
         )
-    return Place.of(f"sqlite:///{(folder / DATABASE).resolve()}", folder), folder
+    return Place.of(f"sqlite:///{folder.resolve() / DATABASE}", folder), folder
 
 
 def entries(place: Place) -> list[Entry]:
