@@ -13,6 +13,7 @@ from shared_worker import cost
 
 import autotune
 from autotune.deploy.config import TunedConfig
+from autotune.deploy.loader import check_files
 from autotune.deploy.records import from_plain
 from autotune.facts.hardware import Hardware
 from autotune.facts.runtime import Runtime
@@ -46,7 +47,7 @@ def _trials(folder: Path) -> list[Trial]:
         return read_trials(optuna.load_study(study_name=only.study_name, storage=database))
 
 
-@pytest.mark.parametrize("name", ["study", "config"])
+@pytest.mark.parametrize("name", ["study", "config", "config_2"])
 def test_a_config_loads(name: str) -> None:
     """Both the default and one that uses every part of the format answer as the model does."""
     session = autotune.load(DATA / name / "best.json")
@@ -57,11 +58,19 @@ def test_a_config_loads(name: str) -> None:
         np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_config_is_written_as_it_was_read() -> None:
-    """No field is lost, renamed or added: the format is closed."""
-    path = DATA / "config" / "best.json"
+@pytest.mark.parametrize("name", ["config", "config_2"])
+def test_a_config_is_written_as_it_was_read(name: str) -> None:
+    """No field is lost, renamed or added: the formats are closed."""
+    path = DATA / name / "best.json"
     written = json.loads(json.dumps(TunedConfig.read(path).to_json()))
     assert written == json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", ["study", "config", "config_2"])
+def test_the_files_of_a_config_are_those_it_names(name: str) -> None:
+    """The digests of both formats are compared as they were written."""
+    path = DATA / name / "best.json"
+    check_files(path, TunedConfig.read(path), read_all=True)
 
 
 def test_a_result_is_written_as_it_was_read(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,7 +49,7 @@ def _state(folder: Path) -> dict[str, str]:
     }
 
 
-def _refused(folder: Path, name: str, model: Path | str, **options: object) -> None:
+def _refused(folder: Path, name: str, model: Path | str, **options: Any) -> None:
     """Runs a study that must be refused because of the file `name`, with nothing written."""
     before = _state(folder)
     with pytest.raises(StudyError, match="would be overwritten") as refusal:
