@@ -8,6 +8,7 @@ from pathlib import Path
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, StorageError
 from autotune.facts.model import Model
+from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.fidelity import Metric, OutputJudge
@@ -196,7 +197,8 @@ class DuetMeasurer:
             except ChildFailure as failure:
                 raise CannotMeasureError(
                     f"{self._model.path.name} does not run on these inputs ({failure.kind}): "
-                    f"{failure.message}. Give real ones with --data, or their sizes with --shape."
+                    f"{without_places(failure.message).rstrip('.')}. Give real ones with --data, "
+                    "or their sizes with --shape."
                 ) from None
         return OutputJudge(references, workload.validation, metric)
 
@@ -211,7 +213,7 @@ class DuetMeasurer:
             child.stop()
             raise CannotMeasureError(
                 f"{self._model.path.name} does not run with default options ({failure.kind}): "
-                f"{failure.message}"
+                f"{without_places(failure.message)}"
             ) from None
         except BaseException:
             child.stop()
