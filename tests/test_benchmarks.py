@@ -76,6 +76,13 @@ def test_every_benchmark_has_a_smoke_test() -> None:
     assert {f"test_{name}" for name in with_main - ELSEWHERE.keys()} <= globals().keys()
 
 
+def test_conformance(place: Path) -> None:
+    """One of ONNX's own tests has the expected answers; another is refused for its operator."""
+    tests = ("test_add", "test_momentum")
+    figures = _json(place, "conformance", *tests)
+    assert (figures["equal"], figures["refused"], figures["failed"]) == (1, 1, 0)
+
+
 def test_graphs(place: Path) -> None:
     """A row for each graph half, the default's first."""
     rows = _json(place, "graphs", "lstm.onnx", "--trials", "2", *SHORT)["lstm"]

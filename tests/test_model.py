@@ -238,6 +238,39 @@ def test_a_sequence_input_is_refused(path: Path) -> None:
         describe(path)
 
 
+def test_an_optional_input_is_refused(path: Path) -> None:
+    """An input that may be missing is refused by name, with what to do."""
+    tensor = helper.make_tensor_type_proto(FLOAT, [2])
+    optional = helper.make_value_info("mask", helper.make_optional_type_proto(tensor))
+    has = [node("OptionalHasElement", ["mask"], ["y"])]
+    save(path, has, [optional], [value("y", TensorProto.BOOL, [])])
+    with pytest.raises(ModelError, match=r"input 'mask' is an optional value, .*export"):
+        describe(path)
+
+
+def test_an_ir_version_of_the_future_is_refused(path: Path) -> None:
+    """A file format that this ONNX Runtime does not know is refused with both versions."""
+    save(path, [node("Relu", ["x"], ["y"])], [value("x", FLOAT, [2])], [value("y", FLOAT, [2])])
+    model = onnx.load(path)
+    model.ir_version = 99
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(
+        ModelError, match=r"model\.onnx has IR version 99, .*up to \d+; upgrade onnxruntime"
+    ):
+        describe(path)
+
+
+def test_a_refusal_names_no_place_in_the_source_of_onnxruntime(path: Path) -> None:
+    """The reason why ONNX Runtime cannot make a kernel comes without its own file and function."""
+    weights = [weight("w", np.ones((1, 4, 2))), weight("r", np.ones((1, 4, 4)))]
+    batchwise = [node("RNN", ["x", "w", "r"], ["y"], hidden_size=4, layout=1)]
+    save(path, batchwise, [value("x", FLOAT, [1, 3, 2])], [value("y", FLOAT, None)], weights)
+    with pytest.raises(ModelError, match=r"Batchwise recurrent operations") as refusal:
+        describe(path)
+    assert "::" not in str(refusal.value)
+    assert ".h:" not in str(refusal.value)
+
+
 def test_a_bfloat16_input_is_refused(path: Path) -> None:
     """An input of a type that numpy lacks is refused by name, with what to do."""
     cast = [node("Cast", ["x"], ["y"], to=FLOAT)]

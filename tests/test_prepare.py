@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -42,6 +43,17 @@ def _preparer(model: Model, folder: Path, *, samples: bool = True) -> Preparer:
     workload = workloads.generate(model, {})
     signature = workload.signature()
     return Preparer(model, folder, workload=workload if samples else None, signature=signature)
+
+
+def test_the_child_imports_nothing_of_the_parent() -> None:
+    """Each prepared model starts one, so it must not pay for the parent's libraries and modules."""
+    script = "import sys, autotune.graph.prepare_child; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    heavy = {"psutil", "filelock", "numpy.random", "onnxruntime", "optuna"}
+    heavy |= {"autotune.graph.prepare", "autotune.process.child", "autotune.facts.workload"}
+    assert heavy & set(modules) == set()
 
 
 def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from autotune.deploy.digest import digest_files
 from autotune.deploy.files import is_file, is_folder
 from autotune.errors import ModelError
 from autotune.facts.model_facts import ModelFacts, Tensor
+from autotune.facts.runtime import without_places
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.facts.model_child"
@@ -120,7 +121,10 @@ def _refusal(path: Path, failure: ChildFailure) -> str:
             f"{path} uses opset {match[1]}, and this ONNX Runtime knows opsets up to {match[2]}; "
             "upgrade onnxruntime or export the model with an older opset"
         )
-    reason = re.sub(
-        r"^\[ONNXRuntimeError\] : [0-9]+ : \w+ : (Load model from .* failed:)?", "", text
-    )
+    if match := re.search(r"Unsupported model IR version: ([0-9]+), max.*?: ([0-9]+)", text):
+        return (
+            f"{path} has IR version {match[1]}, and this ONNX Runtime reads versions up to "
+            f"{match[2]}; upgrade onnxruntime or save the model with an older IR version"
+        )
+    reason = re.sub(r"^Load model from .* failed:", "", without_places(text))
     return f"{path} cannot be used: {reason}"

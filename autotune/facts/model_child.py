@@ -26,6 +26,14 @@ _CARRIERS = frozenset(
     Cast Reshape Squeeze Unsqueeze Flatten Identity Transpose Expand Slice Concat Split
     """.split()
 )
+# Kinds of inputs that are no tensors, by the name of the field in onnx.TypeProto.
+_OTHER_KINDS = {
+    "sequence_type": "a sequence",
+    "map_type": "a map",
+    "optional_type": "an optional value",
+    "sparse_tensor_type": "a sparse tensor",
+    "opaque_type": "an opaque value",
+}
 # Saving the optimised graph takes a copy of all weights; above this it is not worth knowing.
 _LARGEST_OPTIMISED_BYTES = 1 << 30
 
@@ -107,8 +115,8 @@ def _inputs(path: Path, model: onnx.ModelProto) -> tuple[Tensor, ...]:
         kind = types[item.name].WhichOneof("value")
         if kind != "tensor_type":
             raise ValueError(
-                f"its input '{item.name}' is a {kind.removesuffix('_type')}, and autotune feeds "
-                "tensors only; export the model with tensor inputs"
+                f"its input '{item.name}' is {_OTHER_KINDS[kind]}, and autotune feeds tensors "
+                "only; export the model with tensor inputs"
             )
         inputs.append(
             Tensor(

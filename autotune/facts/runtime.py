@@ -1,7 +1,16 @@
 """Which ONNX Runtime is installed, and what it can use."""
 
+import re
 from dataclasses import dataclass
 from functools import cache
+
+# "/onnxruntime_src/onnxruntime/core/graph/model.cc:256 onnxruntime::Model::Model(..) const ": the
+# place and the function come before the message. Its arguments may hold parentheses of their own.
+_PLACE = re.compile(
+    r"(?<!\S)\S+\.(?:cc|h):\d+ [^()]*\((?:[^()]|\([^()]*\))*\)"
+    r"(?: const)?(?:::<lambda\([^()]*\)>)?(?: \[with [^\]]*\])? "
+)
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,3 +42,8 @@ def runtime() -> Runtime:
         build=onnxruntime.get_build_info(),
         providers=tuple(onnxruntime.get_available_providers()),
     )
+
+
+def without_places(message: str) -> str:
+    """Returns a message of ONNX Runtime without its error code and places in its source code."""
+    return _PLACE.sub("", _CODE.sub("", message))

@@ -1,8 +1,11 @@
-"""What a child reports of a prepared model: a record that both ends of the channel import."""
+"""The file that a child makes and what it reports of it; both ends of the channel import them."""
 
 from dataclasses import dataclass
 
 from autotune.deploy.records import Text, Whole
+
+FILE = "best.onnx"
+"""Name of every prepared model: under it the winner is emitted, its data as ``best.onnx.data``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,14 +19,12 @@ from autotune.facts.model import Model
 from autotune.facts.runtime import runtime
 from autotune.facts.workload import Workload
 from autotune.graph.cache import DEFAULT_LIMIT_BYTES, Cache
-from autotune.graph.graph_facts import GraphFacts
+from autotune.graph.graph_facts import FILE, GraphFacts
 from autotune.graph.parameters import PACKAGES, graph_words
 from autotune.graph.plan import PlannedStep, is_for_this_cpu, steps_of, wants_samples
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.graph.prepare_child"
-FILE = "best.onnx"
-"""Name of every prepared model: under it the winner is emitted, its data as ``best.onnx.data``."""
 
 # Calibrating by entropy on a large model takes minutes; a shape inference may hang.
 _TIME_LIMIT_S = 900.0

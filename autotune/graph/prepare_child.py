@@ -13,11 +13,10 @@ from autotune.facts.feeds import Feed, load_samples
 from autotune.graph.data_names import Renamed
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
-from autotune.graph.graph_facts import GraphFacts
+from autotune.graph.graph_facts import FILE, GraphFacts
 from autotune.graph.model_file import data_file, has_external_data
 from autotune.graph.plan import STEPS
 from autotune.graph.precision import Precision
-from autotune.graph.prepare import FILE
 from autotune.graph.storage_form import EXTERNAL_DATA, STORAGE_FORMS
 from autotune.process.child_end import Handler, Message, serve
 

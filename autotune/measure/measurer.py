@@ -10,6 +10,7 @@ from pathlib import Path
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, StorageError
 from autotune.facts.model import Model
+from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.coverage import coverage_of, incomparable
@@ -218,7 +219,8 @@ class DuetMeasurer:
             except ChildFailure as failure:
                 raise CannotMeasureError(
                     f"{self._model.path.name} does not run on these inputs ({failure.kind}): "
-                    f"{failure.message}. Give real ones with --data, or their sizes with --shape."
+                    f"{without_places(failure.message).rstrip('.')}. Give real ones with --data, "
+                    "or their sizes with --shape."
                 ) from None
         if reason := incomparable(references):
             raise CannotMeasureError(
@@ -260,7 +262,7 @@ class DuetMeasurer:
             child.stop()
             raise CannotMeasureError(
                 f"{self._model.path.name} does not run with default options ({failure.kind}): "
-                f"{failure.message}"
+                f"{without_places(failure.message)}"
             ) from None
         except BaseException:
             child.stop()
