@@ -7,10 +7,10 @@ from functools import cache
 # "/onnxruntime_src/onnxruntime/core/graph/model.cc:256 onnxruntime::Model::Model(..) const ": the
 # place and the function come before the message. Its arguments may hold parentheses of their own.
 _PLACE = re.compile(
-    r"(?<!\S)\S+\.(?:cc|h):\d+ [^()]*\((?:[^()]|\([^()]*\))*\)"
+    r"(?<!\S)\S+\.(?:cc|h):[0-9]+ [^()]*\((?:[^()]|\([^()]*\))*\)"
     r"(?: const)?(?:::<lambda\([^()]*\)>)?(?: \[with [^\]]*\])? "
 )
-_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : [0-9]+ : \w+ : ")
 
 
 @dataclass(frozen=True, kw_only=True)
