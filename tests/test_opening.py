@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -16,7 +17,7 @@ from autotune.facts import sample_models
 def model(tmp_path: Path) -> Path:
     """A small model."""
     path = tmp_path / "best.onnx"
-    sample_models.write("cnn", path)
+    onnx.save(sample_models.separable_cnn(), path)
     return path
 
 
