@@ -7,6 +7,7 @@ from pathlib import Path
 import optuna
 import pytest
 
+from autotune.storage import core_locks
 from autotune.storage.database import quiet_optuna
 
 
@@ -25,6 +26,7 @@ def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         Path(folder).chmod(0o755)  # PostgreSQL's server runs as a user of its own
         patched.setenv("TMPDIR", folder)
         patched.setattr(tempfile, "tempdir", folder)
+        patched.setenv(core_locks.VARIABLE, str(Path(folder) / "autotune-cores"))
         yield
 
 
