@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy
 from hypothesis import settings
 
+from autotune.storage import core_locks
 from autotune.storage.database import quiet_optuna
 
 # a busy machine makes no test fail
@@ -32,6 +33,7 @@ def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         Path(folder).chmod(0o755)  # PostgreSQL's server runs as a user of its own
         patched.setenv("TMPDIR", folder)
         patched.setattr(tempfile, "tempdir", folder)
+        patched.setenv(core_locks.VARIABLE, str(Path(folder) / "autotune-cores"))
         yield
 
 

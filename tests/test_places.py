@@ -84,7 +84,7 @@ def test_other_storages_are_refused(url: str, told: str) -> None:
 _HOLD_FOLDER = (
     "import pathlib, sys\n"
     "from autotune.storage import locks\n"
-    "locks._core_locks = lambda: []\n"
+    "locks.lock_folders = lambda: []\n"
     "with locks.exclusive_use(*map(pathlib.Path, sys.argv[1:])):\n"
     "    print('held', flush=True)\n"
     "    sys.stdin.read()\n"
@@ -171,7 +171,7 @@ def test_a_study_can_wait_for_the_cores(folders: tuple[Path, Path]) -> None:
             sentences.append(sentence)
             end()
 
-        with locks.exclusive_use(two, wait=True, on_wait=note, poll_s=0.01):
+        with locks.exclusive_use(two, wait=True, on_note=note, poll_s=0.01):
             assert len(sentences) == 1
             with (
                 pytest.raises(StudyError, match="measures on these cores"),
@@ -185,7 +185,7 @@ def test_a_study_can_wait_for_the_cores(folders: tuple[Path, Path]) -> None:
 def test_a_study_that_finds_all_free_does_not_wait(tmp_path: Path) -> None:
     """There is nothing to say then."""
     sentences: list[str] = []
-    with locks.exclusive_use(tmp_path, wait=True, on_wait=sentences.append):
+    with locks.exclusive_use(tmp_path, wait=True, on_note=sentences.append):
         assert sentences == []
 
 
@@ -203,7 +203,7 @@ def test_a_wait_can_be_interrupted(folders: tuple[Path, Path], tmp_path: Path) -
             with (
                 pytest.raises(KeyboardInterrupt),
                 locks.exclusive_use(
-                    two, database, wait=True, on_wait=lambda _: interrupt.start(), poll_s=0.01
+                    two, database, wait=True, on_note=lambda _: interrupt.start(), poll_s=0.01
                 ),
             ):
                 pass

@@ -1,18 +1,21 @@
 """Locks: one study at a time in a folder, on a database file, and on each core of a machine."""
 
 import contextlib
-import os
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
 
-from autotune.errors import StudyError
+from autotune.errors import CannotMeasureError, RequestError, StudyError, system_fault
+from autotune.storage.core_locks import (
+    VARIABLE,
+    LockFolder,
+    UnfitPlaceError,
+    holder_of,
+    lock_folders,
+)
 
-_CORES = "autotune-cores"
 _POLL_S = 1.0
 
 
@@ -37,7 +40,7 @@ def exclusive_use(
     database: Path | None = None,
     *,
     wait: bool = False,
-    on_wait: Callable[[str], None] = lambda _: None,
+    on_note: Callable[[str], None] = lambda _: None,
     poll_s: float = _POLL_S,
 ) -> Iterator[None]:
     """Holds the folder, the database file and the cores that this process may use.
@@ -50,49 +53,80 @@ def exclusive_use(
         folder: The folder of the study.
         database: The SQLite file that keeps its trials, if there is one.
         wait: Whether to wait until all of them are free.
-        on_wait: Called with a sentence before the wait begins, once for each kind of conflict.
+        on_note: Called with a sentence before the wait begins, once for each kind of conflict, and
+            where the locks of the cores cannot be used.
         poll_s: Time between two looks at a lock that another process holds.
 
     Raises:
-        StudyError: another process holds one of them and `wait` is false, or a lock file cannot be
-            written.
+        StudyError: another process holds one of them and `wait` is false, or the lock file of the
+            folder or the database cannot be written.
     """
     announced: set[str] = set()
 
-    def announce(conflict: str) -> None:
-        if conflict not in announced:
-            announced.add(conflict)
-            on_wait(f"{conflict}; waiting for it to end")
+    def announce(sentence: str) -> None:
+        if sentence not in announced:
+            announced.add(sentence)
+            on_note(sentence)
+
+    def take(claim: _Claim) -> None:
+        lock = filelock.FileLock(claim.path, mode=0o666)
+        if not _acquire(lock):
+            if not wait:
+                raise StudyError(
+                    f"{claim.conflict}. Wait for it to end (`autotune study --wait` does), "
+                    f"or {claim.remedy}"
+                )
+            announce(f"{claim.conflict}; waiting for it to end")
+            lock.acquire(poll_interval=poll_s)
+        held.callback(lock.release)
 
     with contextlib.ExitStack() as held:
-        for claim in _claims(folder, database):
-            lock = filelock.FileLock(claim.path, mode=0o666)
-            if not _acquire(lock):
-                if not wait:
-                    raise StudyError(
-                        f"{claim.conflict}. Wait for it to end (`autotune study --wait` does), "
-                        f"or {claim.remedy}"
-                    )
-                announce(claim.conflict)
-                lock.acquire(poll_interval=poll_s)
-            held.callback(lock.release)
+        _take_files(folder, database, take)
+        _take_cores(take, announce)
         yield
 
 
+def _take_files(folder: Path, database: Path | None, take: Callable[[_Claim], None]) -> None:
+    """Takes the locks of the folder and of the database."""
+    try:
+        for claim in _claims(folder, database):
+            take(claim)
+    except OSError as error:
+        if not isinstance(system_fault(error), RequestError):  # a full disk, too few files
+            raise
+        raise StudyError(f"cannot write to {folder}: {error.strerror}") from None
+
+
+def _take_cores(take: Callable[[_Claim], None], announce: Callable[[str], None]) -> None:
+    """Takes the locks of the cores; a place that cannot hold them is announced and passed over."""
+    for lock_folder in lock_folders():
+        try:
+            lock_folder.make()
+            for path in lock_folder.files():
+                take(_core_claim(lock_folder, path))
+        except UnfitPlaceError as unfit:
+            announce(lock_folder.note(unfit))
+        except OSError as error:
+            if isinstance(system_fault(error), CannotMeasureError):
+                raise
+            announce(lock_folder.note(error.strerror))
+
+
 def _acquire(lock: filelock.BaseFileLock) -> bool:
-    """Takes a lock without waiting; returns whether it was free."""
+    """Takes a lock without waiting; returns whether it was free.
+
+    Raises:
+        OSError: the lock file cannot be opened.
+    """
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
         return False
-    except OSError as error:
-        folder = Path(lock.lock_file).parent
-        raise StudyError(f"cannot write to {folder}: {error.strerror}") from None
     return True
 
 
 def _claims(folder: Path, database: Path | None) -> Iterator[_Claim]:
-    """Gives what a study claims, in the order in which every study claims it."""
+    """Gives the files that a study claims, in the order in which every study claims them."""
     yield _Claim(
         path=folder / ".lock",
         conflict=f"another autotune is at work in {folder}",
@@ -104,20 +138,17 @@ def _claims(folder: Path, database: Path | None) -> Iterator[_Claim]:
             conflict=f"another autotune writes to {database}, and SQLite serves one at a time",
             remedy="use --storage postgresql://..., which serves many machines",
         )
-    for path in _core_locks():
-        yield _Claim(
-            path=path,
-            conflict="another autotune measures on these cores, and the two would disturb "
-            "each other's timings",
-            remedy="give each of them cores of its own (taskset -c)",
-        )
 
 
-def _core_locks() -> list[Path]:
-    """Returns a lock file for each core that this process may run on, shared by all users."""
-    place = Path(tempfile.gettempdir()) / _CORES
-    with contextlib.suppress(FileExistsError):
-        place.mkdir(mode=0o777)
-        place.chmod(0o1777)  # mkdir subtracts the umask
-    cores = os.sched_getaffinity(0) if sys.platform == "linux" else {0}
-    return [place / f"{core}.lock" for core in sorted(cores)]
+def _core_claim(lock_folder: LockFolder, path: Path) -> _Claim:
+    """Returns the claim on a core."""
+    holder = holder_of(path)
+    remedy = "give each of them cores of its own (taskset -c)"
+    if lock_folder.is_shared:
+        remedy += f"; if the holder is no study, name another folder of locks in {VARIABLE}"
+    return _Claim(
+        path=path,
+        conflict=f"another autotune measures on these cores{f' ({holder})' if holder else ''}, "
+        "and the two would disturb each other's timings",
+        remedy=remedy,
+    )

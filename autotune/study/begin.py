@@ -64,11 +64,11 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
     refuse_overwriting(_written(options.folder, place), _inputs(options, subject.model))
     folder = _make_folder(options.folder)
 
-    def on_wait(note: str) -> None:
+    def on_note(note: str) -> None:
         report(Progress(stage="model", note=note))
 
     with (
-        seams.lock(folder, place.file, wait=options.wait, on_wait=on_wait),
+        seams.lock(folder, place.file, wait=options.wait, on_note=on_note),
         quiet_optuna(),
         seams.storage(place) as database,
     ):
