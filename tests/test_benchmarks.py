@@ -179,3 +179,10 @@ def test_transfer(place: Path) -> None:
     figures = _json(place, "transfer", "--seeds", "1", "--trials", "20")
     assert figures["pairs"] == 2
     assert 0 < figures["cold"]["hv_15"] <= 1
+
+
+def test_sampler(place: Path) -> None:
+    """Each sampler has a regret after so many trials, none below 0."""
+    shown = _json(place, "sampler", "--seeds", "1", "--trials", "12")
+    assert set(shown["regret"]) == {"effects", "tpe", "tpe_independent", "random"}
+    assert all(regret["12"] > -1e-9 for regret in shown["regret"].values())

@@ -47,7 +47,7 @@ def test_a_signal_in_the_first_moments_shows_no_traceback(
 ) -> None:
     """Also in the middle of an import, of which libraries make an error of their own."""
     ended, errors = _ended_after(delay_s, number, "spaces")
-    # a shell shows 143 as well where the system ends the program by SIGTERM before it can;
+    # a shell shows 143 as well where the system ends the program, before it handles SIGTERM itself;
     # on a fast machine the program may be done before the signal
     assert ended in {code, 0, -signal.SIGTERM}
     assert "Traceback" not in errors

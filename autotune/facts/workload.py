@@ -12,7 +12,7 @@ import psutil
 from numpy.typing import NDArray
 
 from autotune.deploy.files import is_file, is_folder
-from autotune.errors import DataError, RequestError, did_you_mean, shortened
+from autotune.errors import DataError, RequestError, did_you_mean, shortened, shown
 from autotune.facts.arrays import LARGEST_BYTES, read_arrays
 from autotune.facts.feeds import Feed, native
 from autotune.facts.model import Model
@@ -222,7 +222,7 @@ def _check_names(model: Model, names: Sequence[str], file: Path) -> None:
     for name in names:
         if name not in wanted:
             raise DataError(
-                f"{file}: the model has no input '{name}'.{did_you_mean(name, wanted)} "
+                f"{file}: the model has no input {shown(name)}.{did_you_mean(name, wanted)} "
                 f"Its inputs are {', '.join(wanted)}."
             )
     if missing := [name for name in wanted if name not in names]:

@@ -47,7 +47,7 @@ class Candidate:
         for name, value in data.items():
             if name not in PARAMETERS:
                 near = did_you_mean(str(name), PARAMETERS)
-                raise FormatError(f"there is no parameter '{name}'.{near}")
+                raise FormatError(f"there is no parameter {shown(name)}.{near}")
             if problem := PARAMETERS[name].problem(value):
                 raise FormatError(f"{name} {problem}")
         return cls.of(data)

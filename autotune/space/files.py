@@ -15,6 +15,9 @@ from autotune.space.space import Condition, Parameter, Space
 
 # A space is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
+# As much as a person reads; names in a file may have any length.
+_LONGEST_PROBLEM = 300
+_MOST_PROBLEMS = 50
 _KEYS = ("description", "parameters")
 _PARAMETER_KEYS = ("values", "default", "when", "unless", "needs")
 
@@ -53,7 +56,7 @@ def read_space(path: Path) -> Space:
     except FormatError as error:
         raise SpaceError(f"cannot read the search space {path}: {error}") from None
     except ValueError as error:
-        raise SpaceError(f"{path} is no TOML: {error}") from None
+        raise SpaceError(f"{path} is no TOML: {str(error)[:_LONGEST_PROBLEM]}") from None
     except RecursionError:
         raise SpaceError(f"{path} is no search space: it is nested too deeply") from None
     problems = [
@@ -66,7 +69,10 @@ def read_space(path: Path) -> Space:
     parameters = [_read_parameter(name, tables, problems) for name in tables]
     ordered = _parents_first([p for p in parameters if p], problems) if not problems else []
     if problems:
-        raise SpaceError(f"{path}:\n" + "\n".join(f"  {problem}" for problem in problems))
+        lines = [f"  {problem[:_LONGEST_PROBLEM]}" for problem in problems[:_MOST_PROBLEMS]]
+        if len(problems) > _MOST_PROBLEMS:
+            lines.append(f"  and {len(problems) - _MOST_PROBLEMS} more")
+        raise SpaceError(f"{path}:\n" + "\n".join(lines))
     return Space(
         name=path.stem,
         description=str(data.get("description", "")),
