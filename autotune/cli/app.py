@@ -52,14 +52,14 @@ def options(
 def main() -> None:
     """Runs the command line; the entry point of the program."""
     prepare_streams()
-    ending = _run(sys.argv[1:])
+    ending = run(sys.argv[1:])
     if ending.lines:
         style = None if ending.code == INTERRUPTED else "red"
         messages.print(ending.lines, style=style, soft_wrap=True)
     sys.exit(ending.code)
 
 
-def _run(arguments: list[str]) -> Ending:
+def run(arguments: list[str]) -> Ending:
     """Runs a command; returns how it ended."""
     command = typer.main.get_command(app)
     try:

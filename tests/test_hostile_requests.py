@@ -1,0 +1,333 @@
+"""Requests that no study can serve, and places that fail: one sentence and the promised exit code.
+
+Most requests run inside the test's own process, as the program runs them. Streams, limits and
+locales need a process; those tests run commands that take no time.
+"""
+
+import errno
+import io
+import os
+import resource
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from autotune.cli.app import run
+from autotune.cli.faults import CLOSED_PIPE, Ending, ending_of
+from autotune.errors import CannotMeasureError, RequestError, StorageError, system_fault
+from autotune.process import scratch
+from autotune.study.tune import tune
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="the faults are those of POSIX")
+
+LONG = "n" * 300
+ENDLESS = "n" * 70_000
+WRONG, CANNOT, DISK = 2, 4, 75
+
+
+def write_model(path: Path, name: str = "x") -> None:
+    """Writes a model of one node with an input of that name."""
+    graph = helper.make_graph(
+        [helper.make_node("Relu", [name], ["y"])],
+        "test",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 3])],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+
+
+def huge_array() -> bytes:
+    """Returns a .npy file whose header promises terabytes."""
+    file = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 3)}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue() + b"1234"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sound model and with hostile files."""
+    place = tmp_path_factory.mktemp("hostile")
+    write_model(place / "m.onnx")
+    np.save(place / "raw.npy", np.ones(3))
+    (place / "raw.npz").write_bytes((place / "raw.npy").read_bytes())
+    with zipfile.ZipFile(place / "huge.npz", "w") as archive:
+        archive.writestr("x.npy", huge_array())
+    (place / "deep.toml").write_text("a=" + "[" * 100_000 + "]" * 100_000, encoding="ascii")
+    (place / "deep.json").write_text("[" * 100_000 + "]" * 100_000, encoding="ascii")
+    (place / "file").touch()
+    return place
+
+
+def refusal(ending: Ending, code: int) -> str:
+    """Returns what the program said, after a look at the code and the form of it."""
+    assert ending.code == code, ending.lines
+    assert "Traceback" not in ending.lines
+    assert len(ending.lines) < 2000
+    (sentence,) = [text for text in ending.lines.splitlines() if text.startswith(("auto", "Error"))]
+    return sentence
+
+
+STUDY = ["study", "m.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "phrase"),
+    [
+        ([*STUDY, "--shape", "x=²"], "'²' is not a list of sizes"),
+        ([*STUDY, "--shape", "x=" + "9" * 5000], "is not a list of sizes"),
+        ([*STUDY, "--seed", "-1"], "--seed must be at least 0"),
+        ([*STUDY, "--seed", "9" * 5000], "--seed"),
+        ([*STUDY, "--trials", "9" * 5000], "--trials"),
+        ([*STUDY, "--max-drop", "nan"], "--max-drop"),
+        ([*STUDY, "--max-latency", "0"], "'0' is not a latency"),
+        ([*STUDY, "--max-memory", "0MiB"], "'0MiB' is not a size"),
+        ([*STUDY, "--max-memory", "١MiB"], "is not a size"),
+        ([*STUDY, "--shape", "x=99999999999,3"], "--shape x="),
+        ([*STUDY, "--shape", "x=999999999999999999,3"], "--shape x="),
+        ([*STUDY, "--data", "raw.npy"], "raw.npy is a single array"),
+        ([*STUDY, "--data", "raw.npz"], "raw.npz is a single array"),
+        ([*STUDY, "--space", "deep.toml"], "nested too deeply"),
+        ([*STUDY, "--try", "deep.json"], "deep.json"),
+        ([*STUDY, "--out", "file/below"], "file/below"),
+        ([*STUDY, "--out", LONG], LONG[:50]),
+        ([*STUDY, "--space", LONG], LONG[:50]),
+        ([*STUDY, "--data", LONG], LONG[:50]),
+        ([*STUDY, "--try", LONG], LONG[:50]),
+        ([*STUDY, "--metric", f"{LONG}:{LONG}"], "--metric"),
+        (["study", LONG], LONG[:50]),
+        (["show", LONG], LONG[:50]),
+        (["pick", LONG], LONG[:50]),
+        (["resume", LONG], LONG[:50]),
+        (["compare", LONG], LONG[:50]),
+        (["sample", LONG], LONG[:50]),
+        (["spaces", LONG], LONG[:50]),
+        ([*STUDY, "--shape", f"{ENDLESS}=1"], "has no input"),
+        ([*STUDY, "--fix", f"{ENDLESS}=1"], "--fix"),
+        ([*STUDY, "--sampler", ENDLESS], "sampler"),
+        ([*STUDY, "--space", ENDLESS], ENDLESS[:50]),
+        (["sample", "s.onnx", "--kind", ENDLESS], "--kind"),
+        ([ENDLESS], "No such command"),
+        (["compare", "deep.json"], "deep.json"),
+        (["show", "net[v2]"], "net[v2] holds no result"),
+        (["show", "o[/a]"], "o[/a] holds no result"),
+        (["study", "net[/red].onnx"], "there is no file net[/red].onnx"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "-".join(value)[:60],
+)
+def test_wrong_requests_end_in_a_sentence(
+    place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], phrase: str
+) -> None:
+    """The sentence names what was wrong, and the exit code is 2."""
+    monkeypatch.chdir(place)
+    before = sorted(place.iterdir())
+    assert phrase in refusal(run(arguments), WRONG)
+    assert sorted(place.iterdir()) == before
+
+
+def test_an_array_that_promises_terabytes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory is never asked for, or refused in a sentence."""
+    monkeypatch.chdir(place)
+    ending = run([*STUDY, "--data", "huge.npz"])
+    assert ending.code in (WRONG, CANNOT)
+    assert "Traceback" not in ending.lines
+
+
+@pytest.mark.parametrize("folder", ["o[/a]", "net[v2]"])
+def test_folders_with_brackets(place: Path, folder: str) -> None:
+    """A folder and a model whose names look like Rich's markup are used and shown as they are."""
+    model = place / folder / "net[v2].onnx"
+    model.parent.mkdir(parents=True, exist_ok=True)
+    write_model(model, "x[/a]")
+    sentence = refusal(run(["study", str(model), "--shape", "x=1,3"]), WRONG)
+    assert "net[v2].onnx has no input 'x'" in sentence
+    assert "x[/a]" in sentence
+
+
+FAULTS = [
+    (OSError(errno.ENOSPC, "No space left on device", "/full/file"), DISK, "/full/file", "TMPDIR"),
+    (OSError(errno.EDQUOT, "Disk quota exceeded"), DISK, "Disk quota exceeded", "make room"),
+    (
+        PermissionError(errno.EACCES, "Permission denied", "/root/x"),
+        WRONG,
+        "/root/x",
+        "permissions",
+    ),
+    (OSError(errno.ENAMETOOLONG, "File name too long", ENDLESS), WRONG, "nnn…nnn", "shorter"),
+    (OSError(errno.EMFILE, "Too many open files"), CANNOT, "too few files", "ulimit -n"),
+    (BlockingIOError(errno.EAGAIN, "unavailable"), CANNOT, "another process", "ulimit -u"),
+    (MemoryError("11 TiB"), CANNOT, "too little memory", "11 TiB"),
+]
+
+
+@pytest.mark.parametrize(("fault", "code", "what", "cure"), FAULTS)
+def test_faults_of_the_system_have_a_cure(
+    fault: BaseException, code: int, what: str, cure: str
+) -> None:
+    """The message says what failed and what to do, and the exit code is the promised one."""
+    sentence = refusal(ending_of(fault), code)
+    assert what in sentence
+    assert cure in sentence
+
+
+def test_faults_of_the_system_are_errors_of_the_library_too(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tune` raises the errors that its documentation names."""
+
+    def fail(*_: object) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("autotune.study.tune.run_study", fail)
+    with pytest.raises(StorageError, match="make room"):
+        tune(place / "m.onnx")
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    """What is nobody's fault but ours is shown in full, with exit code 1."""
+    ending = ending_of(ZeroDivisionError("division"))
+    assert ending.code == 1
+    assert "ZeroDivisionError: division" in ending.lines
+    assert system_fault(ZeroDivisionError()) is None
+    assert system_fault(OSError("without a number")) is None
+
+
+def test_kinds_of_faults_are_kinds_of_errors() -> None:
+    """Requests, machine and disk are told apart by class."""
+    kinds = [type(system_fault(fault)) for fault, *_ in FAULTS]
+    assert set(kinds) == {StorageError, RequestError, CannotMeasureError}
+
+
+def test_a_full_temporary_folder(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study that cannot write its temporary files ends with 75 and leaves nothing there."""
+
+    def fail(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(scratch, "write_mark", fail)
+    scratch.root.cache_clear()
+    try:
+        assert "TMPDIR" in refusal(run(STUDY), DISK)
+    finally:
+        scratch.root.cache_clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_without_permission(tmp_path: Path) -> None:
+    """A folder that is closed to this user is refused with the path and what to change."""
+    closed = tmp_path / "closed"
+    arguments = ["show", str(closed / "study")]
+    run(arguments)  # imports all that the command needs
+    closed.mkdir(mode=0o000)
+    root = os.geteuid() == 0  # may read everything
+    if root:
+        os.seteuid(12345)
+    try:
+        sentence = refusal(run(arguments), WRONG)
+    finally:
+        if root:
+            os.seteuid(0)
+    assert str(closed) in sentence
+
+
+def shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command line of the shell in which ``$A`` is the program."""
+    program = f"{sys.executable} -m autotune"
+    return subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "A": program, **variables},
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+@pytest.mark.parametrize("arguments", ["spaces default", "--help", "hardware --no-noise --json"])
+def test_a_full_output(arguments: str) -> None:
+    """What cannot be written is said, with the exit code of a full disk."""
+    done = shell(f"$A {arguments} >/dev/full")
+    assert done.returncode == DISK
+    assert "autotune: the output cannot be written: No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.process
+def test_a_pipe_that_nobody_reads() -> None:
+    """The program ends without a word, as programs do that SIGPIPE ends."""
+    done = shell("$A spaces default | true; echo ${PIPESTATUS[0]}")
+    assert done.stdout == f"{CLOSED_PIPE}\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("streams", "code"), [(">&-", 0), (">&- 2>&-", 0), ("<&- >&- 2>&-", 0), ("2>&-", 0)]
+)
+def test_closed_streams(streams: str, code: int) -> None:
+    """What nobody wants to read is dropped."""
+    done = shell(f"$A spaces default {streams}")
+    assert done.returncode == code
+    assert done.stderr == ""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full"])
+def test_messages_that_nobody_can_read_change_nothing(stream: str, tmp_path: Path) -> None:
+    """The exit code tells what the lost message would have said."""
+    assert shell(f"cd {tmp_path}; $A show absent {stream}").returncode == WRONG
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1"},
+        {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    ],
+    ids=["ascii", "latin-1", "C"],
+)
+def test_terminals_without_our_characters(variables: dict[str, str]) -> None:
+    """A character that an encoding lacks is shown as a similar one."""
+    folder = Path(__file__).parent / "data" / "study"
+    done = shell(f"$A show {folder}; $A show 'a×b…'", **variables)
+    assert "Traceback" not in done.stderr
+    assert "the default" in done.stdout
+    assert "holds no result" in done.stderr
+
+
+@pytest.mark.process
+def test_few_descriptors(place: Path) -> None:
+    """A study that may open too few files says how to allow more."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", "study", "m.onnx"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        preexec_fn=limit,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == CANNOT, done.stderr
+    assert "ulimit -n 1024" in done.stderr
+    assert "Traceback" not in done.stderr
