@@ -1,8 +1,10 @@
 # `make check` must be green before a commit; it runs with the packages of the extra `test`.
-.PHONY: check lint types test test-all test-slow test-plain test-process bench format
+PARTS = plain process-a-f process-g-z
+SLOW_PARTS = slow-benchmarks slow-others
+.PHONY: check lint types test test-all $(PARTS) $(SLOW_PARTS) bench format
 
-# two runs of pytest at a time: one keeps one core busy
-PARALLEL = $(MAKE) --no-print-directory -j2 --output-sync=target
+# two runs of pytest at a time, each with temporary folders of its own: one keeps one core busy
+PARALLEL = $(MAKE) --no-print-directory --keep-going -j2 --output-sync=target
 
 check: lint types test-all
 
@@ -15,20 +17,26 @@ types:
 
 # all but the slow tests: within two minutes on two cores
 test:
-	$(PARALLEL) test-plain test-process
+	$(PARALLEL) $(PARTS)
 
 # within five minutes
 test-all:
-	$(PARALLEL) test-slow test-plain test-process
+	$(PARALLEL) $(SLOW_PARTS) $(PARTS)
 
-test-slow:
-	pytest -m slow
-
-test-plain:
+plain:
 	pytest -m "not slow and not process"
 
-test-process:
-	pytest -m "not slow and process"
+process-a-f:
+	pytest -m "not slow and process" tests/test_[a-f]*.py
+
+process-g-z:
+	pytest -m "not slow and process" tests/test_[g-z]*.py
+
+slow-benchmarks:
+	pytest -m slow tests/test_benchmarks.py
+
+slow-others:
+	pytest -m slow --ignore tests/test_benchmarks.py
 
 format:
 	ruff format .
