@@ -56,6 +56,10 @@ class ComputingMeasurer:
         """Returns the candidate itself."""
         return candidate
 
+    def answers_of(self, _: Path) -> Fidelity:
+        """Returns right answers: the benchmark is about what is read, not about answers."""
+        return Fidelity(error=0.0, cosine=1.0, max_difference=0.0, agreement=None)
+
     def rescale(self, reference_ms: float) -> None:
         """Does nothing: its scale is fixed."""
 
