@@ -100,15 +100,26 @@ def config_fault(data: Any) -> str | None:
         "requires": "cpu_features providers",
         "environment": "autotune cores cpu fingerprint onnxruntime",
     }
+    optional = {"model": {"data_files", "steps"}, "evidence": {"coverage"}}
     if sorted(data) != sorted([*sections, "candidate", "format", "session"]):
         return "its keys"
     for name, keys in sections.items():
-        if sorted(data[name]) != keys.split():
+        more = optional.get(name, set())
+        if not set(keys.split()) - more <= data[name].keys() <= set(keys.split()) | more:
             return f"the keys of {name}"
-    names = [data["model"]["file"], *data["model"]["data_files"]]
+    data_files = data["model"].get("data_files", [])
+    if data["format"] == "autotune/2":
+        if any(sorted(item) != ["file", "sha256", "size_bytes"] for item in data_files):
+            return "the keys of a data file"
+        data_files = [item["file"] for item in data_files]
+    names = [data["model"]["file"], *data_files]
     if any(not re.fullmatch(r"[^/\\\0:]+", name) or name in {".", ".."} for name in names):
         return "a file that is not beside the config"
     for name, value in data["evidence"].items():
+        if name == "coverage":
+            if value is not None and _coverage_fault(value):
+                return "evidence.coverage"
+            continue
         numbers = value.values() if name == "speedup" else [value]
         if any(isinstance(n, float) and not math.isfinite(n) for n in numbers):
             return f"evidence.{name} is not finite"
@@ -118,6 +129,15 @@ def config_fault(data: Any) -> str | None:
     if any(type(value) not in {bool, int, str} for value in data["candidate"].values()):
         return "a value of the candidate"  # its names are not checked: loading ignores it
     return _session_fault(data["session"])
+
+
+def _coverage_fault(coverage: Mapping[str, Any]) -> bool:
+    numbers = [coverage.get(name) for name in ("samples", "share", "repeat_error")]
+    return (
+        sorted(coverage) != ["constant_outputs", "repeat_error", "samples", "share"]
+        or any(type(n) not in {int, float} or not math.isfinite(n) or n < 0 for n in numbers)
+        or not isinstance(coverage["constant_outputs"], list)
+    )
 
 
 def _session_fault(session: Mapping[str, Any]) -> str | None:
