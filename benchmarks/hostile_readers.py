@@ -115,7 +115,15 @@ def config_fault(data: Any) -> str | None:
     names = [data["model"]["file"], *data_files]
     if any(not re.fullmatch(r"[^/\\\0:]+", name) or name in {".", ".."} for name in names):
         return "a file that is not beside the config"
-    for name, value in data["evidence"].items():
+    if fault := _evidence_fault(data["evidence"]):
+        return fault
+    if any(type(value) not in {bool, int, str} for value in data["candidate"].values()):
+        return "a value of the candidate"  # its names are not checked: loading ignores it
+    return _session_fault(data["session"])
+
+
+def _evidence_fault(evidence: Mapping[str, Any]) -> str | None:
+    for name, value in evidence.items():
         if name == "coverage":
             if value is not None and _coverage_fault(value):
                 return "evidence.coverage"
@@ -126,9 +134,7 @@ def config_fault(data: Any) -> str | None:
         flag = name in {"significant", "steady"}
         if name != "error_data" and any(isinstance(n, bool) != flag for n in numbers):
             return f"the type of evidence.{name}"
-    if any(type(value) not in {bool, int, str} for value in data["candidate"].values()):
-        return "a value of the candidate"  # its names are not checked: loading ignores it
-    return _session_fault(data["session"])
+    return None
 
 
 def _coverage_fault(coverage: Mapping[str, Any]) -> bool:
