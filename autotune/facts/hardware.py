@@ -15,6 +15,7 @@ import psutil
 
 from autotune.deploy import cpu
 from autotune.facts.runtime import Runtime
+from autotune.process.environment import child_environment
 
 _THERMAL = Path("/sys/devices/system/cpu")
 _THROTTLE_COUNTS = "cpu[0-9]*/thermal_throttle/core_throttle_count"
@@ -113,7 +114,14 @@ def _gpus() -> tuple[str, ...]:
         return ()
     query = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        text = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        text = subprocess.run(
+            query,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+            env=child_environment(),
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(line.strip().replace(", ", ", driver ") for line in text.splitlines() if line)

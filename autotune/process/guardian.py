@@ -14,6 +14,8 @@ import sys
 import tempfile
 from typing import Any
 
+from autotune.process.environment import child_environment
+
 
 def apart() -> dict[str, Any]:
     """Returns the arguments that keep the terminal's Ctrl-C from a new process."""
@@ -32,6 +34,7 @@ class Guardian:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=tempfile.gettempdir(),
+            env=child_environment(),
             **apart(),
         )
 
