@@ -138,7 +138,7 @@ def _evidence_fault(evidence: Mapping[str, Any]) -> str | None:
 
 
 def _coverage_fault(coverage: Mapping[str, Any]) -> bool:
-    numbers = [coverage.get(name) for name in ("samples", "share", "repeat_error")]
+    numbers: list[Any] = [coverage.get(n) for n in ("samples", "share", "repeat_error")]
     return (
         sorted(coverage) != ["constant_outputs", "repeat_error", "samples", "share"]
         or any(type(n) not in {int, float} or not math.isfinite(n) or n < 0 for n in numbers)
