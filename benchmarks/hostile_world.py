@@ -24,12 +24,12 @@ from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import Candidate
 from autotune.space.files import find_space
 from autotune.space.resolve import resolve
+from autotune.storage import trials
 from autotune.storage.database import open_storage, quiet_optuna
 from autotune.storage.identity import Identity, open_study
 from autotune.storage.relatives import relatives
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, read_trials, worker_of
-from autotune.storage.trials import describe as describe_trial
 from autotune.study.begin import run_study
 from autotune.study.builder import build_search
 from autotune.study.options import StudyOptions
@@ -136,7 +136,7 @@ class World:
                 optuna.load_study(study_name=studies[-1].study_name, storage=database)
             )
         self.study = studies[-1].study_name
-        self.spool_lines = [describe_trial(replace(trial, number=0)) for trial in spooled]
+        self.spool_lines = [trials.describe(replace(trial, number=0)) for trial in spooled]
 
     def _study(self, processor: str) -> None:
         seams = Seams(
