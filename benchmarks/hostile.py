@@ -33,7 +33,7 @@ from autotune.errors import AutotuneError
 
 _LONGEST_S = 60
 # A share of the full number of mutations, for a few seconds.
-_QUICK = 0.03
+_QUICK = 0.02
 # What a message may have at most: more would fill a terminal.
 _LONGEST_MESSAGE = 4000
 

@@ -14,7 +14,7 @@ from recording import read
 from small_models import BUILDERS
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-ELSEWHERE = {"soak": "test_soak.py"}
+ELSEWHERE = {"hostile": "test_hostile.py", "soak": "test_soak.py"}
 """Benchmarks whose smoke test is one of another file."""
 SHORT = ("--max-latency", "1us")
 """Nothing is that fast, so that the final comparison measures the default alone."""

@@ -29,7 +29,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def _write(model: Path, config: TunedConfig) -> Path:
+def write_config(model: Path, config: TunedConfig) -> Path:
     """Writes `config` beside `model`, with the truth about model and machine filled in."""
     here = Environment(
         autotune="0.1.0",
@@ -57,7 +57,7 @@ def _feed() -> dict[str, np.ndarray]:
 
 def test_load_opens_what_the_config_says(model: Path) -> None:
     """On the machine that tuned it a config loads without a word."""
-    path = _write(model, make_config())
+    path = write_config(model, make_config())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         session = autotune.load(path)
@@ -71,7 +71,7 @@ def test_another_machine_is_named(model: Path) -> None:
     there = Environment(
         autotune="0.1.0", onnxruntime="0.0.1", cpu="another cpu", cores=999, fingerprint="f"
     )
-    path = _write(model, make_config(environment=there))
+    path = write_config(model, make_config(environment=there))
     with pytest.warns(autotune.ConfigWarning, match="another cpu there") as told:
         session = autotune.load(path)
     assert "0.0.1" in str(told[0].message)
@@ -89,7 +89,7 @@ def test_missing_requirement_falls_back(
 ) -> None:
     """Where something required is missing, default options are used with a warning."""
     monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
-    path = _write(model, make_config(requires=requires))
+    path = write_config(model, make_config(requires=requires))
     with pytest.warns(autotune.ConfigWarning, match="this machine lacks"):
         session = autotune.load(path)
     assert session.get_session_options().intra_op_num_threads == 0
@@ -99,7 +99,7 @@ def test_missing_requirement_falls_back(
 
 def test_another_model_is_refused(model: Path) -> None:
     """A missing model, one of another size, and with strict one of other bytes, are refused."""
-    path = _write(model, make_config())
+    path = write_config(model, make_config())
     data = bytearray(model.read_bytes())
     data[-1] ^= 1
     model.write_bytes(data)
@@ -174,4 +174,40 @@ def test_the_files_of_an_earlier_config_are_checked(model: Path) -> None:
         autotune.load(path, strict=True)
     (model.parent / "best.onnx.data2").unlink()
     with pytest.raises(ConfigError, match=r"best\.onnx\.data2 of the config is missing"):
+        autotune.load(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["x" * 300, "a\0b", "\ud800", ".", "absent.json"], ids=lambda path: path[:10]
+)
+def test_a_path_that_is_no_config_is_refused(tmp_path: Path, path: str) -> None:
+    """One class of error for all."""
+    with pytest.raises(ConfigError):
+        autotune.load(tmp_path / path)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "\ud800.onnx", "."])
+def test_a_model_name_that_no_file_can_have_is_refused(model: Path, name: str) -> None:
+    """The system's own exceptions do not get out."""
+    path = write_config(model, make_config())
+    data = json.loads(path.read_text())
+    data["model"]["file"] = name
+    path.write_text(json.dumps(data))
+    with pytest.raises(ConfigError):
+        autotune.load(path)
+
+
+def test_a_damaged_model_is_the_configs_fault(model: Path) -> None:
+    """ONNX Runtime's own exceptions do not get out; the message names config and model."""
+    path = write_config(model, make_config())
+    model.write_bytes(b"\xff" * model.stat().st_size)
+    with pytest.raises(ConfigError, match=r"best\.json: ONNX Runtime cannot open .*best\.onnx"):
+        autotune.load(path)
+
+
+def test_a_key_that_is_there_twice_is_refused(model: Path) -> None:
+    """Another reader may take the other value."""
+    path = write_config(model, make_config())
+    path.write_text(path.read_text().replace('"format"', '"format": "autotune/1", "format"', 1))
+    with pytest.raises(ConfigError, match="'format' is there twice"):
         autotune.load(path)

@@ -32,7 +32,10 @@ def test_a_whole_number_is_neither_a_boolean_nor_a_string(value: object) -> None
 
 
 @pytest.mark.parametrize(
-    "value", [4, True, "four", "-4", "4.0", " 4", "", "4" * 13, None], ids=repr
+    "value",
+    # digits of another script, a superscript, and what Python's int would take as well
+    [4, True, "four", "-4", "4.0", " 4", "", "4" * 13, None, "\u0664", "\u00b2", "1_0"],
+    ids=ascii,
 )
 def test_a_number_of_an_entry_is_a_string_of_digits(value: object) -> None:
     """A config entry that counts takes a short string of digits alone."""

@@ -151,3 +151,10 @@ def test_a_typed_value_outside_the_domain_is_refused(name: str, text: str, fault
         parse_value(name, text)
     assert fault in str(caught.value)
     assert str(caught.value).startswith(name)
+
+
+@pytest.mark.parametrize("text", ["\u00b2", "\u0664", "1_0", "+1", "9" * 5000], ids=ascii)
+def test_numbers_are_typed_in_ascii_digits(text: str) -> None:
+    """Python's own reading takes digits of every script, underscores and signs."""
+    with pytest.raises(ValueError, match="intra_op_num_threads must be"):
+        parse_value("intra_op_num_threads", text)

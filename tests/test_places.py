@@ -258,3 +258,23 @@ def test_a_full_disk_is_seen_before_measuring(
     with pytest.raises(StorageError, match="make room") as told:
         kept.check_room()
     assert told.value.exit_code == 75
+
+
+def test_a_spool_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """A folder of a stranger must not lead to a file of the user's."""
+    kept = spool.Spool(tmp_path, "study")
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (tmp_path / "study.spool.jsonl").symlink_to(mine)
+    with pytest.raises(StorageError, match="it is a link"):
+        kept.keep({})
+    with pytest.raises(StudyError, match=r"it is a link.*move it away"):
+        kept.entries()
+    assert mine.read_text() == "mine"
+
+
+def test_a_spool_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    """With its name and what to do."""
+    (tmp_path / "study.spool.jsonl").mkdir()
+    with pytest.raises(StudyError, match=r"study\.spool\.jsonl: it is a folder.*move it away"):
+        spool.Spool(tmp_path, "study").entries()

@@ -1,16 +1,19 @@
 """Who measures what: claims of drivers that share a study."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import optuna
 import pytest
 from fakes import measurement, parameter, space
 
 from autotune.deploy.records import to_plain
+from autotune.errors import StudyError
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
-from autotune.storage.trials import Record, describe, read_trials
+from autotune.storage.trials import Record, describe, read_trials, trial_in, worker_of
 
 ARENA = Candidate.of({"arena": "off"})
 
@@ -163,3 +166,67 @@ def test_what_was_never_told_is_inserted(study: optuna.Study) -> None:
     assert frozen.params == {"arena": "off"}
     assert set(frozen.constraints) == {"valid", "error", "memory", "latency"}
     assert [trial.candidate for trial in read_trials(study)] == [ARENA]
+
+
+@pytest.mark.parametrize("claim", [{"driver": ["one"]}, {"driver": {}}, ["one"], 3, None])
+def test_a_strangers_claim_is_not_ours(study: optuna.Study, claim: object) -> None:
+    """Attributes of wrong types are those of another worker."""
+    trial = study.ask()
+    trial.set_user_attr("claim", claim)
+    trial.set_user_attr("run_off", [claim])
+    one, _ = _two(study)
+    one.heal()
+    assert [frozen.state.name for frozen in study.trials] == ["RUNNING"]
+
+
+def test_a_worker_keeps_its_name(tmp_path: Path) -> None:
+    """Also after an earlier one was killed before it wrote."""
+    name = worker_of(tmp_path)
+    assert worker_of(tmp_path) == name
+    (tmp_path / ".driver").write_text("")
+    again = worker_of(tmp_path)
+    assert worker_of(tmp_path) == again != name
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.write_bytes(b"\xff" * 16),
+        lambda path: path.write_text("me"),
+        lambda path: path.write_text("0" * 17),
+        lambda path: path.write_text("\u0660" * 16, encoding="utf-8"),
+        lambda path: path.write_bytes(bytes(1 << 20)),
+        lambda path: path.mkdir(),
+        lambda path: path.symlink_to(path.parent / "elsewhere"),
+    ],
+    ids=["bytes", "short", "long", "script", "large", "folder", "link"],
+)
+def test_a_wrong_name_of_a_worker_is_refused(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    """With what it must hold or be, and what to do."""
+    make(tmp_path / ".driver")
+    with pytest.raises(StudyError, match=r"\.driver is damaged: .*remove it and type"):
+        worker_of(tmp_path)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"candidate": 3},
+        {"candidate": {"arena": []}},
+        {"candidate": None},
+        {"measurement": []},
+        {"measurement": {"latency_ms": 1}},
+    ],
+)
+def test_a_wrong_line_of_the_spool_is_no_trial(change: dict[str, object]) -> None:
+    """And the other attributes of a line are not taken over."""
+    entry = describe(Trial(number=3, candidate=ARENA, outcome=measurement(2.0)))
+    sound = trial_in({**entry, "claim": {"driver": "me"}, "late": True})
+    assert sound is not None
+    assert describe(sound) == entry
+    assert trial_in({**entry, **change}) is None
+    missing = {key: value for key, value in entry.items() if key not in change}
+    assert trial_in(missing) is None

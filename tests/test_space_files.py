@@ -79,3 +79,31 @@ def test_values_of_a_wrong_kind_are_refused(tmp_path: Path, table: str, fault: s
     with pytest.raises(SpaceError) as refused:
         read_space(file)
     assert fault in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = " + "[" * 5000, "nested too deeply"),
+        ("x" * 70_000, "no TOML"),
+        ('description = "' + "x" * (2 << 20) + '"', "larger than 1 MiB"),
+        ("parameters.arena.default = 0x" + "f" * 5000, "a number of thousands of digits"),
+        ("\n".join(f"x{i} = 1" for i in range(10_000)), "and 99"),
+    ],
+    ids=["nested", "name", "large", "number", "many"],
+)
+def test_a_monstrous_file_is_refused_in_a_few_words(tmp_path: Path, text: str, words: str) -> None:
+    """Whatever its size, the refusal fits a terminal."""
+    file = tmp_path / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SpaceError, match=words) as refused:
+        read_space(file)
+    assert len(str(refused.value)) < 4000
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    """With the place of the first of them."""
+    file = tmp_path / "mine.toml"
+    file.write_bytes(b"x = 1\n\xff")
+    with pytest.raises(SpaceError, match="no UTF-8 text: byte 6"):
+        read_space(file)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import DataError, RequestError
+from autotune.facts import workload
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Dimension, Tensor
 from autotune.facts.workload import Workload, generate, read
@@ -309,3 +310,30 @@ def test_inputs_become_native(tmp_path: Path) -> None:
         assert feed["x"].tolist() == [[2, 3, 4]]
     native = read(X, save(tmp_path / "native.npz", x=given.astype(np.float32)))
     assert workload.signature() == native.signature()
+
+
+def test_a_model_without_inputs_takes_no_data(tmp_path: Path) -> None:
+    """It is fed with nothing, as often as another model."""
+    model = model_of()
+    assert [dict(feed) for feed in generate(model, {}).feeds] == [{}] * 8
+    with pytest.raises(DataError, match=r"model\.onnx has no inputs; leave --data out"):
+        read(model, save(tmp_path / "a.npz", x=np.ones(2)))
+
+
+def test_samples_without_size_are_not_counted_for_ever(tmp_path: Path) -> None:
+    """A header can claim any number of empty samples."""
+    model = model_of(tensor("x", "float32", 0))
+    file = save(tmp_path / "a.npz", x=np.ones((10**9, 0), np.float32))
+    with pytest.raises(DataError, match=r"holds 1000000000 samples; save from 1 to 100000"):
+        read(model, file)
+
+
+def test_a_folder_keeps_the_limit_of_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The samples of a folder are in memory together."""
+    monkeypatch.setattr(workload, "LARGEST_BYTES", 150)
+    for name in "abcd":
+        save(tmp_path / f"{name}.npz", x=np.ones((1, 3), np.float32))
+    with pytest.raises(DataError, match=r"b\.npz.*save fewer samples"):
+        read(X, tmp_path)

@@ -16,7 +16,7 @@ from autotune.space.space import Condition, Parameter, Space
 # A space is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
 # As much as a person reads; names in a file may have any length.
-_LONGEST_PROBLEM = 300
+_LONGEST_PROBLEM = 500
 _MOST_PROBLEMS = 50
 _KEYS = ("description", "parameters")
 _PARAMETER_KEYS = ("values", "default", "when", "unless", "needs")

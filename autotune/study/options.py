@@ -146,11 +146,12 @@ class StudyOptions:
         return self.out if self.out is not None else Path(f"{self.model.stem}.autotune")
 
     def to_record(self) -> Json:
-        """Returns what the storage keeps of the options, paths made absolute."""
+        """Returns what the storage keeps of the options, with absolute paths and limits in numbers."""
         kept = {item.name: getattr(self, item.name) for item in fields(self)}
         kept["model"] = self.model.resolve()
         kept["data"] = None if self.data is None else self.data.resolve()
         kept["prefer"] = self.preference
+        kept["max_error"] = self.error_limit if math.isfinite(self.error_limit) else None
         if self.space not in presets():
             kept["space"] = str(Path(self.space).resolve())
         record: Json = to_plain({n: v for n, v in kept.items() if n not in _NOT_KEPT})

@@ -1,0 +1,138 @@
+"""Files of strangers: regular ones of bounded size are read, and links lead nowhere."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.files import (
+    append_to,
+    create,
+    is_file,
+    is_folder,
+    open_file,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_text,
+)
+from autotune.errors import FormatError
+
+posix = pytest.mark.skipif(os.name != "posix", reason="pipes and devices are POSIX")
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _circle(path: Path) -> None:
+    path.symlink_to(path)
+
+
+@posix
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (_pipe, "a device or a pipe"),
+        (_device, "a device or a pipe"),
+        (_folder, "a folder"),
+        (_circle, "symbolic links"),
+        (lambda _: None, "No such file"),
+    ],
+    ids=["pipe", "device", "folder", "circle", "missing"],
+)
+def test_what_is_no_file_is_refused_at_once(
+    tmp_path: Path, make: Callable[[Path], None], reason: str
+) -> None:
+    """Reading a pipe or a device would not end."""
+    make(tmp_path / "file")
+    with pytest.raises(FormatError, match=reason):
+        read_bytes(tmp_path / "file", 10)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\ud800"])
+def test_names_that_no_file_can_have_are_refused(tmp_path: Path, name: str) -> None:
+    """The system's own exceptions do not get out."""
+    with pytest.raises(FormatError):
+        open_file(tmp_path / name)
+    assert not is_file(tmp_path / name)
+    assert not is_folder(tmp_path / name)
+
+
+def test_a_large_file_is_refused_with_the_limit(tmp_path: Path) -> None:
+    """One byte more than the limit is too much, and the limit itself is not."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1024))
+    assert len(read_bytes(path, 1024)) == 1024
+    path.write_bytes(bytes(1025))
+    with pytest.raises(FormatError, match="larger than 1 KiB"):
+        read_bytes(path, 1024)
+
+
+def test_text_is_decoded_strictly(tmp_path: Path) -> None:
+    """The place of the first wrong byte is named."""
+    (tmp_path / "file").write_bytes(b"ab\xff")
+    with pytest.raises(FormatError, match="no UTF-8 text: byte 2"):
+        read_text(tmp_path / "file", 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a": 1, "a": 2}', "'a' is there twice"),
+        ('[{"b": {"c": 1, "c": 1}}]', "'c' is there twice"),
+        ('{"a": NaN}', "NaN"),
+        ("[-Infinity]", "-Infinity"),
+        ("[" * 100_000, "nested too deeply"),
+        ("9" * 10_000, "no JSON"),
+        ("{", "no JSON"),
+    ],
+)
+def test_json_that_readers_understand_differently_is_refused(text: str, reason: str) -> None:
+    """Keys that are there twice, and numbers that JSON does not have."""
+    with pytest.raises(FormatError, match=reason):
+        parse_json(text)
+
+
+def test_sound_json_is_read(tmp_path: Path) -> None:
+    """Through a link too, where the place is the user's."""
+    (tmp_path / "real").write_text('{"a": [1, 2.5, null]}')
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert read_json(tmp_path / "link", 100) == {"a": [1, 2.5, None]}
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="the system follows links")
+def test_links_in_our_own_places_are_not_followed(tmp_path: Path) -> None:
+    """Neither for reading nor for writing, and the file that they lead to stays as it is."""
+    real, link, dangling = tmp_path / "real", tmp_path / "link", tmp_path / "dangling"
+    real.write_text("mine")
+    link.symlink_to(real)
+    dangling.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FormatError, match="it is a link"):
+        read_bytes(link, 100, links=False)
+    for write in (append_to, create):
+        for path in (link, dangling):
+            with pytest.raises(FormatError, match="it is a link"):
+                write(path)
+    assert real.read_text() == "mine"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_new_file_replaces_none(tmp_path: Path) -> None:
+    """Appending makes the file or goes on with it; creating is for new files alone."""
+    path = tmp_path / "file"
+    for text in (b"a", b"b"):
+        with append_to(path) as file:
+            file.write(text)
+    assert path.read_bytes() == b"ab"
+    with pytest.raises(FormatError, match="File exists"):
+        create(path)

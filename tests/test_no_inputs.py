@@ -1,0 +1,48 @@
+"""A model that takes nothing can be studied like any other."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import autotune
+from autotune.results.compare import compare
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model that multiplies its weights with themselves."""
+    weights = numpy_helper.from_array(np.eye(64, dtype=np.float32), "weights")
+    nodes = [helper.make_node("MatMul", ["weights", "weights"], ["y"])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 64])]
+    graph = helper.make_graph(nodes, "test", [], outputs, [weights])
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    )
+    return path
+
+
+def test_a_model_without_inputs_is_studied_loaded_and_compared(model: Path, tmp_path: Path) -> None:
+    """From the description to the emitted config."""
+    # nothing is that fast, so that the final comparison measures the default alone
+    result = autotune.tune(
+        model, trials=3, space="session", max_latency_ms=1e-6, out=tmp_path / "out"
+    )
+    assert result.trials == 3
+    assert result.failed == {}
+    (answer,) = autotune.load(tmp_path / "out" / "best.json").run(None, {})
+    np.testing.assert_array_equal(answer, np.eye(64, dtype=np.float32))
+    comparison = compare(
+        tmp_path / "out" / "best.json",
+        model,
+        data=None,
+        shapes={},
+        max_error=0.05,
+        on_step=lambda *_: None,
+    )
+    assert comparison.error == 0
