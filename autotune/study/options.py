@@ -146,7 +146,7 @@ class StudyOptions:
         return self.out if self.out is not None else Path(f"{self.model.stem}.autotune")
 
     def to_record(self) -> Json:
-        """Returns what the storage keeps of the options, with absolute paths and limits in numbers."""
+        """Returns what the storage keeps of the options: absolute paths, limits in numbers."""
         kept = {item.name: getattr(self, item.name) for item in fields(self)}
         kept["model"] = self.model.resolve()
         kept["data"] = None if self.data is None else self.data.resolve()
