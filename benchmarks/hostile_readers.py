@@ -22,7 +22,7 @@ from autotune.facts.model import describe
 from autotune.facts.workload import read
 from autotune.report.effects import render_effects
 from autotune.report.result import render_result
-from autotune.results.result import StudyResult
+from autotune.results.result import StudyResult, choose_member
 from autotune.search.trial import Trial
 from autotune.space.files import read_space
 from autotune.space.parameters import PARAMETERS
@@ -200,6 +200,7 @@ def _read_front(_: World, path: Path) -> str | None:
     result = StudyResult.read(path.parent)
     render_result(result)
     render_effects(result)
+    choose_member(result, prefer=None, max_memory_mib=None, max_latency_ms=None)
     data = json.loads(path.read_bytes())
     again = json.loads(json.dumps(result.to_json()))
     return (

@@ -51,3 +51,11 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None
     (tmp_path / "samples").write_text("a file in its place", encoding="ascii")
     with pytest.raises(StorageError, match=r"cannot write raw run times to .*samples.*make room"):
         keep_raw(_DUET, tmp_path / "samples", "abc")
+
+
+def test_run_times_are_not_written_through_a_link(tmp_path: Path) -> None:
+    """A folder of a stranger must not lead to a file elsewhere."""
+    (tmp_path / "abc-1.npz").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="it is a link"):
+        keep_raw(_DUET, tmp_path, "abc")
+    assert not (tmp_path / "elsewhere").exists()

@@ -86,11 +86,12 @@ def test_values_of_a_wrong_kind_are_refused(tmp_path: Path, table: str, fault: s
     [
         ("x = " + "[" * 5000, "nested too deeply"),
         ("x" * 70_000, "no TOML"),
+        ("description = 0x" + "f" * 5000, "description: must be a string"),
         ('description = "' + "x" * (2 << 20) + '"', "larger than 1 MiB"),
         ("parameters.arena.default = 0x" + "f" * 5000, "a number of thousands of digits"),
         ("\n".join(f"x{i} = 1" for i in range(10_000)), "and 99"),
     ],
-    ids=["nested", "name", "large", "number", "many"],
+    ids=["nested", "name", "description", "large", "number", "many"],
 )
 def test_a_monstrous_file_is_refused_in_a_few_words(tmp_path: Path, text: str, words: str) -> None:
     """Whatever its size, the refusal fits a terminal."""

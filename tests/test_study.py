@@ -305,6 +305,12 @@ _DAMAGES: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
     (("members",), [], "the default at least"),
     (("effects",), 3, "effects must be a list"),
     (("objectives",), None, "objectives must be a list"),
+    (("objectives",), ["latency_ms", "speed"], "'speed' is none of"),
+    (("objectives",), ["latency_ms", "p99_ms"], "trial 0 has no p99_ms"),
+    (("prefer",), "speed", "must be one of latency, memory"),
+    (("picked",), 77, "trial 77 is not on the front"),
+    (("limits",), {}, "'limits.max_error' is missing"),
+    (("effects", 0, "objective"), "speed", "effects lack"),
     (("format",), "autotune-front/0", "another version"),
     (("more",), 1, "unknown key 'more'"),
 )

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.errors import StorageError
+from autotune.deploy.files import create
+from autotune.errors import FormatError, StorageError
 from autotune.measure.duet import Duet
 
 
@@ -25,18 +26,19 @@ def keep_raw(duet: Duet, folder: Path, name: str) -> str:
     try:
         folder.mkdir(exist_ok=True)
         write_raw(duet, folder / file)
-    except OSError as error:
+    except (OSError, FormatError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise StorageError(
-            f"cannot write raw run times to {folder}: {error.strerror}; make room and "
+            f"cannot write raw run times to {folder / file}: {reason}; make room and "
             "type the same command again"
         ) from None
     return file
 
 
 def write_raw(duet: Duet, path: Path) -> None:
-    """Writes a duet's raw times: for each side all runs, one after another, and runs per turn.
+    """Writes a duet's raw times to a new file.
 
-    The arrays are ``reference_ns``, ``reference_runs``, ``candidate_ns``, ``candidate_runs``,
+    It has, for each side, all runs one after another, and the runs of each turn. The arrays are ``reference_ns``, ``reference_runs``, ``candidate_ns``, ``candidate_runs``,
     ``candidate_cpu_ns`` (one per turn), ``before`` (number of the reference's turn before each of
     the candidate's) and ``quiet_ms``.
     """
@@ -44,10 +46,11 @@ def write_raw(duet: Duet, path: Path) -> None:
     for side, turns in (("reference", duet.reference), ("candidate", duet.candidate)):
         arrays[f"{side}_ns"] = np.asarray([ns for turn in turns for ns in turn.run_ns])
         arrays[f"{side}_runs"] = np.asarray([len(turn.run_ns) for turn in turns])
-    np.savez_compressed(
-        path,
-        **arrays,  # type: ignore[arg-type]  # numpy's stub takes them for allow_pickle
-        candidate_cpu_ns=np.asarray([turn.cpu_ns for turn in duet.candidate]),
-        before=np.asarray(duet.before),
-        quiet_ms=np.asarray(duet.quiet_ms),
-    )
+    with create(path) as file:
+        np.savez_compressed(
+            file,
+            **arrays,  # type: ignore[arg-type]  # numpy's stub takes them for allow_pickle
+            candidate_cpu_ns=np.asarray([turn.cpu_ns for turn in duet.candidate]),
+            before=np.asarray(duet.before),
+            quiet_ms=np.asarray(duet.quiet_ms),
+        )

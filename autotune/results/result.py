@@ -10,7 +10,7 @@ from autotune.deploy.config import Environment, Evidence, Requires
 from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import from_plain, section, to_plain
-from autotune.errors import FormatError, RequestError, StudyError
+from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
@@ -19,8 +19,12 @@ from autotune.space.candidate import Candidate
 
 FORMAT = "autotune-front/1"
 FRONT = "front.json"
+ANSWERS = ("exact", "within", "beyond")
+"""Kinds of answers: equal but for rounding, within the limit of the study, or beyond it."""
+
 # A result is read whole into memory; one of a study of a thousand trials has a megabyte.
 _LARGEST_BYTES = 64 << 20
+_LIMITS = frozenset({"max_error", "max_memory_mib", "max_latency_ms"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,16 +234,41 @@ class StudyResult:
         keys = ["format", *names]
         given = section(data, "", known=keys, required=keys)
         result = from_plain(cls, {name: given[name] for name in names})
-        for member in result.members:
-            Candidate.from_json(member.candidate)
-        if not result.members:
-            raise FormatError("members must hold the default at least")
-        try:
-            check_preference(result.prefer, find(result.objectives))
-            result.member(result.picked)
-        except RequestError as error:
-            raise FormatError(str(error)) from None
+        _check(result)
         return replace(result, folder=folder)
+
+
+def _check(result: StudyResult) -> None:
+    """Refuses a result whose parts do not belong together.
+
+    Raises:
+        FormatError: there are such parts; the message names them.
+    """
+    if not result.members:
+        raise FormatError("members must hold the default at least")
+    try:
+        check_preference(result.prefer, find(result.objectives))
+        result.member(result.picked)
+    except RequestError as error:
+        raise FormatError(str(error)) from None
+    for member in result.members:
+        Candidate.from_json(member.candidate)
+        if missing := set(result.objectives) - member.values.keys():
+            raise FormatError(f"trial {member.trial} has no {min(missing)}")
+    if len({member.evidence.metric is None for member in result.members}) > 1:
+        raise FormatError("some members have a metric, and others have none")
+    for kind in result.kinds:
+        if kind.answers not in ANSWERS:
+            raise FormatError(
+                f"answers must be one of {', '.join(ANSWERS)}, not {shown(kind.answers)}"
+            )
+    if unnamed := _LIMITS - result.limits.keys():
+        raise FormatError(f"'limits.{min(unnamed)}' is missing")
+    pairs = {(effect.parameter, effect.value, effect.objective) for effect in result.effects}
+    for name, value, _ in pairs:
+        for objective in result.objectives:
+            if (name, value, objective) not in pairs:
+                raise FormatError(f"effects lack {objective} for {shown(name)} = {shown(value)}")
 
 
 def choose_member(

@@ -62,6 +62,9 @@ def read_space(path: Path) -> Space:
     problems = [
         f"unknown key '{key}'.{did_you_mean(key, _KEYS)}" for key in data.keys() - set(_KEYS)
     ]
+    description = data.get("description", "")
+    if not isinstance(description, str):
+        problems.append("description: must be a string")
     tables = data.get("parameters", {})
     if not isinstance(tables, dict) or not tables:
         problems.append("'parameters' must hold at least one table")
@@ -75,7 +78,7 @@ def read_space(path: Path) -> Space:
         raise SpaceError(f"{path}:\n" + "\n".join(lines))
     return Space(
         name=path.stem,
-        description=str(data.get("description", "")),
+        description=description,
         parameters=tuple(ordered),
         left_out={},
     )
@@ -144,7 +147,7 @@ def _read_needs(where: str, needs: object, faults: list[str]) -> tuple[str, ...]
         return ()
     for need in needs:
         if not isinstance(need, str) or need not in NEEDS:
-            near = did_you_mean(str(need), NEEDS)
+            near = did_you_mean(shown(need), NEEDS)
             faults.append(f"{where}.needs: {shown(need)} is none of {', '.join(NEEDS)}.{near}")
     return tuple(needs)
 
