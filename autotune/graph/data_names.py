@@ -2,19 +2,14 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.graph.graph_facts import Renamed
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.graph.prepare_child"
 # The file of a model without its data has 2 GiB at most.
 _TIME_LIMIT_S = 300.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Renamed:
-    """The reply to ``rename_data``: the model is in the file that the message named."""
 
 
 class RenamingError(Exception):

@@ -24,3 +24,8 @@ class GraphFacts:
     parameters: Whole
     size_bytes: Whole
     graph_digest: Text | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renamed:
+    """The reply to ``rename_data``: the model is in the file that the message named."""

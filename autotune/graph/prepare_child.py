@@ -10,10 +10,9 @@ import onnx
 from google.protobuf.message import Message as ProtobufMessage  # type: ignore[import-untyped]
 
 from autotune.facts.feeds import Feed, load_samples
-from autotune.graph.data_names import Renamed
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
-from autotune.graph.graph_facts import FILE, GraphFacts
+from autotune.graph.graph_facts import FILE, GraphFacts, Renamed
 from autotune.graph.model_file import data_file, has_external_data
 from autotune.graph.plan import STEPS
 from autotune.graph.precision import Precision
