@@ -179,7 +179,7 @@ def test_wrong_wishes(folder: Path, wishes: dict[str, Any], phrases: list[str]) 
     ("options", "phrases"),
     [
         (["--trials", "0"], ["--trials", "at least 1"]),
-        (["--trials", "many"], ["--trials", "integer"]),
+        (["--trials", "many"], ["--trials", "int"]),
         (["--shape", "frames=1,x"], ["--shape", "'1,x'"]),
         (["--shape", "frames=1,0,16"], ["--shape", "'1,0,16'"]),
         (["--shape", "frames"], ["--shape", "'frames'", "NAME=1,3,224,224"]),

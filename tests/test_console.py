@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import optuna
 import pytest
 from rich.console import Group
 from rich.table import Table
@@ -15,6 +16,7 @@ from autotune.cli import app, console
 from autotune.cli.console import SafeConsole, print_json
 from autotune.cli.progress import StudyProgress
 from autotune.report.text import without_controls
+from autotune.storage.database import quiet_optuna
 from autotune.study.progress import Progress
 
 # a colour, a title, a bell, a carriage return, a backspace, an 8-bit escape, two marks of direction
@@ -114,6 +116,22 @@ def test_names_in_refusals(
     assert outputs.out == ""
     assert is_safe(outputs.err)
     assert "Error: " in outputs.err or "autotune: " in outputs.err
+
+
+def test_names_in_a_storage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of studies and models in a stranger's storage are cleaned, listed or refused."""
+    (tmp_path / "study").mkdir()
+    with quiet_optuna():
+        study = optuna.create_study(
+            study_name=HOSTILE, storage=f"sqlite:///{tmp_path / 'study' / 'study.db'}"
+        )
+    for name in ("model_sha256", "model", "objectives"):
+        study.set_user_attr(name, HOSTILE)
+    ending = app.run(["resume", str(tmp_path / "study"), "--list"])
+    console.messages.print(ending.lines)
+    outputs = capsys.readouterr()
+    assert is_safe(outputs.out + outputs.err)
+    assert "a?[31m" in outputs.out + outputs.err
 
 
 def test_notes_of_a_study(capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,6 +86,7 @@ STUDY = ["study", "m.onnx"]
         ([*STUDY, "--shape", "x=" + "9" * 5000], "is not a list of sizes"),
         ([*STUDY, "--seed", "-1"], "--seed must be at least 0"),
         ([*STUDY, "--seed", "9" * 5000], "--seed"),
+        ([*STUDY, "--seed", "4294967296"], "--seed must be at least 0 and at most 4294967295"),
         ([*STUDY, "--trials", "9" * 5000], "--trials"),
         ([*STUDY, "--max-drop", "nan"], "--max-drop"),
         ([*STUDY, "--max-latency", "0"], "'0' is not a latency"),

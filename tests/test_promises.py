@@ -218,6 +218,7 @@ def given(tmp_path: Path) -> Path:
 
 @linux
 @pytest.mark.process
+@pytest.mark.slow
 def test_nothing_that_a_study_reads_is_written_to(given: Path, tmp_path: Path) -> None:
     """The kernel sees no process change a given file, or make one beside them."""
     with watch() as seen:

@@ -18,6 +18,8 @@ from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.space.files import presets
 
 _MAX_ERROR = 0.05
+# Optuna's samplers take no larger one.
+_LARGEST_SEED = 2**32 - 1
 # The storage does not keep these. The user who resumes a study names the folder and the storage. A
 # storage may come from a stranger, and code (a metric) is never taken from it.
 _NOT_KEPT = frozenset({"metric", "out", "storage", "first", "wait"})
@@ -122,8 +124,10 @@ class StudyOptions:
                 raise RequestError(f"{name} must be more than 0, not {value:g}{unit}")
         if not 0 <= self.max_drop < math.inf:
             raise RequestError(f"--max-drop must be at least 0, not {self.max_drop:g}")
-        if self.seed < 0:
-            raise RequestError(f"--seed must be at least 0, not {self.seed}")
+        if not 0 <= self.seed <= _LARGEST_SEED:
+            raise RequestError(
+                f"--seed must be at least 0 and at most {_LARGEST_SEED}, not {self.seed}"
+            )
         if self.data is not None and self.shapes:
             raise RequestError("--data brings its own shapes; leave --shape out")
         check_preference(self.preference, find(self.objectives))
