@@ -38,7 +38,8 @@ def keep_raw(duet: Duet, folder: Path, name: str) -> str:
 def write_raw(duet: Duet, path: Path) -> None:
     """Writes a duet's raw times to a new file.
 
-    It has, for each side, all runs one after another, and the runs of each turn. The arrays are ``reference_ns``, ``reference_runs``, ``candidate_ns``, ``candidate_runs``,
+    It has, for each side, all runs one after another, and the runs of each turn. The arrays are
+    ``reference_ns``, ``reference_runs``, ``candidate_ns``, ``candidate_runs``,
     ``candidate_cpu_ns`` (one per turn), ``before`` (number of the reference's turn before each of
     the candidate's) and ``quiet_ms``.
     """
