@@ -69,6 +69,29 @@ class Coverage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProviderEvidence:
+    """What was measured of a config with another execution provider than the CPU's.
+
+    Attributes:
+        placement: Share of the nodes that each provider runs, by ONNX Runtime's name; the rest of
+            the model's nodes is in `left_behind`.
+        left_behind: Types of the nodes that the CPU provider runs beside it.
+        cached_load_ms: Time to create the session once the provider has compiled the model; None
+            where it compiles nothing. The first time is :attr:`Evidence.load_ms`.
+        copy_ms: Time to copy the inputs to the device and the outputs back, which is no part of the
+            latency; None where the provider computes in main memory.
+        peak_device_memory_mib: The most memory of the device that the process held; None where the
+            driver does not tell.
+    """
+
+    placement: Mapping[str, Amount]
+    left_behind: tuple[str, ...] = ()
+    cached_load_ms: float | None = None
+    copy_ms: float | None = None
+    peak_device_memory_mib: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """The measurements of a config on the machine that tuned it.
 
@@ -101,6 +124,8 @@ class Evidence:
         trial: Number of the trial in its study.
         coverage: How much the comparison of the answers proves; None where an earlier version
             measured.
+        provider: What was measured of another execution provider than the CPU's; None where the
+            CPU provider runs everything.
     """
 
     latency_ms: Positive
@@ -124,6 +149,7 @@ class Evidence:
     noise_floor: float
     trial: int
     coverage: Coverage | None = None
+    provider: ProviderEvidence | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +199,9 @@ class TunedConfig:
         files.
         """
         plain = to_plain(self)
+        plain["session"] = self.session.to_json()
+        if self.evidence.provider is None:
+            del plain["evidence"]["provider"]
         if isinstance(self.model, ModelFile):
             return {"format": FORMAT, **plain}
         del plain["evidence"]["coverage"]
