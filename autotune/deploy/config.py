@@ -80,15 +80,15 @@ class ProviderEvidence:
             where it compiles nothing. The first time is :attr:`Evidence.load_ms`.
         copy_ms: Time to copy the inputs to the device and the outputs back, which is no part of the
             latency; None where the provider computes in main memory.
-        peak_device_memory_mib: The most memory of the device that the process held; None where the
-            driver does not tell.
+        device_memory_by_difference: Whether the driver does not tell the memory of single
+            processes, so that the device memory may hold that of others.
     """
 
     placement: Mapping[str, Amount]
     left_behind: tuple[str, ...] = ()
     cached_load_ms: float | None = None
     copy_ms: float | None = None
-    peak_device_memory_mib: float | None = None
+    device_memory_by_difference: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +126,8 @@ class Evidence:
             measured.
         provider: What was measured of another execution provider than the CPU's; None where the
             CPU provider runs everything.
+        peak_device_memory_mib: Memory of devices that the process held, at least 1; None where it
+            is no objective of the study.
     """
 
     latency_ms: Positive
@@ -150,6 +152,7 @@ class Evidence:
     trial: int
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
+    peak_device_memory_mib: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,8 +203,9 @@ class TunedConfig:
         """
         plain = to_plain(self)
         plain["session"] = self.session.to_json()
-        if self.evidence.provider is None:
-            del plain["evidence"]["provider"]
+        for name in ("provider", "peak_device_memory_mib"):
+            if getattr(self.evidence, name) is None:
+                del plain["evidence"][name]
         if isinstance(self.model, ModelFile):
             return {"format": FORMAT, **plain}
         del plain["evidence"]["coverage"]

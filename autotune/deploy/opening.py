@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.deploy.placement import RECORD_ENTRY
-from autotune.deploy.plugins import is_built_in, plugin_devices
+from autotune.deploy.plugins import is_built_in, plugin_device, plugin_options
 from autotune.deploy.providers import CPU, Provider, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
@@ -111,10 +111,8 @@ def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dic
             names.append(name)
             chosen.append(own)
             continue
-        devices = plugin_devices(provider)
-        if not devices:
-            raise ConfigError(f"{name} has no device here")
-        settings.add_provider_for_devices(devices[:1], own)
+        device = plugin_device(provider, own.pop("device_type", ""))
+        settings.add_provider_for_devices([device], plugin_options(provider, own))
         plugins = True
     if not plugins:
         return {"providers": names, "provider_options": chosen}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.deploy.providers import CPU
+from autotune.deploy.records import Text, Whole
 
 RECORD_ENTRY = "session.record_ep_graph_assignment_info"
 """The session config entry that lets ONNX Runtime record which provider got which nodes."""
@@ -26,8 +27,8 @@ class Placement:
         left_behind: Types of the nodes that the CPU provider got, the most frequent first.
     """
 
-    nodes: Mapping[str, int]
-    left_behind: tuple[str, ...] = ()
+    nodes: Mapping[str, Whole]
+    left_behind: tuple[Text, ...] = ()
 
     def share(self, provider: str) -> float:
         """Returns the share of the nodes that `provider` runs; 0 where there are no nodes."""

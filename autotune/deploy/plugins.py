@@ -7,6 +7,8 @@ library, onnxruntime and the package of the plugin.
 
 import importlib
 import importlib.util
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from autotune.deploy.providers import Provider
@@ -59,6 +61,43 @@ def plugin_devices(provider: Provider) -> list[Any]:
         for device in onnxruntime.get_ep_devices()
         if device.ep_name == provider.name and not _is_virtual(device)
     ]
+
+
+def plugin_device(provider: Provider, device_type: str = "") -> Any:
+    """Returns the device that a session uses: the first one of the type ``CPU``, ``GPU``, ``NPU``.
+
+    Args:
+        provider: The provider.
+        device_type: The type; any if empty.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for device in plugin_devices(provider):
+        if device_type in ("", device.device.type.name):
+            return device
+    kind = f" of the type {device_type}" if device_type else ""
+    raise ConfigError(f"{provider.name} has no device{kind} here")
+
+
+def plugin_options(provider: Provider, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options in the form that the library takes.
+
+    Raises:
+        ConfigError: it has no such option; it would ignore it in silence.
+    """
+    assert provider.plugin is not None
+    properties = provider.plugin.properties
+    if not properties:
+        return dict(chosen)
+    for name in chosen:
+        if name not in properties:
+            raise ConfigError(f"the package {provider.plugin.package} has no option {name}")
+    if not chosen:
+        return {}
+    by_property = {properties[name]: text for name, text in chosen.items()}
+    kind = plugin_device(provider).device.type.name
+    return {"load_config": json.dumps({kind: by_property})}
 
 
 def _is_virtual(device: Any) -> bool:

@@ -23,14 +23,19 @@ class Plugin:
     """The package of a provider that ONNX Runtime loads as a library.
 
     Attributes:
+        package: Its name for pip.
         module: Its import name.
         library: The name of its function that returns the path of the library.
         provider: The name of its function, or of its constant, that has the provider's name.
+        properties: For a library that takes its options as ``load_config`` alone: the property for
+            each option that has one. It ignores the options themselves.
     """
 
+    package: str
     module: str
     library: str = "get_library_path"
     provider: str = "get_ep_name"
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +45,10 @@ class Provider:
     Attributes:
         name: ONNX Runtime's name of it.
         title: How a person reads it.
-        packages: The pip packages that bring it, the usual one first.
+        flavours: The packages of ONNX Runtime that were built with it.
         plugin: The package of its library, for ONNX Runtimes that were built without it.
-        device: Where its tensors lie, by ONNX Runtime's name; ``cpu`` where inputs and outputs need
-            no copy.
+        device: Where inputs and outputs lie while it is timed, by ONNX Runtime's name; ``cpu``
+            where its Python API cannot bind them to a device, or there is none.
         options: The options that a config may set, with their values; the defaults are its own.
         cache: The options that make it keep compiled models, with their values; ``{folder}`` stands
             for the folder. Empty where it compiles nothing.
@@ -58,7 +63,7 @@ class Provider:
 
     name: str
     title: str
-    packages: tuple[str, ...]
+    flavours: tuple[str, ...] = ()
     plugin: Plugin | None = None
     device: str = "cpu"
     options: Mapping[str, Domain] = field(default_factory=dict)
@@ -69,6 +74,11 @@ class Provider:
     pre_passes: tuple[str, ...] = ()
     storage_forms: tuple[str, ...] = ("external_data",)
     compile_s: float = 120.0
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The pip packages that bring it."""
+        return self.flavours if self.plugin is None else (*self.flavours, self.plugin.package)
 
 
 def _choice(*choices: str) -> Domain:
@@ -95,32 +105,38 @@ PROVIDERS: Mapping[str, Provider] = {
     "cpu": Provider(
         name=CPU,
         title="CPU",
-        packages=("onnxruntime",),
+        flavours=("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml"),
     ),
     "openvino": Provider(
         name="OpenVINOExecutionProvider",
         title="OpenVINO",
-        packages=("onnxruntime-openvino", "onnxruntime-ep-openvino"),
-        plugin=Plugin(module="onnxruntime_ep_openvino"),
+        flavours=("onnxruntime-openvino",),
+        plugin=Plugin(
+            package="onnxruntime-ep-openvino",
+            module="onnxruntime_ep_openvino",
+            properties={
+                "num_of_threads": "INFERENCE_NUM_THREADS",
+                "num_streams": "NUM_STREAMS",
+                "cache_dir": "CACHE_DIR",
+            },
+        ),
         options={
             "device_type": _choice("CPU", "GPU", "NPU"),
             "precision": _choice("FP32", "ACCURACY", "FP16"),
-            "num_of_threads": Domain(low=1, high=4096, default="8"),
-            "num_streams": Domain(low=1, high=64, default="1"),
+            "num_of_threads": _choice("", "1", "2", "4", "8", "16", "32", "64"),
+            "num_streams": _choice("1", "2", "4", "8", "16"),
             "enable_qdq_optimizer": _choice("False", "True"),
-            "disable_dynamic_shapes": _choice("False", "True"),
-            "model_priority": _choice("DEFAULT", "LOW", "MEDIUM", "HIGH"),
         },
         cache={"cache_dir": "{folder}"},
         session_parameters=_GRAPH_OPTIONS,
-        precisions=("int8_static", "fp16", "fp16_mixed"),
+        precisions=("int8_static",),
         pre_passes=_PORTABLE_PASSES,
     ),
     "cuda": Provider(
         name="CUDAExecutionProvider",
         title="CUDA",
-        packages=("onnxruntime-gpu", "onnxruntime-ep-cuda13"),
-        plugin=Plugin(module="onnxruntime_ep_cuda13"),
+        flavours=("onnxruntime-gpu",),
+        plugin=Plugin(package="onnxruntime-ep-cuda13", module="onnxruntime_ep_cuda13"),
         device="cuda",
         options={
             "device_id": _DEVICE_ID,
@@ -132,7 +148,7 @@ PROVIDERS: Mapping[str, Provider] = {
             "enable_cuda_graph": _OFF,
             "fuse_conv_bias": _OFF,
             "prefer_nhwc": _OFF,
-            "sdpa_kernel": _choice("0", "1", "2", "4", "8", "16", "32"),
+            "sdpa_kernel": _choice("0", "1", "2", "8", "16"),
             "use_ep_level_unified_stream": _OFF,
             "use_tf32": _ON,
         },
@@ -143,7 +159,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "tensorrt": Provider(
         name="TensorrtExecutionProvider",
         title="TensorRT",
-        packages=("onnxruntime-gpu",),
+        flavours=("onnxruntime-gpu",),
         device="cuda",
         options={
             "device_id": _DEVICE_ID,
@@ -171,8 +187,9 @@ PROVIDERS: Mapping[str, Provider] = {
     "nv_tensorrt_rtx": Provider(
         name="NvTensorRTRTXExecutionProvider",
         title="TensorRT for RTX",
-        packages=("onnxruntime-ep-nv-tensorrt-rtx",),
-        plugin=Plugin(module="onnxruntime_ep_nv_tensorrt_rtx"),
+        plugin=Plugin(
+            package="onnxruntime-ep-nv-tensorrt-rtx", module="onnxruntime_ep_nv_tensorrt_rtx"
+        ),
         device="cuda",
         options={"device_id": _DEVICE_ID, "enable_cuda_graph": _OFF},
         cache={"nv_runtime_cache_path": "{folder}"},
@@ -184,13 +201,12 @@ PROVIDERS: Mapping[str, Provider] = {
     "directml": Provider(
         name="DmlExecutionProvider",
         title="DirectML",
-        packages=("onnxruntime-directml",),
+        flavours=("onnxruntime-directml",),
         device="dml",
         options={
             "device_id": _DEVICE_ID,
             "performance_preference": _choice("default", "high_performance", "minimum_power"),
-            "disable_metacommands": _choice("false", "true"),
-            "enable_graph_capture": _choice("false", "true"),
+            "disable_metacommands": _choice("False", "True"),
         },
         # it refuses memory patterns and parallel execution
         session={"enable_mem_pattern": False, "execution_mode": "ORT_SEQUENTIAL"},
@@ -201,7 +217,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "coreml": Provider(
         name="CoreMLExecutionProvider",
         title="Core ML",
-        packages=("onnxruntime",),
+        flavours=("onnxruntime for macOS",),
         options={
             "ModelFormat": _choice("NeuralNetwork", "MLProgram"),
             "MLComputeUnits": _choice("ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"),
@@ -218,8 +234,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "qnn": Provider(
         name="QNNExecutionProvider",
         title="QNN",
-        packages=("onnxruntime-qnn",),
-        plugin=Plugin(module="onnxruntime_qnn"),
+        plugin=Plugin(package="onnxruntime-qnn", module="onnxruntime_qnn"),
         options={
             "backend_type": _choice("htp", "cpu", "gpu"),
             "htp_performance_mode": _choice(
@@ -227,7 +242,7 @@ PROVIDERS: Mapping[str, Provider] = {
                 *("low_power_saver", "power_saver", "sustained_high_performance"),
             ),
             "htp_graph_finalization_optimization_mode": _choice("0", "1", "2", "3"),
-            "enable_htp_fp16_precision": _ON,
+            "enable_htp_fp16_precision": _OFF,
             "offload_graph_io_quantization": _ON,
             "vtcm_mb": Domain(low=0, high=64, default="0"),
         },
@@ -238,7 +253,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "migraphx": Provider(
         name="MIGraphXExecutionProvider",
         title="MIGraphX",
-        packages=("onnxruntime-migraphx",),
+        flavours=("onnxruntime-migraphx",),
         device="cuda",  # ONNX Runtime names AMD's devices so too
         options={
             "device_id": _DEVICE_ID,
@@ -255,9 +270,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "webgpu": Provider(
         name="WebGpuExecutionProvider",
         title="WebGPU",
-        packages=("onnxruntime-ep-webgpu",),
-        plugin=Plugin(module="onnxruntime_ep_webgpu"),
-        device="webgpu",
+        plugin=Plugin(package="onnxruntime-ep-webgpu", module="onnxruntime_ep_webgpu"),
         options={
             "preferredLayout": _choice("NHWC", "NCHW"),
             "enableGraphCapture": _OFF,
@@ -270,8 +283,8 @@ PROVIDERS: Mapping[str, Provider] = {
     "xnnpack": Provider(
         name="XnnpackExecutionProvider",
         title="XNNPACK",
-        packages=("a build of onnxruntime with --use_xnnpack",),
-        options={"intra_op_num_threads": Domain(low=1, high=4096, default="1")},
+        flavours=("a build of onnxruntime with --use_xnnpack",),
+        options={"intra_op_num_threads": Domain(low=0, high=4096, default="0")},
         # its threads and ONNX Runtime's would compete for the cores
         session={"intra_op_num_threads": 1},
         session_parameters=_GRAPH_OPTIONS,
@@ -281,12 +294,17 @@ PROVIDERS: Mapping[str, Provider] = {
     "ggml": Provider(
         name="ggml",
         title="ggml",
-        packages=("onnxruntime-ggml",),
-        plugin=Plugin(module="onnxruntime_ggml", library="library_path", provider="EP_NAME"),
+        plugin=Plugin(
+            package="onnxruntime-ggml",
+            module="onnxruntime_ggml",
+            library="library_path",
+            provider="EP_NAME",
+        ),
         options={
             "device": _choice("auto", "cpu", "gpu"),
-            "threads": Domain(low=1, high=4096, default=""),
-            "partial": _choice("", "0", "1"),
+            "partial": _OFF,
+            # its own default rounds the weights to half precision
+            "weights": _choice("f16", "f32", "q8_0"),
         },
         session_parameters=_GRAPH_OPTIONS,
         pre_passes=_PORTABLE_PASSES,

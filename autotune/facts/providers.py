@@ -79,13 +79,9 @@ def _probe(word: str) -> Probe:
             return Probe(devices=(), problem=f"its library fails ({failure.kind})")
 
 
-# The CPU provider is in every flavour of ONNX Runtime.
-_FLAVOURS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml")
-
-
 def _package(provider: Provider) -> str:
     """Returns name and version of the installed package that brings the provider."""
-    for name in dict.fromkeys((*provider.packages, *_FLAVOURS)):
+    for name in provider.packages:
         try:
             return f"{name} {metadata.version(name)}"
         except metadata.PackageNotFoundError:

@@ -12,8 +12,9 @@ from autotune.deploy.providers import PROVIDERS
 from autotune.errors import RequestError
 from autotune.facts.providers import ProviderState
 from autotune.graph.parameters import GRAPH_PARAMETERS
+from autotune.space.candidate import Candidate
 from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
-from autotune.space.space import Condition, Parameter
+from autotune.space.space import Condition, Parameter, Space
 
 # The graph parameters with values that some provider has no use for, and the table's field.
 _FIELDS = {"precision": "precisions", "pre_pass": "pre_passes", "storage": "storage_forms"}
@@ -126,6 +127,17 @@ class SearchedProviders:
                 )
                 if excluded:
                     yield {EXECUTION_PROVIDER: (word,), name: excluded}
+
+
+def provider_defaults(space: Space) -> list[Candidate]:
+    """Returns the untouched model with each execution provider of the space but the CPU's."""
+    return [
+        Candidate.of({EXECUTION_PROVIDER: word})
+        for parameter in space.parameters
+        if parameter.name == EXECUTION_PROVIDER
+        for word in parameter.values
+        if word != "cpu"
+    ]
 
 
 def _suits(word: str, parameter: str) -> bool:
