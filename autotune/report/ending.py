@@ -1,6 +1,6 @@
 """The end of a study: on one screen, what to use, what it brings, and where the rest is."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,7 +10,7 @@ from autotune.report.coverage import coverage_remarks
 from autotune.report.result import headline
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, percent
-from autotune.report.why import reasons
+from autotune.report.why import BRINGS, changes, nearest
 from autotune.results.result import Member, StudyResult
 
 _MOST_MEMBERS = 5
@@ -24,8 +24,10 @@ def render_ending(result: StudyResult) -> RenderableType:
         _front(result),
         "",
     ]
-    if lines := reasons(result):
-        parts += [*map(_line, lines), ""]
+    if sentences := nearest(result):
+        parts += [*map(Text, sentences), ""]
+    if rows := changes(result):
+        parts += [_line(BRINGS), _changes(rows), ""]
     return Group(*parts, *_remarks(result), *_where_the_rest_is(result))
 
 
@@ -39,7 +41,7 @@ def _front(result: StudyResult) -> Table:
     table = plain_table()
     for heading in ("", "trial", "latency ms", "speed-up", "memory MiB", "error"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("changes from the default", overflow="ellipsis")
+    table.add_column("changes", overflow="ellipsis")
     for member in _shown(result):
         evidence = member.evidence
         picked = member.trial == result.picked
@@ -54,6 +56,17 @@ def _front(result: StudyResult) -> Table:
             _line(member.words + ("" if member.admitted else " (breaks the limits)")),
             style="bold" if picked else None,
         )
+    return table
+
+
+def _changes(rows: Sequence[tuple[str, str]]) -> Table:
+    """Returns a line for each change; where there is no room, its words are cut."""
+    table = plain_table()
+    table.show_header = False
+    table.add_column(overflow="ellipsis")
+    table.add_column(no_wrap=True)
+    for words, brings in rows:
+        table.add_row(_line(f"  {words}"), brings)
     return table
 
 

@@ -10,7 +10,7 @@ from autotune.report.coverage import coverage_remarks
 from autotune.report.graphs import graph_table
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, percent
-from autotune.report.why import reasons
+from autotune.report.why import BRINGS, changes, nearest
 from autotune.results.result import Kind, Member, StudyResult
 from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
 
@@ -29,8 +29,10 @@ def render_result(result: StudyResult) -> RenderableType:
         _front_table(result),
         "",
     ]
-    if lines := reasons(result):
-        parts += [*map(Text, lines), ""]
+    if sentences := nearest(result):
+        parts += [*map(Text, sentences), ""]
+    if rows := changes(result):
+        parts += [BRINGS, *(Text(f"  {words}: {brings}") for words, brings in rows), ""]
     if len(result.graphs) > 1:
         title = "Changes of the graph alone, relative to the default, measured in the search:"
         parts += [Text(title), graph_table(result.graphs), ""]

@@ -13,6 +13,9 @@ from autotune.results.score import SMALLEST_GAIN
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import OBJECTIVES
 
+BRINGS = "What each change brings, from the default on:"
+"""The heading of :func:`changes`."""
+
 # Less saved memory than this is not worth a line.
 _CLEARLY_LEANER = 0.95
 
@@ -22,7 +25,7 @@ def render_why(result: StudyResult) -> RenderableType:
     ablation = result.ablation
     name = result.model.name
     if result.best is result.baseline:
-        lines = [f"{name}: why the default stays.", *_nearest(result)]
+        lines = [f"{name}: why the default stays.", *nearest(result)]
         return Group(*map(Text, lines))
     if ablation is None:
         return Text(f"{name}: {_no_ablation(result)}")
@@ -51,41 +54,42 @@ def render_why(result: StudyResult) -> RenderableType:
     )
 
 
-def reasons(result: StudyResult) -> list[str]:
-    """Returns what each change of the emitted config brings, or what came near the default.
+def changes(result: StudyResult) -> list[tuple[str, str]]:
+    """Returns the steps of the emitted config, in words, each with what it brings.
 
-    It is empty where no change was put back: another member was picked, or the study was cut short.
+    The last row is what was dropped. There are no rows where no change was put back: the default
+    was emitted, another member was picked, or the study was cut short.
     """
-    if result.best is result.baseline:
-        return _nearest(result)
     ablation = result.ablation
     if ablation is None or ablation.trial != result.picked or not ablation.steps:
         return []
-    lines = [f"{step.words}: {_brings(step, ablation)}" for step in ablation.steps]
+    rows = [(step.words, _brings(step, ablation)) for step in ablation.steps]
     if ablation.dropped:
         words = ", ".join(part.words for part in ablation.dropped)
-        lines.append(f"{words}: no effect, dropped")
-    return ["What each change brings, from the default on:", *(f"  {line}" for line in lines)]
+        rows.append((words, "no effect, dropped"))
+    return rows
 
 
-def _nearest(result: StudyResult) -> list[str]:
-    """Returns what came nearest to the default that stays, in sentences."""
-    if not result.complete:
+def nearest(result: StudyResult) -> list[str]:
+    """Returns what came nearest to a default that stays, in sentences.
+
+    There are none where a config is emitted, and where the study was cut short.
+    """
+    if result.best is not result.baseline or not result.complete:
         return []
     others = [m for m in (*result.members, *result.others) if m.admitted and m.candidate]
     if not others:
         return ["No other configuration ran in the final comparison and kept the limits."]
-    fastest = max(others, key=lambda member: member.evidence.speedup.value)
-    lines = [f"Nearest in latency: {_beside(fastest)}."]
-    baseline = result.baseline.evidence
-    lean = _CLEARLY_LEANER * baseline.peak_memory_mib
+    lean = _CLEARLY_LEANER * result.baseline.evidence.peak_memory_mib
     exact = [
         member
         for member in others
         if member.evidence.error < EXACT_ERROR and member.evidence.peak_memory_mib < lean
     ]
-    if exact:
-        leanest = min(exact, key=lambda member: member.evidence.peak_memory_mib)
+    fastest = max(others, key=lambda member: member.evidence.speedup.value)
+    leanest = min(exact, key=lambda member: member.evidence.peak_memory_mib, default=None)
+    lines = [f"Nearest in latency: {_beside(fastest)}."] if fastest is not leanest else []
+    if leanest is not None:
         lines.append(f"Less memory with the same answers: {_beside(leanest)}.")
         if leanest in result.members:
             lines.append(f"`autotune pick {result.folder} --trial {leanest.trial}` takes it.")

@@ -117,10 +117,14 @@ class FinalComparison:
 
     def _steps(self, stage: str) -> OnStep:
         """Returns a function that reports each measurement of a stage; reports its beginning."""
-        began = time.monotonic()
+        began = latest = time.monotonic()
 
         def on_step(done: int, total: int) -> None:
-            remaining_s = (time.monotonic() - began) / done * (total - done)
+            nonlocal began, latest
+            if done == 1:  # a stage may have several series of rounds
+                began = latest
+            latest = time.monotonic()
+            remaining_s = (latest - began) / done * (total - done)
             self.report(Progress(stage=stage, done=done, total=total, remaining_s=remaining_s))
 
         self.report(Progress(stage=stage, total=1))
