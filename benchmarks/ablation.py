@@ -123,6 +123,10 @@ def check(path: Path, result: StudyResult, max_error: float, most_rounds: int) -
     cache = result.folder / "cache"
     preparer = Preparer(model, cache, workload=workload, signature=workload.signature())
     measurer = DuetMeasurer(model, workload, preparer, max_error=max_error)
+
+    def report(done: int, most: int) -> None:
+        sys.stderr.write(f"\r{f'check: {done} of {most}':60}")
+
     candidates = {_EMITTED: emitted} | {n: change.without for n, change in changes.items()}
     try:
         rounds = Rounds(
@@ -130,7 +134,7 @@ def check(path: Path, result: StudyResult, max_error: float, most_rounds: int) -
             measurer.renew,
             find(DEFAULT),
             seed=1,
-            on_step=lambda done, most: sys.stderr.write(f"\r{f'check: {done} of {most}':60}"),
+            on_step=report,
             plan=Plan(fewest=3, most=most_rounds),
         )
         scores = rounds.play()

@@ -1,5 +1,6 @@
 """Why a config was emitted: what each of its changes brings; or why the default stays."""
 
+import math
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -105,7 +106,7 @@ def _no_ablation(result: StudyResult) -> str:
 def _beside(member: Member) -> str:
     """Returns a member in numbers relative to the default, and in words."""
     evidence = member.evidence
-    memory = evidence.peak_memory_mib / evidence.baseline_peak_memory_mib
+    memory = evidence.peak_memory_mib / (evidence.baseline_peak_memory_mib or math.inf)
     speedup = f"{evidence.speedup.value:.2f}× ({interval(evidence.speedup)})"
     return f"trial {member.trial}, {speedup}, {memory:.2f} of the memory: {member.words}"
 
