@@ -30,20 +30,27 @@ def show(
         bool,
         typer.Option("--effects", help="Show how much each value alone changes the objectives."),
     ] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Show what each change of the emitted config brings.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Shows the result of a study: the Pareto front and the default."""
     with signals_later():
         from autotune.report.effects import render_effects
         from autotune.report.result import render_result
+        from autotune.report.why import render_why
         from autotune.results.result import StudyResult
 
     result = StudyResult.read(folder)
     if as_json:
         print_json(result.to_json())
-    elif effects:
+        return
+    if effects:
         output.print(render_effects(result))
-    else:
+    if why:
+        output.print(render_why(result))
+    if not effects and not why:
         output.print(render_result(result))
 
 
