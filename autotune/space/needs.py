@@ -37,6 +37,18 @@ def has_operator(model: Model, *types: str) -> bool:
     return any(model.operators.get(name, 0) for name in types)
 
 
+def has_weighted(model: Model, *types: str, inside: bool = False) -> bool:
+    """Returns whether a node of one of these types has a constant weight.
+
+    Args:
+        model: The model.
+        types: Types of nodes.
+        inside: Whether nodes in the branches and bodies of others count too.
+    """
+    counts = [model.quantisable, *([model.quantisable_inside] if inside else [])]
+    return any(count.get(name, 0) for count in counts for name in types)
+
+
 def _package(name: str) -> Need:
     return Need(lacking=not_installed(name), is_met=lambda *_: is_installed(name))
 
@@ -75,20 +87,25 @@ NEEDS: Mapping[str, Need] = {
         is_met=lambda _model, _workload, machine: machine.usable_cores >= 4,
     ),
     "weights": Need(
-        lacking="the model has no convolution or matrix product to quantise",
-        is_met=lambda model, *_: model.has_conv or has_operator(model, "MatMul", "Gemm"),
+        lacking="the model has no convolution or matrix product with a constant weight, "
+        "or only inside branches and loops",
+        is_met=lambda model, *_: has_weighted(model, "Conv", "MatMul", "Gemm"),
     ),
     "matrix_products": Need(
-        lacking="the model has no matrix product or LSTM to quantise",
-        is_met=lambda model, *_: has_operator(model, "MatMul", "Gemm", "LSTM", "Attention"),
+        lacking="the model has no matrix product or LSTM with a constant weight",
+        is_met=lambda model, *_: has_weighted(
+            model, "MatMul", "Gemm", "LSTM", "Attention", inside=True
+        ),
     ),
     "matmul": Need(
         lacking="the model has no MatMul whose weights could be packed",
-        is_met=lambda model, *_: has_operator(model, "MatMul"),
+        is_met=lambda model, *_: has_weighted(model, "MatMul"),
     ),
     "conv_and_matrix_products": Need(
         lacking="the model does not have both convolutions and matrix products",
-        is_met=lambda model, *_: model.has_conv and has_operator(model, "MatMul", "Gemm"),
+        is_met=lambda model, *_: (
+            has_weighted(model, "Conv") and has_weighted(model, "MatMul", "Gemm")
+        ),
     ),
     "transformer": Need(
         lacking="the model has no attention",
