@@ -70,23 +70,15 @@ def weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 def to_initializers(model: onnx.ModelProto) -> bool:
     """Turns Constant nodes, and weights that are inputs with a default value, into initializers.
 
-    The model computes the same. An input that is no weight keeps its default value and can be fed.
-    External data need not be in memory.
+    The model computes the same. An input that is no weight keeps its default value and can be fed,
+    unless every initializer is an input, as some exporters have it. External data need not be in
+    memory.
 
     Returns:
         Whether the model was changed.
     """
+    defaults = _constant_defaults(model)
     changed = [_without_constants(inner) for inner in graphs(model.graph)]
-    if model.ir_version < _IR_OF_PLAIN_INITIALIZERS:
-        # ONNX Runtime takes no other value for such an input
-        defaults = {item.name for item in model.graph.initializer}
-    else:
-        defaults = {
-            node.input[i]
-            for node in nodes(model.graph)
-            for i in _WEIGHTS_OF.get(node.op_type, ())
-            if i < len(node.input)
-        } & {item.name for item in model.graph.initializer}
     fed = [item for item in model.graph.input if item.name not in defaults]
     changed.append(len(fed) < len(model.graph.input))
     if any(changed):
@@ -94,6 +86,23 @@ def to_initializers(model: onnx.ModelProto) -> bool:
         model.graph.input.extend(fed)
         model.ir_version = max(model.ir_version, _IR_OF_PLAIN_INITIALIZERS)
     return any(changed)
+
+
+def _constant_defaults(model: onnx.ModelProto) -> set[str]:
+    """Returns the inputs with a default value that nobody feeds: they are weights."""
+    inputs = {item.name for item in model.graph.input}
+    defaults = {item.name for item in model.graph.initializer if item.name in inputs}
+    taken_as_weights = {
+        node.input[i]
+        for node in nodes(model.graph)
+        for i in _WEIGHTS_OF.get(node.op_type, ())
+        if i < len(node.input)
+    }
+    if model.ir_version < _IR_OF_PLAIN_INITIALIZERS:
+        return defaults  # ONNX Runtime takes no other value for such an input
+    if len(defaults) == len(model.graph.initializer) and defaults & taken_as_weights:
+        return defaults  # the exporter made inputs of everything
+    return defaults & taken_as_weights
 
 
 def _without_constants(graph: onnx.GraphProto) -> bool:

@@ -183,7 +183,7 @@ PRECISIONS: Mapping[str, Precision] = {
     "int8_static": Precision(
         run=int8_static,
         words="int8 static",
-        needs=("weights",),
+        needs=("weights", "small_model"),
         options=frozenset(
             {"calibration", "per_channel", "reduce_range", "symmetric", "quantized_operators"}
             | {"kept_in_float", "smoothing", "equalized", "clipped", "bias_corrected"}
@@ -195,7 +195,7 @@ PRECISIONS: Mapping[str, Precision] = {
     "int8_dynamic": Precision(
         run=int8_dynamic,
         words="int8 dynamic",
-        needs=("matrix_products",),
+        needs=("matrix_products", "small_model"),
         options=frozenset({"per_channel", "reduce_range", "kept_in_float", "smoothing", "clipped"}),
         saturates=True,
         float_types=OPERATOR_GROUPS["matmul"].types,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # they bring in onnxruntime, which reading a search space doe
 
 # ONNX Runtime has half-precision kernels on the CPU for these processors alone.
 _FP16_ARCHITECTURES = frozenset({"aarch64", "arm64"})
+# Above this protobuf cannot hold a model in one file, and ONNX Runtime's tools write one.
+_LARGEST_QUANTISED_BYTES = (1 << 31) - 1
 _X86 = frozenset({"x86_64", "amd64", "i686"})
 
 
@@ -106,6 +108,20 @@ NEEDS: Mapping[str, Need] = {
         is_met=lambda model, *_: (
             has_weighted(model, "Conv") and has_weighted(model, "MatMul", "Gemm")
         ),
+    ),
+    "several_products": Need(
+        lacking="the model has no two matrix products with constant weights",
+        is_met=lambda model, *_: (
+            sum(model.quantisable.get(name, 0) for name in ("MatMul", "Gemm")) > 1
+        ),
+    ),
+    "several_convolutions": Need(
+        lacking="the model has no two convolutions with constant weights",
+        is_met=lambda model, *_: model.quantisable.get("Conv", 0) > 1,
+    ),
+    "small_model": Need(
+        lacking="ONNX Runtime's tools cannot quantise a model over 2 GiB",
+        is_met=lambda model, *_: model.size_bytes <= _LARGEST_QUANTISED_BYTES,
     ),
     "transformer": Need(
         lacking="the model has no attention",
