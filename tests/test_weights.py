@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -156,11 +157,12 @@ def test_tied_weights_keep_their_answers(tmp_path: Path) -> None:
     assert model.quantisable == {"MatMul": 3}
     workload = workloads.generate(model, {})
     preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
-    for half in (
+    halves: tuple[dict[str, Value], ...] = (
         {"precision": "int8_dynamic", "reduce_range": True},
         {"precision": "int8_dynamic", "reduce_range": True, "smoothing": "0.5"},
         {"precision": "int8_weight_only"},
-    ):
+    )
+    for half in halves:
         made = preparer.prepare(half)
         assert distance(model.path, made.path, workload.feeds) < 0.1
 
@@ -194,7 +196,7 @@ def test_an_input_that_is_no_weight_can_still_be_fed() -> None:
     ],
 )
 def test_a_constant_of_numbers_becomes_a_tensor(
-    attribute: dict[str, object], expected: np.ndarray
+    attribute: dict[str, Any], expected: np.ndarray
 ) -> None:
     """Each way of writing a constant gives the same type and shape as ONNX Runtime makes of it."""
     node = helper.make_node("Constant", [], ["c"], **attribute)

@@ -7,7 +7,9 @@ write them.
 
 import json
 import secrets
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,9 @@ class Intermediates:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._temporary = tempfile.TemporaryDirectory() if folder is None else None
-        self._folder = Path(self._temporary.name) if self._temporary else folder or Path()
+        self._folder = folder or Path(tempfile.mkdtemp())
+        if folder is None:
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def file(self, name: str, make: Callable[[Path], None]) -> Path:
         """Returns the file of this name, which `make` writes where there is none.
