@@ -49,14 +49,25 @@ class TunedSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxr
         return super().run_with_iobinding(iobinding, run_options or self.tuned_run_options)
 
 
-def open_session(model: Path, session: SessionConfig) -> onnxruntime.InferenceSession:
+def open_session(
+    model: Path, session: SessionConfig, *, trace: Path | None = None
+) -> onnxruntime.InferenceSession:
     """Returns a session on the file `model`, opened as `session` says and checked for it.
+
+    Args:
+        model: The model's file.
+        session: How it is opened.
+        trace: Start of the name of the file to which ONNX Runtime's profiler writes; None leaves
+            the profiler off.
 
     Raises:
         ConfigError: ONNX Runtime would not use the execution providers that were asked for.
         Exception: whatever ONNX Runtime raises for a model that it cannot open.
     """
     settings = onnxruntime.SessionOptions()
+    if trace is not None:
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(trace)
     for name, value in session.options.items():
         setattr(settings, name, _attribute(name, value))
     for name, text in session.entries.items():
