@@ -32,10 +32,7 @@ def summarise(events: Sequence[Event], run_ms: float) -> Profile:
     runs = sorted((e for e in events if e["name"] == "model_run"), key=_start)[1:]
     if not runs:
         raise ValueError("the profiler's trace has fewer than two runs")
-    nodes = sorted(
-        (e for e in events if e.get("cat") == "Node" and e["name"].endswith(_NODE_ENDING)),
-        key=_start,
-    )
+    nodes = node_events(events)
     warm = [event for event in nodes if event["ts"] >= runs[0]["ts"]]
     own_us = _own_times(warm)
     table = _Table(warm, own_us, len(runs))
@@ -56,6 +53,12 @@ def summarise(events: Sequence[Event], run_ms: float) -> Profile:
         waiting_ms=sum(map(_waiting_us, warm)) / len(runs) / 1e3,
         **_memory(nodes),
     )
+
+
+def node_events(events: Iterable[Event]) -> list[Event]:
+    """Returns the events of executed nodes in the order in which they began."""
+    nodes = (e for e in events if e.get("cat") == "Node" and e["name"].endswith(_NODE_ENDING))
+    return sorted(nodes, key=_start)
 
 
 def node_name(event: Event) -> str:
