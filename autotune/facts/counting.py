@@ -59,14 +59,14 @@ def count(
     model = with_shapes(model, inputs)
     counter = _Counter(executions)
     tally = counter.graph(model.graph, {})
-    known = extents(model.graph)
+    scope = extents(model.graph)
     boundary = [*inputs, *(item.name for item in model.graph.output)]
     seen = counter.seen if executions else {}
     return Work(
         float_operations=tally.operations - tally.int8_operations,
         int8_operations=tally.int8_operations,
         weight_bytes=sum(tally.weights.values()),
-        boundary_bytes=sum(_bytes(seen.get(name, known.get(name))) for name in boundary),
+        boundary_bytes=sum(_bytes(seen.get(name, scope.get(name))) for name in boundary),
         traffic_bytes=tally.traffic_bytes,
         by_operator=dict(tally.by_operator.most_common()),
         nodes=tally.nodes,
@@ -108,7 +108,7 @@ class _Counter:
 
     def graph(self, graph: onnx.GraphProto, around: Mapping[str, Extent]) -> _Tally:
         """Returns the sums of a graph; `around` has the extents of the graphs around it."""
-        known = {**around, **extents(graph)}
+        scope = {**around, **extents(graph)}
         constants = {item.name for item in graph.initializer}
         constants |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
         dequantised = {
@@ -119,27 +119,27 @@ class _Counter:
         }
         tally = _Tally()
         for node in graph.node:
-            tally.add(self._node(node, known, constants, dequantised))
-            tally.add(self._inside(node, known))
+            tally.add(self._node(node, scope, constants, dequantised))
+            tally.add(self._inside(node, scope))
         return tally
 
     def _node(
         self,
         node: onnx.NodeProto,
-        known: Mapping[str, Extent],
+        scope: Mapping[str, Extent],
         constants: set[str],
         dequantised: set[str],
     ) -> _Tally:
         """Returns the sums of a node without its subgraphs."""
-        inputs, outputs, times = self._arrays(node, known)
+        inputs, outputs, times = self._arrays(node, scope)
         tally = _Tally()
         if times == 0 or node.op_type == "Constant":
             return tally
         tally.nodes = 1
         shaped = ShapedNode(
             node,
-            [item and item.shape for item in inputs],
-            [item and item.shape for item in outputs],
+            [None if item is None else item.shape for item in inputs],
+            [None if item is None else item.shape for item in outputs],
         )
         try:
             tally.operations = operations(shaped) * times
@@ -162,14 +162,14 @@ class _Counter:
         return tally
 
     def _arrays(
-        self, node: onnx.NodeProto, known: Mapping[str, Extent]
+        self, node: onnx.NodeProto, scope: Mapping[str, Extent]
     ) -> tuple[Sequence[Extent | None], Sequence[Extent | None], int]:
         """Returns the extents of inputs and outputs, and how often the node is executed."""
         execution = None if self._executions is None else self._executions.get(node.name)
         if self._executions is not None and execution is None:
             return (), (), 0
         if execution is None:
-            return [known.get(n) for n in node.input], [known.get(n) for n in node.output], 1
+            return [scope.get(n) for n in node.input], [scope.get(n) for n in node.output], 1
         inputs, outputs = (
             _placed(node.input, execution.inputs),
             _placed(node.output, execution.outputs),
@@ -182,10 +182,10 @@ class _Counter:
                 self.seen[name] = extent
         return inputs, outputs, execution.times
 
-    def _inside(self, node: onnx.NodeProto, known: Mapping[str, Extent]) -> _Tally:
+    def _inside(self, node: onnx.NodeProto, scope: Mapping[str, Extent]) -> _Tally:
         """Returns the sums of a node's subgraphs."""
         bodies = [
-            self.graph(inner, known)
+            self.graph(inner, scope)
             for attribute in node.attribute
             for inner in ([attribute.g] if attribute.HasField("g") else [*attribute.graphs])
         ]
@@ -193,15 +193,15 @@ class _Counter:
         if node.op_type == "If" and self._executions is None:
             bodies = [max(bodies, key=lambda body: body.operations)]
         for body in bodies:
-            tally.add(body, 1 if self._executions is not None else _repetitions(node, known))
+            tally.add(body, 1 if self._executions is not None else _repetitions(node, scope))
         return tally
 
 
-def _repetitions(node: onnx.NodeProto, known: Mapping[str, Extent]) -> int:
+def _repetitions(node: onnx.NodeProto, scope: Mapping[str, Extent]) -> int:
     """Returns how often a subgraph runs, as far as shapes tell."""
     if node.op_type != "Scan" or not node.input:
         return 1
-    scanned = known.get(node.input[-1])
+    scanned = scope.get(node.input[-1])
     return scanned.shape[0] if scanned is not None and scanned.shape else 1
 
 

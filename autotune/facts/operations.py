@@ -84,11 +84,11 @@ class ShapedNode:
 
     def input(self, position: int) -> Shape:
         """Returns the shape of an input; raises :class:`UnknownShapeError` where it is unknown."""
-        return _known(self._inputs, position)
+        return _shape_at(self._inputs, position)
 
     def output(self, position: int = 0) -> Shape:
         """Returns the shape of an output; raises as :meth:`input` does."""
-        return _known(self._outputs, position)
+        return _shape_at(self._outputs, position)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Returns the value of an attribute that is no graph."""
@@ -100,7 +100,7 @@ def _plain(node: onnx.NodeProto) -> list[onnx.AttributeProto]:
     return [item for item in node.attribute if item.type not in graphs]
 
 
-def _known(shapes: Sequence[Shape | None], position: int) -> Shape:
+def _shape_at(shapes: Sequence[Shape | None], position: int) -> Shape:
     shape = shapes[position] if position < len(shapes) else None
     if shape is None:
         raise UnknownShapeError
@@ -230,12 +230,14 @@ def _einsum(node: ShapedNode) -> int:
 
 
 def _pool(node: ShapedNode) -> int:
-    return math.prod(node.output()) * math.prod(node.attribute("kernel_shape", ()))
+    window: tuple[int, ...] = tuple(node.attribute("kernel_shape", ()))
+    return math.prod(node.output()) * math.prod(window)
 
 
 def _resize(node: ShapedNode) -> int:
     modes = {b"nearest": 0, b"linear": 7, b"cubic": 31}  # two-dimensional: products and sums
-    return math.prod(node.output()) * modes.get(node.attribute("mode", b"nearest"), 0)
+    each: int = modes.get(node.attribute("mode", b"nearest"), 0)
+    return math.prod(node.output()) * each
 
 
 _lstm = _recurrent(gates=4, state=5)  # two products and a sum for the cell, tanh and a product

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
+import onnx.inliner
 
 from autotune.facts.operations import Shape
 
@@ -63,15 +64,17 @@ def with_shapes(model: onnx.ModelProto, inputs: Mapping[str, Shape]) -> onnx.Mod
 
 def extents(graph: onnx.GraphProto) -> dict[str, Extent]:
     """Returns the extents of the tensors of one graph, without those of graphs around it."""
-    known = {item.name: _extent(item) for item in (*graph.input, *graph.value_info, *graph.output)}
+    by_name = {
+        item.name: _extent(item) for item in (*graph.input, *graph.value_info, *graph.output)
+    }
     for tensor in graph.initializer:
-        known[tensor.name] = tensor_extent(tensor)
+        by_name[tensor.name] = tensor_extent(tensor)
     for node in graph.node:
         if node.op_type == "Constant":
             for attribute in node.attribute:
                 if attribute.HasField("t"):
-                    known[node.output[0]] = tensor_extent(attribute.t)
-    return known
+                    by_name[node.output[0]] = tensor_extent(attribute.t)
+    return by_name
 
 
 def tensor_extent(tensor: onnx.TensorProto) -> Extent:

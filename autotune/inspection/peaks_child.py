@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.deploy.cpu import usable_cores
@@ -36,8 +37,8 @@ def _product(operator: str, left: type, right: type) -> Callable[[], object]:
     """Returns a function that multiplies two matrices through ONNX Runtime's default session."""
     random = np.random.default_rng(0)
     # small numbers: their sums fit in every type, and none is subnormal
-    weight = random.integers(1, 8, (_SIZE, _SIZE)).astype(right)
-    factor = random.integers(1, 8, (_SIZE, _SIZE)).astype(left)
+    weight: NDArray[Any] = random.integers(1, 8, (_SIZE, _SIZE)).astype(right)
+    factor: NDArray[Any] = random.integers(1, 8, (_SIZE, _SIZE)).astype(left)
     result = TensorProto.INT32 if left is np.uint8 else TensorProto.FLOAT
     graph = helper.make_graph(
         [helper.make_node(operator, ["factor", "weight"], ["product"])],

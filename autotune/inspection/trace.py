@@ -130,7 +130,7 @@ def _end(event: Event) -> float:
 def _provider_changes(events: Sequence[Event], runs: Sequence[Event]) -> int:
     """Returns how often one provider follows another; the passage to the next run is none."""
     names = [event["args"].get("provider", "") for event in events]
-    changes = sum(before != after for before, after in pairwise(names))
+    changes = sum(int(before != after) for before, after in pairwise(names))
     between = len(runs) - 1 if names and names[0] != names[-1] else 0
     return changes - between
 

@@ -1,0 +1,121 @@
+"""How the memory of a session grows over inputs of several shapes.
+
+ONNX Runtime plans memory for each new shape and its arena grows to the largest that was needed, in
+steps of powers of two; neither is given back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from autotune.deploy.records import MeasuredAmount, Several, Text
+from autotune.deploy.session import SessionConfig
+from autotune.facts.feeds import Feed, save_samples
+from autotune.facts.model import Model
+from autotune.facts.workload import Workload
+from autotune.process.child import Child, ChildFailure, memory_limit
+
+_CHILD = "autotune.inspection.growth_child"
+_TIME_LIMIT_S = 300.0
+# Sizes of the dimension that varies, over that of the samples; in an order in which they come.
+_FACTORS = (2, 1, 4, 3, 6, 5)
+_FEWEST_SHAPES = 3
+# What exporters write where a dimension has no name.
+_NAMELESS = (None, "", "?")
+# Activations are often many times as large as the inputs.
+_LEAST_SHARE = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """The memory of a session over inputs of several shapes.
+
+    Attributes:
+        shapes: The shapes of the varying inputs, in words, in the order in which they were run.
+        held_mib: Memory that the process held after the runs of each shape, above what it held
+            before the session was created.
+        peak_mib: The most that it held in all of them, above the same.
+        again_mib: Memory that it held after all shapes were run once more.
+    """
+
+    shapes: Several[Text]
+    held_mib: Several[MeasuredAmount]
+    peak_mib: MeasuredAmount
+    again_mib: MeasuredAmount
+
+
+def shape_feeds(model: Model, workload: Workload) -> tuple[Feed, ...]:
+    """Returns inputs of several shapes: the samples, or the first of them along one dimension.
+
+    Returns none where all shapes are fixed.
+    """
+    if not model.is_dynamic:
+        return ()
+    by_shape = {tuple((n, a.shape) for n, a in feed.items()): feed for feed in workload.feeds}
+    if len(by_shape) >= _FEWEST_SHAPES:
+        return tuple(by_shape.values())[: len(_FACTORS)]
+    first = workload.feeds[0]
+    axes = varying_axes(model, first)
+    feeds = []
+    for factor in _FACTORS:
+        repeated = {
+            name: np.repeat(array, factor, axis=axes[name]) if name in axes else array
+            for name, array in first.items()
+        }
+        if sum(array.nbytes for array in repeated.values()) < _free_bytes() / _LEAST_SHARE:
+            feeds.append(repeated)
+    return tuple(feeds)
+
+
+def varying_axes(model: Model, feed: Feed) -> dict[str, int]:
+    """Returns the first open dimension and all others that are its equal: axes by input.
+
+    Others are equal if they have the same name or, without a name, the same size in `feed`.
+    """
+    open_axes = [
+        (tensor.name, axis, size)
+        for tensor in model.inputs
+        for axis, size in enumerate(tensor.shape)
+        if not isinstance(size, int)
+    ]
+    first, first_axis, symbol = open_axes[0]
+    axes: dict[str, int] = {}
+    for name, axis, size in open_axes:
+        same_size = feed[name].shape[axis] == feed[first].shape[first_axis]
+        if size == symbol and (size not in _NAMELESS or same_size):
+            axes.setdefault(name, axis)
+    return axes
+
+
+def _free_bytes() -> int:
+    return int(psutil.virtual_memory().available)
+
+
+def measure_growth(path: Path, session: SessionConfig, feeds: Sequence[Feed]) -> Growth | None:
+    """Returns the memory of a session over these inputs, from a process of its own.
+
+    Args:
+        path: The model's file.
+        session: How it is opened.
+        feeds: One input of each shape. Those that the model refuses are left out.
+
+    Returns:
+        None where the model runs with fewer than three of them, or the process ends before.
+    """
+    with Child(_CHILD, memory_limit()) as child:
+        samples = child.folder / "samples.npz"
+        save_samples(feeds, samples)
+        request = {
+            "do": "growth",
+            "model": str(path.resolve()),
+            "session": session.to_json(),
+            "samples": str(samples),
+        }
+        try:
+            growth = child.request(request, _TIME_LIMIT_S, Growth)
+        except ChildFailure:
+            return None
+    return growth if len(growth.shapes) >= _FEWEST_SHAPES else None
