@@ -56,8 +56,8 @@ def _reorders(subject: Subject) -> Finding | None:
         name="layout reorders",
         severity=MEDIUM,
         says="Convolutions run in a blocked layout (NCHWc), and operators between them lack it.",
-        evidence=f"{reorders} nodes change the layout around {convolutions} convolutions"
-        + ("." if share is None else f" and take {share:.0%} of the run time.")
+        evidence=f"Changes of layout: {reorders}; convolutions: {convolutions}."
+        + ("" if share is None else f" The changes take {share:.0%} of the run time.")
         + _at_extended(subject),
         remedy="A study tries this by itself; --fix nchwc=off leaves the layout out.",
         try_out={"nchwc": "off"},

@@ -14,6 +14,9 @@ from autotune.inspection.reading import Reading
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 
+# Memory that a machine misses.
+_MUCH_MIB = 64.0
+
 SEVERITIES = (HIGH, MEDIUM, LOW)
 """The severities, the worst first."""
 
@@ -52,6 +55,8 @@ class Effect:
         latency: Latency over the default's, with its 95 % interval.
         memory: Peak memory over the default's.
         default_memory_mib: Peak memory of the default.
+        held_mib: Memory that the session holds between runs.
+        default_held_mib: The same of the default.
         error: Relative error of the answers, against the unoptimised model's.
         default_error: The same of the default.
     """
@@ -60,6 +65,8 @@ class Effect:
     latency: Interval
     memory: float
     default_memory_mib: float
+    held_mib: float
+    default_held_mib: float
     error: float
     default_error: float
 
@@ -97,6 +104,14 @@ def by_gain(effect: Effect) -> str:
     if effect.latency.high < 0.98 or effect.memory < 0.95:
         return MEDIUM
     return LOW
+
+
+def by_held_memory(effect: Effect) -> str:
+    """Returns the severity of what is held between runs, or needed at the peak."""
+    saved_mib = effect.default_held_mib - effect.held_mib
+    if saved_mib > max(_MUCH_MIB, 0.5 * effect.default_held_mib):
+        return HIGH
+    return by_gain(effect)
 
 
 def by_answers(effect: Effect) -> str:

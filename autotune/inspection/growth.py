@@ -16,6 +16,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, save_samples
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
+from autotune.inspection.profile import Profile
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.inspection.growth_child"
@@ -25,8 +26,9 @@ _FACTORS = (2, 1, 4, 3, 6, 5)
 _FEWEST_SHAPES = 3
 # What exporters write where a dimension has no name.
 _NAMELESS = (None, "", "?")
-# Activations are often many times as large as the inputs.
-_LEAST_SHARE = 100
+# The arena takes up to twice what the activations need.
+_LEAST_SHARE = 8
+_MOST_MS = 3000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +49,13 @@ class Growth:
     again_mib: MeasuredAmount
 
 
-def shape_feeds(model: Model, workload: Workload) -> tuple[Feed, ...]:
+def shape_feeds(model: Model, workload: Workload, profile: Profile) -> tuple[Feed, ...]:
     """Returns inputs of several shapes: the samples, or the first of them along one dimension.
 
-    Returns none where all shapes are fixed.
+    Args:
+        model: The model; one whose shapes are fixed has none.
+        workload: Its samples. Where they have several shapes, those are taken.
+        profile: Memory and time of a run, by which sizes are left out that would take too much.
     """
     if not model.is_dynamic:
         return ()
@@ -65,8 +70,11 @@ def shape_feeds(model: Model, workload: Workload) -> tuple[Feed, ...]:
             name: np.repeat(array, factor, axis=axes[name]) if name in axes else array
             for name, array in first.items()
         }
-        if sum(array.nbytes for array in repeated.values()) < _free_bytes() / _LEAST_SHARE:
+        if factor * (profile.arena_mib or 0) < _free_mib() / _LEAST_SHARE:
             feeds.append(repeated)
+    # the time grows with the size at least; each session runs each shape a few times
+    while feeds and len(feeds) ** 2 * profile.run_ms > _MOST_MS:
+        feeds.pop()
     return tuple(feeds)
 
 
@@ -90,8 +98,8 @@ def varying_axes(model: Model, feed: Feed) -> dict[str, int]:
     return axes
 
 
-def _free_bytes() -> int:
-    return int(psutil.virtual_memory().available)
+def _free_mib() -> int:
+    return int(psutil.virtual_memory().available) >> 20
 
 
 def measure_growth(path: Path, session: SessionConfig, feeds: Sequence[Feed]) -> Growth | None:

@@ -2,18 +2,22 @@
 
 No run is faster than its arithmetic at the machine's peak, or than one passage of its weights,
 inputs and outputs through memory. The peaks are measured, not read from a data sheet: a large
-product of matrices through ONNX Runtime, in fp32 and in int8, and a copy of large arrays.
+product of matrices through ONNX Runtime, in fp32 and in int8, and a copy of as many bytes as the
+run moves, so that what fits into a cache is compared with the speed of that cache.
 """
 
 from dataclasses import dataclass
 
-from autotune.deploy.records import Json, MeasuredPositive, to_plain
+from autotune.deploy.records import Json, MeasuredPositive, Whole, to_plain
 from autotune.errors import CannotMeasureError
 from autotune.facts.work import Work
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.inspection.peaks_child"
 _TIME_LIMIT_S = 120.0
+
+LARGEST_COPIED_BYTES = 256 << 20
+"""More than the caches of most machines hold; a copy of more is no slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +27,14 @@ class Peaks:
     Attributes:
         float_per_s: Floating-point operations a second, in a large product of fp32 matrices.
         int8_per_s: Operations a second in a large product of eight-bit matrices.
-        bytes_per_s: Bytes a second in a copy of arrays that no cache holds, read and written.
+        bytes_per_s: Bytes a second in a copy, read and written.
+        moved_bytes: Bytes that this copy reads and writes.
     """
 
     float_per_s: MeasuredPositive
     int8_per_s: MeasuredPositive
     bytes_per_s: MeasuredPositive
+    moved_bytes: Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +64,7 @@ class Headroom:
     def share(self) -> float:
         """The share of the roof that the run reaches; 1 means that nothing is left to gain.
 
-        It can be above 1: weights that stay in a cache do not pass through memory, and a
-        convolution may need fewer products than its definition has.
+        It can be above 1: a convolution may need fewer products than its definition has.
         """
         return self.roof_ms / self.latency_ms
 
@@ -74,15 +79,19 @@ class Headroom:
         return {**to_plain(self), **derived}
 
 
-def measure_peaks() -> Peaks:
+def measure_peaks(moved_bytes: int = LARGEST_COPIED_BYTES) -> Peaks:
     """Returns this machine's peaks; it takes two seconds, in a process of its own.
+
+    Args:
+        moved_bytes: Bytes that the copy reads and writes; at most :data:`LARGEST_COPIED_BYTES`.
 
     Raises:
         CannotMeasureError: the process failed.
     """
+    request = {"do": "peaks", "moved_bytes": min(moved_bytes, LARGEST_COPIED_BYTES)}
     with Child(_CHILD, memory_limit()) as child:
         try:
-            return child.request({"do": "peaks"}, _TIME_LIMIT_S, Peaks)
+            return child.request(request, _TIME_LIMIT_S, Peaks)
         except ChildFailure as failure:
             raise CannotMeasureError(
                 f"the machine's peaks cannot be measured: {failure.message}"

@@ -49,6 +49,8 @@ class Inspection:
         unmeasured: What only a measurement would show, where nothing was measured.
         failure: Why nothing could be measured; empty where it could, or should not.
         profile: The operator profile of the default; None where nothing was measured.
+        extended: The profile at the graph level that changes no layout; None where the default
+            changes none either, or nothing was measured.
         peaks: The machine's peaks; None where nothing was measured.
         headroom: How far the default is from the roof; None where nothing was measured.
         memory_mib: Peak memory of the default; None where nothing was measured.
@@ -63,6 +65,7 @@ class Inspection:
     unmeasured: tuple[str, ...]
     failure: str = ""
     profile: Profile | None = None
+    extended: Profile | None = None
     peaks: Peaks | None = None
     headroom: Headroom | None = None
     memory_mib: float | None = None
@@ -127,6 +130,7 @@ def _inspection(subject: Subject) -> Inspection:
         ),
         unmeasured=tuple(c.about for c in CHECKS if c.measured and not is_measured),
         profile=subject.profile,
+        extended=subject.extended,
     )
 
 
@@ -145,17 +149,17 @@ def _measured(subject: Subject, on_step: OnStep) -> tuple[Subject, Peaks]:
     if profile.overhead(REORDERS).nodes:
         extended = profile_session(path, _EXTENDED, workload)
     on_step(1, _STEPS)
-    peaks = measure_peaks()
+    peaks = measure_peaks(reading.work.least_bytes)
     on_step(2, _STEPS)
-    growth = _growth(subject.model, workload)
+    growth = _growth(subject.model, workload, profile)
     on_step(3, _STEPS)
     measured = replace(subject, reading=reading, profile=profile, extended=extended, growth=growth)
     return measured, peaks
 
 
-def _growth(model: Model, workload: Workload) -> dict[str, Growth]:
+def _growth(model: Model, workload: Workload, profile: Profile) -> dict[str, Growth]:
     """Returns the memory of each session of :data:`GROWTH_SESSIONS` over several shapes."""
-    feeds = shape_feeds(model, workload)
+    feeds = shape_feeds(model, workload, profile)
     if not feeds:
         return {}
     growths = {
@@ -212,10 +216,17 @@ def _rated(finding: Finding, measurer: DuetMeasurer, default: Measurement) -> Fi
         latency=outcome.ratio,
         memory=outcome.peak_memory_mib / max(default.peak_memory_mib, 0.1),
         default_memory_mib=default.peak_memory_mib,
+        held_mib=_held_mib(outcome),
+        default_held_mib=_held_mib(default),
         error=outcome.fidelity.error,
         default_error=default.fidelity.error,
     )
     return replace(finding, effect=effect, severity=_check(finding.name).rate(effect))
+
+
+def _held_mib(measurement: Measurement) -> float:
+    """Returns the memory that a session holds between runs."""
+    return max(0.0, measurement.memory.resident_mib - measurement.memory.base_mib)
 
 
 def _check(name: str) -> Check:

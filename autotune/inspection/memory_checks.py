@@ -1,7 +1,7 @@
 """The checks of memory: growth over shapes, the arena, weights inside the file."""
 
 from autotune.deploy.session import SessionConfig
-from autotune.inspection.findings import HIGH, LOW, MEDIUM, Check, Finding, Subject
+from autotune.inspection.findings import HIGH, LOW, MEDIUM, Check, Finding, Subject, by_held_memory
 from autotune.inspection.growth import Growth
 
 # Below this nobody cares, and the allocator's luck is as large.
@@ -97,5 +97,11 @@ GROWTH = Check(
     find=_growth,
     measured=True,
 )
-ARENA = Check(name="arena", about="memory held by the arena", find=_arena, measured=True)
+ARENA = Check(
+    name="arena",
+    about="memory held by the arena",
+    find=_arena,
+    rate=by_held_memory,
+    measured=True,
+)
 INLINE_WEIGHTS = Check(name="inline weights", about="weights inside the file", find=_inline_weights)

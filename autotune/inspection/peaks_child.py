@@ -17,19 +17,22 @@ from autotune.process.child_end import Message, serve
 
 # Rows, columns and length of the products: a few milliseconds each, beyond the caches of a core.
 _SIZE = 1024
-# Larger than the caches of most machines, for each thread.
-_COPIED_BYTES = 96 << 20
+# Each core copies at least so much in one task: starting a thread takes some microseconds.
+_TASK_BYTES = 32 << 20
+_LEAST_COPIED_BYTES = 64 << 10
 _SECONDS = 0.6
 _FEWEST_RUNS = 5
 
 
-def peaks(_: Message) -> Peaks:
-    """Returns the best of many short runs of each kind."""
+def peaks(message: Message) -> Peaks:
+    """Returns the best of many short runs of each kind; ``moved_bytes`` is the size of a copy."""
     operations = 2 * _SIZE**3
+    moved_bytes: int = message["moved_bytes"]
     return Peaks(
         float_per_s=operations / _best_s(_product("MatMul", np.float32, np.float32)),
         int8_per_s=operations / _best_s(_product("MatMulInteger", np.uint8, np.int8)),
-        bytes_per_s=_copied_per_s(),
+        bytes_per_s=_copied_per_s(moved_bytes),
+        moved_bytes=moved_bytes,
     )
 
 
@@ -58,15 +61,24 @@ def _matrix(name: str, element: int) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, element, [_SIZE, _SIZE])
 
 
-def _copied_per_s() -> float:
-    """Returns the bytes that all usable cores together read and write in a second."""
+def _copied_per_s(moved_bytes: int) -> float:
+    """Returns the bytes that all usable cores together read and write in a second.
+
+    Args:
+        moved_bytes: Bytes that they read and write in one copy, each its part.
+    """
     cores = usable_cores()
-    pairs = [
-        (np.zeros(_COPIED_BYTES, np.uint8), np.ones(_COPIED_BYTES, np.uint8)) for _ in range(cores)
-    ]
+    size = max(_LEAST_COPIED_BYTES, moved_bytes // 2 // cores)
+    times = max(1, _TASK_BYTES // size)
+    pairs = [(np.zeros(size, np.uint8), np.ones(size, np.uint8)) for _ in range(cores)]
+
+    def copy(pair: tuple[NDArray[Any], NDArray[Any]]) -> None:
+        for _ in range(times):
+            np.copyto(*pair)
+
     with ThreadPoolExecutor(cores) as pool:
-        seconds = _best_s(lambda: list(pool.map(lambda pair: np.copyto(*pair), pairs)))
-    return 2 * cores * _COPIED_BYTES / seconds
+        seconds = _best_s(lambda: list(pool.map(copy, pairs)))
+    return 2 * cores * size * times / seconds
 
 
 def _best_s(work: Callable[[], object]) -> float:

@@ -52,6 +52,11 @@ def _effect(effect: Effect) -> str:
         f"Measured with {effect.remedy}: {latency.value:.2f} of the latency ({interval(latency)}), "
         f"{effect.memory:.2f} of the peak memory ({effect.default_memory_mib:.0f} MiB)"
     )
+    if effect.default_held_mib - effect.held_mib > 0.1 * effect.default_held_mib:
+        sentence += (
+            f", and {effect.held_mib:.0f} MiB held between runs instead of "
+            f"{effect.default_held_mib:.0f} MiB"
+        )
     if abs(effect.error - effect.default_error) > 0.1 * max(effect.error, effect.default_error):
         sentence += f", error {effect.error:.1g} instead of {effect.default_error:.1g}"
     return f"{sentence}."

@@ -96,9 +96,9 @@ def profile(
     steps = 2 if config is None else 3
     default = profile_session(model.path, SessionConfig(), workload)
     on_step(1, steps)
-    peaks = measure_peaks()
-    on_step(2, steps)
     work = read_model(model, workload, run=True).work
+    peaks = measure_peaks(work.least_bytes)
+    on_step(2, steps)
     sessions = [_session(DEFAULT, model.path, default, work, peaks)]
     if config is not None:
         file = path.parent / config.model.file
