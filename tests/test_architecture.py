@@ -18,6 +18,7 @@ MOST_FUNCTION_LINES = 60
 ROOMS = [
     "errors",
     "deploy",
+    "export",
     "process",
     "facts",
     "graph",

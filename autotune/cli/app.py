@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import autotune
-from autotune.cli.configs import check_config
+from autotune.cli.configs import check_config, export_config
 from autotune.cli.console import drop_output, messages, output, prepare_streams
 from autotune.cli.faults import Ending, ending_of
 from autotune.cli.interrupts import INTERRUPTED
@@ -30,6 +30,7 @@ app.command("show")(show)
 app.command("pick")(pick)
 app.command("compare")(compare_config)
 app.command("check")(check_config)
+app.command("export")(export_config)
 app.command("sample")(write_sample)
 app.command("hardware")(show_hardware)
 app.command("spaces")(show_spaces)

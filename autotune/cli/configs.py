@@ -55,3 +55,37 @@ def check_config(
         output.print(render_check(checked, str(config)))
     if code := checked.exit_code(strict=strict):
         raise typer.Exit(code)
+
+
+def export_config(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="TARGET",
+            help="python, triton, perf_test, cpp, csharp, java, rust, javascript, olive or "
+            "ort_config.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder to write to. If left out, the config's folder."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Writes a tuned config in the form of another program.
+
+    No file that is there is overwritten. The command names what the target cannot express.
+    """
+    with signals_later():
+        from autotune.export.writing import export
+        from autotune.report.export import render_export
+
+    exported = export(config, target, out)
+    if as_json:
+        print_json({**asdict(exported), "files": [str(path) for path in exported.files]})
+    else:
+        output.print(render_export(exported))
