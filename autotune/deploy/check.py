@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.loader import check_files, fit
+from autotune.deploy.fitting import fit
+from autotune.deploy.loader import check_files
 from autotune.errors import CannotMeasureError, ConfigError
 
 

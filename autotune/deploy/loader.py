@@ -5,47 +5,25 @@ Needs the standard library and onnxruntime, and nothing else of autotune's depen
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy import cpu
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import is_file
+from autotune.deploy.fitting import Provider, fit
 from autotune.deploy.opening import make_run_options, make_session_options, open_session
-from autotune.deploy.options import ATTRIBUTES, Value
+from autotune.deploy.placement import placement_of
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
-Provider = str | tuple[str, Mapping[str, str]]
-"""An execution provider as the application names it: its name alone, or with its options."""
-
-_INTRA = "intra_op_num_threads"
-_INTER = "inter_op_num_threads"
+# A newer ONNX Runtime may merge some nodes before it asks the provider.
+_SAME_SHARE = 0.05
 
 
 class ConfigWarning(UserWarning):
     """A config was tuned elsewhere, so its numbers may not hold, or this machine cannot use it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fit:
-    """How a config is opened on this machine.
-
-    Attributes:
-        session: How it is opened.
-        lacking: The requirements that this machine lacks, in words; the session is then ONNX
-            Runtime's default.
-        differences: How this machine differs from the one that tuned the config, in words.
-        adapted: What was changed for this machine, in words; empty if nothing.
-    """
-
-    session: SessionConfig
-    lacking: tuple[str, ...]
-    differences: tuple[str, ...]
-    adapted: str
 
 
 def load(
@@ -60,7 +38,10 @@ def load(
     The model file lies beside the config. On a machine other than the one that tuned it, a warning
     names both; with fewer cores, the session has at most one thread for each core. Where an
     execution provider or a CPU feature that the config requires is missing, the model is opened
-    with default options and a warning says so. Several threads may load configs at once.
+    with default options and a warning says so. A provider that comes as a plugin is registered
+    with the process. A provider that compiles models keeps the result in a folder beside the
+    config, as the config says; the first session on a machine takes longer. Several threads may
+    load configs at once.
 
     A config with ``session.set_denormal_as_zero`` changes the floating-point mode of the thread
     that loads it, for as long as that thread lives; one with ``env_allocator`` registers the
@@ -83,7 +64,14 @@ def load(
     config = TunedConfig.read(path)
     check_files(path, config, read_all=strict)
     session = _session(path, config, strict=strict, providers=providers, threads=threads)
-    return _open(path, path.parent / config.model.file, session)
+    opened, remark = _open(path, path.parent / config.model.file, session)
+    if session.providers == config.session.providers:
+        remark = remark or _placement_difference(opened, config)
+    if remark and strict:
+        raise ConfigError(f"{path}: {remark}")
+    if remark:
+        warnings.warn(f"{path}: {remark}", ConfigWarning, stacklevel=2)
+    return opened
 
 
 def session_options(
@@ -120,78 +108,6 @@ def run_options(path: str | os.PathLike[str]) -> Any:
     return make_run_options(TunedConfig.read(Path(path)).session)
 
 
-def fit(
-    config: TunedConfig,
-    *,
-    providers: Sequence[Provider] | None = None,
-    threads: int | None = None,
-) -> Fit:
-    """Returns how :func:`load` opens the config on this machine.
-
-    ONNX Runtime's own number of threads ignores the CPU quota of a container
-    (microsoft/onnxruntime#29510). So where this machine has fewer cores than the one that tuned
-    the config, the number is set, and is at most that of the cores here.
-
-    Raises:
-        ConfigError: an override is wrong.
-    """
-    session = config.session
-    if providers is not None:
-        session = replace(session, providers=_overriding(providers))
-    if threads is not None and (problem := ATTRIBUTES[_INTRA].problem(threads)):
-        raise ConfigError(f"threads {problem}")
-    chosen: dict[str, Value] = {} if threads is None else {_INTRA: threads}
-    differences = tuple(environment_differences(config, cores=threads is None))
-    if lacking := missing_requirements(config, providers=providers is None):
-        return Fit(
-            session=SessionConfig(options=chosen),
-            lacking=tuple(lacking),
-            differences=differences,
-            adapted="",
-        )
-    adapted = ""
-    if threads is None:
-        chosen, adapted = _threads_here(session.options, config.environment.cores)
-    return Fit(
-        session=replace(session, options={**session.options, **chosen}),
-        lacking=(),
-        differences=differences,
-        adapted=adapted,
-    )
-
-
-def _threads_here(given: Mapping[str, Value], cores_there: int) -> tuple[dict[str, Value], str]:
-    """Returns the numbers of threads to change on fewer cores, and the change in words."""
-    cores = cpu.usable_cores()
-    threads = int(given.get(_INTRA, 0))
-    if cores >= cores_there:
-        return {}, ""
-    chosen: dict[str, Value] = {}
-    if threads == 0 or threads > cores:
-        chosen[_INTRA] = cores
-    if int(given.get(_INTER, 0)) > cores:
-        chosen[_INTER] = cores
-    if not chosen:
-        return {}, ""
-    return chosen, f"tuned for {cores_there} cores, {cores} here: at most {cores} threads are used"
-
-
-def _overriding(providers: Sequence[Provider]) -> tuple[tuple[str, Mapping[str, str]], ...]:
-    """Returns the application's own providers; they are its request, and no data of a config.
-
-    Raises:
-        ConfigError: there is none, or ONNX Runtime does not have one here.
-    """
-    if isinstance(providers, str) or not providers:
-        raise ConfigError("providers must be a list of at least one execution provider")
-    pairs = tuple((item, {}) if isinstance(item, str) else item for item in providers)
-    available = onnxruntime.get_available_providers()
-    for name, _ in pairs:
-        if name not in available:
-            raise ConfigError(f"ONNX Runtime has no {name} here; it has {', '.join(available)}")
-    return pairs
-
-
 def _session(
     path: Path,
     config: TunedConfig,
@@ -219,10 +135,26 @@ def _session(
     return here.session
 
 
-def _open(path: Path, model: Path, session: SessionConfig) -> onnxruntime.InferenceSession:
-    """Returns the session of the config `path`; every fault of ONNX Runtime is the config's."""
+def _open(
+    path: Path, model: Path, session: SessionConfig
+) -> tuple[onnxruntime.InferenceSession, str]:
+    """Returns the session of the config `path`, and a remark on the provider's cache.
+
+    Every fault of ONNX Runtime is the config's.
+    """
+    cache, remark = None, ""
+    if session.provider_cache:
+        cache = path.absolute().parent / session.provider_cache
+        try:
+            cache.mkdir(exist_ok=True)
+        except OSError as error:
+            remark = (
+                f"the folder {cache} cannot be made ({error.strerror}), so "
+                f"{session.accelerator} compiles the model anew for each session"
+            )
+            cache = None
     try:
-        return open_session(model, session)
+        return open_session(model, session, cache=cache), remark
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     except MemoryError:
@@ -234,38 +166,20 @@ def _open(path: Path, model: Path, session: SessionConfig) -> onnxruntime.Infere
         ) from error
 
 
-def missing_requirements(config: TunedConfig, *, providers: bool = True) -> list[str]:
-    """Returns the requirements of the config that this machine lacks, in words; empty if none.
-
-    Args:
-        config: The config.
-        providers: Whether its execution providers count.
-    """
-    available = onnxruntime.get_available_providers()
-    required = config.requires.providers if providers else ()
-    lacking = [f"the {name}" for name in required if name not in available]
-    features = cpu.cpu_features()
-    if features:  # empty means unknown
-        wanted = config.requires.cpu_features
-        lacking += [f"the CPU feature {name}" for name in wanted if name not in features]
-    return lacking
-
-
-def environment_differences(config: TunedConfig, *, cores: bool = True) -> list[str]:
-    """Returns how this machine differs from the one that tuned the config, in words.
-
-    Args:
-        config: The config.
-        cores: Whether the number of usable cores counts.
-    """
-    there = config.environment
-    pairs = [
-        ("CPU", there.cpu, cpu.cpu_model()),
-        ("ONNX Runtime", there.onnxruntime, onnxruntime.__version__),
-    ]
-    if cores:
-        pairs.append(("usable cores", str(there.cores), str(cpu.usable_cores())))
-    return [f"{what} {then} there, {now} here" for what, then, now in pairs if then != now]
+def _placement_difference(session: onnxruntime.InferenceSession, config: TunedConfig) -> str:
+    """Returns how the provider runs less of the model than when it was tuned; empty if it does."""
+    name = config.session.accelerator
+    tuned = config.evidence.provider
+    if name is None or tuned is None:
+        return ""
+    tuned_share = tuned.placement.get(name, 0.0)
+    share = placement_of(session).share(name)
+    if share >= tuned_share - _SAME_SHARE:
+        return ""
+    return (
+        f"{name} ran {tuned_share:.0%} of the nodes when the config was tuned, and runs "
+        f"{share:.0%} here; run `autotune study` again here"
+    )
 
 
 def check_files(path: Path, config: TunedConfig, *, read_all: bool) -> None:

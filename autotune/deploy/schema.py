@@ -13,6 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from autotune.deploy import options
 from autotune.deploy.config import EARLIER_FORMAT, FORMAT, TunedConfig
 from autotune.deploy.model_files import JointModelFile, ModelFile
+from autotune.deploy.providers import CACHE_FOLDER, PROVIDERS
 from autotune.deploy.records import (
     Amount,
     BareName,
@@ -123,6 +124,7 @@ def _session() -> Json:
             },
             "env_allocator": _chosen(options.ARENA_OPTIONS),
             "run_entries": _chosen(options.RUN_ENTRIES),
+            "provider_cache": {"enum": ["", CACHE_FOLDER]},
         },
         required=[],
     )
@@ -133,19 +135,23 @@ def _providers() -> Json:
     pairs = [
         {
             "type": "array",
-            "prefixItems": [{"const": name}, _chosen(domains)],
+            "prefixItems": [{"const": provider.name}, _chosen(provider.options)],
             "minItems": 2,
             "maxItems": 2,
         }
-        for name, domains in options.PROVIDERS.items()
+        for provider in PROVIDERS.values()
     ]
     once = [
         {
-            "contains": {"type": "array", "prefixItems": [{"const": name}], "minItems": 1},
+            "contains": {
+                "type": "array",
+                "prefixItems": [{"const": provider.name}],
+                "minItems": 1,
+            },
             "minContains": 0,
             "maxContains": 1,
         }
-        for name in options.PROVIDERS
+        for provider in PROVIDERS.values()
     ]
     return {"type": "array", "items": {"anyOf": pairs}, "allOf": once}
 

@@ -2,10 +2,10 @@
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import Value
+from autotune.deploy.providers import CPU
 from autotune.export.cpp import GENERIC_PROVIDERS
 from autotune.export.literals import class_name, unicode_literal
 from autotune.export.rendering import (
-    CPU,
     Rendering,
     Support,
     changed_options,

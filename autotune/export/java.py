@@ -2,9 +2,9 @@
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import Value
+from autotune.deploy.providers import CPU
 from autotune.export.literals import class_name, java_literal
 from autotune.export.rendering import (
-    CPU,
     Rendering,
     Support,
     changed_options,

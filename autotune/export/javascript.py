@@ -4,9 +4,9 @@ import json
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import Value
+from autotune.deploy.providers import CPU
 from autotune.export.literals import identifier, unicode_literal
 from autotune.export.rendering import (
-    CPU,
     Rendering,
     Support,
     changed_options,

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import Value
+from autotune.deploy.providers import CPU
 from autotune.export.literals import identifier
 from autotune.export.rendering import (
-    CPU,
     Rendering,
     Support,
     changed_options,

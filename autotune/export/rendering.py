@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from autotune.deploy.options import ATTRIBUTES, Value
+from autotune.deploy.providers import CPU
 from autotune.deploy.session import SessionConfig
 
-CPU = "CPUExecutionProvider"
 _DISABLED_OPTIMIZERS = "optimization.disable_specified_optimizers"
 _ENV_ALLOCATORS = "session.use_env_allocators"
 
@@ -92,6 +92,8 @@ class Support:
             for name, options in session.providers
             if name != CPU and name not in self.providers
         ]
+        if session.provider_cache:
+            lost.append(f"folder {session.provider_cache} of models that the provider compiled")
         if not self.dimensions:
             lost += [f"dimension {name}={size}" for name, size in session.free_dimensions.items()]
         if not self.allocator and session.env_allocator:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import Value
+from autotune.deploy.providers import CPU
 from autotune.export.literals import identifier, octal_literal
 from autotune.export.rendering import (
-    CPU,
     Copy,
     Rendering,
     Support,

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.loader import check_files, missing_requirements
+from autotune.deploy.fitting import missing_requirements
+from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, StudyError
 from autotune.results.result import StudyResult

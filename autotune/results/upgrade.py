@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.config import Evidence, TunedConfig
-from autotune.deploy.loader import environment_differences
+from autotune.deploy.fitting import environment_differences
 from autotune.errors import CannotMeasureError, NotBetterError
 from autotune.results.compare import (
     Comparison,
