@@ -53,7 +53,7 @@ def emit(result: StudyResult, prepared: PreparedModel) -> StudyResult:
             raise StudyError(
                 f"{prepared.path} was changed while the study ran; run `autotune study` again"
             )
-        with _replacing(folder / MODEL) as temporary:
+        with replacing(folder / MODEL) as temporary:
             try:
                 copy_with_data_names(prepared.path, names, temporary)
             except RenamingError as error:
@@ -128,7 +128,7 @@ def source_of(result: StudyResult) -> Path:
 
 def write_json(data: Mapping[str, Any], path: Path) -> None:
     """Writes `data` to `path` whole or not at all."""
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -136,12 +136,12 @@ def copy(source: Path, target: Path) -> None:
     """Copies a file whole or not at all; a file is not copied to itself."""
     if target.exists() and source.samefile(target):
         return
-    with _replacing(target) as temporary:
+    with replacing(target) as temporary:
         shutil.copyfile(source, temporary)
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Yields a temporary file that replaces `path` once it is safely on the disk."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     # unlike tempfile's, this file has the permissions that the user's umask gives

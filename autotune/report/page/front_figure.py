@@ -1,0 +1,156 @@
+"""The Pareto front as a figure: candidates, the default, intervals of the final comparison."""
+
+from collections.abc import Sequence
+
+from autotune.deploy.config import Interval
+from autotune.report.page.figure import Figure, Plot, axis, plot, wrapped
+from autotune.report.page.rows import Row
+from autotune.report.page.state import StudyState
+from autotune.report.text import interval, latency
+from autotune.search.objective import DEFAULT, Objective, find
+
+_HEIGHT_PX = 460
+# A candidate that is that many times worse than the default would press all others into a corner.
+_FARTHEST = 1.6
+_MARGIN = 0.06
+
+
+def axes_of(state: StudyState) -> tuple[Objective, Objective]:
+    """Returns the two objectives that span the figure: the study's first two."""
+    names = [objective.name for objective in state.objectives]
+    x, y = [*names, *(name for name in DEFAULT if name not in names)][:2]
+    across, up = find((x, y))
+    return across, up
+
+
+def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure:
+    """Returns the figure; each point's ``customdata`` is the number of its trial."""
+    across, up = axes_of(state)
+    points = [row for row in rows if across.name in row.values and up.name in row.values]
+    confirmed = [row for row in points if row.confirmed]
+    searched = [row for row in points if not row.confirmed]
+    kept = [row for row in searched if row.state in {"measured", "stopped", "front", "chosen"}]
+    rejected = [row for row in searched if row.state == "rejected"]
+    members = [row for row in confirmed if row.state != "default"]
+    default = [row for row in points if row.state == "default"]
+    chosen = [row for row in points if row.state == "chosen"]
+    best = sorted((row for row in confirmed), key=lambda row: row.values[across.name])
+
+    def trace(name: str, shown: Sequence[Row], marker: Plot, **more: object) -> Plot:
+        return {
+            "type": "scatter",
+            "mode": "markers",
+            "name": name,
+            "x": [row.values[across.name] for row in shown],
+            "y": [row.values[up.name] for row in shown],
+            "text": [_hover(row) for row in shown],
+            "customdata": [row.trial for row in shown],
+            "hovertemplate": "%{text}<extra></extra>",
+            "marker": marker,
+            **more,
+        }
+
+    def intervals(shown: Sequence[Row]) -> Plot:
+        return {
+            "error_x": _error_bars(shown, across.name),
+            "error_y": _error_bars(shown, up.name),
+        }
+
+    hollow = {"symbol": "circle-open", "size": 7, "color": "@faint", "line": {"width": 1.4}}
+    crossed = {"symbol": "x-thin-open", "size": 7, "color": "@faint", "line": {"width": 1.2}}
+    filled = {"symbol": "circle", "size": 11, "color": "@accent"}
+    star = {"symbol": "star", "size": 18, "color": "@good", "line": {"width": 1, "color": "@card"}}
+    diamond = {"symbol": "diamond", "size": 13, "color": "@bad"}
+    traces = [
+        trace("search estimate", kept, hollow),
+        trace("search estimate, over a limit", rejected, crossed),
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": [row.values[across.name] for row in best],
+            "y": [row.values[up.name] for row in best],
+            "line": {"color": "@accent", "width": 1.5, "shape": "hv", "dash": "dot"},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        },
+        trace("final comparison", members, filled, **intervals(members)),
+        trace("the default", default, diamond, **intervals(default)),
+        trace("chosen", chosen, star),
+    ]
+    ranges = {
+        "xaxis": axis(_title(across), range=_range(points, default, across.name)),
+        "yaxis": axis(_title(up), range=_range(points, default, up.name)),
+    }
+    return Figure(
+        name="front",
+        title="The Pareto front",
+        caption=_caption(state, bool(confirmed)),
+        plot=plot([t for t in traces if t["x"]], **ranges),
+        height_px=_HEIGHT_PX,
+    )
+
+
+def _caption(state: StudyState, has_confirmed: bool) -> str:
+    source = (
+        "Filled points are confirmed: the final comparison measured them side by side with the "
+        "default, and the bars are its 95 % intervals. Hollow points are estimates of the search, "
+        "and the best of them were lucky as well."
+        if has_confirmed
+        else "All points are estimates of the search. No final comparison has confirmed them."
+    )
+    limit = " Candidates far beyond the default lie outside; zoom out to see them."
+    return f"Lower left is better. {source}{limit if len(state.trials) > 1 else ''}"
+
+
+def _title(objective: Objective) -> str:
+    return {
+        "latency_ms": "latency of a run, ms",
+        "peak_memory_mib": "peak memory of the session, MiB",
+        "cpu_s": "CPU time of a run, s",
+        "load_ms": "time to create the session, ms",
+        "p99_ms": "99th percentile of the latency, ms",
+    }[objective.name]
+
+
+def _hover(row: Row) -> str:
+    """Returns what the pointer shows: the configuration, its numbers and their source."""
+    source = "final comparison" if row.confirmed else "search estimate"
+    lines = [f"<b>trial {row.trial}</b> · {source}", wrapped(row.words)]
+    if row.speedup is not None and row.state != "default":
+        lines.append(f"{row.speedup.value:.2f}× the default's speed ({interval(row.speedup)})")
+    memory = row.values["peak_memory_mib"]
+    lines.append(f"{latency(row.values['latency_ms'])} ms · {memory:.1f} MiB")
+    if row.error is not None:
+        lines.append(f"error {row.error:.1g}")
+    if row.reason:
+        lines.append(wrapped(row.reason))
+    return "<br>".join(lines)
+
+
+def _error_bars(rows: Sequence[Row], name: str) -> Plot:
+    """Returns the ends of the intervals of an objective, from those of the gains."""
+    pairs = [(row.values[name], row.gains.get(name) or _fallback(row, name)) for row in rows]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [v * (g.value / g.low - 1) if g and g.low > 0 else 0.0 for v, g in pairs],
+        "arrayminus": [v * (1 - g.value / g.high) if g else 0.0 for v, g in pairs],
+        "color": "@muted",
+        "thickness": 1.5,
+        "width": 4,
+    }
+
+
+def _fallback(row: Row, name: str) -> Interval | None:
+    """Returns the interval in a result of an earlier version, which has the latency's alone."""
+    return row.speedup if name == "latency_ms" else None
+
+
+def _range(points: Sequence[Row], default: Sequence[Row], name: str) -> list[float] | None:
+    """Returns the range of an axis: all that lies not far beyond the default."""
+    if not default:
+        return None
+    farthest = _FARTHEST * default[0].values[name]
+    inside = [row.values[name] for row in points if row.values[name] <= farthest]
+    space = _MARGIN * (max(inside) - min(inside)) or _MARGIN * max(inside) or 1.0
+    return [min(inside) - space, max(inside) + space]
