@@ -12,6 +12,7 @@ import autotune
 from autotune.cli.console import drop_output, messages, output, prepare_streams
 from autotune.cli.faults import Ending, ending_of
 from autotune.cli.interrupts import INTERRUPTED
+from autotune.cli.report import report
 from autotune.cli.results import compare_config, pick, show
 from autotune.cli.study import resume, study
 from autotune.cli.tools import show_hardware, show_spaces, write_sample
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command("study")(study)
 app.command("resume")(resume)
 app.command("show")(show)
+app.command("report")(report)
 app.command("pick")(pick)
 app.command("compare")(compare_config)
 app.command("sample")(write_sample)

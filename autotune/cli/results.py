@@ -16,12 +16,13 @@ from autotune.cli.options import (
     MAX_LATENCY,
     MAX_MEMORY,
     DataOption,
+    FolderArgument,
     JsonOption,
     ShapeOption,
 )
+from autotune.cli.report import write_last_page
+from autotune.deploy.files import is_file
 from autotune.errors import NotBetterError, RequestError
-
-FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 
 
 def show(
@@ -67,7 +68,7 @@ def pick(
     """Writes another configuration of the Pareto front to best.json."""
     with signals_later():
         from autotune.report.result import render_result
-        from autotune.results.emit import pick_member
+        from autotune.results.emit import PAGE, pick_member
         from autotune.results.result import StudyResult, choose_member
         from autotune.storage.locks import exclusive_use
 
@@ -83,6 +84,8 @@ def pick(
         )
     with exclusive_use(folder):
         result = pick_member(result, trial)
+    if is_file(folder / PAGE):
+        write_last_page(folder)
     if as_json:
         print_json(result.to_json())
     else:

@@ -29,6 +29,9 @@ MODEL = "best.onnx"
 EMITTED = (CONFIG, MODEL, f"{MODEL}.data*", FRONT)
 """Names of the files that :func:`emit` writes, as patterns."""
 
+PAGE = "report.html"
+"""The page that shows a study, in its folder; :mod:`autotune.report.page` writes it."""
+
 CACHE = "cache"
 """Folder of the prepared models, in a study's folder."""
 
@@ -100,7 +103,7 @@ def pick_member(result: StudyResult, trial: int) -> StudyResult:
     if model.sha256 != result.model_sha256:
         raise StudyError(f"{result.model} has changed since the study; run `autotune study` again")
     inputs = (model.path, *model.data_files)
-    refuse_overwriting(entries_like(result.folder, (*EMITTED, CACHE)), inputs)
+    refuse_overwriting(entries_like(result.folder, (*EMITTED, PAGE, CACHE)), inputs)
     preparer = Preparer(model, result.folder / CACHE, workload=None, signature=result.workload)
     try:
         prepared = preparer.prepare(Candidate.of(member.candidate).graph.to_json())

@@ -14,7 +14,7 @@ from autotune.facts.model import Model, describe
 from autotune.facts.runtime import Runtime
 from autotune.facts.workload import Workload, workload_for
 from autotune.graph.prepare import Preparer
-from autotune.results.emit import CACHE, EMITTED
+from autotune.results.emit import CACHE, EMITTED, PAGE
 from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import StudyResult
 from autotune.results.setting import Setting
@@ -37,7 +37,17 @@ from autotune.study.progress import OnProgress, Progress
 from autotune.study.sampler import check_sampler
 from autotune.study.seams import Seams
 
-WRITTEN = (*EMITTED, CACHE, SAMPLES, DATABASE, f"{DATABASE}-*", "*.spool.jsonl", ".driver", ".lock")
+WRITTEN = (
+    *EMITTED,
+    PAGE,
+    CACHE,
+    SAMPLES,
+    DATABASE,
+    f"{DATABASE}-*",
+    "*.spool.jsonl",
+    ".driver",
+    ".lock",
+)
 """Names of the files and folders that a study writes to its folder, as patterns."""
 
 

@@ -12,7 +12,7 @@ from autotune.report.text import interval, latency, percent
 from autotune.results.emit import CONFIG
 from autotune.results.result import Member, StudyResult
 from autotune.search.objective import DEFAULT, OBJECTIVES
-from autotune.space.candidate import Candidate
+from autotune.space.candidate import BASELINE, Candidate
 
 _SAME = 0.02
 
@@ -45,6 +45,7 @@ class Answer:
         file_changes: What changes the model's file, in words; empty where nothing does.
         session_changes: What changes the session, in words; empty where nothing does.
         code: The Python code that loads the config; empty while the study runs.
+        trial: Number of its trial; None while no trial has ended.
     """
 
     headline: str
@@ -53,6 +54,7 @@ class Answer:
     file_changes: str
     session_changes: str
     code: str
+    trial: int | None
 
 
 def answer_of(state: StudyState, rows: list[Row]) -> Answer:
@@ -63,7 +65,7 @@ def answer_of(state: StudyState, rows: list[Row]) -> Answer:
     kept = [r for r in rows if r.state in {"default", "measured", "stopped"} and first in r.values]
     best = min(kept, key=lambda row: row.values[first], default=None)
     if best is None:
-        return _answer(f"{state.model}: no trial has ended yet.", (), None)
+        return _answer(f"{state.model}: no trial has ended yet.", (), BASELINE, None)
     words = f"Best so far: trial {best.trial}. The final comparison has yet to confirm it."
     base = next((row for row in kept if row.state == "default"), best)
     speed = "" if best.speedup is None else f"{best.speedup.value:.2f}×"
@@ -81,7 +83,7 @@ def answer_of(state: StudyState, rows: list[Row]) -> Answer:
             detail=f"default {base_mib:.1f} MiB",
         ),
     )
-    return _answer(words, cards, Candidate.of(best.candidate))
+    return _answer(words, cards, Candidate.of(best.candidate), best.trial)
 
 
 def _final(result: StudyResult) -> Answer:
@@ -99,18 +101,19 @@ def _final(result: StudyResult) -> Answer:
         "outputs = session.run(None, inputs)"
     )
     candidate = Candidate.of(best.candidate)
-    return _answer(headline(result), cards, candidate, confirmed=result.complete, code=code)
+    words, confirmed = headline(result), result.complete
+    return _answer(words, cards, candidate, best.trial, confirmed=confirmed, code=code)
 
 
 def _answer(
     words: str,
     cards: tuple[Card, ...],
-    candidate: Candidate | None,
+    candidate: Candidate,
+    trial: int | None,
     *,
     confirmed: bool = False,
     code: str = "",
 ) -> Answer:
-    candidate = candidate or Candidate()
     return Answer(
         headline=words,
         confirmed=confirmed,
@@ -118,6 +121,7 @@ def _answer(
         file_changes=candidate.graph.in_words() if candidate.graph.values else "",
         session_changes=candidate.session.in_words() if candidate.session.values else "",
         code=code,
+        trial=trial,
     )
 
 

@@ -1,6 +1,5 @@
 """The figures of a page as files: SVG or PNG, in the light look."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.errors import MissingPackageError, RequestError
@@ -18,14 +17,14 @@ _SCALE = 2
 
 
 def write_figures(
-    folder: Path, into: Path, formats: Sequence[str] = FORMATS, storage: str | None = None
+    folder: Path, into: Path, kind: str = FORMATS[0], storage: str | None = None
 ) -> list[Path]:
     """Writes the figures of the study in `folder` to files; returns their paths.
 
     Args:
         folder: The folder of the study.
         into: The folder to write to; made if there is none.
-        formats: Each of :data:`FORMATS` that is wanted.
+        kind: One of :data:`FORMATS`.
         storage: URL of the storage with its trials; see :func:`read_state`.
 
     Raises:
@@ -59,7 +58,6 @@ def write_figures(
             },
         }
         for figure in figures.values()
-        for kind in formats
     ]
     try:
         # without the setting Kaleido fetches MathJax from the network
@@ -69,7 +67,7 @@ def write_figures(
             "Kaleido draws figures with a browser, and there is none: install Chrome or Chromium, "
             "or type plotly_get_chrome"
         ) from None
-    return [into / f"{name}.{kind}" for name in figures for kind in formats]
+    return [into / f"{name}.{kind}" for name in figures]
 
 
 def _plain(figure: Figure) -> dict[str, object]:

@@ -74,7 +74,7 @@ def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure:
             "showlegend": False,
         },
         trace("final comparison", members, filled, **intervals(members)),
-        trace("the default", default, diamond, **intervals(default)),
+        trace("the default", default, diamond, **(intervals(default) if confirmed else {})),
         trace("chosen", chosen, star),
     ]
     ranges = {
@@ -84,13 +84,13 @@ def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure:
     return Figure(
         name="front",
         title="The Pareto front",
-        caption=_caption(state, bool(confirmed)),
+        caption=_caption(has_confirmed=bool(confirmed)),
         plot=plot([t for t in traces if t["x"]], **ranges),
         height_px=_HEIGHT_PX,
     )
 
 
-def _caption(state: StudyState, has_confirmed: bool) -> str:
+def _caption(*, has_confirmed: bool) -> str:
     source = (
         "Filled points are confirmed: the final comparison measured them side by side with the "
         "default, and the bars are its 95 % intervals. Hollow points are estimates of the search, "
@@ -98,8 +98,10 @@ def _caption(state: StudyState, has_confirmed: bool) -> str:
         if has_confirmed
         else "All points are estimates of the search. No final comparison has confirmed them."
     )
-    limit = " Candidates far beyond the default lie outside; zoom out to see them."
-    return f"Lower left is better. {source}{limit if len(state.trials) > 1 else ''}"
+    return (
+        f"Lower left is better. {source} Candidates far beyond the default lie outside; a "
+        "double-click shows them."
+    )
 
 
 def _title(objective: Objective) -> str:

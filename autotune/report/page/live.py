@@ -1,11 +1,12 @@
 """The page while its study runs: written between trials, seldom enough to cost next to nothing."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from autotune.report.page.state import StudyState, limits_of
-from autotune.report.page.writing import PAGE, REFRESH_S, write_page
+from autotune.report.page.writing import REFRESH_S, write_page
 from autotune.report.progress import count, stage, time_left
 from autotune.search.objective import find
 from autotune.search.trial import Trial
@@ -24,19 +25,19 @@ class LivePage:
 
     Args:
         options: The options of the study.
+        announce: Called with the page's path when it is written for the first time.
         monotonic: A clock in seconds.
-
-    Attributes:
-        path: The page.
-        is_written: Whether it was written.
     """
 
     def __init__(
-        self, options: StudyOptions, monotonic: Callable[[], float] = time.monotonic
+        self,
+        options: StudyOptions,
+        announce: Callable[[Path], None],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.path: Path = options.folder / PAGE
-        self.is_written = False
         self._options = options
+        self._announce = announce
+        self._is_announced = False
         self._monotonic = monotonic
         self._trials: tuple[Trial, ...] = ()
         self._next_s = monotonic()
@@ -47,12 +48,11 @@ class LivePage:
         began_s = self._monotonic()
         if not self._trials or progress.stage == "done" or began_s < self._next_s:
             return
-        try:
-            write_page(self._state(progress))
-        except OSError:
-            pass
-        else:
-            self.is_written = True
+        with contextlib.suppress(OSError):
+            page = write_page(self._state(progress))
+            if not self._is_announced:
+                self._announce(page)
+                self._is_announced = True
         ended_s = self._monotonic()
         self._next_s = ended_s + max(REFRESH_S, (ended_s - began_s) / _SHARE)
 

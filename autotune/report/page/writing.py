@@ -29,13 +29,10 @@ from autotune.report.page.sections import (
 )
 from autotune.report.page.state import StudyState, read_state
 from autotune.report.text import interval, latency, percent, without_controls
-from autotune.results.emit import replacing
+from autotune.results.emit import PAGE, replacing
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-PAGE = "report.html"
-"""Name of the file, in the folder of a study."""
 
 REFRESH_S = 30
 """How often a page of a study that still runs loads itself again."""
@@ -102,14 +99,15 @@ def render_page(state: StudyState) -> str:
     rows = rows_of(state)
     figures = figures_of(state, rows)
     across, up = axes_of(state)
+    answer = answer_of(state, rows)
     data = {
         "figures": {name: figure.plot for name, figure in figures.items()},
         "trials": {row.trial: row_details(row, across.name, up.name) for row in rows},
-        "selected": state.result.picked if state.result else None,
+        "selected": answer.trial,
     }
     environment = _environment()
     return environment.get_template("page.html").render(
-        answer=answer_of(state, rows),
+        answer=answer,
         answers=answers_of(state),
         command=None if state.options is None else command_of(state.options, state.metric),
         conditions=conditions_of(state),
