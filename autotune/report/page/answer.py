@@ -24,13 +24,13 @@ class Card:
     Attributes:
         title: What it is about.
         value: The number.
-        detail: Its interval, and what the default has.
+        details: Lines below it: its interval, and what the default has.
         good: Whether it is a gain.
     """
 
     title: str
     value: str
-    detail: str
+    details: tuple[str, ...]
     good: bool = False
 
 
@@ -75,12 +75,12 @@ def answer_of(state: StudyState, rows: list[Row]) -> Answer:
         Card(
             title="speed-up (search estimate)",
             value=speed,
-            detail=f"{latency(ms)} ms, default {latency(base_ms)} ms",
+            details=(f"{latency(ms)} ms, default {latency(base_ms)} ms",),
         ),
         Card(
             title="memory (search estimate)",
             value=f"{mib:.1f} MiB",
-            detail=f"default {base_mib:.1f} MiB",
+            details=(f"default {base_mib:.1f} MiB",),
         ),
     )
     return _answer(words, cards, Candidate.of(best.candidate), best.trial)
@@ -127,13 +127,13 @@ def _answer(
 
 def _speed_card(result: StudyResult) -> Card:
     evidence = result.best.evidence
-    default = f"{latency(evidence.latency_ms)} ms, default {latency(evidence.baseline_latency_ms)}"
+    own, default = latency(evidence.latency_ms), latency(evidence.baseline_latency_ms)
     if result.best is result.baseline:
-        return Card(title="latency", value=f"{latency(evidence.latency_ms)} ms", detail="as before")
+        return Card(title="latency", value=f"{own} ms", details=("as before",))
     return Card(
         title="speed-up",
         value=f"{evidence.speedup.value:.2f}×",
-        detail=f"95 % interval {interval(evidence.speedup)}; {default} ms",
+        details=(f"95 % interval {interval(evidence.speedup)}", f"{own} ms, default {default} ms"),
         good=evidence.significant,
     )
 
@@ -144,24 +144,24 @@ def _memory_card(member: Member) -> Card:
     sizes = f"{own:.1f} MiB, default {default:.1f} MiB"
     less = 1 - own / default
     if abs(less) < _SAME:
-        return Card(title="peak memory", value="the same", detail=sizes)
+        return Card(title="peak memory", value="the same", details=(sizes,))
     word = "less" if less > 0 else "more"
     return Card(
         title="peak memory",
         value=f"{percent(round(abs(less), 2))} {word}",
-        detail="; ".join(filter(None, [_saved(member.gains.get("peak_memory_mib")), sizes])),
+        details=(*_saved(member.gains.get("peak_memory_mib")), sizes),
         good=less > 0,
     )
 
 
-def _saved(gain: Interval | None) -> str:
-    """Returns the interval of the share that is saved, from that of the gain."""
+def _saved(gain: Interval | None) -> Iterator[str]:
+    """Yields the interval of the share that is saved, from that of the gain."""
     if gain is None or gain.low <= 0:
-        return ""
+        return
     low, high = (100 * (1 - 1 / end) for end in (gain.low, gain.high))
     if high <= 0:
         low, high = -high, -low
-    return f"95 % interval {low:.0f} to {high:.0f} %"
+    yield f"95 % interval {low:.0f}–{high:.0f} %"
 
 
 def _further_cards(result: StudyResult) -> Iterator[Card]:
@@ -174,7 +174,7 @@ def _further_cards(result: StudyResult) -> Iterator[Card]:
         yield Card(
             title=OBJECTIVES[name].heading,
             value=f"{own:.4g}",
-            detail=f"default {base:.4g}",
+            details=(f"default {base:.4g}",),
             good=OBJECTIVES[name].is_less(own, base),
         )
 
@@ -184,21 +184,21 @@ def _answer_cards(result: StudyResult) -> Iterator[Card]:
     evidence, base = result.best.evidence, result.baseline.evidence
     limit = result.limits["max_error"]
     data = "your" if evidence.error_data == "user" else "generated"
-    allowed = "" if limit is None else f"limit {limit:g}; "
+    allowed = "no limit" if limit is None else f"limit {limit:g}"
     yield Card(
         title="error of the answers",
         value=f"{evidence.error:.1g}",
-        detail=f"{allowed}measured on {data} inputs",
+        details=(allowed, f"measured on {data} inputs"),
     )
     if evidence.agreement is not None:
         yield Card(
             title="top-1 agreement",
             value=percent(evidence.agreement),
-            detail="with the original model",
+            details=("with the original model",),
         )
     if evidence.metric is not None and base.metric is not None:
         yield Card(
             title="your metric",
             value=f"{evidence.metric:.4g}",
-            detail=f"default {base.metric:.4g}",
+            details=(f"default {base.metric:.4g}",),
         )

@@ -21,6 +21,9 @@ CORNER = 1.5
 # A trial that is that many times slower than the default would press all others together.
 _FARTHEST = 1.6
 _MOST_EFFECTS = 18
+_TICKS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5, 10]
+# A wider interval is that of a trial that was given up at once.
+_WIDEST_PERCENT = 60
 _COLOURS = ("@accent", "@second", "@good", "@bad", "@faint")
 
 
@@ -156,7 +159,12 @@ def effects_figure(state: StudyState) -> Figure | None:
         f"Values without a clear effect are left out.{rest}",
         plot=plot(
             traces,
-            xaxis=axis("relative to the default", type="log", dtick="D2", tickformat=".3~g"),
+            xaxis=axis(
+                "relative to the default",
+                type="log",
+                tickvals=_TICKS,
+                ticktext=list(map(str, _TICKS)),
+            ),
             yaxis=axis(
                 "",
                 tickvals=list(range(len(shown))),
@@ -284,7 +292,9 @@ def noise_figure(rows: Sequence[Row]) -> Figure | None:
             traces,
             xaxis=axis("trial", anchor="y2"),
             yaxis=axis("quiet turns, %", domain=[0.54, 1], range=[0, 105]),
-            yaxis2=axis("± %", domain=[0, 0.44], rangemode="tozero"),
+            yaxis2=axis(
+                "± %", domain=[0, 0.44], range=[0, 1.1 * min(max(widths), _WIDEST_PERCENT)]
+            ),
         ),
         height_px=380,
     )

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from autotune.deploy.config import Interval
 from autotune.report.page.figure import Figure, Plot, axis, plot, wrapped
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.report.text import interval, latency
+from autotune.search import pareto
 from autotune.search.objective import DEFAULT, Objective, find
 
 _HEIGHT_PX = 460
@@ -34,7 +34,7 @@ def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure:
     members = [row for row in confirmed if row.state != "default"]
     default = [row for row in points if row.state == "default"]
     chosen = [row for row in points if row.state == "chosen"]
-    best = sorted((row for row in confirmed), key=lambda row: row.values[across.name])
+    best = pareto.front(confirmed, lambda row: row.values, (across, up))
 
     def trace(name: str, shown: Sequence[Row], marker: Plot, **more: object) -> Plot:
         return {
@@ -74,7 +74,7 @@ def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure:
             "showlegend": False,
         },
         trace("final comparison", members, filled, **intervals(members)),
-        trace("the default", default, diamond, **(intervals(default) if confirmed else {})),
+        trace("the default", default, diamond, **intervals(default)),
         trace("chosen", chosen, star),
     ]
     ranges = {
@@ -94,7 +94,7 @@ def _caption(*, has_confirmed: bool) -> str:
     source = (
         "Filled points are confirmed: the final comparison measured them side by side with the "
         "default, and the bars are its 95 % intervals. Hollow points are estimates of the search, "
-        "and the best of them were lucky as well."
+        "relative to the default; the best of them were lucky as well."
         if has_confirmed
         else "All points are estimates of the search. No final comparison has confirmed them."
     )
@@ -131,21 +131,28 @@ def _hover(row: Row) -> str:
 
 def _error_bars(rows: Sequence[Row], name: str) -> Plot:
     """Returns the ends of the intervals of an objective, from those of the gains."""
-    pairs = [(row.values[name], row.gains.get(name) or _fallback(row, name)) for row in rows]
+    reaches = [_reach(row, name) for row in rows]
     return {
         "type": "data",
         "symmetric": False,
-        "array": [v * (g.value / g.low - 1) if g and g.low > 0 else 0.0 for v, g in pairs],
-        "arrayminus": [v * (1 - g.value / g.high) if g else 0.0 for v, g in pairs],
+        "array": [above for _, above in reaches],
+        "arrayminus": [below for below, _ in reaches],
         "color": "@muted",
         "thickness": 1.5,
         "width": 4,
     }
 
 
-def _fallback(row: Row, name: str) -> Interval | None:
-    """Returns the interval in a result of an earlier version, which has the latency's alone."""
-    return row.speedup if name == "latency_ms" else None
+def _reach(row: Row, name: str) -> tuple[float, float]:
+    """Returns how far the interval of an objective reaches below and above its value.
+
+    A result of an earlier version has an interval for the latency alone.
+    """
+    gain = row.gains.get(name) or (row.speedup if name == "latency_ms" else None)
+    if not row.confirmed or gain is None or gain.low <= 0:
+        return 0.0, 0.0
+    value = row.values[name]
+    return value * (1 - gain.value / gain.high), value * (gain.value / gain.low - 1)
 
 
 def _range(points: Sequence[Row], default: Sequence[Row], name: str) -> list[float] | None:
@@ -153,6 +160,8 @@ def _range(points: Sequence[Row], default: Sequence[Row], name: str) -> list[flo
     if not default:
         return None
     farthest = _FARTHEST * default[0].values[name]
-    inside = [row.values[name] for row in points if row.values[name] <= farthest]
-    space = _MARGIN * (max(inside) - min(inside)) or _MARGIN * max(inside) or 1.0
-    return [min(inside) - space, max(inside) + space]
+    inside = [row for row in points if row.values[name] <= farthest]
+    low = min(row.values[name] - _reach(row, name)[0] for row in inside)
+    high = max(row.values[name] + _reach(row, name)[1] for row in inside)
+    space = _MARGIN * (high - low) or _MARGIN * high or 1.0
+    return [low - space, high + space]

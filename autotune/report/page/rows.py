@@ -36,7 +36,8 @@ class Row:
         state: A key of :data:`STATES`.
         reason: Why it was rejected, stopped or has no numbers; empty for others.
         confirmed: Whether its numbers are those of the final comparison.
-        values: Its objectives; empty where it failed.
+        values: Its objectives; empty where it failed. An estimated latency is that of the default
+            in the final comparison, if there was one, divided by the estimated speed-up.
         speedup: How many times faster than the default; None where it failed.
         gains: By objective, the default's value over its own; empty where only the search measured.
         error: Its error; None where it was not measured.
@@ -60,8 +61,8 @@ class Row:
 
 def rows_of(state: StudyState) -> list[Row]:
     """Returns the candidates of a study, in the order of its trials."""
-    members = {member.trial: member for member in state.result.members} if state.result else {}
-    rows = {number: _member_row(state, member) for number, member in members.items()}
+    members = state.result.members if state.result else ()
+    rows = {member.trial: _member_row(state, member) for member in members}
     rows |= {row.trial: row for row in _trial_rows(state) if row.trial not in rows}
     return [rows[number] for number in sorted(rows)]
 
@@ -125,13 +126,26 @@ def _measured_row(state: StudyState, trial: Trial, measurement: Measurement) -> 
         state="default" if trial.candidate == BASELINE else kind,
         reason=reason,
         confirmed=False,
-        values=values(measurement),
+        values=_on_scale(state, values(measurement)),
         speedup=_speedup(state.baseline, measurement),
         gains={},
         error=measurement.fidelity.error,
         agreement=measurement.fidelity.agreement,
         measurement=measurement,
     )
+
+
+def _on_scale(state: StudyState, estimates: Values) -> Values:
+    """Returns estimates of the search on the scale of the final comparison, if there was one.
+
+    The machine may have been slower during the search: ratios to the default hold, and a latency
+    beside those of the final comparison would mislead.
+    """
+    if state.result is None or state.baseline is None or not state.result.complete:
+        return estimates
+    confirmed_ms = state.result.baseline.evidence.latency_ms
+    factor = confirmed_ms / state.baseline.latency_ms
+    return {**estimates, "latency_ms": factor * estimates["latency_ms"]}
 
 
 def _speedup(base: Measurement | None, own: Measurement) -> Interval | None:

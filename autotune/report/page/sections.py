@@ -8,12 +8,12 @@ from typing import Any
 
 from autotune.measure.outcome import Fidelity, Measurement
 from autotune.report.coverage import coverage_remarks
-from autotune.report.page.figures import PHASES, memory_by_phase
+from autotune.report.page.figures import memory_by_phase
 from autotune.report.page.rows import STATES, Row
 from autotune.report.page.state import StudyState
 from autotune.report.text import duration, interval, latency, percent
 
-# The lightest and the darkest cell of the table of errors lie that many powers of ten apart.
+# A cell of the table of errors is darkest at the limit, and white that many powers of ten below.
 _DECADES = 4
 
 
@@ -61,8 +61,9 @@ def _lines(row: Row) -> Iterator[tuple[str, str]]:
 def _search_lines(measurement: Measurement, *, confirmed: bool) -> Iterator[tuple[str, str]]:
     if confirmed:
         yield "latency in the search", f"{latency(measurement.latency_ms)} ms"
-    sizes = zip(PHASES, memory_by_phase(measurement), strict=True)
-    yield "memory in the search", "; ".join(f"{phase} {mib:.1f} MiB" for phase, mib in sizes)
+    created, first_runs, end, _ = memory_by_phase(measurement)
+    sizes = f"{created:.1f}, {first_runs:.1f}, {end:.1f} MiB"
+    yield "memory created, in first runs, at the end", sizes
     yield "turns in the search", f"{measurement.quiet_turns} of {measurement.turns} quiet"
 
 
@@ -99,24 +100,26 @@ def answers_of(state: StudyState) -> list[Answers]:
     pairs = {"chosen": state.chosen, "the default": state.baseline}
     if state.chosen is state.baseline:
         del pairs["chosen"]
-    return [_answers(name, m.fidelity) for name, m in pairs.items() if m is not None]
+    limit = state.limits.max_error
+    return [_answers(name, m.fidelity, limit) for name, m in pairs.items() if m is not None]
 
 
-def _answers(name: str, fidelity: Fidelity) -> Answers:
-    worst = max((e for errors in fidelity.errors.values() for e in errors if e), default=0.0)
+def _answers(name: str, fidelity: Fidelity, limit: float) -> Answers:
+    darkest = limit if math.isfinite(limit) else 1.0
     outputs = {
-        output: tuple(_cell(error, worst) for error in errors)
+        output: tuple(_cell(error, darkest) for error in errors)
         for output, errors in fidelity.errors.items()
     }
     return Answers(name=name, fidelity=fidelity, outputs=outputs)
 
 
-def _cell(error: float | None, worst: float) -> Cell:
+def _cell(error: float | None, darkest: float) -> Cell:
     if error is None:
         return Cell(text="", shade=0.0)
     if error == 0:
         return Cell(text="0", shade=0.0)
-    return Cell(text=f"{error:.1g}", shade=max(0.0, 1 + math.log10(error / worst) / _DECADES))
+    shade = 1 + math.log10(error / darkest) / _DECADES
+    return Cell(text=f"{error:.1g}", shade=min(1.0, max(0.0, shade)))
 
 
 def noise_of(state: StudyState) -> list[str]:
