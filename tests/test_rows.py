@@ -7,6 +7,7 @@ import pytest
 from fakes import measurement
 
 from autotune.report.page.rows import excess, rows_of
+from autotune.results.result import StudyResult
 from autotune.search.trial import Limits
 
 
@@ -26,7 +27,7 @@ def test_only_the_final_comparison_confirms() -> None:
 
 
 @pytest.mark.parametrize("made", [None, pages.result(complete=False)], ids=["runs", "cut short"])
-def test_nothing_is_confirmed_without_a_final_comparison(made: pages.StudyResult | None) -> None:
+def test_nothing_is_confirmed_without_a_final_comparison(made: StudyResult | None) -> None:
     """The numbers of a study that runs, or that was cut short, are estimates."""
     assert not any(row.confirmed for row in rows_of(pages.state(made)))
 

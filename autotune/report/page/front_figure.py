@@ -76,6 +76,8 @@ def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure:
         trace("final comparison", members, filled, **intervals(members)),
         trace("the default", default, diamond, **intervals(default)),
         trace("chosen", chosen, star),
+        # Plotly gives the pointer to the smallest point near it, which would be an estimate's
+        trace("confirmed", confirmed, {"size": 1, "opacity": 0}, showlegend=False),
     ]
     ranges = {
         "xaxis": axis(_title(across), range=_range(points, default, across.name)),
