@@ -14,6 +14,7 @@ import optuna
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
+from autotune.facts.providers import CPU_STATE
 from autotune.measure.outcome import (
     SEARCH,
     Effort,
@@ -243,7 +244,8 @@ class FakeWorld:
 
     def seams(self, **others: Any) -> Seams:
         """Returns this world for a study, with `others` in place of some of it."""
-        return Seams(**{"measurer": self.measurer, "lock": _no_lock, **others})
+        known = {"measurer": self.measurer, "lock": _no_lock, "providers": lambda: (CPU_STATE,)}
+        return Seams(**{**known, **others})
 
     def tune(
         self,

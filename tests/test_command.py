@@ -20,8 +20,9 @@ def test_every_option_is_repeated() -> None:
 
 
 def test_defaults_are_left_out() -> None:
-    """A plain study is a plain command."""
-    command = command_of(StudyOptions.of("/models/my model.onnx"), "")
+    """A plain study is a plain command, also by the values that its storage keeps."""
+    kept = StudyOptions.from_record(StudyOptions.of("/models/my model.onnx").to_record())
+    command = command_of(kept, "")
     assert command == "autotune study '/models/my model.onnx' --trials 100"
 
 
@@ -33,6 +34,7 @@ def test_the_command_gives_the_options_back(monkeypatch: pytest.MonkeyPatch) -> 
         timeout_s=90.0,
         space="session",
         fix={"arena": "off"},
+        providers=("cpu",),
         shapes={"x": (1, 3)},
         max_error=0.01,
         metric="judge:top1",

@@ -67,6 +67,13 @@ def test_all_broken_limits_are_named() -> None:
     assert excess(measurement(5.0, 50.0, error=0.1), limits) == ""
 
 
+def test_what_the_final_comparison_measured_besides_is_confirmed() -> None:
+    """The default of another execution provider is no member of the front."""
+    made = pages.result(provider_default=pages.member(3, {"arena": "off"}, 20.0, 99.0))
+    row = rows_of(pages.state(made))[3]
+    assert (row.state, row.confirmed, row.values["latency_ms"]) == ("compared", True, 20.0)
+
+
 def test_members_are_shown_without_a_storage() -> None:
     """A folder with front.json alone shows the front."""
     rows = rows_of(pages.state(pages.result(), trials=()))

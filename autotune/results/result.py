@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +142,8 @@ class StudyResult:
         environment: The machine and the versions that measured them.
         complete: False where the study was cut short: the numbers are those of the search.
         files: The names of the written files, relative to `folder`.
+        provider_default: The untouched model with the default options of the execution provider
+            that the fastest member uses; None where that is the CPU's.
     """
 
     study: str
@@ -170,6 +172,7 @@ class StudyResult:
     environment: Environment
     complete: bool
     files: tuple[str, ...]
+    provider_default: Member | None = None
 
     @property
     def baseline(self) -> Member:
@@ -234,9 +237,10 @@ class StudyResult:
             FormatError: `data` is no result; the message names the key.
         """
         names = [item.name for item in fields(cls)]
-        keys = ["format", *names]
-        given = section(data, "", known=keys, required=keys)
-        result = from_plain(cls, {name: given[name] for name in names})
+        # an earlier version wrote results without the fields that came later
+        required = [item.name for item in fields(cls) if item.default is MISSING]
+        given = section(data, "", known=["format", *names], required=["format", *required])
+        result = from_plain(cls, {name: value for name, value in given.items() if name in names})
         _check(result)
         return replace(result, folder=folder)
 

@@ -11,6 +11,7 @@ from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.outcome import Failure, Measurement
 from autotune.results.result import GraphRow, Kind, Member, StudyResult
 from autotune.results.run_off import Finalist
+from autotune.results.score import provider_evidence
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect, believed, explain
 from autotune.search.finalists import is_exact
@@ -18,6 +19,7 @@ from autotune.search.objective import DEFAULT, find, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 
+_DEVICE_MEMORY = "peak_device_memory_mib"
 # One process each, and the luckiest of many: only a clear lead counts.
 _UNCONFIRMED_FLOOR = 0.05
 
@@ -50,6 +52,7 @@ def summarise(
     preparer: Preparer,
     *,
     complete: bool,
+    provider_default: Finalist | None = None,
 ) -> StudyResult:
     """Returns the result of a study.
 
@@ -61,6 +64,8 @@ def summarise(
         preparer: Makes the model files of candidates.
         complete: Whether the final comparison measured the finalists; otherwise their numbers are
             those of the search.
+        provider_default: The default of the fastest execution provider but the CPU's; None where
+            the CPU's is the only one.
     """
     failures = Counter(t.outcome.kind for t in trials.measured if isinstance(t.outcome, Failure))
     measurements = [m for trial in trials.measured if (m := trial.measurement) is not None]
@@ -77,6 +82,9 @@ def summarise(
         prefer=setting.prefer,
         limits=plain_limits(setting.limits),
         members=(baseline, *sorted(others, key=lambda member: member.values[first])),
+        provider_default=(
+            None if provider_default is None else _member(setting, provider_default, finalists[0])
+        ),
         trials=len(trials.measured),
         ended=trials.ended,
         failed=dict(failures),
@@ -133,6 +141,7 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         steady=own.steady,
         noise_floor=_UNCONFIRMED_FLOOR,
         coverage=own.fidelity.coverage,
+        provider=provider_evidence([own]),
     )
 
 
@@ -168,6 +177,12 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
             noise_floor=finalist.noise_floor,
             trial=finalist.trial.number,
             coverage=finalist.coverage,
+            provider=finalist.provider,
+            peak_device_memory_mib=(
+                own.get(_DEVICE_MEMORY)
+                if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]
+                else None
+            ),
         ),
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import optuna
 
+from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.records import Positive, read
 from autotune.errors import CannotMeasureError, FormatError, RequestError, StudyError
 from autotune.graph.prepare import Preparer
@@ -19,10 +20,11 @@ from autotune.results.setting import Setting
 from autotune.results.summary import Trials, plain_limits, summarise, unconfirmed
 from autotune.results.verify import verify
 from autotune.search import pareto
-from autotune.search.finalists import finalists
+from autotune.search.finalists import default_of_provider, finalists
 from autotune.search.transfer import Relative, prior, starting_points
 from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
+from autotune.space.providers import provider_defaults
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, read_trials
 from autotune.study.builder import build_search
@@ -150,7 +152,7 @@ class Job:
             limits=setting.limits,
             sampler=self.sampler,
             seed=setting.seed,
-            first=[*self.tried, *begin_with],
+            first=[*self.tried, *provider_defaults(space), *begin_with],
             prior=prior(self.kin, space, cores, objectives),
             early_stop=self.early_stop,
             record=self.record,
@@ -170,6 +172,7 @@ class Job:
                 metric=self.metric,
                 reference_ms=reference_ms,
                 samples=self.setting.folder / SAMPLES,
+                provider_cache=self.setting.folder / CACHE_FOLDER,
             )
         )
         self._check_cost(measurer)
@@ -259,6 +262,9 @@ class Job:
             self.report(Progress(stage="run-off", done=done, total=total, remaining_s=remaining_s))
 
         chosen = finalists(search.trials, setting.limits, setting.objectives, setting.space)
+        provider_default = default_of_provider(chosen, search.trials)
+        if provider_default is not None and provider_default not in chosen:
+            chosen.append(provider_default)
         self.report(Progress(stage="run-off", total=1))
         compared = run_off(
             measurer, baseline, chosen, setting.objectives, seed=setting.seed, on_step=on_step
@@ -268,7 +274,8 @@ class Job:
         kept = [compared[0], *(finalist for finalist in front if finalist is not compared[0])]
         if picked not in kept:
             kept.append(picked)
-        return self._write(search, measurer, kept, picked, complete=True)
+        beside = next((item for item in compared if item.trial == provider_default), None)
+        return self._write(search, measurer, kept, picked, complete=True, beside=beside)
 
     def _cut_short(self, search: Search, measurer: Measurer, baseline: Trial) -> StudyResult:
         """Returns the written result by the search's own numbers."""
@@ -286,9 +293,18 @@ class Job:
         picked: Finalist,
         *,
         complete: bool,
+        beside: Finalist | None = None,
     ) -> StudyResult:
         trials = Trials(measured=search.trials, twins=self.record.twins, ended=search.ended)
-        result = summarise(self.setting, trials, compared, picked, self.preparer, complete=complete)
+        result = summarise(
+            self.setting,
+            trials,
+            compared,
+            picked,
+            self.preparer,
+            complete=complete,
+            provider_default=beside,
+        )
         prepared = self.preparer.prepare(picked.trial.candidate.graph.to_json())
         result = emit(result, prepared)
         verify(result, measurer, self.setting.limits)

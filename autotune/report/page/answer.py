@@ -169,8 +169,7 @@ def _further_cards(result: StudyResult) -> Iterator[Card]:
     for name in result.objectives:
         if name in DEFAULT:
             continue
-        own = result.best.values[name]
-        base = getattr(result.best.evidence, f"baseline_{name}")
+        own, base = result.best.values[name], result.baseline.values[name]
         yield Card(
             title=OBJECTIVES[name].heading,
             value=f"{own:.4g}",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
+from autotune.search.objective import find
 from autotune.study.options import StudyOptions
 
 FLAGS = {
@@ -12,6 +13,7 @@ FLAGS = {
     "timeout_s": "--timeout",
     "space": "--space",
     "fix": "--fix",
+    "providers": "--providers",
     "data": "--data",
     "shapes": "--shape",
     "max_error": "--max-error",
@@ -41,6 +43,11 @@ def command_of(options: StudyOptions, metric: str) -> str:
     default = StudyOptions(model=options.model)
     given = {item.name: getattr(options, item.name) for item in fields(options)}
     given["metric"] = metric or None
+    # the storage keeps the values that the defaults stood for
+    if options.preference == find(options.objectives)[0].word:
+        given["prefer"] = None
+    if options.max_error == default.error_limit and not metric:
+        given["max_error"] = None
     for name, flag in FLAGS.items():
         value = given[name]
         if value == getattr(default, name) and name != "trials":
@@ -59,6 +66,8 @@ def _texts(name: str, value: Any) -> Iterator[str]:
         yield from (f"{key}={','.join(map(str, sizes))}" for key, sizes in value.items())
     elif name == "objectives":
         yield from value
+    elif name == "providers":
+        yield ",".join(value)
     elif isinstance(value, float):
         yield f"{value:.12g}{_UNITS.get(name, '')}"
     else:

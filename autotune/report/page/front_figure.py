@@ -14,6 +14,17 @@ _HEIGHT_PX = 460
 _FARTHEST = 1.6
 _MARGIN = 0.06
 
+_HOLLOW: Plot = {"symbol": "circle-open", "size": 7, "color": "@faint", "line": {"width": 1.4}}
+_CROSSED: Plot = {"symbol": "x-thin-open", "size": 7, "color": "@faint", "line": {"width": 1.2}}
+_FILLED: Plot = {"symbol": "circle", "size": 11, "color": "@accent"}
+_STAR: Plot = {
+    "symbol": "star",
+    "size": 18,
+    "color": "@good",
+    "line": {"width": 1, "color": "@card"},
+}
+_DIAMOND: Plot = {"symbol": "diamond", "size": 13, "color": "@bad"}
+
 
 def axes_of(state: StudyState) -> tuple[Objective, Objective]:
     """Returns the two objectives that span the figure: the study's first two."""
@@ -27,14 +38,29 @@ def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure:
     """Returns the figure; each point's ``customdata`` is the number of its trial."""
     across, up = axes_of(state)
     points = [row for row in rows if across.name in row.values and up.name in row.values]
+    default = [row for row in points if row.state == "default"]
+    return Figure(
+        name="front",
+        title="The Pareto front",
+        caption=_caption(has_confirmed=any(row.confirmed for row in points)),
+        plot=plot(
+            [trace for trace in _traces(points, across, up) if trace["x"]],
+            xaxis=axis(_title(across), range=_range(points, default, across.name)),
+            yaxis=axis(_title(up), range=_range(points, default, up.name)),
+        ),
+        height_px=_HEIGHT_PX,
+    )
+
+
+def _traces(points: Sequence[Row], across: Objective, up: Objective) -> list[Plot]:
+    """Returns estimates below, then the line of the front, and confirmed points above."""
     confirmed = [row for row in points if row.confirmed]
-    searched = [row for row in points if not row.confirmed]
-    kept = [row for row in searched if row.state in {"measured", "stopped", "front", "chosen"}]
+    searched = [row for row in points if not row.confirmed and row.state != "default"]
+    kept = [row for row in searched if row.state != "rejected"]
     rejected = [row for row in searched if row.state == "rejected"]
     members = [row for row in confirmed if row.state != "default"]
     default = [row for row in points if row.state == "default"]
     chosen = [row for row in points if row.state == "chosen"]
-    best = pareto.front(confirmed, lambda row: row.values, (across, up))
 
     def trace(name: str, shown: Sequence[Row], marker: Plot, **more: object) -> Plot:
         return {
@@ -50,46 +76,33 @@ def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure:
             **more,
         }
 
-    def intervals(shown: Sequence[Row]) -> Plot:
-        return {
-            "error_x": _error_bars(shown, across.name),
-            "error_y": _error_bars(shown, up.name),
-        }
+    def with_intervals(name: str, shown: Sequence[Row], marker: Plot) -> Plot:
+        bars = {"error_x": _error_bars(shown, across.name), "error_y": _error_bars(shown, up.name)}
+        return trace(name, shown, marker, **bars)
 
-    hollow = {"symbol": "circle-open", "size": 7, "color": "@faint", "line": {"width": 1.4}}
-    crossed = {"symbol": "x-thin-open", "size": 7, "color": "@faint", "line": {"width": 1.2}}
-    filled = {"symbol": "circle", "size": 11, "color": "@accent"}
-    star = {"symbol": "star", "size": 18, "color": "@good", "line": {"width": 1, "color": "@card"}}
-    diamond = {"symbol": "diamond", "size": 13, "color": "@bad"}
-    traces = [
-        trace("search estimate", kept, hollow),
-        trace("search estimate, over a limit", rejected, crossed),
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [row.values[across.name] for row in best],
-            "y": [row.values[up.name] for row in best],
-            "line": {"color": "@accent", "width": 1.5, "shape": "hv", "dash": "dot"},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        },
-        trace("final comparison", members, filled, **intervals(members)),
-        trace("the default", default, diamond, **intervals(default)),
-        trace("chosen", chosen, star),
+    return [
+        trace("search estimate", kept, _HOLLOW),
+        trace("search estimate, over a limit", rejected, _CROSSED),
+        _line(pareto.front(confirmed, lambda row: row.values, (across, up)), across, up),
+        with_intervals("final comparison", members, _FILLED),
+        with_intervals("the default", default, _DIAMOND),
+        trace("chosen", chosen, _STAR),
         # Plotly gives the pointer to the smallest point near it, which would be an estimate's
         trace("confirmed", confirmed, {"size": 1, "opacity": 0}, showlegend=False),
     ]
-    ranges = {
-        "xaxis": axis(_title(across), range=_range(points, default, across.name)),
-        "yaxis": axis(_title(up), range=_range(points, default, up.name)),
+
+
+def _line(front: Sequence[Row], across: Objective, up: Objective) -> Plot:
+    """Returns the line that joins the members of the front."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [row.values[across.name] for row in front],
+        "y": [row.values[up.name] for row in front],
+        "line": {"color": "@accent", "width": 1.5, "shape": "hv", "dash": "dot"},
+        "hoverinfo": "skip",
+        "showlegend": False,
     }
-    return Figure(
-        name="front",
-        title="The Pareto front",
-        caption=_caption(has_confirmed=bool(confirmed)),
-        plot=plot([t for t in traces if t["x"]], **ranges),
-        height_px=_HEIGHT_PX,
-    )
 
 
 def _caption(*, has_confirmed: bool) -> str:
@@ -113,6 +126,7 @@ def _title(objective: Objective) -> str:
         "cpu_s": "CPU time of a run, s",
         "load_ms": "time to create the session, ms",
         "p99_ms": "99th percentile of the latency, ms",
+        "peak_device_memory_mib": "peak memory of the device, MiB",
     }[objective.name]
 
 

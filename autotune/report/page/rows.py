@@ -8,7 +8,7 @@ from autotune.deploy.options import Value
 from autotune.measure.outcome import Failure, Measurement
 from autotune.report.page.state import StudyState
 from autotune.report.text import percent, printable
-from autotune.results.result import Member
+from autotune.results.result import Member, StudyResult
 from autotune.search.objective import Values, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE
@@ -17,6 +17,7 @@ STATES: Mapping[str, str] = {
     "chosen": "chosen",
     "front": "on the front",
     "default": "the default",
+    "compared": "beaten in the final comparison",
     "measured": "measured",
     "stopped": "stopped early",
     "rejected": "over a limit",
@@ -61,17 +62,25 @@ class Row:
 
 def rows_of(state: StudyState) -> list[Row]:
     """Returns the candidates of a study, in the order of its trials."""
-    members = state.result.members if state.result else ()
-    rows = {member.trial: _member_row(state, member) for member in members}
+    rows = {member.trial: _member_row(state, member) for member in compared(state.result)}
     rows |= {row.trial: row for row in _trial_rows(state) if row.trial not in rows}
     return [rows[number] for number in sorted(rows)]
+
+
+def compared(result: StudyResult | None) -> list[Member]:
+    """Returns all that the final comparison measured: the default first, then the front."""
+    if result is None:
+        return []
+    return [*result.members, *filter(None, [result.provider_default])]
 
 
 def _member_row(state: StudyState, member: Member) -> Row:
     """Returns the row of a member of the result."""
     assert state.result is not None
     evidence = member.evidence
-    kind = "chosen" if member.trial == state.result.picked else "front"
+    kind = "front" if member in state.result.members else "compared"
+    if member.trial == state.result.picked:
+        kind = "chosen"
     reason = "" if member.admitted else "it breaks the limits"
     return Row(
         trial=member.trial,

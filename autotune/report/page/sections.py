@@ -40,7 +40,7 @@ def _lines(row: Row) -> Iterator[tuple[str, str]]:
     """Yields name and text of each number of a trial."""
     source = "final comparison" if row.confirmed else "search estimate"
     if row.reason:
-        yield "why", row.reason
+        yield "remark", row.reason
     if row.values:
         yield "numbers from", source
     if row.speedup is not None and row.state != "default":
