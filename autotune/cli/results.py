@@ -3,17 +3,16 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autotune.cli.console import output, print_json
 from autotune.cli.interrupts import signals_later
-from autotune.cli.options import MAX_LATENCY, MAX_MEMORY, JsonOption
+from autotune.cli.options import MAX_LATENCY, MAX_MEMORY, FolderArgument, JsonOption
+from autotune.cli.report import write_last_page
+from autotune.deploy.files import is_file
 from autotune.errors import RequestError
-
-FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 
 
 def show(
@@ -66,7 +65,7 @@ def pick(
     """Writes another configuration of the Pareto front to best.json."""
     with signals_later():
         from autotune.report.result import render_result
-        from autotune.results.emit import pick_member
+        from autotune.results.emit import PAGE, pick_member
         from autotune.results.result import StudyResult, choose_member
         from autotune.storage.locks import exclusive_use
 
@@ -82,6 +81,8 @@ def pick(
         )
     with exclusive_use(folder):
         result = pick_member(result, trial)
+    if is_file(folder / PAGE):
+        write_last_page(folder)
     if as_json:
         print_json(result.to_json())
     else:

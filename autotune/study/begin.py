@@ -17,7 +17,7 @@ from autotune.facts.runtime import Runtime
 from autotune.facts.workload import Workload, workload_for
 from autotune.graph.prepare import Preparer
 from autotune.measure.device_memory import DeviceMemory
-from autotune.results.emit import CACHE, EMITTED
+from autotune.results.emit import CACHE, EMITTED, PAGE
 from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import StudyResult
 from autotune.results.setting import Setting
@@ -43,6 +43,7 @@ from autotune.study.seams import Seams
 
 WRITTEN = (
     *EMITTED,
+    PAGE,
     CACHE,
     CACHE_FOLDER,
     SAMPLES,
