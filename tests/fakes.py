@@ -15,6 +15,7 @@ import small_spaces
 
 from autotune.deploy.config import Environment, Interval
 from autotune.deploy.options import Value
+from autotune.facts.providers import CPU_STATE
 from autotune.facts.workload import Workload
 from autotune.measure.outcome import (
     SEARCH,
@@ -265,7 +266,8 @@ class FakeWorld:
 
     def seams(self, **others: Any) -> Seams:
         """Returns this world for a study, with `others` in place of some of it."""
-        return Seams(**{"measurer": self.measurer, "lock": _no_lock, **others})
+        known = {"measurer": self.measurer, "lock": _no_lock, "providers": lambda: (CPU_STATE,)}
+        return Seams(**{**known, **others})
 
     def tune(
         self,

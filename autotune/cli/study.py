@@ -55,6 +55,12 @@ OPTIONS: Mapping[str, Any] = {
         parser=parsing.pair,
         help="Give a parameter one value in all configurations but the default. Repeatable.",
     ),
+    "providers": typer.Option(
+        "--providers",
+        metavar="NAME,NAME",
+        help="The execution providers to search, such as cpu,openvino. If left out, all that can "
+        "be used here; `autotune hardware` lists them.",
+    ),
     "data": DATA,
     "shapes": SHAPE,
     "max_error": typer.Option(
@@ -79,14 +85,15 @@ OPTIONS: Mapping[str, Any] = {
         "--objective",
         metavar="NAME",
         help="What to minimise: latency_ms, peak_memory_mib, cpu_s (CPU time of a run), load_ms "
-        "(time to create the session) or p99_ms (99th percentile of the latency). Repeatable.",
+        "(time to create the session), p99_ms (99th percentile of the latency) or "
+        "peak_device_memory_mib (NVIDIA devices). Repeatable.",
     ),
     "prefer": typer.Option(
         "--prefer",
         metavar="NAME",
         help="Which configuration of the Pareto front to write to best.json: the best in latency, "
-        "memory, cpu, load or p99, or a balanced one. If left out, the best in the first "
-        "objective.",
+        "memory, cpu, load, p99 or device_memory, or a balanced one. If left out, the best in the "
+        "first objective.",
     ),
     "out": typer.Option(
         "--out", metavar="DIR", help="Folder to write to. If left out, MODEL.autotune."

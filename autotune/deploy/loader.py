@@ -11,9 +11,15 @@ from autotune.deploy import cpu
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import is_file
 from autotune.deploy.opening import open_session
+from autotune.deploy.placement import placement_of
+from autotune.deploy.plugins import has_plugin, plugin_devices
+from autotune.deploy.providers import WORDS, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
+
+# A newer ONNX Runtime may merge some nodes before it asks the provider.
+_SAME_SHARE = 0.05
 
 
 class ConfigWarning(UserWarning):
@@ -25,7 +31,9 @@ def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.I
 
     The model file lies beside the config. On a machine other than the one that tuned it, a warning
     names both; where an execution provider or a CPU feature that the config requires is missing,
-    the model is opened with default options and a warning says so.
+    the model is opened with default options and a warning says so. A provider that comes as a
+    plugin is registered with the process. A provider that compiles models keeps the result in a
+    folder beside the config, as the config says; the first session on a machine takes longer.
 
     A config with ``session.set_denormal_as_zero`` changes the floating-point mode of the thread
     that loads it, for as long as that thread lives; one with ``env_allocator`` registers the
@@ -55,7 +63,7 @@ def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.I
             ConfigWarning,
             stacklevel=2,
         )
-        return _open(path, model, SessionConfig())
+        return _open(path, model, SessionConfig())[0]
 
     if differences := environment_differences(config):
         message = f"{path} was tuned elsewhere: {'; '.join(differences)}"
@@ -67,13 +75,35 @@ def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.I
             ConfigWarning,
             stacklevel=2,
         )
-    return _open(path, model, config.session)
+    session, message = _open(path, model, config.session)
+    message = message or _placement_difference(session, config)
+    if message and strict:
+        raise ConfigError(f"{path}: {message}")
+    if message:
+        warnings.warn(f"{path}: {message}", ConfigWarning, stacklevel=2)
+    return session
 
 
-def _open(path: Path, model: Path, session: SessionConfig) -> onnxruntime.InferenceSession:
-    """Returns the session of the config `path`; every fault of ONNX Runtime is the config's."""
+def _open(
+    path: Path, model: Path, session: SessionConfig
+) -> tuple[onnxruntime.InferenceSession, str]:
+    """Returns the session of the config `path`, and a remark on the provider's cache.
+
+    Every fault of ONNX Runtime is the config's.
+    """
+    cache, remark = None, ""
+    if session.provider_cache:
+        cache = path.absolute().parent / session.provider_cache
+        try:
+            cache.mkdir(exist_ok=True)
+        except OSError as error:
+            remark = (
+                f"the folder {cache} cannot be made ({error.strerror}), so "
+                f"{session.accelerator} compiles the model anew for each session"
+            )
+            cache = None
     try:
-        return open_session(model, session)
+        return open_session(model, session, cache=cache), remark
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     except MemoryError:
@@ -85,15 +115,45 @@ def _open(path: Path, model: Path, session: SessionConfig) -> onnxruntime.Infere
         ) from error
 
 
+def _placement_difference(session: onnxruntime.InferenceSession, config: TunedConfig) -> str:
+    """Returns how the provider runs less of the model than when it was tuned; empty if it does."""
+    name = config.session.accelerator
+    tuned = config.evidence.provider
+    if name is None or tuned is None:
+        return ""
+    tuned_share = tuned.placement.get(name, 0.0)
+    share = placement_of(session).share(name)
+    if share >= tuned_share - _SAME_SHARE:
+        return ""
+    return (
+        f"{name} ran {tuned_share:.0%} of the nodes when the config was tuned, and runs "
+        f"{share:.0%} here; run `autotune study` again here"
+    )
+
+
 def missing_requirements(config: TunedConfig) -> list[str]:
     """Returns the requirements of the config that this machine lacks, in words; empty if none."""
-    available = onnxruntime.get_available_providers()
-    lacking = [f"the {name}" for name in config.requires.providers if name not in available]
+    lacking = [f"the {name}" for name in config.requires.providers if not _can_use(name)]
     features = cpu.cpu_features()
     if features:  # empty means unknown
         wanted = config.requires.cpu_features
         lacking += [f"the CPU feature {name}" for name in wanted if name not in features]
     return lacking
+
+
+def _can_use(name: str) -> bool:
+    """Returns whether the execution provider is in this ONNX Runtime, or its plugin has a device.
+
+    A config may require a provider that this version of autotune does not know.
+    """
+    if name in onnxruntime.get_available_providers():
+        return True
+    if name not in WORDS or not has_plugin(provider_named(name)):
+        return False
+    try:
+        return bool(plugin_devices(provider_named(name)))
+    except ConfigError:
+        return False
 
 
 def environment_differences(config: TunedConfig) -> list[str]:

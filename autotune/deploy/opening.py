@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from autotune.deploy.placement import RECORD_ENTRY
+from autotune.deploy.plugins import is_built_in, plugin_device, plugin_options
+from autotune.deploy.providers import CPU, Provider, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
@@ -49,15 +52,23 @@ class TunedSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxr
         return super().run_with_iobinding(iobinding, run_options or self.tuned_run_options)
 
 
-def open_session(model: Path, session: SessionConfig) -> onnxruntime.InferenceSession:
+def open_session(
+    model: Path, session: SessionConfig, *, cache: Path | None = None
+) -> onnxruntime.InferenceSession:
     """Returns a session on the file `model`, opened as `session` says and checked for it.
 
+    Args:
+        model: The model's file.
+        session: How it is opened.
+        cache: An existing folder in which providers keep what they compile; None keeps nothing.
+
     Raises:
-        ConfigError: ONNX Runtime would not use the execution providers that were asked for.
+        ConfigError: a provider cannot be used here, or ONNX Runtime would not use it.
         Exception: whatever ONNX Runtime raises for a model that it cannot open.
     """
     settings = onnxruntime.SessionOptions()
-    for name, value in session.options.items():
+    required = {} if session.accelerator is None else provider_named(session.accelerator).session
+    for name, value in {**session.options, **required}.items():
         setattr(settings, name, _attribute(name, value))
     for name, text in session.entries.items():
         settings.add_session_config_entry(name, text)
@@ -65,24 +76,54 @@ def open_session(model: Path, session: SessionConfig) -> onnxruntime.InferenceSe
         settings.add_free_dimension_override_by_name(name, size)
     if session.env_allocator:
         _register_allocator(session.env_allocator)
+    if session.accelerator is not None:
+        settings.add_session_config_entry(RECORD_ENTRY, "1")
 
-    names = [name for name, _ in session.providers]
     kind = TunedSession if session.run_entries else onnxruntime.InferenceSession
     # enable_fallback=0: on an error the wrapper would retry with the CPU provider alone and drop
     # provider options and disabled optimizers in silence.
     opened = kind(
         str(model),
         settings,
-        providers=names,
-        provider_options=[dict(chosen) for _, chosen in session.providers],
         disabled_optimizers=list(session.disabled_optimizers) or None,
         enable_fallback=0,
+        **_providers(settings, session, cache),
     )
-    if dropped := [name for name in names if name not in opened.get_providers()]:
+    dropped = [name for name, _ in session.providers if name not in opened.get_providers()]
+    if dropped:
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
     if session.run_entries:
         opened.tuned_run_options = _run_options(session.run_entries)
     return opened
+
+
+def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dict[str, Any]:
+    """Returns the arguments that name the providers; gives `settings` the devices of plugins.
+
+    ONNX Runtime takes either devices or names, so a plugin is followed by the CPU provider alone.
+    """
+    plugins = False
+    names, chosen = [], []
+    for name, given in session.providers:
+        provider = provider_named(name)
+        own = {**given, **({} if cache is None else cache_options(provider, cache))}
+        if name == CPU or is_built_in(provider):
+            names.append(name)
+            chosen.append(own)
+            continue
+        device = plugin_device(provider, own.pop("device_type", ""))
+        settings.add_provider_for_devices([device], plugin_options(provider, own))
+        plugins = True
+    if not plugins:
+        return {"providers": names, "provider_options": chosen}
+    if names not in ([], [CPU]):
+        raise ConfigError(f"{', '.join(names)} cannot be used together with a plugin")
+    return {}
+
+
+def cache_options(provider: Provider, folder: Path) -> dict[str, str]:
+    """Returns the options with which `provider` keeps in `folder` what it compiles."""
+    return {name: text.format(folder=folder) for name, text in provider.cache.items()}
 
 
 def _attribute(name: str, value: object) -> object:

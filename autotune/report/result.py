@@ -8,6 +8,7 @@ from rich.text import Text
 
 from autotune.report.coverage import coverage_remarks
 from autotune.report.graphs import graph_table
+from autotune.report.providers import provider_remarks
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, percent
 from autotune.report.why import BRINGS, changes, nearest
@@ -51,7 +52,7 @@ def headline(result: StudyResult) -> str:
         gain = f"{1 / speedup.value:.2f}× slower than the default"
     else:
         gain = "as fast as the default within the noise"
-    others = [_change(best, objective) for objective in _further(result)]
+    others = [_change(result, objective) for objective in _further(result)]
     sentence = f"{name}: {', '.join([gain, _memory_change(best), *others])}."
     if not result.complete:
         sentence += " No final comparison has confirmed this."
@@ -77,10 +78,10 @@ def _further(result: StudyResult) -> list[Objective]:
     return [OBJECTIVES[name] for name in result.objectives if name not in DEFAULT]
 
 
-def _change(member: Member, objective: Objective) -> str:
-    """Returns how a further objective compares with the default."""
-    value = member.values[objective.name]
-    baseline = getattr(member.evidence, f"baseline_{objective.name}")
+def _change(result: StudyResult, objective: Objective) -> str:
+    """Returns how a further objective of the chosen member compares with the default."""
+    value = result.best.values[objective.name]
+    baseline = result.baseline.values[objective.name]
     return f"{value / baseline:.2f} of its {objective.heading}"
 
 
@@ -131,6 +132,7 @@ def _description(member: Member) -> str:
 
 def _details(result: StudyResult) -> Iterator[Text]:
     yield from _about_numbers(result)
+    yield from provider_remarks(result)
     yield from _about_answers(result)
     yield from _about_search(result)
     yield Text(f"Written to {result.folder}: {', '.join(result.files)}", style="cyan")

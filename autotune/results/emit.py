@@ -74,12 +74,14 @@ def emit(result: StudyResult, prepared: PreparedModel) -> StudyResult:
 def tuned_config(result: StudyResult, member: Member, model: ModelFile) -> TunedConfig:
     """Returns the config of one member, whose model was written as `model`."""
     candidate = Candidate.of(member.candidate)
+    session = session_config(candidate.session.to_json(), result.dimensions)
     return TunedConfig(
         model=model,
-        session=session_config(candidate.session.to_json(), result.dimensions),
+        session=session,
         evidence=member.evidence,
         requires=replace(
             result.requires,
+            providers=tuple(name for name, _ in session.providers),
             cpu_features=needed_features(candidate.graph.to_json(), cpu.cpu_features()),
         ),
         environment=result.environment,

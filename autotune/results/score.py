@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from autotune.deploy.config import Coverage, Interval
+from autotune.deploy.config import Coverage, Interval, ProviderEvidence
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import mean_log_interval
 from autotune.search.objective import OBJECTIVES, Objective, Values, values
@@ -35,6 +35,7 @@ class Score:
         noise_floor: Relative difference below which no gain is claimed.
         coverage: How much the comparison of the answers proves; None where an earlier version
             measured.
+        provider: What was measured of another execution provider than the CPU's; None without one.
     """
 
     values: Values
@@ -47,6 +48,7 @@ class Score:
     steady: bool = True
     noise_floor: float = SMALLEST_GAIN
     coverage: Coverage | None = None
+    provider: ProviderEvidence | None = None
 
     @property
     def speedup(self) -> Interval:
@@ -96,7 +98,27 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
         steady=all(m.steady for m in own),
         noise_floor=noise_floor(base),
         coverage=own[-1].fidelity.coverage,
+        provider=provider_evidence(own),
     )
+
+
+def provider_evidence(own: Sequence[Measurement]) -> ProviderEvidence | None:
+    """Returns what the measurements say of another execution provider than the CPU's, if any."""
+    last = own[-1]
+    if last.placement is None:
+        return None
+    return ProviderEvidence(
+        placement={name: last.placement.share(name) for name in last.placement.nodes},
+        left_behind=last.placement.left_behind,
+        cached_load_ms=_median(m.cached_load_ms for m in own),
+        copy_ms=_median(m.copy_ms for m in own),
+        device_memory_by_difference=any(m.memory.device_by_difference for m in own),
+    )
+
+
+def _median(numbers: Iterable[float | None]) -> float | None:
+    measured = [number for number in numbers if number is not None]
+    return float(np.median(measured)) if measured else None
 
 
 def _lowest(numbers: Iterable[float | None]) -> float | None:

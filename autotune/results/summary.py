@@ -12,6 +12,7 @@ from autotune.measure.outcome import Failure
 from autotune.results.choice import Verdict
 from autotune.results.result import GraphRow, Kind, Member, StudyResult
 from autotune.results.run_off import Finalist
+from autotune.results.score import provider_evidence
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect, believed, explain
 from autotune.search.finalists import EXACT_ERROR
@@ -19,6 +20,7 @@ from autotune.search.objective import DEFAULT, Values, find, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 
+_DEVICE_MEMORY = "peak_device_memory_mib"
 # One process each, and the luckiest of many: only a clear lead counts.
 _UNCONFIRMED_FLOOR = 0.05
 
@@ -129,6 +131,7 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         steady=own.steady,
         noise_floor=_UNCONFIRMED_FLOOR,
         coverage=own.fidelity.coverage,
+        provider=provider_evidence([own]),
     )
 
 
@@ -163,6 +166,12 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
             noise_floor=finalist.noise_floor,
             trial=finalist.trial.number,
             coverage=finalist.coverage,
+            provider=finalist.provider,
+            peak_device_memory_mib=(
+                own.get(_DEVICE_MEMORY)
+                if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]
+                else None
+            ),
         ),
     )
 

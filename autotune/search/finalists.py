@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from autotune.measure.outcome import Measurement
 from autotune.search import pareto
 from autotune.search.beliefs import believed
-from autotune.search.objective import Objective, Values, values
+from autotune.search.objective import OBJECTIVES, Objective, Values, values
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import BASELINE
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Space
 
 MOST_FINALISTS = 6
@@ -61,6 +62,30 @@ def finalists(
     chosen = [*surely, *pareto.spread(best, MOST_FINALISTS - len(surely)), *best, *near]
     simplest = [_simplest(item, admitted, objectives) for item in chosen]
     return list({trial.number: trial for trial in simplest}.values())[:MOST_FINALISTS]
+
+
+def default_of_provider(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Trial | None:
+    """Returns the trial of the default options of the fastest finalist's execution provider.
+
+    It shows what tuning gives beyond choosing the provider.
+
+    Args:
+        chosen: The finalists.
+        trials: The measured trials.
+
+    Returns:
+        None where the CPU provider is the fastest, or the other one's default failed.
+    """
+    fastest = min(
+        chosen, key=lambda trial: _measured(trial, OBJECTIVES["latency_ms"]), default=None
+    )
+    word = None if fastest is None else fastest.candidate.to_json().get(EXECUTION_PROVIDER)
+    if word is None:
+        return None
+    default = Candidate.of({EXECUTION_PROVIDER: word})
+    return next(
+        (trial for trial in trials if trial.candidate == default and trial.measurement), None
+    )
 
 
 def beyond_limit(

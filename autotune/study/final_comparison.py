@@ -14,7 +14,7 @@ from autotune.results.score import on_scale
 from autotune.results.setting import Setting
 from autotune.results.summary import effects_of
 from autotune.search import pareto
-from autotune.search.finalists import beyond_limit, finalists, leanest_exact
+from autotune.search.finalists import beyond_limit, default_of_provider, finalists, leanest_exact
 from autotune.search.trial import Trial
 from autotune.study.progress import OnProgress, Progress
 
@@ -45,6 +45,9 @@ class FinalComparison:
         """
         setting = self.setting
         chosen = finalists(self.trials, setting.limits, setting.objectives, setting.space)
+        beside = default_of_provider(chosen, self.trials)
+        if beside is not None and beside not in chosen:
+            chosen.append(beside)
         beyond = beyond_limit(self.trials, setting.limits, setting.objectives, setting.space)
         compared = self._measured(chosen, [beyond] if beyond else [])
         verdict = self._verdict(compared, beyond)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import optuna
 
+from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.records import Positive, read
 from autotune.errors import CannotMeasureError, FormatError, RequestError, StudyError
 from autotune.graph.prepare import Preparer
@@ -20,6 +21,7 @@ from autotune.search.finalists import finalists
 from autotune.search.transfer import Relative, prior, starting_points
 from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
+from autotune.space.providers import provider_defaults
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, read_trials
 from autotune.study.builder import build_search
@@ -152,7 +154,7 @@ class Job:
             limits=setting.limits,
             sampler=self.sampler,
             seed=setting.seed,
-            first=[*self.tried, *begin_with],
+            first=[*self.tried, *provider_defaults(space), *begin_with],
             prior=prior(self.kin, space, cores, objectives),
             early_stop=self.early_stop,
             record=self.record,
@@ -172,6 +174,7 @@ class Job:
                 metric=self.metric,
                 reference_ms=reference_ms,
                 samples=self.setting.folder / SAMPLES,
+                provider_cache=self.setting.folder / CACHE_FOLDER,
             )
         )
         self._check_cost(measurer)
