@@ -14,7 +14,7 @@ from autotune.results.score import SMALLEST_GAIN, Score, is_gain
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import DEFAULT, Objective, find
+from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
@@ -62,9 +62,17 @@ class Contest:
     on_step: OnStep
 
     @property
+    def memory(self) -> Objective:
+        """The memory that the study minimises: that of devices, or of the process."""
+        kinds = ("peak_memory_mib", "peak_device_memory_mib")
+        names = {objective.name for objective in self.setting.objectives}
+        return OBJECTIVES[next((name for name in kinds if name in names), kinds[0])]
+
+    @property
     def objectives(self) -> tuple[Objective, ...]:
         """Latency and memory, by which every config is judged, and those of the study."""
-        return tuple(dict.fromkeys((*find(DEFAULT), *self.setting.objectives)))
+        judged = (OBJECTIVES["latency_ms"], self.memory)
+        return tuple(dict.fromkeys((*judged, *self.setting.objectives)))
 
     def rounds(self, entrants: Mapping[int, Candidate], plan: Plan) -> Rounds:
         """Returns rounds of these candidates, by number."""
@@ -132,7 +140,7 @@ def _as_whole(contest: Contest, change: Change) -> Part:
         kept=True,
         matters_for=tuple(better),
         speedup=contest.winner.speedup,
-        memory=factor_of(contest.winner.gains["peak_memory_mib"]),
+        memory=factor_of(contest.winner.gains[contest.memory.name]),
         error=contest.baseline.error,
     )
 
@@ -200,6 +208,6 @@ def _part(contest: Contest, change: Change, without: Score, winner: Score) -> Pa
         kept=True,
         matters_for=tuple(matters),
         speedup=speedup,
-        memory=finite(without.gains["peak_memory_mib"]),
+        memory=finite(without.gains[contest.memory.name]),
         error=without.error,
     )
