@@ -11,6 +11,7 @@ import typer
 import autotune
 from autotune.cli.console import drop_output, messages, output, prepare_streams
 from autotune.cli.faults import Ending, ending_of
+from autotune.cli.inspection import inspect_file, profile_session
 from autotune.cli.interrupts import INTERRUPTED
 from autotune.cli.results import compare_config, pick, show
 from autotune.cli.study import resume, study
@@ -28,6 +29,8 @@ app.command("resume")(resume)
 app.command("show")(show)
 app.command("pick")(pick)
 app.command("compare")(compare_config)
+app.command("inspect")(inspect_file)
+app.command("profile")(profile_session)
 app.command("sample")(write_sample)
 app.command("hardware")(show_hardware)
 app.command("spaces")(show_spaces)

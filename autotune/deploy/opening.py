@@ -53,7 +53,7 @@ class TunedSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxr
 
 
 def open_session(
-    model: Path, session: SessionConfig, *, cache: Path | None = None
+    model: Path, session: SessionConfig, *, cache: Path | None = None, trace: Path | None = None
 ) -> onnxruntime.InferenceSession:
     """Returns a session on the file `model`, opened as `session` says and checked for it.
 
@@ -61,12 +61,17 @@ def open_session(
         model: The model's file.
         session: How it is opened.
         cache: An existing folder in which providers keep what they compile; None keeps nothing.
+        trace: Start of the name of the file to which ONNX Runtime's profiler writes; None leaves
+            the profiler off.
 
     Raises:
         ConfigError: a provider cannot be used here, or ONNX Runtime would not use it.
         Exception: whatever ONNX Runtime raises for a model that it cannot open.
     """
     settings = onnxruntime.SessionOptions()
+    if trace is not None:
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(trace)
     required = {} if session.accelerator is None else provider_named(session.accelerator).session
     for name, value in {**session.options, **required}.items():
         setattr(settings, name, _attribute(name, value))
