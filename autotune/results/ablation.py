@@ -78,7 +78,7 @@ def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
     """Returns the winner without as many of its needless changes as it can do without together."""
     winner, space = contest.winner.trial.candidate, contest.setting.space
     needless = sorted((part for part in parts if not part.matters_for), key=_strength)
-    if put_back(winner, _names(needless), space) == BASELINE:
+    while needless and put_back(winner, _names(needless), space) == BASELINE:
         needless = needless[:-1]  # the winner beat the default, so they matter together
     reduction = None
     dropped: Names = frozenset()
