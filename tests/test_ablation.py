@@ -94,7 +94,7 @@ def _ablated(
         baseline=compared[0],
         winner=compared[1],
         trials=[base, *trials, winner],
-        effects=effects,
+        effects=lambda: effects,
         on_step=lambda _done, _total: None,
     )
     return ablate(contest)

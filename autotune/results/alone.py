@@ -1,7 +1,7 @@
 """Each change of the winner of a final comparison, put back alone and measured beside it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -49,7 +49,8 @@ class Contest:
         baseline: The default in the final comparison.
         winner: The winner of the final comparison.
         trials: The measured trials of the study.
-        effects: How much each value alone changes the objectives, by the model of the search.
+        effects: Returns how much each value alone changes the objectives, by the model of the
+            search; called where there are many changes.
         on_step: Called after each measurement.
     """
 
@@ -58,7 +59,7 @@ class Contest:
     baseline: Finalist
     winner: Finalist
     trials: Sequence[Trial]
-    effects: Sequence[Effect]
+    effects: Callable[[], Sequence[Effect]]
     on_step: OnStep
 
     @property
@@ -150,7 +151,7 @@ def _few(contest: Contest, changes: Sequence[Change]) -> list[Change]:
     if len(changes) <= _MOST_ALONE:
         return list(changes)
     believed: dict[str, float] = {}
-    for effect in contest.effects:
+    for effect in contest.effects():
         shift = abs(math.log(effect.factor.value)) if effect.is_known else 0.0
         believed[effect.parameter] = max(shift, believed.get(effect.parameter, 0.0))
     ranked = sorted(changes, key=lambda c: -max(believed.get(name, 0.0) for name in c.values))
