@@ -25,7 +25,8 @@ from autotune.study.progress import OnProgress, Progress
 
 def _one_thread() -> AbstractContextManager[object]:
     """Returns a context in which no second thread computes, and spins on while others measure."""
-    return threadpoolctl.threadpool_limits(limits=1, user_api="blas")
+    one_thread: AbstractContextManager[object] = threadpoolctl.threadpool_limits(1, "blas")
+    return one_thread
 
 
 @dataclass(frozen=True, kw_only=True)
