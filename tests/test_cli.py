@@ -267,6 +267,23 @@ def test_show_repeats_the_result(made: Made) -> None:
     effects = run(made.place, "show", "model.autotune", "--effects")
     assert effects.returncode == 0
     assert "How much each value alone changes the objective." in one_line(effects.stdout)
+    why = run(made.place, "show", "model.autotune", "--why")
+    assert why.returncode == 0
+    assert "model.onnx: " in why.stdout
+    assert "trial  latency ms" not in why.stdout
+
+
+def test_a_study_ends_with_the_line_that_loads_its_config(made: Made) -> None:
+    """The same command prints the end of the study again, on one screen."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made.place)
+        done = CliRunner().invoke(app, ["study", "model.onnx", "--trials", "4"])
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("model.onnx: ")
+    assert "All of the result: autotune show model.autotune; the changes: add --why" in lines
+    assert lines[-1] == 'Load it: session = autotune.load("model.autotune/best.json")'
+    assert len(lines) < 24
 
 
 def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ BRINGS = "What each change brings, from the default on:"
 
 # Less saved memory than this is not worth a line.
 _CLEARLY_LEANER = 0.95
+_MAY_COST = 0.05
 
 
 def render_why(result: StudyResult) -> RenderableType:
@@ -88,13 +89,18 @@ def nearest(result: StudyResult) -> list[str]:
         if member.evidence.error < EXACT_ERROR and member.evidence.peak_memory_mib < lean
     ]
     fastest = max(others, key=lambda member: member.evidence.speedup.value)
-    leanest = min(exact, key=lambda member: member.evidence.peak_memory_mib, default=None)
+    # what costs no time is named before what saves more
+    leanest = min(exact, key=lambda m: (_is_slower(m), m.evidence.peak_memory_mib), default=None)
     lines = [f"Nearest in latency: {_beside(fastest)}."] if fastest is not leanest else []
     if leanest is not None:
         lines.append(f"Less memory with the same answers: {_beside(leanest)}.")
         if leanest in result.members:
             lines.append(f"`autotune pick {result.folder} --trial {leanest.trial}` takes it.")
     return lines
+
+
+def _is_slower(member: Member) -> bool:
+    return member.evidence.speedup.value < 1 - _MAY_COST
 
 
 def _no_ablation(result: StudyResult) -> str:
