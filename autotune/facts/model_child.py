@@ -8,9 +8,10 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, numpy_helper
 
-from autotune.facts.graphs import all_graphs, all_initializers, all_nodes, all_weights
+from autotune.facts.graphs import all_graphs, all_nodes, all_weights
 from autotune.facts.model_facts import ModelFacts, Tensor
 from autotune.facts.optimised import count_subnormals, optimised_model
+from autotune.facts.weights import element_count, quantisable_nodes, to_initializers
 from autotune.process.child_end import Message, serve
 
 # Nodes that are worth a thread of their own.
@@ -45,17 +46,20 @@ def inspect(message: Message) -> ModelFacts:
     path = Path(message["path"])
     model = _parse(path)
     data_files = _data_files(model, path.parent)
+    to_initializers(model)
     inputs = _inputs(path, model)
-    nodes = list(all_nodes(model.graph))
-    operators = Counter(node.op_type for node in nodes)
+    operators = Counter(node.op_type for node in all_nodes(model.graph))
+    quantisable, quantisable_inside = quantisable_nodes(model.graph)
     return ModelFacts(
         data_files=data_files,
         inputs=inputs,
         outputs=tuple(output.name for output in model.graph.output),
         operators=dict(operators.most_common()),
-        parameters=sum(int(np.prod(item.dims)) for item in all_weights(model.graph)),
+        parameters=sum(map(element_count, all_weights(model.graph))),
         has_conv="Conv" in operators,
         has_gelu=not operators.keys().isdisjoint({"Erf", "Gelu", "BiasGelu"}),
+        quantisable=dict(quantisable),
+        quantisable_inside=dict(quantisable_inside),
         branches=max(map(_branches, all_graphs(model.graph))),
         subnormals=_subnormals(path),
     )
@@ -142,11 +146,6 @@ def _dtype(name: str, element: int) -> str:
 def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
     """Returns the row count for each graph input that reaches the indices of a constant Gather."""
     rows = {item.name: list(item.dims) for item in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            for attribute in node.attribute:
-                if attribute.name == "value":
-                    rows[node.output[0]] = list(attribute.t.dims)
     origin = {item.name: item.name for item in graph.input}
     bounds: dict[str, int] = {}
     for node in graph.node:
@@ -190,7 +189,7 @@ def _subnormals(path: Path) -> int:
         return 0
     return sum(
         count_subnormals(numpy_helper.to_array(item))
-        for item in all_initializers(optimised.graph)
+        for item in all_weights(optimised.graph)
         if item.data_type == onnx.TensorProto.FLOAT
     )
 

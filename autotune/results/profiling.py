@@ -6,7 +6,8 @@ from pathlib import Path
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import is_file, is_folder
-from autotune.deploy.loader import check_files, missing_requirements
+from autotune.deploy.fitting import missing_requirements
+from autotune.deploy.loader import check_files
 from autotune.deploy.records import Json, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, StudyError
