@@ -1,6 +1,7 @@
 """Each check finds what it looks for, and nothing in a plain model."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,14 +58,14 @@ def _overhead(name: str, share: float) -> tuple[TimeShare, ...]:
     return (TimeShare(name=name, operator="", nodes=3, time_ms=share, share=share),)
 
 
-def _found(subject: Subject) -> dict[str, Finding]:
+def _findings(subject: Subject) -> dict[str, Finding]:
     findings = (check.find(subject) for check in CHECKS)
     return {finding.name: finding for finding in findings if finding is not None}
 
 
 def _only(subject: Subject) -> Finding:
     """Returns the one finding; its name is that of a check, and its remedy is a candidate."""
-    findings = _found(subject)
+    findings = _findings(subject)
     assert len(findings) == 1, findings
     finding = next(iter(findings.values()))
     assert finding.name in {check.name for check in CHECKS}
@@ -74,7 +75,7 @@ def _only(subject: Subject) -> Finding:
 
 def test_nothing_is_found_in_a_plain_model() -> None:
     """Two cores, fp32, a new opset, few weights."""
-    assert _found(_subject()) == {}
+    assert _findings(_subject()) == {}
 
 
 def test_subnormal_weights() -> None:
@@ -96,7 +97,7 @@ def test_reorders_by_their_share_of_the_time() -> None:
     assert "take 10% of the run time" in finding.evidence
     assert "2 ms instead of 1 ms" in finding.evidence
     few = _profile(overheads=_overhead(REORDERS, 0.01))
-    assert _found(_subject(reading=reading, profile=few)) == {}
+    assert _findings(_subject(reading=reading, profile=few)) == {}
 
 
 def test_reorders_by_their_number_where_nothing_is_measured() -> None:
@@ -132,7 +133,7 @@ def test_fp16_weights_on_a_processor_without_kernels() -> None:
     finding = _only(_subject(reading=reading, profile=profile))
     assert "5 casts, which take 20% of the run time" in finding.evidence
     arm = machine(cores=2, features=("asimdhp",), architecture="aarch64")
-    assert _found(_subject(reading=reading, machine=arm)) == {}
+    assert _findings(_subject(reading=reading, machine=arm)) == {}
 
 
 def test_saturation_without_vnni() -> None:
@@ -142,7 +143,7 @@ def test_saturation_without_vnni() -> None:
     assert finding.severity == HIGH
     assert "3 products" in finding.evidence
     vnni = machine(cores=2, features=("avx512_vnni",))
-    assert _found(_subject(reading=replace(READING, saturation=saturation), machine=vnni)) == {}
+    assert _findings(_subject(reading=replace(READING, saturation=saturation), machine=vnni)) == {}
 
 
 def _growth(*held_mib: float) -> Growth:
@@ -164,13 +165,20 @@ def test_memory_growth_names_the_better_of_both_remedies() -> None:
     finding = _only(_subject(growth=growth))
     assert finding.severity == HIGH
     assert "20 MiB after the first of 3 shapes (x [0, 4]) and 100 MiB after all" in finding.evidence
-    assert "enable_mem_pattern=false" in finding.remedy
+    assert "--prefer memory --fix enable_mem_pattern=false" in finding.remedy
+
+
+def test_remedies_are_commands_for_the_file() -> None:
+    """A path with a blank is quoted as a shell wants it."""
+    spaced = model(path=Path("my model.onnx"), branches=1)
+    finding = _only(_subject(model=spaced, reading=replace(READING, inline_bytes=100 << 20)))
+    assert finding.remedy.endswith("autotune study 'my model.onnx' --fix storage=external_data")
 
 
 def test_memory_that_hardly_grows_is_no_finding() -> None:
     """Ten MiB are within the allocator's luck."""
     growth = {DEFAULT: _growth(20, 25, 30), NO_ARENA: _growth(20, 20, 20)}
-    assert _found(_subject(growth=growth)) == {}
+    assert _findings(_subject(growth=growth)) == {}
 
 
 def test_arena() -> None:
@@ -191,7 +199,7 @@ def test_parallel_branches_need_cores() -> None:
     """Four cores and two branches; a machine of two cores has none to spare."""
     wide = model(branches=3)
     assert _only(_subject(model=wide, machine=machine(cores=8))).name == "parallel branches"
-    assert _found(_subject(model=wide, machine=machine(cores=2))) == {}
+    assert _findings(_subject(model=wide, machine=machine(cores=2))) == {}
 
 
 def test_threads_beyond_the_usable_cores() -> None:

@@ -36,8 +36,8 @@ def _subnormal_weights(subject: Subject) -> Finding | None:
         evidence=f"{graph.subnormals:,} of {graph.float_elements:,} weights of the optimised graph "
         f"({share:.1%}) are below 1.2e-38; '{worst.name}' has {worst.subnormals:,} of "
         f"{worst.elements:,}.",
-        remedy="A study tries this by itself; --fix session.set_denormal_as_zero=1 sets it in all "
-        "trials. Or set these weights to zero before the export.",
+        remedy="Set these weights to zero before the export. A study tries to treat them as zero; "
+        "in all its trials: " + subject.study("--fix session.set_denormal_as_zero=1"),
         try_out={"session.set_denormal_as_zero": "1"},
     )
 
@@ -59,7 +59,8 @@ def _reorders(subject: Subject) -> Finding | None:
         evidence=f"Changes of layout: {reorders}; convolutions: {convolutions}."
         + ("" if share is None else f" The changes take {share:.0%} of the run time.")
         + _at_extended(subject),
-        remedy="A study tries this by itself; --fix nchwc=off leaves the layout out.",
+        remedy="A study tries to leave the layout out; in all its trials: "
+        + subject.study("--fix nchwc=off"),
         try_out={"nchwc": "off"},
     )
 
@@ -86,7 +87,7 @@ def _weights_as_inputs(subject: Subject) -> Finding | None:
         "constants: it folds and packs nothing that depends on them.",
         evidence=f"{count} initializers are graph inputs too.",
         remedy="python -m onnxruntime.tools.remove_initializer_from_input --input "
-        f"{subject.model.path.name} --output fixed.onnx",
+        f"{subject.file} --output fixed.onnx",
     )
 
 
@@ -101,8 +102,9 @@ def _unfolded(subject: Subject) -> Finding | None:
         severity=MEDIUM,
         says="Nodes that depend on constants alone are computed in every run.",
         evidence=f"{count} such nodes are left in the optimised graph: {kinds}.",
-        remedy="--fix pre_pass=onnxsim folds them before a study"
-        + ("." if is_installed("onnxsim") else " (the extra [passes] brings onnxsim)."),
+        remedy="ONNX Simplifier folds them"
+        + (": " if is_installed("onnxsim") else " (the extra [passes] brings it): ")
+        + subject.study("--fix pre_pass=onnxsim"),
         try_out={"pre_pass": "onnxsim"} if is_installed("onnxsim") else {},
     )
 
@@ -119,7 +121,7 @@ def _old_opset(subject: Subject) -> Finding | None:
         evidence=f"It has opset {opset}; {_OLDEST_OPSET} is the oldest that all tools take.",
         remedy="Export the model again with opset 17, or convert it: "
         "python -m onnxruntime.tools.update_onnx_opset --opset 17 "
-        f"{subject.model.path.name} newer.onnx",
+        f"{subject.file} newer.onnx",
     )
 
 
@@ -157,8 +159,8 @@ def _saturation(subject: Subject) -> Finding | None:
         "wrong without a word.",
         evidence=f"{saturation.products} products of unsigned activations and signed weights; "
         f"{saturation.large_share:.0%} of their weights are beyond 64.",
-        remedy="--fix session.x64quantprecision=1 computes them exactly; so does quantising again "
-        "with a reduced range (reduce_range=True).",
+        remedy="Quantise again with a reduced range (reduce_range=True), or let ONNX Runtime "
+        "compute exactly: " + subject.study("--fix session.x64quantprecision=1"),
         try_out={"session.x64quantprecision": "1"},
     )
 
@@ -173,7 +175,8 @@ def _branches(subject: Subject) -> Finding | None:
         says="Heavy nodes can run side by side, and ONNX Runtime's default runs one at a time.",
         evidence=f"Up to {branches} heavy nodes do not depend on each other; {cores} cores are "
         "usable.",
-        remedy="A study tries this by itself; --fix execution_mode=ORT_PARALLEL sets it.",
+        remedy="A study tries to run them in parallel; in all its trials: "
+        + subject.study("--fix execution_mode=ORT_PARALLEL"),
         try_out={
             "execution_mode": "ORT_PARALLEL",
             "inter_op_num_threads": min(branches, cores // 2),
@@ -197,7 +200,8 @@ def _threads(subject: Subject) -> Finding | None:
         "fewer: the threads take the cores from each other.",
         evidence=f"The machine has {machine.physical_cores} cores; {machine.usable_cores} are "
         f"usable here, because {quota}.",
-        remedy=f"--fix intra_op_num_threads={machine.usable_cores}",
+        remedy="Set the threads yourself. A study never tries more than are usable; in all its "
+        "trials: " + subject.study(f"--fix intra_op_num_threads={machine.usable_cores}"),
         try_out={"intra_op_num_threads": machine.usable_cores},
     )
 

@@ -37,8 +37,10 @@ def _growth(subject: Subject) -> Finding | None:
         says="Memory grows with each new shape of the inputs, and a session does not give it back.",
         evidence=f"{_over_shapes(default)} With {best} it holds {_mib(others[best].again_mib)} at "
         f"the end, at a peak of {_mib(others[best].peak_mib)} instead of {_mib(default.peak_mib)}.",
-        remedy="autotune study --space memory --prefer memory, with inputs of all your shapes in "
-        f"--data; or --fix {_FIXES[best]}.",
+        remedy="With inputs of all your shapes in inputs.npz: "
+        + subject.study(
+            "--data inputs.npz --space memory --prefer memory", f"--fix {_FIXES[best]}"
+        ),
     )
 
 
@@ -65,8 +67,7 @@ def _arena(subject: Subject) -> Finding | None:
         says="ONNX Runtime's arena holds memory between runs that no run gives back.",
         evidence=f"It holds {_mib(profile.arena_mib)}: weights {_mib(profile.weights_mib)}, "
         f"activations {_mib(profile.activations_mib)} at their peak, {_mib(spare_mib)} spare.",
-        remedy="autotune study --space memory --prefer memory; or --fix arena=off, or "
-        "--fix arena=same_as_requested.",
+        remedy=subject.study("--space memory --prefer memory"),
         try_out={"arena": "off"},
     )
 
@@ -81,8 +82,8 @@ def _inline_weights(subject: Subject) -> Finding | None:
         says="The weights are inside the model's file, so a session copies them; weights in a file "
         "beside it are mapped.",
         evidence=f"{inline_mib:.1f} MiB of weights are inside the file.",
-        remedy="A study tries this by itself; --fix storage=external_data stores them outside. The "
-        "answers stay the same.",
+        remedy="A study tries to store them outside, with the same answers; in all its trials: "
+        + subject.study("--fix storage=external_data"),
         try_out={"storage": "external_data"},
     )
 
