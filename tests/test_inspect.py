@@ -78,7 +78,8 @@ def test_findings_come_first_with_evidence_effect_and_remedy() -> None:
     assert "it reaches 50 % of the roof" in text
     assert "Work of a run: 2 million operations: 100 % Conv" in text
     assert "3 nodes (3 Conv)" in text
-    assert "Input 'x': float32 [batch, 4]." in text
+    assert "Inputs: x float32 [batch, 4]. Outputs: y." in text
+    assert "Samples: input 'x': float32 [1, 4], standard normal." in text
     assert "Not found: an old opset." in text
 
 
