@@ -17,7 +17,7 @@ from autotune.inspection.findings import (
     MEDIUM,
     Effect,
     Finding,
-    Subject,
+    InspectedModel,
     by_answers,
     by_gain,
     by_held_memory,
@@ -29,10 +29,10 @@ from autotune.inspection.reading import Saturation, SubnormalWeight, WeightGroup
 from autotune.space.candidate import Candidate
 
 
-def _subject(**changes: Any) -> Subject:
-    """Returns a model without a fault, but for these changes of its subject."""
+def _inspected(**changes: Any) -> InspectedModel:
+    """Returns a model without a fault, but for these changes of its inspected."""
     described = model(branches=1)
-    plain = Subject(
+    plain = InspectedModel(
         model=described,
         reading=READING,
         machine=machine(cores=2),
@@ -42,11 +42,11 @@ def _subject(**changes: Any) -> Subject:
     return replace(plain, **changes)
 
 
-def _reading(**changes: Any) -> Subject:
-    return _subject(reading=replace(READING, **changes))
+def _reading(**changes: Any) -> InspectedModel:
+    return _inspected(reading=replace(READING, **changes))
 
 
-def _graph(**changes: Any) -> Subject:
+def _graph(**changes: Any) -> InspectedModel:
     return _reading(optimised=replace(GRAPH, **changes))
 
 
@@ -58,14 +58,14 @@ def _overhead(name: str, share: float) -> tuple[TimeShare, ...]:
     return (TimeShare(name=name, operator="", nodes=3, time_ms=share, share=share),)
 
 
-def _findings(subject: Subject) -> dict[str, Finding]:
-    findings = (check.find(subject) for check in CHECKS)
+def _findings(inspected: InspectedModel) -> dict[str, Finding]:
+    findings = (check.find(inspected) for check in CHECKS)
     return {finding.name: finding for finding in findings if finding is not None}
 
 
-def _only(subject: Subject) -> Finding:
+def _only(inspected: InspectedModel) -> Finding:
     """Returns the one finding; its name is that of a check, and its remedy is a candidate."""
-    findings = _findings(subject)
+    findings = _findings(inspected)
     assert len(findings) == 1, findings
     finding = next(iter(findings.values()))
     assert finding.name in {check.name for check in CHECKS}
@@ -75,7 +75,7 @@ def _only(subject: Subject) -> Finding:
 
 def test_nothing_is_found_in_a_plain_model() -> None:
     """Two cores, fp32, a new opset, few weights."""
-    assert _findings(_subject()) == {}
+    assert _findings(_inspected()) == {}
 
 
 def test_subnormal_weights() -> None:
@@ -92,18 +92,18 @@ def test_reorders_by_their_share_of_the_time() -> None:
     operators = {"Conv": 4, "ReorderInput": 2, "ReorderOutput": 1}
     reading = replace(READING, optimised=replace(GRAPH, operators=operators))
     many = _profile(overheads=_overhead(REORDERS, 0.1))
-    finding = _only(_subject(reading=reading, profile=many, extended=_profile(run_ms=2.0)))
+    finding = _only(_inspected(reading=reading, profile=many, extended=_profile(run_ms=2.0)))
     assert "Changes of layout: 3; convolutions: 4." in finding.evidence
     assert "take 10% of the run time" in finding.evidence
     assert "2 ms instead of 1 ms" in finding.evidence
     few = _profile(overheads=_overhead(REORDERS, 0.01))
-    assert _findings(_subject(reading=reading, profile=few)) == {}
+    assert _findings(_inspected(reading=reading, profile=few)) == {}
 
 
 def test_reorders_by_their_number_where_nothing_is_measured() -> None:
     """Reading alone counts the nodes of the optimised graph."""
     reading = replace(READING, optimised=replace(GRAPH, operators={"Conv": 4, "ReorderInput": 3}))
-    assert _only(_subject(reading=reading, profile=None)).name == "layout reorders"
+    assert _only(_inspected(reading=reading, profile=None)).name == "layout reorders"
 
 
 def test_weights_as_inputs() -> None:
@@ -130,10 +130,10 @@ def test_fp16_weights_on_a_processor_without_kernels() -> None:
     groups = (WeightGroup(dtype="float16", tensors=1, elements=1000, size_bytes=2000),)
     reading = replace(READING, weights=groups, optimised=replace(GRAPH, operators={"Cast": 5}))
     profile = _profile(overheads=_overhead(CASTS, 0.2))
-    finding = _only(_subject(reading=reading, profile=profile))
+    finding = _only(_inspected(reading=reading, profile=profile))
     assert "5 casts, which take 20% of the run time" in finding.evidence
     arm = machine(cores=2, features=("asimdhp",), architecture="aarch64")
-    assert _findings(_subject(reading=reading, machine=arm)) == {}
+    assert _findings(_inspected(reading=reading, machine=arm)) == {}
 
 
 def test_saturation_without_vnni() -> None:
@@ -143,7 +143,9 @@ def test_saturation_without_vnni() -> None:
     assert finding.severity == HIGH
     assert "3 products" in finding.evidence
     vnni = machine(cores=2, features=("avx512_vnni",))
-    assert _findings(_subject(reading=replace(READING, saturation=saturation), machine=vnni)) == {}
+    assert (
+        _findings(_inspected(reading=replace(READING, saturation=saturation), machine=vnni)) == {}
+    )
 
 
 def _growth(*held_mib: float) -> Growth:
@@ -162,7 +164,7 @@ def test_memory_growth_names_the_better_of_both_remedies() -> None:
         NO_PATTERN: _growth(10, 10, 10),
         NO_ARENA: _growth(40, 40, 40),
     }
-    finding = _only(_subject(growth=growth))
+    finding = _only(_inspected(growth=growth))
     assert finding.severity == HIGH
     assert "20 MiB after the first of 3 shapes (x [0, 4]) and 100 MiB after all" in finding.evidence
     assert "--prefer memory --fix enable_mem_pattern=false" in finding.remedy
@@ -171,19 +173,19 @@ def test_memory_growth_names_the_better_of_both_remedies() -> None:
 def test_remedies_are_commands_for_the_file() -> None:
     """A path with a blank is quoted as a shell wants it."""
     spaced = model(path=Path("my model.onnx"), branches=1)
-    finding = _only(_subject(model=spaced, reading=replace(READING, inline_bytes=100 << 20)))
+    finding = _only(_inspected(model=spaced, reading=replace(READING, inline_bytes=100 << 20)))
     assert finding.remedy.endswith("autotune study 'my model.onnx' --fix storage=external_data")
 
 
 def test_memory_that_hardly_grows_is_no_finding() -> None:
     """Ten MiB are within the allocator's luck."""
     growth = {DEFAULT: _growth(20, 25, 30), NO_ARENA: _growth(20, 20, 20)}
-    assert _findings(_subject(growth=growth)) == {}
+    assert _findings(_inspected(growth=growth)) == {}
 
 
 def test_arena() -> None:
     """What the arena holds beyond weights is the finding."""
-    finding = _only(_subject(profile=_profile(arena_mib=512.0, activations_mib=256.0)))
+    finding = _only(_inspected(profile=_profile(arena_mib=512.0, activations_mib=256.0)))
     assert "512 MiB" in finding.evidence
     assert finding.try_out == {"arena": "off"}
 
@@ -198,14 +200,14 @@ def test_inline_weights() -> None:
 def test_parallel_branches_need_cores() -> None:
     """Four cores and two branches; a machine of two cores has none to spare."""
     wide = model(branches=3)
-    assert _only(_subject(model=wide, machine=machine(cores=8))).name == "parallel branches"
-    assert _findings(_subject(model=wide, machine=machine(cores=2))) == {}
+    assert _only(_inspected(model=wide, machine=machine(cores=8))).name == "parallel branches"
+    assert _findings(_inspected(model=wide, machine=machine(cores=2))) == {}
 
 
 def test_threads_beyond_the_usable_cores() -> None:
     """A quota of two cores on a machine of eight."""
     throttled = replace(machine(cores=8), usable_cores=2, quota_cores=2.0)
-    finding = _only(_subject(machine=throttled))
+    finding = _only(_inspected(machine=throttled))
     assert "its CPU quota is 2 cores" in finding.evidence
     assert finding.try_out == {"intra_op_num_threads": 2}
 

@@ -11,7 +11,7 @@ from autotune.inspection.findings import (
     MEDIUM,
     Check,
     Finding,
-    Subject,
+    InspectedModel,
     by_answers,
 )
 from autotune.inspection.memory_checks import ARENA, GROWTH, INLINE_WEIGHTS
@@ -23,8 +23,8 @@ _OLDEST_OPSET = 13
 _MANY_REORDERS = 0.05
 
 
-def _subnormal_weights(subject: Subject) -> Finding | None:
-    graph = subject.reading.optimised
+def _subnormal_weights(inspected: InspectedModel) -> Finding | None:
+    graph = inspected.reading.optimised
     if graph is None or not graph.subnormals:
         return None
     worst = graph.subnormal_weights[0]
@@ -37,18 +37,18 @@ def _subnormal_weights(subject: Subject) -> Finding | None:
         f"({share:.1%}) are below 1.2e-38; '{worst.name}' has {worst.subnormals:,} of "
         f"{worst.elements:,}.",
         remedy="Set these weights to zero before the export. A study tries to treat them as zero; "
-        "in all its trials: " + subject.study("--fix session.set_denormal_as_zero=1"),
+        "in all its trials: " + inspected.study("--fix session.set_denormal_as_zero=1"),
         try_out={"session.set_denormal_as_zero": "1"},
     )
 
 
-def _reorders(subject: Subject) -> Finding | None:
-    graph = subject.reading.optimised
+def _reorders(inspected: InspectedModel) -> Finding | None:
+    graph = inspected.reading.optimised
     if graph is None:
         return None
     reorders = graph.count("ReorderInput", "ReorderOutput")
     convolutions = graph.count("Conv", "FusedConv")
-    share = None if subject.profile is None else subject.profile.overhead(REORDERS).share
+    share = None if inspected.profile is None else inspected.profile.overhead(REORDERS).share
     many = reorders >= max(2, convolutions / 4) if share is None else share > _MANY_REORDERS
     if not reorders or not many:
         return None
@@ -58,26 +58,26 @@ def _reorders(subject: Subject) -> Finding | None:
         says="Convolutions run in a blocked layout (NCHWc), and operators between them lack it.",
         evidence=f"Changes of layout: {reorders}; convolutions: {convolutions}."
         + ("" if share is None else f" The changes take {share:.0%} of the run time.")
-        + _at_extended(subject),
+        + _at_extended(inspected),
         remedy="A study tries to leave the layout out; in all its trials: "
-        + subject.study("--fix nchwc=off"),
+        + inspected.study("--fix nchwc=off"),
         try_out={"nchwc": "off"},
     )
 
 
-def _at_extended(subject: Subject) -> str:
+def _at_extended(inspected: InspectedModel) -> str:
     """Returns what the profile without layout changes shows, in a sentence."""
-    if subject.extended is None or subject.profile is None:
+    if inspected.extended is None or inspected.profile is None:
         return ""
-    share = subject.extended.overhead(REORDERS).share
+    share = inspected.extended.overhead(REORDERS).share
     return (
         f" At graph level extended they take {share:.0%}, and a run takes "
-        f"{subject.extended.run_ms:.3g} ms instead of {subject.profile.run_ms:.3g} ms."
+        f"{inspected.extended.run_ms:.3g} ms instead of {inspected.profile.run_ms:.3g} ms."
     )
 
 
-def _weights_as_inputs(subject: Subject) -> Finding | None:
-    count = subject.reading.weights_as_inputs
+def _weights_as_inputs(inspected: InspectedModel) -> Finding | None:
+    count = inspected.reading.weights_as_inputs
     if not count:
         return None
     return Finding(
@@ -87,12 +87,12 @@ def _weights_as_inputs(subject: Subject) -> Finding | None:
         "constants: it folds and packs nothing that depends on them.",
         evidence=f"{count} initializers are graph inputs too.",
         remedy="python -m onnxruntime.tools.remove_initializer_from_input --input "
-        f"{subject.file} --output fixed.onnx",
+        f"{inspected.file} --output fixed.onnx",
     )
 
 
-def _unfolded(subject: Subject) -> Finding | None:
-    graph = subject.reading.optimised
+def _unfolded(inspected: InspectedModel) -> Finding | None:
+    graph = inspected.reading.optimised
     if graph is None or not graph.unfolded:
         return None
     count = sum(graph.unfolded.values())
@@ -104,13 +104,13 @@ def _unfolded(subject: Subject) -> Finding | None:
         evidence=f"{count} such nodes are left in the optimised graph: {kinds}.",
         remedy="ONNX Simplifier folds them"
         + (": " if is_installed("onnxsim") else " (the extra [passes] brings it): ")
-        + subject.study("--fix pre_pass=onnxsim"),
+        + inspected.study("--fix pre_pass=onnxsim"),
         try_out={"pre_pass": "onnxsim"} if is_installed("onnxsim") else {},
     )
 
 
-def _old_opset(subject: Subject) -> Finding | None:
-    opset = subject.reading.opset
+def _old_opset(inspected: InspectedModel) -> Finding | None:
+    opset = inspected.reading.opset
     if not 0 < opset < _OLDEST_OPSET:
         return None
     return Finding(
@@ -121,17 +121,17 @@ def _old_opset(subject: Subject) -> Finding | None:
         evidence=f"It has opset {opset}; {_OLDEST_OPSET} is the oldest that all tools take.",
         remedy="Export the model again with opset 17, or convert it: "
         "python -m onnxruntime.tools.update_onnx_opset --opset 17 "
-        f"{subject.file} newer.onnx",
+        f"{inspected.file} newer.onnx",
     )
 
 
-def _fp16_weights(subject: Subject) -> Finding | None:
-    if NEEDS["fp16_kernels"].is_met(subject.model, subject.workload, subject.machine):
+def _fp16_weights(inspected: InspectedModel) -> Finding | None:
+    if NEEDS["fp16_kernels"].is_met(inspected.model, inspected.workload, inspected.machine):
         return None
-    groups = [group for group in subject.reading.weights if group.dtype == "float16"]
+    groups = [group for group in inspected.reading.weights if group.dtype == "float16"]
     if not groups:
         return None
-    graph, profile = subject.reading.optimised, subject.profile
+    graph, profile = inspected.reading.optimised, inspected.profile
     casts = "" if graph is None else f" The optimised graph has {graph.count('Cast')} casts"
     if casts:
         share = None if profile is None else profile.overhead(CASTS).share
@@ -147,9 +147,11 @@ def _fp16_weights(subject: Subject) -> Finding | None:
     )
 
 
-def _saturation(subject: Subject) -> Finding | None:
-    saturation = subject.reading.saturation
-    saturates = NEEDS["saturating_int8"].is_met(subject.model, subject.workload, subject.machine)
+def _saturation(inspected: InspectedModel) -> Finding | None:
+    saturation = inspected.reading.saturation
+    saturates = NEEDS["saturating_int8"].is_met(
+        inspected.model, inspected.workload, inspected.machine
+    )
     if not saturation.products or not saturates:
         return None
     return Finding(
@@ -160,13 +162,13 @@ def _saturation(subject: Subject) -> Finding | None:
         evidence=f"{saturation.products} products of unsigned activations and signed weights; "
         f"{saturation.large_share:.0%} of their weights are beyond 64.",
         remedy="Quantise again with a reduced range (reduce_range=True), or let ONNX Runtime "
-        "compute exactly: " + subject.study("--fix session.x64quantprecision=1"),
+        "compute exactly: " + inspected.study("--fix session.x64quantprecision=1"),
         try_out={"session.x64quantprecision": "1"},
     )
 
 
-def _branches(subject: Subject) -> Finding | None:
-    branches, cores = subject.model.branches, subject.machine.usable_cores
+def _branches(inspected: InspectedModel) -> Finding | None:
+    branches, cores = inspected.model.branches, inspected.machine.usable_cores
     if branches < 2 or cores < 4:
         return None
     return Finding(
@@ -176,7 +178,7 @@ def _branches(subject: Subject) -> Finding | None:
         evidence=f"Up to {branches} heavy nodes do not depend on each other; {cores} cores are "
         "usable.",
         remedy="A study tries to run them in parallel; in all its trials: "
-        + subject.study("--fix execution_mode=ORT_PARALLEL"),
+        + inspected.study("--fix execution_mode=ORT_PARALLEL"),
         try_out={
             "execution_mode": "ORT_PARALLEL",
             "inter_op_num_threads": min(branches, cores // 2),
@@ -184,8 +186,8 @@ def _branches(subject: Subject) -> Finding | None:
     )
 
 
-def _threads(subject: Subject) -> Finding | None:
-    machine = subject.machine
+def _threads(inspected: InspectedModel) -> Finding | None:
+    machine = inspected.machine
     if machine.usable_cores >= machine.physical_cores:
         return None
     quota = (
@@ -201,7 +203,7 @@ def _threads(subject: Subject) -> Finding | None:
         evidence=f"The machine has {machine.physical_cores} cores; {machine.usable_cores} are "
         f"usable here, because {quota}.",
         remedy="Set the threads yourself. A study never tries more than are usable; in all its "
-        "trials: " + subject.study(f"--fix intra_op_num_threads={machine.usable_cores}"),
+        "trials: " + inspected.study(f"--fix intra_op_num_threads={machine.usable_cores}"),
         try_out={"intra_op_num_threads": machine.usable_cores},
     )
 

@@ -23,7 +23,7 @@ SEVERITIES = (HIGH, MEDIUM, LOW)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class InspectedModel:
     """Everything that is known of a model before its findings.
 
     Attributes:
@@ -143,6 +143,6 @@ class Check:
 
     name: str
     about: str
-    find: Callable[[Subject], Finding | None]
+    find: Callable[[InspectedModel], Finding | None]
     rate: Callable[[Effect], str] = by_gain
     measured: bool = False

@@ -1,7 +1,15 @@
 """The checks of memory: growth over shapes, the arena, weights inside the file."""
 
 from autotune.deploy.session import SessionConfig
-from autotune.inspection.findings import HIGH, LOW, MEDIUM, Check, Finding, Subject, by_held_memory
+from autotune.inspection.findings import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    Check,
+    Finding,
+    InspectedModel,
+    by_held_memory,
+)
 from autotune.inspection.growth import Growth
 
 # Below this nobody cares, and the allocator's luck is as large.
@@ -22,9 +30,9 @@ GROWTH_SESSIONS = {
 _FIXES = {NO_PATTERN: "enable_mem_pattern=false", NO_ARENA: "arena=off"}
 
 
-def _growth(subject: Subject) -> Finding | None:
-    default = subject.growth.get(DEFAULT)
-    others = {name: growth for name, growth in subject.growth.items() if name != DEFAULT}
+def _growth(inspected: InspectedModel) -> Finding | None:
+    default = inspected.growth.get(DEFAULT)
+    others = {name: growth for name, growth in inspected.growth.items() if name != DEFAULT}
     if default is None or not others:
         return None
     best = min(others, key=lambda name: others[name].again_mib)
@@ -38,7 +46,7 @@ def _growth(subject: Subject) -> Finding | None:
         evidence=f"{_over_shapes(default)} With {best} it holds {_mib(others[best].again_mib)} at "
         f"the end, at a peak of {_mib(others[best].peak_mib)} instead of {_mib(default.peak_mib)}.",
         remedy="With inputs of all your shapes in inputs.npz: "
-        + subject.study(
+        + inspected.study(
             "--data inputs.npz --space memory --prefer memory", f"--fix {_FIXES[best]}"
         ),
     )
@@ -51,8 +59,8 @@ def _over_shapes(growth: Growth) -> str:
     )
 
 
-def _arena(subject: Subject) -> Finding | None:
-    profile = subject.profile
+def _arena(inspected: InspectedModel) -> Finding | None:
+    profile = inspected.profile
     if profile is None or profile.arena_mib is None:
         return None
     assert profile.weights_mib is not None
@@ -67,13 +75,13 @@ def _arena(subject: Subject) -> Finding | None:
         says="ONNX Runtime's arena holds memory between runs that no run gives back.",
         evidence=f"It holds {_mib(profile.arena_mib)}: weights {_mib(profile.weights_mib)}, "
         f"activations {_mib(profile.activations_mib)} at their peak, {_mib(spare_mib)} spare.",
-        remedy=subject.study("--space memory --prefer memory"),
+        remedy=inspected.study("--space memory --prefer memory"),
         try_out={"arena": "off"},
     )
 
 
-def _inline_weights(subject: Subject) -> Finding | None:
-    inline_mib = subject.reading.inline_bytes / 2**20
+def _inline_weights(inspected: InspectedModel) -> Finding | None:
+    inline_mib = inspected.reading.inline_bytes / 2**20
     if inline_mib < _LEAST_MIB / 2:
         return None
     return Finding(
@@ -83,7 +91,7 @@ def _inline_weights(subject: Subject) -> Finding | None:
         "beside it are mapped.",
         evidence=f"{inline_mib:.1f} MiB of weights are inside the file.",
         remedy="A study tries to store them outside, with the same answers; in all its trials: "
-        + subject.study("--fix storage=external_data"),
+        + inspected.study("--fix storage=external_data"),
         try_out={"storage": "external_data"},
     )
 
