@@ -125,9 +125,8 @@ def _with_device_objectives(options: StudyOptions, space: Space) -> StudyOptions
     """
     words = [p.values for p in space.parameters if p.name == EXECUTION_PROVIDER]
     providers = [PROVIDERS[str(word)] for word in (words[0] if words else ("cpu",))]
-    if options.objectives != objective.DEFAULT or DeviceMemory.start() is None:
-        return options
-    if any(provider.device != "cuda" for provider in providers):
+    on_devices = all(provider.device == "cuda" for provider in providers)
+    if options.objectives != objective.DEFAULT or not on_devices or DeviceMemory.start() is None:
         return options
     return options.with_changes(objectives=objective.DEVICE_DEFAULT)
 
