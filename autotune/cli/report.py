@@ -3,6 +3,7 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -78,9 +79,12 @@ def write_last_page(folder: Path, storage: str | None = None) -> str:
     The result is written already: if the page cannot be, the line says why.
     """
     with signals_later():
-        from autotune.report.page.writing import write_report
+        from autotune.report.page.writing import HOW_TO_INSTALL, write_report
 
     try:
         return f"Report: {write_report(folder, storage)}"
+    except MissingPackageError:
+        command = shlex.join(["autotune", "report", str(folder)])
+        return f"For a report with figures: {HOW_TO_INSTALL}, then {command}"
     except (AutotuneError, OSError) as error:
         return f"No report was written: {error}"
