@@ -64,7 +64,9 @@ def model(**changes: Any) -> Model:
         "branches": 3,
         "subnormals": 1,
     }
-    return Model(**{**facts, **changes})
+    facts |= changes
+    # every product has a constant weight unless the test says otherwise
+    return Model(**{"quantisable": facts["operators"], "quantisable_inside": {}, **facts})
 
 
 def resolved(

@@ -251,7 +251,7 @@ def run_study(options: StudyOptions, *, as_json: bool) -> None:
     """Runs a study and prints its result."""
     with signals_later():
         from autotune.cli.progress import StudyProgress
-        from autotune.report.result import render_result
+        from autotune.report.ending import render_ending
         from autotune.study.job import Interrupted
         from autotune.study.progress import Progress
         from autotune.study.tune import tune
@@ -273,7 +273,7 @@ def run_study(options: StudyOptions, *, as_json: bool) -> None:
     if as_json:
         print_json(result.to_json())
     else:
-        output.print(render_result(result))
+        output.print(render_ending(result))
         output.print(page, soft_wrap=True)
     if interrupted:
         _say_how_to_continue()

@@ -31,8 +31,11 @@ def provider_remarks(result: StudyResult) -> Iterator[Text]:
 
 def _beyond_the_provider(result: StudyResult) -> Iterator[Text]:
     """Yields what the fastest provider gives by itself, so that one sees what tuning adds."""
-    beside = result.provider_default
-    provider = None if beside is None else _provider_of(beside)
+    fastest = min(result.members, key=lambda member: member.evidence.latency_ms)
+    provider = _provider_of(fastest)
+    default = {EXECUTION_PROVIDER: fastest.candidate.get(EXECUTION_PROVIDER)}
+    measured = (*result.members, *result.others)
+    beside = next((member for member in measured if member.candidate == default), None)
     if beside is None or provider is None:
         return
     evidence = beside.evidence

@@ -11,6 +11,7 @@ from autotune.report.graphs import graph_table
 from autotune.report.providers import provider_remarks
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, percent
+from autotune.report.why import BRINGS, changes, nearest
 from autotune.results.result import Kind, Member, StudyResult
 from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
 
@@ -29,6 +30,10 @@ def render_result(result: StudyResult) -> RenderableType:
         _front_table(result),
         "",
     ]
+    if sentences := nearest(result):
+        parts += [*map(Text, sentences), ""]
+    if rows := changes(result):
+        parts += [BRINGS, *(Text(f"  {words}: {brings}") for words, brings in rows), ""]
     if len(result.graphs) > 1:
         title = "Changes of the graph alone, relative to the default, measured in the search:"
         parts += [Text(title), graph_table(result.graphs), ""]
@@ -138,10 +143,14 @@ def _about_numbers(result: StudyResult) -> Iterator[Text]:
     if not result.complete:
         yield Text("There was no final comparison: these are the numbers of the search.")
         return
+    if len(result.members) + len(result.others) == 1:
+        yield Text("Nothing was left to compare the default with.")
+        return
     yield Text(
-        f"Final comparison: measured side by side with the default in up to {evidence.rounds} "
-        f"rounds. In brackets: 95 % intervals. Noise floor: {percent(evidence.noise_floor)}; "
-        "smaller differences do not count as gains. Memory: what a session adds at its peak."
+        "Final comparison: measured side by side with the default in up to "
+        f"{max(m.evidence.rounds for m in result.members)} rounds. In brackets: 95 % intervals. "
+        f"Noise floor: {percent(evidence.noise_floor)}; smaller differences do not count as gains. "
+        "Memory: what a session adds at its peak."
     )
 
 

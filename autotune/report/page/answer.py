@@ -97,7 +97,7 @@ def _final(result: StudyResult) -> Answer:
     path = json.dumps(str(result.folder / CONFIG), ensure_ascii=False)
     code = (
         "import autotune\n\n"
-        f"session = autotune.load({path})  # an onnxruntime.InferenceSession\n"
+        f"session = autotune.load({path})\n"
         "outputs = session.run(None, inputs)"
     )
     candidate = Candidate.of(best.candidate)

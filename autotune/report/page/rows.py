@@ -71,7 +71,7 @@ def compared(result: StudyResult | None) -> list[Member]:
     """Returns all that the final comparison measured: the default first, then the front."""
     if result is None:
         return []
-    return [*result.members, *filter(None, [result.provider_default])]
+    return [*result.members, *result.others]
 
 
 def _member_row(state: StudyState, member: Member) -> Row:
