@@ -23,12 +23,14 @@ from autotune.report.page.front_figure import axes_of, front_figure
 from autotune.report.page.rows import STATES, Row, rows_of
 from autotune.report.page.sections import (
     answers_of,
+    changes_of,
     conditions_of,
     noise_of,
     row_details,
 )
 from autotune.report.page.state import StudyState, read_state
 from autotune.report.text import interval, latency, percent, without_controls
+from autotune.report.why import reason
 from autotune.results.emit import PAGE, replacing
 
 if TYPE_CHECKING:
@@ -107,6 +109,7 @@ def render_page(state: StudyState) -> str:
     }
     environment = _environment()
     return environment.get_template("page.html").render(
+        ablation=changes_of(state.result),
         answer=answer,
         answers=answers_of(state),
         command=None if state.options is None else command_of(state.options, state.metric),
@@ -150,6 +153,7 @@ def _environment() -> "Environment":
         "latency": latency,
         "literal": Markup,
         "percent": percent,
+        "reason": reason,
         "value_in_words": value_in_words,
     }
     return environment
