@@ -12,12 +12,11 @@ from autotune.report.page.figure import LIGHT, coloured, markup, wrapped
 from autotune.report.page.figures import (
     course_of,
     effects_figure,
-    memory_figure,
-    noise_figure,
     search_figure,
     value_in_words,
 )
 from autotune.report.page.front_figure import front_figure
+from autotune.report.page.machine_figures import memory_figure, noise_figure
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import StudyState
 from autotune.search.objective import find

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.measure.outcome import Fidelity, Measurement
 from autotune.report.coverage import coverage_remarks
-from autotune.report.page.figures import memory_by_phase
+from autotune.report.page.machine_figures import memory_by_phase
 from autotune.report.page.rows import STATES, Row
 from autotune.report.page.state import StudyState
 from autotune.report.text import duration, interval, latency, percent

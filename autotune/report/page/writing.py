@@ -14,12 +14,11 @@ from autotune.report.page.command import command_of
 from autotune.report.page.figure import Figure
 from autotune.report.page.figures import (
     effects_figure,
-    memory_figure,
-    noise_figure,
     search_figure,
     value_in_words,
 )
 from autotune.report.page.front_figure import axes_of, front_figure
+from autotune.report.page.machine_figures import memory_figure, noise_figure
 from autotune.report.page.rows import STATES, Row, rows_of
 from autotune.report.page.sections import (
     answers_of,
