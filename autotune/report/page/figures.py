@@ -21,7 +21,7 @@ CORNER = 1.5
 # A trial that is that many times slower than the default would press all others together.
 _FARTHEST = 1.6
 _MOST_EFFECTS = 18
-_TICKS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5, 10]
+_TICKS = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10]
 _COLOURS = ("@accent", "@second", "@good", "@bad", "@faint")
 
 
@@ -31,7 +31,7 @@ class Course:
 
     Attributes:
         trials: Numbers of the trials.
-        first: Each trial's value of the first objective.
+        first: Each trial's value of the first objective over the default's.
         best: The least of them so far within the limits; None while there is none.
         volumes: Hypervolume so far, in per cent of all up to :data:`CORNER`.
     """
@@ -56,12 +56,12 @@ def course_of(state: StudyState, rows: Sequence[Row], base: Measurement) -> Cour
         own = values(row.measurement, state.objectives)
         point = tuple(own[name] / scale[name] for name in names)
         if row.state != "rejected":
-            least = min(least, own[names[0]])
+            least = min(least, point[0])
             if not any(all(map(operator.le, other, point)) for other in front):
                 front = [o for o in front if not all(map(operator.le, point, o))] + [point]
                 volume = 100 * hypervolume(front, corner) / CORNER ** len(names)
         trials.append(row.trial)
-        first.append(own[names[0]])
+        first.append(point[0])
         best.append(least if math.isfinite(least) else None)
         volumes.append(volume)
     return Course(
@@ -85,12 +85,13 @@ def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
         },
         {**_line("hypervolume", course.trials, course.volumes, "@second"), "yaxis": "y2"},
     ]
-    farthest = _FARTHEST * (objective.of(base) or math.inf)
-    inside = [value for value in course.first if value <= farthest]
+    inside = [value for value in course.first if value <= _FARTHEST]
     layout = {
         "xaxis": axis("trial", anchor="y2"),
         "yaxis": axis(
-            objective.heading, domain=[0.46, 1], range=[0.94 * min(inside), 1.03 * max(inside)]
+            f"{objective.word} over the default's",
+            domain=[0.46, 1],
+            range=[0.94 * min(inside), 1.03 * max(inside)],
         ),
         "yaxis2": axis("hypervolume, %", domain=[0, 0.38]),
     }
