@@ -89,7 +89,7 @@ def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
     layout = {
         "xaxis": axis("trial", anchor="y2"),
         "yaxis": axis(
-            f"{objective.word} over the default's",
+            f"{objective.word} / default",
             domain=[0.46, 1],
             range=[0.94 * min(inside), 1.03 * max(inside)],
         ),

@@ -41,12 +41,13 @@ REFRESH_S = 30
 HOW_TO_INSTALL = 'pip install "ort-autotune[report]"'
 
 
-def write_report(folder: Path, storage: str | None = None) -> Path:
+def write_report(folder: Path, storage: str | None = None, name: str | None = None) -> Path:
     """Writes the page of the study in `folder`; returns its path.
 
     Args:
         folder: The folder of the study.
         storage: URL of the storage with its trials; see :func:`read_state`.
+        name: Name of the study; see :func:`read_state`.
 
     Raises:
         StudyError: the folder holds no study.
@@ -54,7 +55,7 @@ def write_report(folder: Path, storage: str | None = None) -> Path:
         OSError: the file cannot be written.
     """
     check_packages()
-    return write_page(read_state(folder, storage))
+    return write_page(read_state(folder, storage, name))
 
 
 def write_page(state: StudyState) -> Path:
