@@ -65,7 +65,7 @@ def changes(result: StudyResult) -> list[tuple[str, str]]:
     ablation = result.ablation
     if ablation is None or ablation.trial != result.picked or not ablation.steps:
         return []
-    rows = [(step.words, _brings(step, ablation)) for step in ablation.steps]
+    rows = [(step.words, brings(step, ablation)) for step in ablation.steps]
     if ablation.dropped:
         words = ", ".join(part.words for part in ablation.dropped)
         rows.append((words, "no effect, dropped"))
@@ -117,7 +117,7 @@ def _beside(member: Member) -> str:
     return f"trial {member.trial}, {speedup}, {memory:.2f} of the memory: {member.words}"
 
 
-def _brings(step: Step, ablation: Ablation) -> str:
+def brings(step: Step, ablation: Ablation) -> str:
     """Returns what a step does to latency and memory, or why it is there if it does nothing."""
     effects = []
     if _is_clear(step.speedup):
@@ -125,7 +125,7 @@ def _brings(step: Step, ablation: Ablation) -> str:
     if _is_clear(step.memory):
         effects.append(f"{step.memory.value:.2f} of the memory")
     reasons = [
-        _reason(part)
+        reason(part)
         for part in ablation.parts
         if part.kept and step.changes.keys() <= part.changes.keys()
     ]
@@ -139,9 +139,9 @@ def _is_clear(factor: Interval) -> bool:
 
 def _steps_and_whole(ablation: Ablation) -> Iterator[str]:
     for step in ablation.steps:
-        yield f"{step.words}: {_brings(step, ablation)}"
+        yield f"{step.words}: {brings(step, ablation)}"
     if ablation.whole is not None and len(ablation.steps) > 1:
-        yield f"together: {_brings(ablation.whole, ablation)}"
+        yield f"together: {brings(ablation.whole, ablation)}"
     for part in ablation.dropped:
         yield f"{part.words}: no effect, dropped"
 
@@ -153,10 +153,10 @@ def _put_back(ablation: Ablation) -> Iterator[str]:
         if part.speedup is not None and part.memory is not None:
             speedup = f"{part.speedup.value:.2f}× ({interval(part.speedup)})"
             numbers = f"{speedup}, {part.memory.value:.2f} of the memory; "
-        yield f"  {part.words}: {numbers}{_reason(part) if part.kept else 'dropped'}"
+        yield f"  {part.words}: {numbers}{reason(part) if part.kept else 'dropped'}"
 
 
-def _reason(part: Part) -> str:
+def reason(part: Part) -> str:
     """Returns what a change that was kept is needed for."""
     if RUNNING in part.matters_for:
         return f"without it the config fails ({part.failure})"
