@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from autotune.deploy import cpu
 from autotune.deploy.digest import digest_files
 from autotune.deploy.options import Value
 from autotune.facts import workload as workloads
+from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model, describe
-from autotune.graph import prepare, prepare_child
+from autotune.graph import channels, prepare, prepare_child, quantisation, sensitivity
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.plan import needed_features, steps_of
 from autotune.graph.prepare import PreparationError, Preparer
+from autotune.process.child import Child
 
 pytestmark = pytest.mark.process
 
@@ -322,10 +325,85 @@ def test_a_damaged_entry_is_made_again(model: Model, tmp_path: Path) -> None:
     assert _preparer(model, tmp_path).prepare(_SHRUNK).operators == made.operators
 
 
+def _counted(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, counts: dict[str, int]
+) -> None:
+    """Makes `counts` say how often the function of this name is called."""
+    function = getattr(module, name)
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        counts[name] = counts.get(name, 0) + 1
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(module, name, counting)
+
+
+def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second graph half in int8 infers no shapes, calibrates nothing and ranks no nodes."""
+    counts: dict[str, int] = {}
+    _counted(monkeypatch, quantisation, "ready_to_quantise", counts)
+    _counted(monkeypatch, quantisation, "activation_ranges", counts)
+    _counted(monkeypatch, channels, "measure", counts)
+    _counted(monkeypatch, sensitivity, "rank", counts)
+    source, feeds = write("transformer", tmp_path)
+    save_samples(feeds, tmp_path / "samples.npz")
+    (tmp_path / "shared").mkdir()
+
+    def make(name: str, **options: Value) -> None:
+        prepare_child.convert(
+            {
+                "source": str(source),
+                "folder": tempfile.mkdtemp(dir=tmp_path),
+                "samples": str(tmp_path / "samples.npz"),
+                "shared": str(tmp_path / "shared"),
+                "steps": [[name, options]],
+            }
+        )
+
+    make("int8_static", kept_in_float=1)
+    once = {"ready_to_quantise": 1, "activation_ranges": 1, "rank": 1}
+    assert counts == once
+    make("int8_static", kept_in_float=2, per_channel=True, quantized_operators="products")
+    make("int8_static", symmetric=True)
+    make("int8_dynamic", kept_in_float=2)
+    assert counts == once
+    make("int8_static", calibration="percentile")
+    assert counts == {**once, "activation_ranges": 2}
+    make("int8_dynamic", smoothing="0.5")
+    make("int8_dynamic", smoothing="0.7")
+    assert counts == {**once, "activation_ranges": 2, "measure": 1}
+    make("int8_static", smoothing="0.5")
+    assert counts == {**once, "activation_ranges": 3, "measure": 1}
+
+
+def test_a_pass_before_quantisation_runs_once(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graph halves that quantise after the same pass start from one file of the cache."""
+    preparer = _preparer(model, tmp_path)
+    first = preparer.prepare({"pre_pass": "onnxslim", "precision": "int8_dynamic"})
+    asked: list[list[Any]] = []
+    request = Child.request
+
+    def noting(child: Child, message: Any, *more: Any) -> Any:
+        asked.append([name for name, _ in message["steps"]])
+        return request(child, message, *more)
+
+    monkeypatch.setattr(Child, "request", noting)
+    second = preparer.prepare(
+        {"pre_pass": "onnxslim", "precision": "int8_dynamic", "per_channel": True}
+    )
+    assert asked == [["int8_dynamic"]]
+    assert preparer.prepare({"pre_pass": "onnxslim"}).steps == ("onnxslim",)
+    assert len(asked) == 1
+    assert first.steps == ("onnxslim", "int8 dynamic")
+    assert second.sha256 != first.sha256
+
+
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step whose package is not installed is refused with the way to install it."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     source, _ = write("cnn", tmp_path)
-    message = {"source": str(source), "folder": str(tmp_path), "samples": None}
+    message = {"source": str(source), "folder": str(tmp_path), "samples": None, "shared": None}
     with pytest.raises(StepRefusedError, match=r"onnxslim: the package .* \[passes\] brings it"):
         prepare_child.convert({**message, "steps": [["onnxslim", {}]]})

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ from autotune.space.resolve import resolve
 from autotune.space.space import Space
 
 _EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))
+_LATER_PARAMETERS = {
+    *("smoothing", "matrix_products", "equalized", "clipped", "bias_corrected"),
+    "session.x64quantprecision",
+}
+"""Parameters of `default` and `quantize` that the earlier version had not."""
 
 
 @pytest.mark.parametrize(
@@ -43,7 +49,10 @@ def test_what_lacks_a_need_is_left_out_with_the_reason() -> None:
 def test_no_candidate_keeps_all_nodes_in_float() -> None:
     """So many nodes stay in float that something is left to quantise, with each precision."""
     operators = {"Conv": 5, "Gemm": 2, "Relu": 5}
-    space = resolved("quantize", operators=operators)
+    # with these free there are too many candidates to list
+    fixed = dict.fromkeys(("clipped", "equalized", "bias_corrected"), "false")
+    fixed |= {"smoothing": "off", "matrix_products": "float"}
+    space = resolved("quantize", operators=operators, fixed=fixed)
     assert space.left_out["kept_in_float=8"] == "it would leave nothing to quantise"
     counts: dict[object, set[Value]] = {}
     for candidate in space.candidates or ():
@@ -56,7 +65,7 @@ def test_no_candidate_keeps_all_nodes_in_float() -> None:
     several: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 4}
     assert space.nearest(several) == Candidate.of({"precision": "int8_dynamic"})
     # an LSTM is quantised even where every matrix product is kept
-    recurrent = resolved("quantize", operators={**operators, "LSTM": 1})
+    recurrent = resolved("quantize", operators={**operators, "LSTM": 1}, fixed=fixed)
     two: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 2}
     assert recurrent.nearest(two) == Candidate.of(two)
     assert recurrent.nearest(several) == Candidate.of({"precision": "int8_dynamic"})
@@ -72,6 +81,41 @@ def test_packed_weights_need_their_package_and_a_matmul(monkeypatch: pytest.Monk
         importlib.util, "find_spec", lambda name: None if name == "onnx_ir" else find(name)
     )
     assert "[passes]" in resolved("quantize", operators={"MatMul": 2}).left_out[name]
+
+
+def test_smoothing_needs_int8_of_several_products() -> None:
+    """It exists beside int8 of matrix products alone, and only where a model has some."""
+    assert "smoothing" in resolved(operators={"Conv": 5, "Gemm": 1}).left_out
+    space = resolved(operators={"Conv": 5, "MatMul": 4})
+    dynamic: dict[str, Value] = {"precision": "int8_dynamic", "smoothing": "0.5"}
+    assert space.nearest(dynamic) == Candidate.of(dynamic)
+    convolutions: dict[str, Value] = {"precision": "int8_static", "quantized_operators": "conv"}
+    assert space.nearest({**convolutions, "smoothing": "0.5"}) == Candidate.of(convolutions)
+    assert space.nearest({"smoothing": "0.5"}) == Candidate.of({})
+
+
+def test_exact_products_exist_where_int8_saturates() -> None:
+    """They are offered on x86 without VNNI, beside eight-bit weights of full range."""
+    operators = {"MatMul": 4}
+    space = resolved(operators=operators)
+    exact: dict[str, Value] = {"precision": "int8_dynamic", "session.x64quantprecision": "1"}
+    assert space.nearest(exact) == Candidate.of(exact)
+    reduced: dict[str, Value] = {"precision": "int8_dynamic", "reduce_range": True}
+    assert space.nearest({**exact, **reduced}) == Candidate.of(reduced)
+    described = model(operators=operators)
+    inputs = workload.generate(described, {})
+    vnni = resolve(find_space("default"), described, inputs, machine(8, ("avx512_vnni",)))
+    assert "session.x64quantprecision" in vnni.left_out
+
+
+def test_a_model_over_2_gib_has_no_int8_but_that_of_weights() -> None:
+    """What ONNX Runtime's tools cannot do is left out with the reason, before it is tried."""
+    space = resolved(operators={"MatMul": 4}, size_bytes=(1 << 31) + 1)
+    offered = {parameter.name: parameter.values for parameter in space.parameters}["precision"]
+    assert "int8_weight_only" in offered
+    assert {"int8_static", "int8_dynamic"}.isdisjoint(offered)
+    assert "over 2 GiB" in space.left_out["precision=int8_dynamic"]
+    assert "smoothing" in space.left_out
 
 
 def test_fixed_parameters() -> None:
@@ -113,10 +157,16 @@ def test_a_space_is_that_of_an_earlier_version(
     """A study of an earlier version goes on: the digest, the candidates and their keys are its own.
 
     The file was written by the version that had no entries yet, for small models on three machines
-    with all packages installed.
+    with all packages installed. Where a parameter has come since, its default gives the earlier
+    space: no earlier candidate was lost, and a study of the larger space starts from them.
     """
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     space = _earlier_space(row)
+    earlier = tuple(p for p in space.parameters if p.name not in _LATER_PARAMETERS)
+    left_out = {
+        k: v for k, v in space.left_out.items() if k.partition("=")[0] not in _LATER_PARAMETERS
+    }
+    space = replace(space, parameters=earlier, left_out=left_out)
     assert space.digest() == row["digest"]
     # the execution provider came later; where only the CPU's is ready it changes nothing
     assert sorted(space.left_out.keys() - {"execution_provider"}) == row["left_out"]

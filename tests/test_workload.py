@@ -25,6 +25,8 @@ def model_of(*tensors: Tensor) -> Model:
         parameters=0,
         has_conv=False,
         has_gelu=False,
+        quantisable={},
+        quantisable_inside={},
         branches=1,
         subnormals=0,
     )

@@ -3,17 +3,16 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autotune.cli.console import output, print_json
 from autotune.cli.interrupts import signals_later
-from autotune.cli.options import MAX_LATENCY, MAX_MEMORY, JsonOption
+from autotune.cli.options import MAX_LATENCY, MAX_MEMORY, FolderArgument, JsonOption
+from autotune.cli.report import write_last_page
+from autotune.deploy.files import is_file
 from autotune.errors import RequestError
-
-FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 
 
 def show(
@@ -22,20 +21,27 @@ def show(
         bool,
         typer.Option("--effects", help="Show how much each value alone changes the objectives."),
     ] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Show what each change of the emitted config brings.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Shows the result of a study: the Pareto front and the default."""
     with signals_later():
         from autotune.report.effects import render_effects
         from autotune.report.result import render_result
+        from autotune.report.why import render_why
         from autotune.results.result import StudyResult
 
     result = StudyResult.read(folder)
     if as_json:
         print_json(result.to_json())
-    elif effects:
+        return
+    if effects:
         output.print(render_effects(result))
-    else:
+    if why:
+        output.print(render_why(result))
+    if not effects and not why:
         output.print(render_result(result))
 
 
@@ -59,7 +65,7 @@ def pick(
     """Writes another configuration of the Pareto front to best.json."""
     with signals_later():
         from autotune.report.result import render_result
-        from autotune.results.emit import pick_member
+        from autotune.results.emit import PAGE, pick_member
         from autotune.results.result import StudyResult, choose_member
         from autotune.storage.locks import exclusive_use
 
@@ -75,6 +81,8 @@ def pick(
         )
     with exclusive_use(folder):
         result = pick_member(result, trial)
+    if is_file(folder / PAGE):
+        write_last_page(folder)
     if as_json:
         print_json(result.to_json())
     else:

@@ -25,6 +25,7 @@ from autotune.cli.options import (
     WAIT,
     JsonOption,
 )
+from autotune.cli.report import live_page, write_last_page
 from autotune.storage.masking import without_secrets
 from autotune.study.options import StudyOptions
 
@@ -250,26 +251,30 @@ def run_study(options: StudyOptions, *, as_json: bool) -> None:
     """Runs a study and prints its result."""
     with signals_later():
         from autotune.cli.progress import StudyProgress
-        from autotune.report.result import render_result
+        from autotune.report.ending import render_ending
         from autotune.study.job import Interrupted
         from autotune.study.progress import Progress
         from autotune.study.tune import tune
 
     interrupted = False
+    update_page = live_page(options)
     with interruptible() as checkpoint, StudyProgress(messages) as show_progress:
 
         def on_progress(progress: Progress) -> None:
             show_progress(progress)
+            update_page(progress)
             checkpoint()
 
         try:
             result = tune(options, on_progress=on_progress)
         except Interrupted as interruption:
             result, interrupted = interruption.result, True
+    page = write_last_page(result.folder, options.storage)
     if as_json:
         print_json(result.to_json())
     else:
-        output.print(render_result(result))
+        output.print(render_ending(result))
+        output.print(page, soft_wrap=True)
     if interrupted:
         _say_how_to_continue()
         raise typer.Exit(INTERRUPTED)

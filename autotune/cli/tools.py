@@ -75,7 +75,8 @@ def show_hardware(
             {
                 **asdict(machine),
                 "onnxruntime": installed.version,
-                "providers": [asdict(state) for state in providers],
+                "providers": installed.providers,
+                "execution_providers": [asdict(state) for state in providers],
                 "fingerprint": machine.fingerprint(installed),
                 "noise": None if check is None else asdict(check),
                 "doubts": problems,

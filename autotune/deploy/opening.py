@@ -55,7 +55,7 @@ class TunedSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxr
 
 
 def open_session(
-    model: Path, session: SessionConfig, *, cache: Path | None = None
+    model: Path, session: SessionConfig, *, cache: Path | None = None, trace: Path | None = None
 ) -> onnxruntime.InferenceSession:
     """Returns a session on the file `model`, opened as `session` says and checked for it.
 
@@ -63,12 +63,17 @@ def open_session(
         model: The model's file.
         session: How it is opened.
         cache: An existing folder in which providers keep what they compile; None keeps nothing.
+        trace: Start of the name of the file to which ONNX Runtime's profiler writes; None leaves
+            the profiler off.
 
     Raises:
         ConfigError: a provider cannot be used here, or ONNX Runtime would not use it.
         Exception: whatever ONNX Runtime raises for a model that it cannot open.
     """
     settings = make_session_options(session)
+    if trace is not None:
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(trace)
     if session.accelerator is not None:
         settings.add_session_config_entry(RECORD_ENTRY, "1")
 

@@ -32,10 +32,12 @@ class Model:
         size_bytes: Size of all these files.
         inputs: The inputs that must be fed (those with a default value are left at it).
         outputs: Names of the outputs.
-        operators: How many nodes there are of each type, subgraphs included.
-        parameters: Number of elements of all initializers.
+        operators: How many nodes there are of each type, subgraphs included, constants not.
+        parameters: Number of elements of all weights, wherever they are.
         has_conv: Whether there is a convolution.
         has_gelu: Whether there is a GELU, whole or in pieces.
+        quantisable: How many nodes of each type have a constant float weight, in the main graph.
+        quantisable_inside: The same in the branches and bodies of its nodes.
         branches: How many heavy nodes can run side by side, at least.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
     """
@@ -50,6 +52,8 @@ class Model:
     parameters: int
     has_conv: bool
     has_gelu: bool
+    quantisable: Mapping[str, int]
+    quantisable_inside: Mapping[str, int]
     branches: int
     subnormals: int
 
@@ -87,6 +91,8 @@ def describe(path: Path) -> Model:
         parameters=facts.parameters,
         has_conv=facts.has_conv,
         has_gelu=facts.has_gelu,
+        quantisable=facts.quantisable,
+        quantisable_inside=facts.quantisable_inside,
         branches=facts.branches,
         subnormals=facts.subnormals,
     )

@@ -1,9 +1,6 @@
 """The child of :mod:`autotune.facts.model`: opens a stranger's file and reports its contents."""
 
-import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +8,10 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, numpy_helper
 
+from autotune.facts.graphs import all_graphs, all_nodes, all_weights
 from autotune.facts.model_facts import ModelFacts, Tensor
+from autotune.facts.optimised import count_subnormals, optimised_model
+from autotune.facts.weights import element_count, quantisable_nodes, to_initializers
 from autotune.process.child_end import Message, serve
 
 # Nodes that are worth a thread of their own.
@@ -34,8 +34,6 @@ _OTHER_KINDS = {
     "sparse_tensor_type": "a sparse tensor",
     "opaque_type": "an opaque value",
 }
-# Saving the optimised graph takes a copy of all weights; above this it is not worth knowing.
-_LARGEST_OPTIMISED_BYTES = 1 << 30
 
 
 def inspect(message: Message) -> ModelFacts:
@@ -48,18 +46,21 @@ def inspect(message: Message) -> ModelFacts:
     path = Path(message["path"])
     model = _parse(path)
     data_files = _data_files(model, path.parent)
+    to_initializers(model)
     inputs = _inputs(path, model)
-    nodes = list(_nodes(model.graph))
-    operators = Counter(node.op_type for node in nodes)
+    operators = Counter(node.op_type for node in all_nodes(model.graph))
+    quantisable, quantisable_inside = quantisable_nodes(model.graph)
     return ModelFacts(
         data_files=data_files,
         inputs=inputs,
         outputs=tuple(output.name for output in model.graph.output),
         operators=dict(operators.most_common()),
-        parameters=sum(int(np.prod(item.dims)) for item in _weights(model.graph)),
+        parameters=sum(map(element_count, all_weights(model.graph))),
         has_conv="Conv" in operators,
         has_gelu=not operators.keys().isdisjoint({"Erf", "Gelu", "BiasGelu"}),
-        branches=max(map(_branches, _graphs(model.graph))),
+        quantisable=dict(quantisable),
+        quantisable_inside=dict(quantisable_inside),
+        branches=max(map(_branches, all_graphs(model.graph))),
         subnormals=_subnormals(path),
     )
 
@@ -81,7 +82,7 @@ def _data_files(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     and copies the files.
     """
     names: dict[str, None] = {}
-    for tensor in filter(external_data_helper.uses_external_data, _weights(model.graph)):
+    for tensor in filter(external_data_helper.uses_external_data, all_weights(model.graph)):
         place: Any = external_data_helper.ExternalDataInfo(tensor)
         name = place.location
         file = folder / name
@@ -142,45 +143,9 @@ def _dtype(name: str, element: int) -> str:
     return dtype.name
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yields every node, those of subgraphs included."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _graphs(inner)
-
-
-def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    for inner in _graphs(graph):
-        yield from inner.initializer
-
-
-def _weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yields the initializers and the tensors of Constant nodes, where some exporters put them."""
-    yield from _initializers(graph)
-    for node in _nodes(graph):
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-
-
 def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
     """Returns the row count for each graph input that reaches the indices of a constant Gather."""
     rows = {item.name: list(item.dims) for item in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            for attribute in node.attribute:
-                if attribute.name == "value":
-                    rows[node.output[0]] = list(attribute.t.dims)
     origin = {item.name: item.name for item in graph.input}
     bounds: dict[str, int] = {}
     for node in graph.node:
@@ -219,32 +184,14 @@ def _subnormals(path: Path) -> int:
     The file itself does not tell: folding a batch normalisation into a convolution can make nearly
     all weights subnormal, or none.
     """
-    import onnxruntime
-
-    if path.stat().st_size > _LARGEST_OPTIMISED_BYTES:
+    optimised = optimised_model(path)
+    if optimised is None:
         return 0
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        settings = onnxruntime.SessionOptions()
-        settings.optimized_model_filepath = str(Path(folder) / "optimised.onnx")
-        try:
-            onnxruntime.InferenceSession(
-                str(path), settings, providers=["CPUExecutionProvider"], enable_fallback=0
-            )
-            optimised = onnx.load(settings.optimized_model_filepath)
-        except Exception as error:  # noqa: BLE001  # models beyond 2 GiB cannot be saved whole
-            print(f"the optimised graph could not be read: {error}", file=sys.stderr)  # noqa: T201
-            return 0
-        floats = (
-            numpy_helper.to_array(item)
-            for item in _initializers(optimised.graph)
-            if item.data_type == onnx.TensorProto.FLOAT
-        )
-        return sum(_count_subnormals(array) for array in floats)
-
-
-def _count_subnormals(array: np.ndarray) -> int:
-    bits = array.view(np.uint32) & 0x7FFFFFFF
-    return int(((bits > 0) & (bits < 0x00800000)).sum())
+    return sum(
+        count_subnormals(numpy_helper.to_array(item))
+        for item in all_weights(optimised.graph)
+        if item.data_type == onnx.TensorProto.FLOAT
+    )
 
 
 if __name__ == "__main__":

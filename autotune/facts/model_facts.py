@@ -40,10 +40,12 @@ class ModelFacts:
         data_files: Names of its external data files, beside it.
         inputs: The inputs that must be fed (those with a default value are left at it).
         outputs: Names of the outputs.
-        operators: How many nodes there are of each type, subgraphs included.
-        parameters: Number of elements of all initializers.
+        operators: How many nodes there are of each type, subgraphs included, constants not.
+        parameters: Number of elements of all weights, wherever they are.
         has_conv: Whether there is a convolution.
         has_gelu: Whether there is a GELU, whole or in pieces.
+        quantisable: How many nodes of each type have a constant float weight, in the main graph.
+        quantisable_inside: The same in the branches and bodies of its nodes.
         branches: How many heavy nodes can run side by side, at least.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
     """
@@ -55,5 +57,7 @@ class ModelFacts:
     parameters: Whole
     has_conv: bool
     has_gelu: bool
+    quantisable: Mapping[str, Whole]
+    quantisable_inside: Mapping[str, Whole]
     branches: Whole
     subnormals: Whole

@@ -13,8 +13,8 @@ class GraphFacts:
     """The contents of a prepared model.
 
     Attributes:
-        operators: Nodes of its main graph.
-        parameters: Elements of its initializers.
+        operators: Nodes of its main graph, constants not.
+        parameters: Elements of its weights, wherever they are.
         size_bytes: Size of all its files.
         graph_digest: Equal for models that ONNX Runtime optimises to the same graph; None where
             that is not known.

@@ -5,6 +5,8 @@ from pathlib import Path
 import onnx
 from onnx import external_data_helper
 
+from autotune.facts.graphs import all_weights
+from autotune.facts.weights import to_initializers
 from autotune.graph.entries import StepRefusedError
 
 LARGEST_PROTO_BYTES = (1 << 31) - 1
@@ -34,8 +36,18 @@ def has_external_data(source: Path) -> bool:
     """Returns whether some weights of the model are stored outside its file."""
     return any(
         external_data_helper.uses_external_data(item)
-        for item in onnx.load(source, load_external_data=False).graph.initializer
+        for item in all_weights(onnx.load(source, load_external_data=False).graph)
     )
+
+
+def uncover_weights(source: Path) -> None:
+    """Rewrites a model whose weights are in Constant nodes or inputs: they become initializers.
+
+    Its external data stay as they are.
+    """
+    model = onnx.load(source, load_external_data=False)
+    if to_initializers(model):
+        source.write_bytes(model.SerializeToString())
 
 
 def data_file(tensor: onnx.TensorProto) -> str | None:

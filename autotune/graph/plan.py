@@ -46,6 +46,15 @@ def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
     return tuple(steps)
 
 
+def before_precision(
+    steps: tuple[PlannedStep, ...],
+) -> tuple[tuple[PlannedStep, ...], tuple[PlannedStep, ...]]:
+    """Returns the steps before the precision, and the others; none before it if there is none."""
+    places = [i for i, step in enumerate(steps) if step.name in PRECISIONS]
+    place = places[0] if places else 0
+    return steps[:place], steps[place:]
+
+
 def wants_samples(steps: Collection[PlannedStep]) -> bool:
     """Returns whether a step reads the calibration samples."""
     return any(step.name in PRECISIONS and PRECISIONS[step.name].wants_samples for step in steps)

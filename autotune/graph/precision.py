@@ -12,28 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autotune.graph.entries import Step, StepRefusedError
 from autotune.graph.precision_options import OPERATOR_GROUPS
 
 if TYPE_CHECKING:  # it brings in onnxruntime, which the entries do without
     from autotune.facts.feeds import Feed
-
-# A convolution that is quantised at run time is slower than one in float.
-_DYNAMIC_TYPES = ("MatMul", "LSTM", "Attention", "Gather", "EmbedLayerNormalization")
-_DYNAMIC_RESULTS = frozenset({"MatMulInteger", "DynamicQuantizeLSTM", "QAttention"})
-# By the names of ONNX Runtime's enumeration.
-_CALIBRATION_METHODS = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
-# Calibration by histograms holds all activations of its samples in memory at once.
-_HISTOGRAM_SAMPLES = 16
+    from autotune.graph.intermediates import Intermediates
 
 
 @dataclass(frozen=True, kw_only=True)
 class Precision(Step):
     """A precision.
 
-    ``run`` gets the calibration samples as its third argument, and the options by name.
+    ``run`` gets the calibration samples as its third argument, and by name the options and
+    ``shared``, the :class:`~autotune.graph.intermediates.Intermediates` of the model.
 
     Attributes:
         options: Names of the options that ``run`` takes, from
@@ -51,106 +45,18 @@ class Precision(Step):
     always_quantised: tuple[str, ...] = ()
 
 
-def int8_static(
-    source: Path,
-    target: Path,
-    samples: Sequence[Feed],
-    *,
-    calibration: str = "minmax",
-    per_channel: bool = False,
-    reduce_range: bool = False,
-    symmetric: bool = False,
-    quantized_operators: str = "all",
-    kept_in_float: int = 0,
-) -> None:
-    """Writes the model with activations and weights in eight bits (QDQ).
+def int8_static(source: Path, target: Path, samples: Sequence[Feed], **options: Any) -> None:
+    """Writes the model with weights and activations in eight bits; see :mod:`.int8`."""
+    from autotune.graph import int8
 
-    Args:
-        source: The float model.
-        target: Where to write.
-        samples: What the ranges of activations are taken from.
-        calibration: How: ``minmax``, ``percentile`` or ``entropy``.
-        per_channel: Whether each output channel of a weight has a scale of its own.
-        reduce_range: Whether weights have seven bits, which do not saturate without VNNI.
-        symmetric: Whether activations are signed, with zero in the middle.
-        quantized_operators: A name of :data:`autotune.graph.precision_options.OPERATOR_GROUPS`.
-        kept_in_float: How many of the most sensitive nodes are left alone.
-
-    Raises:
-        StepRefusedError: there is nothing to quantise, or the model cannot be made ready.
-    """
-    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
-
-    from autotune.graph import quantisation, sensitivity
-
-    types = OPERATOR_GROUPS[quantized_operators].types
-    model, path = quantisation.ready_to_quantise(source, target)
-    if not sensitivity.quantisable(model, types or sensitivity.QUANTISABLE):
-        raise StepRefusedError("there is no node with a constant weight to quantise")
-    if calibration != "minmax":
-        samples = samples[:_HISTOGRAM_SAMPLES]
-    with quantisation.silent_tools():
-        quantize_static(
-            path,
-            target,
-            quantisation.CalibrationReader(samples),
-            quant_format=QuantFormat.QDQ,
-            op_types_to_quantize=list(types) or None,
-            per_channel=per_channel,
-            reduce_range=reduce_range,
-            activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            nodes_to_exclude=quantisation.most_sensitive(model, samples, types, kept_in_float),
-            calibrate_method=CalibrationMethod[_CALIBRATION_METHODS[calibration]],
-            extra_options={
-                "ActivationSymmetric": symmetric,
-                # it compares arrays as if they were numbers where a MatMul has scales per channel
-                "QDQDisableWeightAdjustForInt32Bias": per_channel,
-            },
-        )
-    path.unlink()
+    int8.static(source, target, samples, **options)
 
 
-def int8_dynamic(
-    source: Path,
-    target: Path,
-    samples: Sequence[Feed],
-    *,
-    per_channel: bool = False,
-    reduce_range: bool = False,
-    kept_in_float: int = 0,
-) -> None:
-    """Writes the model with eight-bit weights, and activations that are rounded at run time.
+def int8_dynamic(source: Path, target: Path, samples: Sequence[Feed], **options: Any) -> None:
+    """Writes the model with activations that are rounded at run time; see :mod:`.int8`."""
+    from autotune.graph import int8
 
-    Convolutions stay in float; see :func:`int8_static` for the arguments.
-
-    Raises:
-        StepRefusedError: there is nothing to quantise, or the model cannot be made ready.
-    """
-    import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    from autotune.graph import quantisation
-
-    model, path = quantisation.ready_to_quantise(source, target)
-    types = OPERATOR_GROUPS["matmul"].types
-    excluded = quantisation.most_sensitive(model, samples, types, kept_in_float)
-    with quantisation.silent_tools():
-        quantize_dynamic(
-            path,
-            target,
-            op_types_to_quantize=list(_DYNAMIC_TYPES),
-            per_channel=per_channel,
-            reduce_range=reduce_range,
-            weight_type=QuantType.QInt8,
-            # a Gemm becomes a MatMul of this name first
-            nodes_to_exclude=[*excluded, *(f"{name}_MatMul" for name in excluded)],
-            extra_options={"MatMulConstBOnly": True},
-        )
-    path.unlink()
-    types_written = {n.op_type for n in onnx.load(target, load_external_data=False).graph.node}
-    if types_written.isdisjoint(_DYNAMIC_RESULTS):
-        raise StepRefusedError("there is no matrix product or LSTM to quantise")
+    int8.dynamic(source, target, samples, **options)
 
 
 def weight_only(
@@ -158,6 +64,7 @@ def weight_only(
     target: Path,
     samples: Sequence[Feed],
     *,
+    shared: Intermediates | None = None,
     bits: int = 8,
     block_size: int = 32,
     accuracy_level: int = 4,
@@ -169,6 +76,7 @@ def weight_only(
         source: The float model.
         target: Where to write.
         samples: For the ranking of nodes.
+        shared: What other graph halves of the model made.
         bits: 4 or 8.
         block_size: How many weights share a scale.
         accuracy_level: What ONNX Runtime may round activations to: 0 leaves them in fp32, 4 takes
@@ -178,41 +86,47 @@ def weight_only(
     Raises:
         StepRefusedError: there is nothing to quantise.
     """
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
+    from autotune.facts.weights import fold_constants, quantisable_nodes
     from autotune.graph import quantisation, sensitivity
+    from autotune.graph.intermediates import Intermediates
     from autotune.graph.model_file import load, save
 
     model = load(source)
+    fold_constants(model)
     sensitivity.name_nodes(model)
-    if not sensitivity.quantisable(model, ("MatMul",)):
+    if not any(counts["MatMul"] for counts in quantisable_nodes(model.graph)):
         raise StepRefusedError("there is no matrix product with a constant weight")
-    excluded = quantisation.most_sensitive(model, samples, ("MatMul",), kept_in_float)
-    with quantisation.silent_tools():
-        quantizer = MatMulNBitsQuantizer(
-            model,
-            bits=bits,
-            block_size=block_size,
-            is_symmetric=True,
-            accuracy_level=accuracy_level,
-            nodes_to_exclude=excluded,
-            op_types_to_quantize=("MatMul",),
+    excluded: list[str] = []
+    if kept_in_float:
+        # the file of the other precisions has Gemm where this one has MatMul
+        ranking = (shared or Intermediates()).record(
+            "weights-ranking", lambda: sensitivity.rank(model, samples, ("MatMul",))
         )
-        quantizer.process()
-    save(quantizer.model.model, target)
+        excluded = ranking[:kept_in_float]
+    packed = quantisation.with_packed_weights(
+        model, excluded, bits=bits, block_size=block_size, accuracy_level=accuracy_level
+    )
+    save(packed, target)
 
 
-def fp16(source: Path, target: Path, samples: Sequence[Feed]) -> None:
+def fp16(
+    source: Path, target: Path, samples: Sequence[Feed], *, shared: Intermediates | None = None
+) -> None:
     """Writes the model in half precision; inputs and outputs stay as they are."""
     from autotune.graph.model_file import load
     from autotune.graph.quantisation import convert_to_fp16
 
-    del samples
+    del samples, shared
     convert_to_fp16(load(source), target, [])
 
 
 def fp16_mixed(
-    source: Path, target: Path, samples: Sequence[Feed], *, max_error: float = 1e-3
+    source: Path,
+    target: Path,
+    samples: Sequence[Feed],
+    *,
+    shared: Intermediates | None = None,
+    max_error: float = 1e-3,
 ) -> None:
     """Writes the model in half precision but for as few sensitive nodes as the error allows.
 
@@ -226,6 +140,7 @@ def fp16_mixed(
     from autotune.graph.model_file import load
     from autotune.graph.quantisation import convert_to_fp16, exact_outputs, largest_distance
 
+    del shared
     model = load(source)
     sensitivity.name_nodes(model)
     samples_compared = samples[:2]
@@ -268,10 +183,11 @@ PRECISIONS: Mapping[str, Precision] = {
     "int8_static": Precision(
         run=int8_static,
         words="int8 static",
-        needs=("weights",),
+        needs=("weights", "small_model"),
         options=frozenset(
             {"calibration", "per_channel", "reduce_range", "symmetric", "quantized_operators"}
-            | {"kept_in_float"}
+            | {"kept_in_float", "smoothing", "equalized", "clipped", "bias_corrected"}
+            | {"matrix_products"}
         ),
         saturates=True,
         float_types=("Conv", "MatMul", "Gemm"),
@@ -279,8 +195,8 @@ PRECISIONS: Mapping[str, Precision] = {
     "int8_dynamic": Precision(
         run=int8_dynamic,
         words="int8 dynamic",
-        needs=("matrix_products",),
-        options=frozenset({"per_channel", "reduce_range", "kept_in_float"}),
+        needs=("matrix_products", "small_model"),
+        options=frozenset({"per_channel", "reduce_range", "kept_in_float", "smoothing", "clipped"}),
         saturates=True,
         float_types=OPERATOR_GROUPS["matmul"].types,
         always_quantised=("LSTM", "Attention"),

@@ -34,6 +34,14 @@ OPERATOR_GROUPS: Mapping[str, OperatorGroup] = {
 }
 """Values of ``quantized_operators``."""
 
+MATRIX_PRODUCTS: Mapping[str, Entry] = {
+    "int8_dynamic": Entry(words="matrix products dynamic", needs=_BOTH),
+    "int8_weights": Entry(
+        words="weights of matrix products in int8", needs=(*_BOTH, "matmul"), packages=("onnx_ir",)
+    ),
+}
+"""Values of ``matrix_products`` besides ``float``."""
+
 
 def _flag(words: str) -> GraphParameter:
     return GraphParameter(
@@ -54,6 +62,14 @@ OPTIONS: Mapping[str, GraphParameter] = {
         domain=Domain(choices=(0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32), default=0),
         words=lambda value: f"{value} node{'s' if value != 1 else ''} kept in float",
     ),
+    "matrix_products": GraphParameter.of_entries("float", MATRIX_PRODUCTS),
+    "smoothing": GraphParameter(
+        domain=Domain(choices=("off", "0.5", "0.6", "0.7", "0.8", "0.85"), default="off"),
+        words=lambda value: f"smoothed with alpha {value}",
+    ),
+    "equalized": _flag("convolutions equalized"),
+    "clipped": _flag("weights clipped"),
+    "bias_corrected": _flag("bias corrected"),
     "block_size": GraphParameter(
         domain=Domain(choices=(16, 32, 64, 128, 256), default=32),
         words=lambda value: f"blocks of {value}",

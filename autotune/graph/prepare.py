@@ -21,7 +21,13 @@ from autotune.facts.workload import Workload
 from autotune.graph.cache import DEFAULT_LIMIT_BYTES, Cache
 from autotune.graph.graph_facts import FILE, GraphFacts
 from autotune.graph.parameters import PACKAGES, graph_words
-from autotune.graph.plan import PlannedStep, is_for_this_cpu, steps_of, wants_samples
+from autotune.graph.plan import (
+    PlannedStep,
+    before_precision,
+    is_for_this_cpu,
+    steps_of,
+    wants_samples,
+)
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.graph.prepare_child"
@@ -39,8 +45,8 @@ class PreparedModel:
         data_files: Its external data files, beside it.
         sha256: Digest of all these files' bytes.
         steps: What was done to the source, in words; empty if it is the source itself.
-        operators: Nodes of its main graph; None where they were not counted.
-        parameters: Elements of its initializers; None where they were not counted.
+        operators: Nodes of its main graph, constants not; None where they were not counted.
+        parameters: Elements of its weights; None where they were not counted.
         size_bytes: Of all its files.
         graph_digest: The same for models that ONNX Runtime optimises to the same graph; None where
             that is not known.
@@ -151,7 +157,9 @@ class Preparer:
         )
 
     def _made(self, half: Mapping[str, Value]) -> PreparedModel:
-        steps = steps_of(half)
+        return self._of_steps(steps_of(half), half)
+
+    def _of_steps(self, steps: tuple[PlannedStep, ...], half: Mapping[str, Value]) -> PreparedModel:
         key = self._key(steps)
         folder, facts = self._kept(key) or self._convert(key, steps)
         path = folder / FILE
@@ -183,22 +191,30 @@ class Preparer:
             return None
 
     def _convert(self, key: str, steps: tuple[PlannedStep, ...]) -> tuple[Path, GraphFacts]:
+        before, rest = before_precision(steps)
+        files: tuple[Path, ...] = (self._model.path, *self._model.data_files)
+        sha256 = self._model.sha256
+        if before:
+            # many graph halves share what passes make before quantisation
+            passed = self._of_steps(before, {})
+            files, sha256 = (passed.path, *passed.data_files), passed.sha256
         with Child(_CHILD, memory_limit()) as child:
             source, result = child.folder / "source", child.folder / "result"
             source.mkdir()
             result.mkdir()
             # tools get a copy: what they write beside a model is not written beside the user's
-            copies = [source / f.name for f in (self._model.path, *self._model.data_files)]
-            for file, copy in zip((self._model.path, *self._model.data_files), copies, strict=True):
+            copies = [source / file.name for file in files]
+            for file, copy in zip(files, copies, strict=True):
                 shutil.copyfile(file, copy)
-            if digest_files(copies) != self._model.sha256:
-                raise PreparationError("refused", f"{self._model.path.name} was changed meanwhile")
+            if digest_files(copies) != sha256:
+                raise PreparationError("refused", f"{files[0].name} was changed meanwhile")
             request = {
                 "do": "convert",
-                "source": str(source / self._model.path.name),
+                "source": str(copies[0]),
                 "folder": str(result),
-                "steps": [[step.name, dict(step.options)] for step in steps],
-                "samples": str(self._calibration()) if wants_samples(steps) else None,
+                "steps": [[step.name, dict(step.options)] for step in rest],
+                "samples": str(self._calibration()) if wants_samples(rest) else None,
+                "shared": str(self._shared(before)) if wants_samples(rest) else None,
             }
             try:
                 facts = child.request(request, _TIME_LIMIT_S, GraphFacts)
@@ -209,6 +225,15 @@ class Preparer:
                     self.cache.keep(key, None, content)
                 raise PreparationError(failure.kind, failure.message) from None
             return self.cache.keep(key, result, vars(facts)), facts
+
+    def _shared(self, before: tuple[PlannedStep, ...]) -> Path:
+        """Returns the folder of what all graph halves that begin with these steps have in common.
+
+        It is an entry of the cache like any other. Children add to it.
+        """
+        key = self._key(before, "shared", self._signature)
+        entry = self.cache.find(key)
+        return entry[0] if entry else self.cache.keep(key, None, {})
 
     def _calibration(self) -> Path:
         if not self._samples.is_file():
@@ -222,7 +247,7 @@ class Preparer:
             beside.replace(self._samples)
         return self._samples
 
-    def _key(self, steps: tuple[PlannedStep, ...]) -> str:
+    def _key(self, steps: tuple[PlannedStep, ...], *more: str) -> str:
         """Returns the name of the cache's entry: a digest of all that decides what is in it."""
         parts: list[Any] = [
             self._model.sha256,
@@ -233,6 +258,7 @@ class Preparer:
             parts.append([cpu.cpu_model(), sorted(cpu.cpu_features())])
         if wants_samples(steps):
             parts.append(self._signature)
+        parts += more
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 

@@ -10,10 +10,13 @@ import onnx
 from google.protobuf.message import Message as ProtobufMessage  # type: ignore[import-untyped]
 
 from autotune.facts.feeds import Feed, load_samples
+from autotune.facts.graphs import all_weights
+from autotune.facts.weights import element_count
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
 from autotune.graph.graph_facts import FILE, GraphFacts, Renamed
-from autotune.graph.model_file import data_file, has_external_data
+from autotune.graph.intermediates import Intermediates
+from autotune.graph.model_file import data_file, has_external_data, uncover_weights
 from autotune.graph.plan import STEPS
 from autotune.graph.precision import Precision
 from autotune.graph.storage_form import EXTERNAL_DATA, STORAGE_FORMS
@@ -26,13 +29,17 @@ _LARGEST_COMPARED_BYTES = 1 << 30
 def convert(message: Message) -> GraphFacts:
     """Applies ``steps`` to the file ``source``; the result lies in ``folder`` as :data:`FILE`.
 
+    What other graph halves need too is kept in the folder ``shared``.
+
     Returns the facts of the result.
 
     Raises:
         StepRefusedError: a step is not for this model; the text names the step.
     """
     samples = load_samples(Path(message["samples"])) if message["samples"] else []
+    shared = Intermediates(Path(message["shared"]) if message["shared"] else None)
     current = Path(message["source"])
+    uncover_weights(current)
     steps = list(message["steps"])
     if has_external_data(current) and not any(name in STORAGE_FORMS for name, _ in steps):
         # tools write one file: what that costs in memory must not be charged to the pass
@@ -40,7 +47,7 @@ def convert(message: Message) -> GraphFacts:
     last = len(steps) - 1
     for i, (name, options) in enumerate(steps):
         folder = Path(message["folder"]) if i == last else Path(tempfile.mkdtemp(dir=Path.cwd()))
-        _apply(name, current, folder / FILE, samples, options)
+        _apply(name, current, folder / FILE, samples, shared, options)
         if i:
             shutil.rmtree(current.parent)
         current = folder / FILE
@@ -48,7 +55,12 @@ def convert(message: Message) -> GraphFacts:
 
 
 def _apply(
-    name: str, source: Path, target: Path, samples: Sequence[Feed], options: Mapping[str, Any]
+    name: str,
+    source: Path,
+    target: Path,
+    samples: Sequence[Feed],
+    shared: Intermediates,
+    options: Mapping[str, Any],
 ) -> None:
     """Applies one step.
 
@@ -60,7 +72,7 @@ def _apply(
         raise StepRefusedError(f"{name}: {not_installed(package)}")
     try:
         if isinstance(step, Precision):
-            step.run(source, target, samples, **options)
+            step.run(source, target, samples, shared=shared, **options)
         else:
             step.run(source, target)
     except MemoryError:
@@ -79,22 +91,14 @@ def look(message: Message) -> GraphFacts:
 
 def _facts(path: Path) -> GraphFacts:
     graph = onnx.load(path, load_external_data=False).graph
-    names = {path.name, *(name for name in map(data_file, graph.initializer) if name)}
+    names = {path.name, *(name for name in map(data_file, all_weights(graph)) if name)}
     size_bytes = sum((path.parent / name).stat().st_size for name in names)
     return GraphFacts(
-        operators=len(graph.node),
-        parameters=sum(_count(item) for item in graph.initializer),
+        operators=sum(node.op_type != "Constant" for node in graph.node),
+        parameters=sum(map(element_count, all_weights(graph))),
         size_bytes=size_bytes,
         graph_digest=graph_digest(path) if size_bytes <= _LARGEST_COMPARED_BYTES else None,
     )
-
-
-def _count(tensor: onnx.TensorProto) -> int:
-    """Returns the number of elements of the tensor."""
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    return count
 
 
 def rename_data(message: Message) -> Renamed:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,33 +15,37 @@ from onnx import version_converter
 from autotune.facts.feeds import Feed
 from autotune.graph import sensitivity
 from autotune.graph.entries import StepRefusedError
-from autotune.graph.model_file import LARGEST_PROTO_BYTES, load, save
+from autotune.graph.model_file import LARGEST_PROTO_BYTES, load, save, size_with_data
 
 # The first opset with a scale for each channel, and with QDQ around most operators.
 _QDQ_OPSET = 13
+# By the names of ONNX Runtime's enumeration.
+_CALIBRATION_METHODS = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
+# Histograms of more samples take minutes.
+_HISTOGRAM_SAMPLES = 16
 
 
-def ready_to_quantise(source: Path, target: Path) -> tuple[onnx.ModelProto, Path]:
-    """Returns the model with shapes inferred, constants folded, a recent opset and named nodes.
+def ready_to_quantise(source: Path, path: Path) -> None:
+    """Writes the model with shapes inferred, constants folded, a recent opset and named nodes.
 
-    Returns a file with the same model too, beside `target`: ONNX Runtime's tools take a model in
-    memory for a damaged one after its weights were moved to a file.
+    Args:
+        source: The float model.
+        path: Where to write.
 
     Raises:
         StepRefusedError: it is too large, or its opset cannot be raised.
     """
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
+    if size_with_data(source) > LARGEST_PROTO_BYTES:
+        raise StepRefusedError("ONNX Runtime's tools cannot quantise a model over 2 GiB")
     model = load(source)
-    if model.ByteSize() > LARGEST_PROTO_BYTES:
-        raise StepRefusedError("quantisation cannot take a model over 2 GiB")
     opset = max(item.version for item in model.opset_import if item.domain in {"", "ai.onnx"})
     if opset < _QDQ_OPSET:
         try:
             model = version_converter.convert_version(model, _QDQ_OPSET)
         except Exception as error:
             raise StepRefusedError(f"opset {opset} cannot be raised to {_QDQ_OPSET}") from error
-    path = target.with_name("prepared.onnx")
     onnx.save(model, path)
     with silent_tools():
         try:
@@ -51,40 +56,92 @@ def ready_to_quantise(source: Path, target: Path) -> tuple[onnx.ModelProto, Path
     model = load(path)
     sensitivity.name_nodes(model)
     onnx.save(model, path)
-    return model, path
 
 
-def most_sensitive(
-    model: onnx.ModelProto, samples: Sequence[Feed], types: Sequence[str], count: int
-) -> list[str]:
-    """Returns the names of the `count` nodes of these types that are best left in float.
+def activation_ranges(
+    path: Path, samples: Sequence[Feed], calibration: str
+) -> dict[str, list[Any]]:
+    """Returns the type, the lowest and the highest value of each tensor that can be quantised.
 
     Args:
-        model: The float model, its nodes named.
+        path: The model; a file of the same name is written beside it for a while.
         samples: Calibration samples.
-        types: Types of nodes that are considered; none means all that can be quantised.
-        count: How many; 0 ranks nothing.
+        calibration: How ranges are taken: ``minmax``, ``percentile`` or ``entropy``.
     """
-    if not count:
-        return []
-    return sensitivity.rank(model, samples, types or sensitivity.QUANTISABLE)[:count]
+    from onnxruntime.quantization import CalibrationMethod
+    from onnxruntime.quantization.calibrate import create_calibrator
+
+    if calibration != "minmax":
+        samples = samples[:_HISTOGRAM_SAMPLES]
+    with silent_tools(), tempfile.TemporaryDirectory() as folder:
+        calibrator = create_calibrator(
+            path,
+            quantisable_types(),
+            augmented_model_path=str(Path(folder) / "augmented.onnx"),
+            calibrate_method=CalibrationMethod[_CALIBRATION_METHODS[calibration]],
+        )
+        # one at a time: a histogram takes all activations of the samples that it gets together
+        for feed in samples:
+            calibrator.collect_data(CalibrationReader([feed]))
+        tensors = calibrator.compute_data()
+    ranges = {}
+    for name in tensors:
+        low, high = (np.asarray(value) for value in tensors[name].range_value)
+        ranges[name] = [str(low.dtype), low.tolist(), high.tolist()]
+    return ranges
+
+
+def quantisable_types() -> list[str]:
+    """Returns all types of nodes that ONNX Runtime can give activations in eight bits."""
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+    return sorted({*QLinearOpsRegistry, *QDQRegistry})
+
+
+def with_packed_weights(
+    model: onnx.ModelProto,
+    in_float: Sequence[str],
+    *,
+    bits: int = 8,
+    block_size: int = 32,
+    accuracy_level: int = 4,
+) -> onnx.ModelProto:
+    """Returns the model with the weights of its MatMul nodes in blocks of `bits` bits.
+
+    Args:
+        model: The float model, its nodes named; changed in place.
+        in_float: Names of the nodes that stay as they are.
+        bits: 4 or 8.
+        block_size: How many weights share a scale.
+        accuracy_level: What ONNX Runtime may round activations to.
+    """
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    with silent_tools():
+        quantizer = MatMulNBitsQuantizer(
+            model,
+            bits=bits,
+            block_size=block_size,
+            is_symmetric=True,
+            accuracy_level=accuracy_level,
+            nodes_to_exclude=list(in_float),
+            op_types_to_quantize=("MatMul",),
+        )
+        quantizer.process()
+    packed: onnx.ModelProto = quantizer.model.model
+    return packed
 
 
 class CalibrationReader:
     """Calibration samples as ONNX Runtime's quantisation reads them."""
 
     def __init__(self, samples: Sequence[Feed]) -> None:
-        self._samples = samples
         self._next = iter(samples)
 
     def get_next(self) -> dict[str, Any] | None:
         """Returns the next sample, or None at the end."""
         feed = next(self._next, None)
         return None if feed is None else dict(feed)
-
-    def rewind(self) -> None:
-        """Starts again."""
-        self._next = iter(self._samples)
 
 
 def convert_to_fp16(model: onnx.ModelProto, target: Path, in_fp32: Sequence[str]) -> None:

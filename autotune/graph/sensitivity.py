@@ -69,15 +69,13 @@ def rank(
         types: Types of nodes that are ranked.
     """
     scores: dict[str, float] = {}
-    targets = _targets(model, types)
-    for start in range(0, len(targets), _GROUP):
-        group = targets[start : start + _GROUP]
-        for inputs in _inputs(model, group, samples[:_SAMPLES]):
-            for target in group:
-                name = target.node.input[0]
-                if name in inputs:
-                    score = _score(model, target, inputs[name])
-                    scores[target.node.name] = scores.get(target.node.name, 0.0) + score
+    targets: dict[str, list[_Target]] = {}
+    for target in _targets(model, types):
+        targets.setdefault(target.node.input[0], []).append(target)
+    for tensor, array in tensors(model, list(targets), samples[:_SAMPLES]):
+        for target in targets[tensor]:
+            name = target.node.name
+            scores[name] = scores.get(name, 0.0) + _score(model, target, array)
     return sorted(scores, key=lambda name: (-scores[name], name))
 
 
@@ -96,24 +94,37 @@ def _targets(model: onnx.ModelProto, types: Sequence[str]) -> list[_Target]:
     return targets
 
 
-def _inputs(
-    model: onnx.ModelProto, targets: Sequence[_Target], samples: Sequence[Feed]
-) -> Iterator[dict[str, Array]]:
-    """Gives, for each sample, the inputs of the nodes by tensor name."""
-    tensors = list(dict.fromkeys(target.node.input[0] for target in targets))
-    model_inputs = {item.name for item in model.graph.input}
+def tensors(
+    model: onnx.ModelProto, names: Sequence[str], samples: Sequence[Feed]
+) -> Iterator[tuple[str, Array]]:
+    """Yields tensors of the main graph by name, for each sample.
+
+    Args:
+        model: The float model; weights in memory.
+        names: Names of tensors; one that the samples do not feed is left out.
+        samples: Inputs of the model.
+    """
+    fed = {item.name for item in model.graph.input}
+    for start in range(0, len(names), _GROUP):
+        group = names[start : start + _GROUP]
+        computed = [name for name in group if name not in fed]
+        session = open_exactly(_with_outputs(model, computed)) if computed else None
+        for feed in samples:
+            yield from ((name, np.asarray(feed[name])) for name in group if name in feed)
+            if session is not None:
+                yield from zip(computed, session.run(computed, dict(feed)), strict=True)
+
+
+def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
+    """Returns the serialised model with these tensors among its outputs."""
     outputs = {item.name for item in model.graph.output}
     instrumented = onnx.ModelProto()
     instrumented.CopyFrom(model)
-    for name in tensors:
-        if name not in outputs and name not in model_inputs:
+    for name in names:
+        if name not in outputs:
             instrumented.graph.output.append(onnx.ValueInfoProto(name=name))
-    session = open_exactly(instrumented.SerializeToString())
-    names = [name for name in tensors if name not in model_inputs]
-    for feed in samples:
-        arrays = session.run(names, dict(feed)) if names else []
-        from_feed = {name: feed[name] for name in model_inputs if name in feed}
-        yield {**dict(zip(names, arrays, strict=True)), **from_feed}
+    serialised: bytes = instrumented.SerializeToString()
+    return serialised
 
 
 def _score(model: onnx.ModelProto, target: _Target, x: Array) -> float:

@@ -1,7 +1,8 @@
 """The numbers of one configuration over the rounds of a final comparison."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,9 +11,10 @@ from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import mean_log_interval
 from autotune.search.objective import OBJECTIVES, Objective, Values, values
 
-# No gain below this is claimed, however quiet the machine: the best of six finalists is lucky as
-# well, and a hundredth is what the memory layout of a process is worth.
-_SMALLEST_GAIN = 0.02
+# The best of six finalists is lucky as well, and a hundredth is what the memory layout of a process
+# is worth.
+SMALLEST_GAIN = 0.02
+"""No gain below this is claimed, however quiet the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ class Score:
     drop: float | None = None
     agreement: float | None = None
     steady: bool = True
-    noise_floor: float = _SMALLEST_GAIN
+    noise_floor: float = SMALLEST_GAIN
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
 
@@ -67,6 +69,15 @@ class Score:
     def significant(self) -> bool:
         """Whether it is faster by more than the noise."""
         return is_gain(self.speedup, self.noise_floor)
+
+
+AnyScore = TypeVar("AnyScore", bound=Score)
+
+
+def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
+    """Returns a score of other rounds with the latency that it has on the scale of `baseline`."""
+    latency_ms = baseline.latency_ms / own.speedup.value
+    return replace(own, values={**own.values, "latency_ms": latency_ms})
 
 
 def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
@@ -169,14 +180,14 @@ def noise_floor(baseline: Sequence[Measurement]) -> float:
     known (the half-width of its 95 % interval) is how well any speed-up can be known here.
     """
     ratio = mean_log_interval([m.ratio.value for m in baseline])
-    return max(_SMALLEST_GAIN, min(1.0, (ratio.high - ratio.low) / 2 / ratio.value))
+    return max(SMALLEST_GAIN, min(1.0, (ratio.high - ratio.low) / 2 / ratio.value))
 
 
-def is_gain(speedup: Interval, floor: float = _SMALLEST_GAIN) -> bool:
+def is_gain(speedup: Interval, floor: float = SMALLEST_GAIN) -> bool:
     """Returns whether a speed-up is larger than the noise."""
     return speedup.low > 1 and speedup.value > 1 + floor
 
 
-def is_loss(speedup: Interval, floor: float = _SMALLEST_GAIN) -> bool:
+def is_loss(speedup: Interval, floor: float = SMALLEST_GAIN) -> bool:
     """Returns whether a speed-up is in truth a slow-down larger than the noise."""
     return speedup.high < 1 and speedup.value < 1 - floor

@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # they bring in onnxruntime, which reading a search space doe
 
 # ONNX Runtime has half-precision kernels on the CPU for these processors alone.
 _FP16_ARCHITECTURES = frozenset({"aarch64", "arm64"})
+# Above this protobuf cannot hold a model in one file, and ONNX Runtime's tools write one.
+_LARGEST_QUANTISED_BYTES = (1 << 31) - 1
 _X86 = frozenset({"x86_64", "amd64", "i686"})
 
 
@@ -35,6 +37,18 @@ class Need:
 def has_operator(model: Model, *types: str) -> bool:
     """Returns whether the model has a node of one of these types."""
     return any(model.operators.get(name, 0) for name in types)
+
+
+def has_weighted(model: Model, *types: str, inside: bool = False) -> bool:
+    """Returns whether a node of one of these types has a constant weight.
+
+    Args:
+        model: The model.
+        types: Types of nodes.
+        inside: Whether nodes in the branches and bodies of others count too.
+    """
+    counts = [model.quantisable, *([model.quantisable_inside] if inside else [])]
+    return any(count.get(name, 0) for count in counts for name in types)
 
 
 def _package(name: str) -> Need:
@@ -75,20 +89,39 @@ NEEDS: Mapping[str, Need] = {
         is_met=lambda _model, _workload, machine: machine.usable_cores >= 4,
     ),
     "weights": Need(
-        lacking="the model has no convolution or matrix product to quantise",
-        is_met=lambda model, *_: model.has_conv or has_operator(model, "MatMul", "Gemm"),
+        lacking="the model has no convolution or matrix product with a constant weight, "
+        "or only inside branches and loops",
+        is_met=lambda model, *_: has_weighted(model, "Conv", "MatMul", "Gemm"),
     ),
     "matrix_products": Need(
-        lacking="the model has no matrix product or LSTM to quantise",
-        is_met=lambda model, *_: has_operator(model, "MatMul", "Gemm", "LSTM", "Attention"),
+        lacking="the model has no matrix product or LSTM with a constant weight",
+        is_met=lambda model, *_: has_weighted(
+            model, "MatMul", "Gemm", "LSTM", "Attention", inside=True
+        ),
     ),
     "matmul": Need(
         lacking="the model has no MatMul whose weights could be packed",
-        is_met=lambda model, *_: has_operator(model, "MatMul"),
+        is_met=lambda model, *_: has_weighted(model, "MatMul"),
     ),
     "conv_and_matrix_products": Need(
         lacking="the model does not have both convolutions and matrix products",
-        is_met=lambda model, *_: model.has_conv and has_operator(model, "MatMul", "Gemm"),
+        is_met=lambda model, *_: (
+            has_weighted(model, "Conv") and has_weighted(model, "MatMul", "Gemm")
+        ),
+    ),
+    "several_products": Need(
+        lacking="the model has no two matrix products with constant weights",
+        is_met=lambda model, *_: (
+            sum(model.quantisable.get(name, 0) for name in ("MatMul", "Gemm")) > 1
+        ),
+    ),
+    "several_convolutions": Need(
+        lacking="the model has no two convolutions with constant weights",
+        is_met=lambda model, *_: model.quantisable.get("Conv", 0) > 1,
+    ),
+    "small_model": Need(
+        lacking="ONNX Runtime's tools cannot quantise a model over 2 GiB",
+        is_met=lambda model, *_: model.size_bytes <= _LARGEST_QUANTISED_BYTES,
     ),
     "transformer": Need(
         lacking="the model has no attention",

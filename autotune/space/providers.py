@@ -51,7 +51,7 @@ class SearchedProviders:
             unmet: Needs that are not met here, with the sentences that say so.
 
         Raises:
-            RequestError: the fixed provider cannot be used here.
+            RequestError: the fixed provider, or none of the space's, can be used here.
         """
         offered = [p.values for p in parameters if p.name == EXECUTION_PROVIDER]
         words = offered[0] if offered else ("cpu",)
@@ -62,7 +62,13 @@ class SearchedProviders:
                     f"--fix: the execution provider {words[0]} cannot be used here; "
                     "`autotune hardware` says why"
                 )
-        return cls(states=tuple(s for s in ready if s.word in words), unmet=unmet)
+        states = tuple(state for state in ready if state.word in words)
+        if not states:
+            raise RequestError(
+                f"the search space is for {' and '.join(map(str, words))}, which cannot be used "
+                "here; `autotune hardware` says why, and --space default searches what can"
+            )
+        return cls(states=states, unmet=unmet)
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -158,11 +158,12 @@ def _quantisable_nodes(model: Model) -> list[tuple[Condition, int]]:
     """Returns how many nodes can be quantised, at most, under which conditions.
 
     Precisions that quantise the same types share a condition. Nodes that ``kept_in_float`` does not
-    reach count as one, so that all others may be kept.
+    reach count as one, so that all others may be kept: those of other types, and those in the
+    branches and bodies of others.
     """
 
     def count(types: Sequence[str]) -> int:
-        return sum(model.operators.get(name, 0) for name in types)
+        return sum(model.quantisable.get(name, 0) for name in types)
 
     names_by_types: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for name, precision in PRECISIONS.items():
@@ -171,7 +172,8 @@ def _quantisable_nodes(model: Model) -> list[tuple[Condition, int]]:
             names_by_types.setdefault(types, []).append(name)
     counts: list[tuple[Condition, int]] = []
     for (float_types, always), names in names_by_types.items():
-        extra = 1 if count(always) else 0
+        unreached = count(always) or (always and sum(model.quantisable_inside.values()))
+        extra = 1 if unreached else 0
         condition: Condition = {"precision": tuple(names)}
         counts.append((condition, count(float_types) + extra))
         if "quantized_operators" in PRECISIONS[names[0]].options:

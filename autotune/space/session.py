@@ -166,6 +166,7 @@ SESSION_PARAMETERS: Mapping[str, Domain] = {
 _OPTION_WORDS: Mapping[tuple[str, Value], str] = {
     ("enable_mem_pattern", False): "no memory pattern",
     ("session.use_device_allocator_for_initializers", "1"): "initializers outside the arena",
+    ("session.x64quantprecision", "1"): "exact int8 products",
     ("session.disable_prepacking", "1"): "no pre-packing",
     ("session.set_denormal_as_zero", "1"): "denormals as zero",
     ("optimization.enable_gelu_approximation", "1"): "GELU approximated",

@@ -1,0 +1,201 @@
+"""Where a model keeps its weights, and how they become initializers, which every tool knows.
+
+Exporters put weights into Constant nodes, into the default values of inputs, behind a cast from
+half precision, and into the branches of an If or the body of a Loop.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+from onnx import helper, numpy_helper
+
+from autotune.facts.graphs import all_graphs, all_nodes
+
+# The first version in which an initializer is no input of its graph.
+_IR_OF_PLAIN_INITIALIZERS = 4
+_TYPE_OF_NUMBERS = {
+    "value_float": onnx.TensorProto.FLOAT,
+    "value_floats": onnx.TensorProto.FLOAT,
+    "value_int": onnx.TensorProto.INT64,
+    "value_ints": onnx.TensorProto.INT64,
+    "value_string": onnx.TensorProto.STRING,
+    "value_strings": onnx.TensorProto.STRING,
+}
+# Inputs of a node that are its weights. An input of the graph that is fed to another one, such as
+# the state of an LSTM, may be meant to be fed although it has a default value.
+_WEIGHTS_OF: Mapping[str, tuple[int, ...]] = {
+    "Conv": (1, 2),
+    "ConvTranspose": (1, 2),
+    "Gemm": (1, 2),
+    "MatMul": (1,),
+    "LSTM": (1, 2, 3),
+    "GRU": (1, 2, 3),
+    "RNN": (1, 2, 3),
+    "Attention": (1, 2),
+    "BatchNormalization": (1, 2, 3, 4),
+    "InstanceNormalization": (1, 2),
+    "LayerNormalization": (1, 2),
+    "PRelu": (1,),
+    "Gather": (0,),
+}
+# What ONNX Runtime's tools quantise where its weight is constant.
+_QUANTISED = ("Conv", "MatMul", "Gemm", "LSTM", "Attention")
+# Nodes that lie between a stored weight and the product that takes it.
+_FOLDED = frozenset({"Cast", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def to_initializers(model: onnx.ModelProto) -> bool:
+    """Turns Constant nodes, and weights that are inputs with a default value, into initializers.
+
+    The model computes the same. An input that is no weight keeps its default value and can be fed,
+    unless every initializer is an input, as some exporters have it. External data need not be in
+    memory.
+
+    Returns:
+        Whether the model was changed.
+    """
+    defaults = _constant_defaults(model)
+    changed = [_without_constants(inner) for inner in all_graphs(model.graph)]
+    fed = [item for item in model.graph.input if item.name not in defaults]
+    changed.append(len(fed) < len(model.graph.input))
+    if any(changed):
+        del model.graph.input[:]
+        model.graph.input.extend(fed)
+        model.ir_version = max(model.ir_version, _IR_OF_PLAIN_INITIALIZERS)
+    return any(changed)
+
+
+def _constant_defaults(model: onnx.ModelProto) -> set[str]:
+    """Returns the inputs with a default value that nobody feeds: they are weights."""
+    inputs = {item.name for item in model.graph.input}
+    defaults = {item.name for item in model.graph.initializer if item.name in inputs}
+    taken_as_weights = {
+        node.input[i]
+        for node in all_nodes(model.graph)
+        for i in _WEIGHTS_OF.get(node.op_type, ())
+        if i < len(node.input)
+    }
+    if model.ir_version < _IR_OF_PLAIN_INITIALIZERS:
+        return defaults  # ONNX Runtime takes no other value for such an input
+    if len(defaults) == len(model.graph.initializer) and defaults & taken_as_weights:
+        return defaults  # the exporter made inputs of everything
+    return defaults & taken_as_weights
+
+
+def _without_constants(graph: onnx.GraphProto) -> bool:
+    """Turns the Constant nodes of one graph into initializers; returns whether it had some."""
+    outputs = {item.name for item in graph.output}
+    kept = []
+    for node in graph.node:
+        # a subgraph may not return an initializer everywhere
+        is_plain = node.op_type == "Constant" and node.output[0] not in outputs
+        tensor = _constant(node) if is_plain else None
+        if tensor is None:
+            kept.append(node)
+        else:
+            graph.initializer.append(tensor)
+    if len(kept) == len(graph.node):
+        return False
+    del graph.node[:]
+    graph.node.extend(kept)
+    return True
+
+
+def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """Returns the value of a Constant node under the name of its output; None for a sparse one."""
+    attribute = node.attribute[0]
+    tensor = onnx.TensorProto()
+    if attribute.name == "value":
+        tensor.CopyFrom(attribute.t)
+    elif attribute.name in _TYPE_OF_NUMBERS:
+        value = helper.get_attribute_value(attribute)
+        is_list = attribute.name.endswith("s")
+        kind, dims = _TYPE_OF_NUMBERS[attribute.name], [len(value)] if is_list else []
+        tensor = helper.make_tensor("", kind, dims, list(value) if is_list else [value])
+    else:
+        return None
+    tensor.name = node.output[0]
+    return tensor
+
+
+def quantisable_nodes(graph: onnx.GraphProto) -> tuple[Counter[str], Counter[str]]:
+    """Returns how many nodes of each type have a constant float weight.
+
+    The first count is of the main graph, where every tool finds them; the second one of the
+    graphs inside its nodes.
+    """
+    main: Counter[str] = Counter()
+    inner: Counter[str] = Counter()
+    _count(graph, {}, main, inner)
+    return main, inner
+
+
+def _count(
+    graph: onnx.GraphProto, outer: Mapping[str, int], counts: Counter[str], inner: Counter[str]
+) -> None:
+    """Adds the nodes of one graph to `counts`, and those inside them to `inner`.
+
+    Args:
+        graph: The graph.
+        outer: Element types of the constant tensors around it, by name.
+        counts: For its own nodes.
+        inner: For the nodes of its subgraphs.
+    """
+    constants = {**outer, **{item.name: item.data_type for item in graph.initializer}}
+    for item in graph.input:  # the default value of an input may be replaced
+        constants.pop(item.name, None)
+    for node in graph.node:
+        if node.input and all(name in constants for name in node.input if name):
+            # ONNX Runtime computes it once; most operators keep the type of their first input
+            cast = [item.i for item in node.attribute if item.name == "to"]
+            kind = cast[0] if cast else constants.get(node.input[0], onnx.TensorProto.UNDEFINED)
+            constants.update(dict.fromkeys(node.output, kind))
+        weight = node.input[1] if len(node.input) > 1 else ""
+        if node.op_type in _QUANTISED and constants.get(weight) == onnx.TensorProto.FLOAT:
+            counts[node.op_type] += 1
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                _count(body, constants, inner, inner)
+
+
+def element_count(tensor: onnx.TensorProto) -> int:
+    """Returns the number of elements of the tensor."""
+    count = 1
+    for size in tensor.dims:
+        count *= size
+    return count
+
+
+def fold_constants(model: onnx.ModelProto) -> None:
+    """Computes casts and changes of shape of float weights in the main graph once and for all.
+
+    Args:
+        model: The model with its weights in memory; changed in place.
+    """
+    from onnx.reference import ReferenceEvaluator
+
+    arrays: dict[str, onnx.TensorProto] = {item.name: item for item in model.graph.initializer}
+    outputs = {item.name for item in model.graph.output}
+    kept = []
+    for node in model.graph.node:
+        is_constant = all(name in arrays for name in node.input if name)
+        if node.op_type not in _FOLDED or not is_constant or node.output[0] in outputs:
+            kept.append(node)
+            continue
+        values = {name: numpy_helper.to_array(arrays[name]) for name in node.input if name}
+        evaluator = ReferenceEvaluator(
+            helper.make_graph(
+                [node],
+                "constant",
+                [helper.make_tensor_value_info(n, arrays[n].data_type, None) for n in values],
+                [onnx.ValueInfoProto(name=node.output[0])],
+            ),
+            opsets={item.domain: item.version for item in model.opset_import},
+        )
+        array: Any = evaluator.run(None, values)
+        arrays[node.output[0]] = numpy_helper.from_array(array[0], node.output[0])
+        model.graph.initializer.append(arrays[node.output[0]])
+    del model.graph.node[:]
+    model.graph.node.extend(kept)

@@ -1,0 +1,211 @@
+"""Which node makes and which nodes take each tensor, and where a factor for a tensor can go.
+
+A model computes the same when a tensor is multiplied by a factor for each channel and the weights
+that take it are divided by the same factor. The first half of that costs nothing where the factor
+goes into constants before the tensor: a normalisation's scale and bias, or the weight of a product.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from autotune.facts.graphs import all_graphs
+
+Array = NDArray[Any]
+
+
+class Constant(NamedTuple):
+    """A constant input of a node, by its place among them, and the axis of its channels."""
+
+    node: onnx.NodeProto
+    place: int
+    axis: int
+
+
+class Wiring:
+    """The tensors of a model's main graph.
+
+    Args:
+        model: The model, its weights in memory and its nodes named. :meth:`scale` changes it.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._graph = model.graph
+        inputs = {item.name for item in model.graph.input}
+        self._constants = {
+            item.name: item for item in model.graph.initializer if item.name not in inputs
+        }
+        self._own: dict[str, onnx.TensorProto] = {}  # one node alone takes each of these
+        self._makers = {name: node for node in model.graph.node for name in node.output}
+        self._takers: dict[str, list[onnx.NodeProto]] = {}
+        for node in model.graph.node:
+            for name in node.input:
+                self._takers.setdefault(name, []).append(node)
+        self._names = {*self._constants, *self._makers, *self._takers}
+        self._names |= {node.name for node in model.graph.node}
+        bodies = [inner for inner in all_graphs(model.graph) if inner is not model.graph]
+        # nobody can tell what takes these: another graph or the user
+        self._shared = {item.name for item in model.graph.output}
+        self._shared |= {name for body in bodies for node in body.node for name in node.input}
+        self._shared |= {item.name for body in bodies for item in body.output}
+
+    def constant(self, name: str) -> Array | None:
+        """Returns the values of a constant float tensor; None where `name` is none."""
+        item = self._constants.get(name)
+        if item is None or item.data_type != onnx.TensorProto.FLOAT:
+            return None
+        return numpy_helper.to_array(item)
+
+    def takers(self, tensor: str) -> Sequence[onnx.NodeProto]:
+        """Returns the nodes that take a tensor; a node that takes it twice is there twice."""
+        return self._takers.get(tensor, [])
+
+    def is_shared(self, tensor: str) -> bool:
+        """Returns whether something outside the main graph takes a tensor."""
+        return tensor in self._shared
+
+    def input_axis(self, node: onnx.NodeProto) -> int | None:
+        """Returns the axis of a product's weight that its first input is multiplied with.
+
+        None where the weight is no constant, or the product has another form.
+        """
+        weight = self.constant(node.input[1]) if len(node.input) > 1 else None
+        if weight is None:
+            return None
+        numbers = {item.name: item.i for item in node.attribute if item.type == item.INT}
+        if node.op_type == "MatMul":
+            return 0 if weight.ndim == 2 else None
+        if node.op_type == "Gemm":
+            return None if numbers.get("transA") else numbers.get("transB", 0)
+        if node.op_type == "Conv":
+            groups = numbers.get("group", 1)
+            if groups == 1:
+                return 1
+            return 0 if groups == weight.shape[0] and weight.shape[1] == 1 else None
+        return None
+
+    def scalable(self, tensor: str, channels: int, axis: int) -> list[Constant] | None:
+        """Returns the constants that a factor for each channel of a tensor can go into.
+
+        Multiplying all of them by the factor multiplies the tensor by it, up to rounding. None
+        where there are no such constants.
+
+        Args:
+            tensor: The tensor.
+            channels: How many channels it has.
+            axis: Their axis: -1, or 1 for an image.
+        """
+        node = self._makers.get(tensor)
+        if node is None or node.output[0] != tensor:
+            return None
+        if node.op_type in {"Relu", "LeakyRelu"}:  # positive factors pass
+            return self._of_input(node, 0, channels, axis)
+        if node.op_type in {"Add", "Mul"}:
+            # in an image the axis of a constant's channels depends on the rank
+            return self._of_sum_or_product(node, channels) if axis == -1 else None
+        own = self._own_constants(node, axis)
+        if own is None:
+            return None
+        for constant in own:
+            values = self.constant(constant.node.input[constant.place])
+            if values is None or not values.ndim or values.shape[constant.axis] != channels:
+                return None
+        return own
+
+    def _own_constants(self, node: onnx.NodeProto, axis: int) -> list[Constant] | None:
+        """Returns the constants of a node whose output is linear in all of them together."""
+        given = [i for i in (1, 2) if i < len(node.input) and node.input[i]]
+        if node.op_type == "LayerNormalization" and axis == -1:
+            axes = [item.i for item in node.attribute if item.name == "axis"]
+            return [Constant(node, i, -1) for i in given] if axes in ([], [-1]) else None
+        if node.op_type == "Conv" and axis == 1:
+            return [Constant(node, i, 0) for i in given]
+        if node.op_type in {"MatMul", "Gemm"} and axis == -1:
+            taken = self.input_axis(node)
+            if taken is None:
+                return None
+            # the bias of a Gemm may be a number or a row; its last axis is that of the output
+            return [Constant(node, 1, 1 - taken), *(Constant(node, i, -1) for i in given[1:])]
+        return None
+
+    def _of_sum_or_product(self, node: onnx.NodeProto, channels: int) -> list[Constant] | None:
+        """Returns the constants of a node that adds or multiplies by a constant vector."""
+        for i in (0, 1):
+            values = self.constant(node.input[i])
+            if values is None:
+                continue
+            if not values.ndim or not values.size == values.shape[-1] == channels:
+                return None  # a number would become a vector, which fusions do not know
+            own = Constant(node, i, -1)
+            if node.op_type == "Mul":
+                return [own]
+            before = self._of_input(node, 1 - i, channels, -1)
+            return None if before is None else [*before, own]
+        return None
+
+    def _of_input(
+        self, node: onnx.NodeProto, i: int, channels: int, axis: int
+    ) -> list[Constant] | None:
+        """Returns the constants before an input of a node, if the node alone takes the input."""
+        name = node.input[i]
+        alone = len(self.takers(name)) == 1 and not self.is_shared(name)
+        return self.scalable(name, channels, axis) if alone else None
+
+    def scale(self, constant: Constant, factor: Array) -> None:
+        """Multiplies a constant by a factor for each channel; other nodes keep the old values."""
+        node, index, axis = constant
+        name = node.input[index]
+        values = numpy_helper.to_array(self._constants[name])
+        shape = [1] * values.ndim
+        shape[axis] = -1
+        self.replace(node, index, values.astype(np.float64) * factor.reshape(shape))
+
+    def replace(self, node: onnx.NodeProto, index: int, values: Array) -> None:
+        """Gives a node a constant of its own at an input."""
+        if index == len(node.input):
+            node.input.append("")
+        if node.input[index] not in self._own:
+            node.input[index] = name = self._fresh(f"{node.name}_{index}")
+            self._own[name] = self._constants[name] = self._graph.initializer.add()
+        name = node.input[index]
+        self._own[name].CopyFrom(numpy_helper.from_array(np.asarray(values, np.float32), name))
+
+    def insert_product(
+        self, tensor: str, factor: Array, takers: Sequence[onnx.NodeProto]
+    ) -> onnx.NodeProto:
+        """Multiplies the last axis of a tensor for these nodes alone; returns the new node."""
+        name = self._fresh(f"{tensor}_scaled")
+        made = self._fresh(f"{name}_output")
+        product = onnx.helper.make_node("Mul", [tensor], [made], name=name)
+        self.replace(product, 1, factor)
+        # tools leave a tensor of unknown type alone
+        for item in [*self._graph.value_info, *self._graph.input]:
+            if item.name == tensor:
+                self._graph.value_info.append(item)
+                self._graph.value_info[-1].name = made
+                break
+        names = {node.name for node in takers}
+        first = next(i for i, node in enumerate(self._graph.node) if node.name in names)
+        for node in takers:
+            node.input[0] = made
+        self._graph.node.insert(first, product)
+        inserted: onnx.NodeProto = self._graph.node[first]
+        return inserted
+
+    def _fresh(self, stem: str) -> str:
+        """Returns a name that no tensor and no node has, and takes it."""
+        while stem in self._names:
+            stem += "_"
+        self._names.add(stem)
+        return stem
+
+    def drop_unused(self) -> None:
+        """Removes the initializers that no node takes any more."""
+        used = {name for node in self._graph.node for name in node.input} | self._shared
+        kept = [item for item in self._graph.initializer if item.name in used]
+        del self._graph.initializer[:]
+        self._graph.initializer.extend(kept)

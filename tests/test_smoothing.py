@@ -1,0 +1,241 @@
+"""Smoothing and equalisation keep the answers, and quantisation loses less after them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from small_models import BUILDERS, distance, write
+
+from autotune.facts.feeds import Feed
+from autotune.graph import channels, int8, sensitivity, smoothing
+from autotune.graph.intermediates import Intermediates
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+_CHANCE = np.random.default_rng(5)
+_WIDTH = 32
+# One channel in so many is so many times as large as the others.
+_RARE, _LARGE = 16, 50.0
+
+
+def _weights(*shape: int) -> np.ndarray:
+    return np.asarray(_CHANCE.standard_normal(shape) / np.sqrt(shape[0]), np.float32)
+
+
+def _outliers(size: int) -> np.ndarray:
+    scale = np.ones(size, np.float32)
+    scale[::_RARE] = _LARGE
+    return scale
+
+
+class _Builder:
+    """A model of nodes on vectors; its input is ``x`` [6, width], its output ``y``."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.arrays: list[onnx.TensorProto] = []
+
+    def constant(self, array: np.ndarray) -> str:
+        """Returns the name of a new initializer."""
+        name = f"c{len(self.arrays)}"
+        self.arrays.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
+        return name
+
+    def add(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """Returns the output of a new node."""
+        name = output or f"{operator}_{len(self.nodes)}_out"
+        node = helper.make_node(operator, inputs, [name], f"n{len(self.nodes)}", **attributes)
+        self.nodes.append(node)
+        return name
+
+    def write(self, path: Path, shape: Sequence[int] = (6, _WIDTH)) -> list[Feed]:
+        """Writes the model; returns samples for it."""
+        graph = helper.make_graph(
+            self.nodes,
+            "built",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            self.arrays,
+        )
+        opsets = [helper.make_opsetid("", 17)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+        onnx.save(onnx.shape_inference.infer_shapes(model), path)
+        return [{"x": _CHANCE.standard_normal(shape).astype(np.float32)} for _ in range(4)]
+
+
+def _normalised(graph: _Builder) -> str:
+    scale, bias = graph.constant(_outliers(_WIDTH)), graph.constant(_weights(_WIDTH))
+    return graph.add("LayerNormalization", "x", scale, bias)
+
+
+def _after_a_normalisation(graph: _Builder) -> None:
+    x = _normalised(graph)
+    parts = [graph.add("MatMul", x, graph.constant(_weights(_WIDTH, 8))) for _ in range(2)]
+    graph.add("Add", *parts, output="y")
+
+
+def _after_a_normalisation_in_pieces(graph: _Builder) -> None:
+    x = graph.add("Mul", "x", graph.constant(_outliers(_WIDTH)))
+    x = graph.add("Add", graph.constant(_weights(_WIDTH)), x)
+    graph.add("MatMul", x, graph.constant(_weights(_WIDTH, 8)), output="y")
+
+
+def _after_a_product(graph: _Builder) -> None:
+    weight = _weights(_WIDTH, _WIDTH) * _outliers(_WIDTH)
+    x = graph.add("MatMul", "x", graph.constant(weight))
+    x = graph.add("Relu", graph.add("Add", x, graph.constant(_weights(_WIDTH))))
+    graph.add("MatMul", x, graph.constant(_weights(_WIDTH, 8)), output="y")
+
+
+def _after_a_gemm(graph: _Builder) -> None:
+    weight = (_weights(_WIDTH, _WIDTH) * _outliers(_WIDTH)).T
+    x = graph.add(
+        "Gemm", "x", graph.constant(weight), graph.constant(_weights(_WIDTH)), transB=1, alpha=0.5
+    )
+    graph.add("Gemm", x, graph.constant(_weights(8, _WIDTH)), output="y", transB=1)
+
+
+def _beside_a_residual(graph: _Builder) -> None:
+    x = _normalised(graph)
+    product = graph.add("MatMul", x, graph.constant(_weights(_WIDTH, _WIDTH)))
+    graph.add("Add", x, product, output="y")
+
+
+def _after_a_bend(graph: _Builder) -> None:
+    x = graph.add("Mul", "x", graph.constant(_outliers(_WIDTH)))
+    x = graph.add("Elu", x)
+    graph.add("MatMul", x, graph.constant(_weights(_WIDTH, 8)), output="y")
+
+
+def _of_an_input(graph: _Builder) -> None:
+    graph.add("MatMul", "x", graph.constant(_weights(_WIDTH, 8)), output="y")
+
+
+_CASES: dict[Callable[[_Builder], None], int] = {
+    _after_a_normalisation: 0,
+    _after_a_normalisation_in_pieces: 0,
+    _after_a_product: 1,
+    _after_a_gemm: 1,
+    _beside_a_residual: 1,
+    _after_a_bend: 1,
+    _of_an_input: 1,
+}
+"""Ways in which products get their input, and how many nodes smoothing has to add."""
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.85])
+@pytest.mark.parametrize("build", _CASES, ids=lambda build: build.__name__)
+def test_smoothing_keeps_the_answers(
+    tmp_path: Path, build: Callable[[_Builder], None], alpha: float
+) -> None:
+    """The factor goes into constants where that is exact, and into a node of its own elsewhere."""
+    graph = _Builder()
+    build(graph)
+    source, target = tmp_path / "source.onnx", tmp_path / "smooth.onnx"
+    feeds = graph.write(source)
+    model = onnx.load(source)
+    inputs = channels.from_json(channels.measure(model, feeds))
+    smoothing.smooth(model, inputs, alpha)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, target)
+    assert distance(source, target, feeds) < 1e-5
+    added = [node for node in model.graph.node if node.doc_string == smoothing.MARK]
+    assert len(added) == _CASES[build]
+    names = {name for node in model.graph.node for name in node.input}
+    assert {item.name for item in model.graph.initializer} <= names
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_smoothing_keeps_the_answers_of_whole_models(tmp_path: Path, kind: str) -> None:
+    """The sample models, as quantisation gets them, compute the same."""
+    source, feeds = write(kind, tmp_path)
+    model = onnx.load(source)
+    sensitivity.name_nodes(model)
+    smoothing.smooth(model, channels.from_json(channels.measure(model, feeds)), 0.7)
+    smoothing.equalise(model)
+    onnx.save(model, tmp_path / "smooth.onnx")
+    assert distance(source, tmp_path / "smooth.onnx", feeds) < 1e-4
+
+
+@pytest.mark.parametrize("precision", [int8.dynamic, int8.static])
+def test_outliers_cost_less_once_they_are_smooth(
+    tmp_path: Path, precision: Callable[..., None]
+) -> None:
+    """With one channel in sixteen fifty times as large the error falls by a third."""
+    graph = _Builder()
+    _after_a_normalisation(graph)
+    source, target = tmp_path / "source.onnx", tmp_path / "target.onnx"
+    feeds = graph.write(source)
+    shared = Intermediates()
+    errors = {}
+    for alpha in ("off", "0.5"):
+        precision(source, target, feeds, shared=shared, smoothing=alpha, reduce_range=True)
+        errors[alpha] = distance(source, target, feeds)
+    assert errors["0.5"] < errors["off"] / 1.5
+
+
+def test_what_smoothing_added_is_not_rounded(tmp_path: Path) -> None:
+    """A product of its own takes the outliers in float; rounding them first would undo it."""
+    graph = _Builder()
+    _after_a_bend(graph)
+    source, target = tmp_path / "source.onnx", tmp_path / "target.onnx"
+    feeds = graph.write(source)
+    int8.static(source, target, feeds, smoothing="0.5")
+    model = onnx.load(target)
+    makers = {name: node for node in model.graph.node for name in node.output}
+    (added,) = [node for node in model.graph.node if node.doc_string == smoothing.MARK]
+    assert makers[added.input[0]].op_type != "DequantizeLinear"
+
+
+def _convolutions(graph: _Builder, *, between: str = "Relu") -> None:
+    """Adds a convolution, a depthwise and a pointwise one, with ranges that are far apart."""
+    channels_wide = 8
+    uneven = np.float32(10.0) ** _CHANCE.uniform(-2, 2, (channels_wide, 1, 1, 1)).astype(np.float32)
+    first = graph.constant(_weights(channels_wide, 3, 3, 3) * uneven)
+    x = graph.add("Conv", "x", first, graph.constant(_weights(channels_wide)), kernel_shape=[3, 3])
+    x = graph.add(between, x)
+    depth = graph.constant(_weights(channels_wide, 1, 3, 3))
+    x = graph.add("Conv", x, depth, kernel_shape=[3, 3], group=channels_wide)
+    x = graph.add(between, x)
+    graph.add("Conv", x, graph.constant(_weights(4, channels_wide, 1, 1)), output="y")
+
+
+def test_equalisation_keeps_the_answers_and_evens_the_ranges(tmp_path: Path) -> None:
+    """The largest weights of all channels come near each other, and static int8 loses less."""
+    graph = _Builder()
+    _convolutions(graph)
+    source, target = tmp_path / "source.onnx", tmp_path / "even.onnx"
+    feeds = graph.write(source, (1, 3, 12, 12))
+    model = onnx.load(source)
+    smoothing.equalise(model)
+    onnx.save(model, target)
+    assert distance(source, target, feeds) < 1e-5
+
+    def spread(path: Path) -> float:
+        weights = {w.name: numpy_helper.to_array(w) for w in onnx.load(path).graph.initializer}
+        first = next(n for n in onnx.load(path).graph.node if n.op_type == "Conv")
+        largest = np.abs(weights[first.input[1]]).max(axis=(1, 2, 3))
+        return float(largest.max() / largest.min())
+
+    assert spread(target) < spread(source) / 3
+    quantised = tmp_path / "int8.onnx"
+    errors = []
+    for equalized in (False, True):
+        int8.static(source, quantised, feeds, equalized=equalized, reduce_range=True)
+        errors.append(distance(source, quantised, feeds))
+    assert errors[1] < errors[0]
+
+
+def test_a_bend_that_is_not_linear_ends_equalisation(tmp_path: Path) -> None:
+    """Factors do not pass an Elu: the model is left as it is."""
+    graph = _Builder()
+    _convolutions(graph, between="Elu")
+    source = tmp_path / "source.onnx"
+    graph.write(source, (1, 3, 12, 12))
+    model, before = onnx.load(source), onnx.load(source)
+    smoothing.equalise(model)
+    assert model == before

@@ -1,0 +1,248 @@
+"""Weights are found wherever a model keeps them, and every step works on them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hidden_weights import PLACES, behind_casts, branching, looping, tied
+from onnx import TensorProto, helper, numpy_helper
+from small_models import BUILDERS, distance
+from small_spaces import machine
+
+from autotune.deploy.options import Value
+from autotune.facts import workload as workloads
+from autotune.facts.graphs import all_nodes, all_weights
+from autotune.facts.model import Model, describe
+from autotune.facts.weights import (
+    fold_constants,
+    quantisable_nodes,
+    to_initializers,
+)
+from autotune.graph.graph_facts import GraphFacts
+from autotune.graph.prepare import Preparer
+from autotune.space.files import find_space
+from autotune.space.resolve import resolve
+from autotune.space.space import Space
+
+_HALVES: tuple[dict[str, Value], ...] = (
+    {"storage": "external_data"},
+    {"pre_pass": "ort_basic"},
+    {"precision": "int8_dynamic"},
+    {"precision": "int8_static", "kept_in_float": 1},
+    {"precision": "int8_weight_only"},
+)
+
+
+def _written(model: onnx.ModelProto, folder: Path, name: str) -> Model:
+    path = folder / f"{name}.onnx"
+    onnx.save(model, path)
+    return describe(path)
+
+
+def _space(model: Model) -> Space:
+    return resolve(find_space("default"), model, workloads.generate(model, {}), machine(2))
+
+
+def _contents(model: Model, folder: Path) -> list[GraphFacts | str]:
+    """Returns what each graph half of the model has; a text where it is refused."""
+    workload = workloads.generate(model, {})
+    preparer = Preparer(model, folder, workload=workload, signature=workload.signature())
+    contents: list[GraphFacts | str] = []
+    for half in _HALVES:
+        made = preparer.prepare(half)
+        contents.append(
+            GraphFacts(
+                operators=made.operators or 0,
+                parameters=made.parameters or 0,
+                size_bytes=made.size_bytes,
+                graph_digest=made.graph_digest,
+            )
+        )
+    return contents
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_hidden_weights_give_the_same_study(tmp_path: Path, place: str) -> None:
+    """Facts, candidates, and the files of every kind of step are those of the plain model."""
+    plain = BUILDERS["transformer"]()
+    described = _written(plain, tmp_path, "plain")
+    hidden = _written(PLACES[place](plain), tmp_path, "hidden")
+    names = ("operators", "parameters", "quantisable", "quantisable_inside", "inputs", "subnormals")
+    assert [getattr(hidden, n) for n in names] == [getattr(described, n) for n in names]
+    assert _space(hidden).digest() == _space(described).digest()
+    assert _space(hidden).left_out == _space(described).left_out
+    expected = _contents(described, tmp_path / "of plain")
+    assert _contents(hidden, tmp_path / "of hidden") == expected
+
+
+@pytest.mark.process
+def test_the_look_at_the_source_counts_hidden_weights(tmp_path: Path) -> None:
+    """The table of a study's graphs has the parameters of a model with Constant nodes."""
+    plain = BUILDERS["transformer"]()
+    counts = set()
+    for name, model in (("plain", plain), ("hidden", PLACES["Constant nodes"](plain))):
+        described = _written(model, tmp_path, name)
+        source = Preparer(described, tmp_path, workload=None, signature="").looked_at({})
+        counts.add((source.operators, source.parameters))
+    assert len(counts) == 1
+    assert counts.pop()[1] == sum(int(np.prod(item.dims)) for item in plain.graph.initializer)
+
+
+@pytest.mark.process
+def test_half_precision_weights_are_quantised(tmp_path: Path) -> None:
+    """A weight behind a cast is a weight: same candidates, and the same files once in int8."""
+    plain = BUILDERS["transformer"]()
+    model = _written(behind_casts(plain), tmp_path, "cast")
+    assert model.quantisable == _written(plain, tmp_path, "plain").quantisable
+    workload = workloads.generate(model, {})
+    preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
+    for precision, operator in (
+        ("int8_dynamic", "MatMulInteger"),
+        ("int8_weight_only", "MatMulNBits"),
+    ):
+        made = preparer.prepare({"precision": precision})
+        types = [node.op_type for node in onnx.load(made.path).graph.node]
+        assert types.count(operator) == model.quantisable["MatMul"]
+        assert distance(model.path, made.path, workload.feeds) < 0.3
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("build", [branching, looping])
+@pytest.mark.parametrize(
+    ("half", "operator"),
+    [
+        ({"precision": "int8_dynamic", "reduce_range": True}, "MatMulInteger"),
+        ({"precision": "int8_weight_only"}, "MatMulNBits"),
+    ],
+)
+def test_weights_inside_nodes_are_quantised(
+    tmp_path: Path,
+    build: Callable[[], onnx.ModelProto],
+    half: dict[str, Value],
+    operator: str,
+) -> None:
+    """Dynamic and weight-only int8 reach into branches and bodies; the answers stay near."""
+    model = _written(build(), tmp_path, "inside")
+    workload = workloads.generate(model, {})
+    preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
+    made = preparer.prepare(half)
+    written = onnx.load(made.path).graph
+    assert {node.op_type for node in all_nodes(written)} & {operator, "MatMul"} == {operator}
+    assert distance(model.path, made.path, workload.feeds) < 0.1
+
+
+@pytest.mark.process
+def test_what_no_tool_can_do_inside_nodes_is_no_candidate(tmp_path: Path) -> None:
+    """Static int8, and nodes kept in float, see the main graph alone."""
+    model = _written(branching(), tmp_path, "branching")
+    assert (model.quantisable, model.quantisable_inside) == ({}, {"MatMul": 2})
+    space = _space(model)
+    offered = {parameter.name: parameter.values for parameter in space.parameters}
+    assert "int8_static" not in offered["precision"]
+    assert "int8_dynamic" in offered["precision"]
+    assert "kept_in_float" not in offered
+    assert "branches and loops" in space.left_out["precision=int8_static"]
+
+
+@pytest.mark.process
+def test_tied_weights_keep_their_answers(tmp_path: Path) -> None:
+    """A weight that two nodes take is changed for each of them alone."""
+    model = _written(tied(), tmp_path, "tied")
+    assert model.quantisable == {"MatMul": 3}
+    workload = workloads.generate(model, {})
+    preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
+    halves: tuple[dict[str, Value], ...] = (
+        {"precision": "int8_dynamic", "reduce_range": True},
+        {"precision": "int8_dynamic", "reduce_range": True, "smoothing": "0.5"},
+        {"precision": "int8_weight_only"},
+    )
+    for half in halves:
+        made = preparer.prepare(half)
+        assert distance(model.path, made.path, workload.feeds) < 0.1
+
+
+def test_an_input_that_is_no_weight_can_still_be_fed() -> None:
+    """The default value of a state or a threshold stays what it is; that of a weight does not."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["p"]),
+            helper.make_node("Add", ["p", "offset"], ["q"]),
+            helper.make_node("Add", ["q", "bias"], ["y"]),
+        ],
+        "defaults",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 2]) for n in ("x", "w", "offset")],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])],
+        [numpy_helper.from_array(np.ones((2, 2), np.float32), n) for n in ("w", "offset", "bias")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    assert to_initializers(model)
+    assert [item.name for item in model.graph.input] == ["x", "offset"]
+    assert not to_initializers(model)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "expected"),
+    [
+        ({"value_float": 1.5}, np.float32(1.5)),
+        ({"value_floats": [1.0, 2.0]}, np.array([1, 2], np.float32)),
+        ({"value_int": 3}, np.int64(3)),
+        ({"value_ints": [3, 4]}, np.array([3, 4], np.int64)),
+    ],
+)
+def test_a_constant_of_numbers_becomes_a_tensor(
+    attribute: dict[str, Any], expected: np.ndarray
+) -> None:
+    """Each way of writing a constant gives the same type and shape as ONNX Runtime makes of it."""
+    node = helper.make_node("Constant", [], ["c"], **attribute)
+    user = helper.make_node("Identity", ["c"], ["y"])
+    output = onnx.ValueInfoProto(name="y")
+    model = helper.make_model(helper.make_graph([node, user], "g", [], [output]))
+    assert to_initializers(model)
+    (tensor,) = all_weights(model.graph)
+    array = numpy_helper.to_array(tensor)
+    assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(array, expected)
+
+
+def test_a_constant_that_is_an_output_stays() -> None:
+    """Not every tool takes an initializer as an output."""
+    value = numpy_helper.from_array(np.ones(2, np.float32))
+    node = helper.make_node("Constant", [], ["y"], value=value)
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    model = helper.make_model(helper.make_graph([node], "g", [], [output]))
+    assert not to_initializers(model)
+    assert len(model.graph.node) == 1
+
+
+def test_integers_and_fed_weights_are_not_quantisable() -> None:
+    """A product has a constant float weight, or it does not count."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "whole"], ["a"]),
+            helper.make_node("MatMul", ["x", "fed"], ["b"]),
+            helper.make_node("MatMul", ["x", "w"], ["c"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 2]) for n in ("x", "fed")],
+        [],
+        [
+            numpy_helper.from_array(np.ones((2, 2), np.int64), "whole"),
+            numpy_helper.from_array(np.ones((2, 2), np.float32), "fed"),
+            numpy_helper.from_array(np.ones((2, 2), np.float32), "w"),
+        ],
+    )
+    assert [dict(counts) for counts in quantisable_nodes(graph)] == [{"MatMul": 1}, {}]
+
+
+def test_casts_and_turns_of_weights_are_folded() -> None:
+    """What lies between a stored weight and its product is computed once."""
+    model = tied()
+    fold_constants(model)
+    assert "Transpose" not in {node.op_type for node in model.graph.node}
+    (turned,) = [item for item in model.graph.initializer if item.name == "turned"]
+    assert list(turned.dims) == [16, 20]
