@@ -49,6 +49,8 @@ _PRECISIONS: Mapping[str, Mapping[str, Value]] = {
 _CHANGES: Mapping[str, Mapping[str, Value]] = {
     "as it is": {},
     **{f"smoothed {alpha}": {"smoothing": alpha} for alpha in ("0.5", "0.7", "0.85")},
+    "float outputs": {"float_outputs": True},
+    "float outputs, smoothed 0.5": {"float_outputs": True, "smoothing": "0.5"},
     "equalized": {"equalized": True},
     "clipped": {"clipped": True},
     "bias corrected": {"bias_corrected": True},
@@ -179,18 +181,20 @@ class _Bench:
                         row["error"] = outcome.fidelity.error
                         text = f"{row['latency']:.2f} {row['error']:.4f}"
                     row["failure"] = None if isinstance(outcome, Measurement) else outcome
-                    print(f"  {precision:8} {change:24} {kind:8} {text[:80]}", flush=True)
+                    print(f"  {precision:8} {change:28} {kind:8} {text[:80]}", flush=True)
                     yield row
 
     def nodes_in_float(self, *, quick: bool) -> Iterator[dict[str, Any]]:
         """Yields how many nodes must stay in float, with exact products, for each limit."""
-        changes = ("as it is", "smoothed 0.5", "smoothed 0.7")
+        changes = list(_CHANGES)[:6]
         for precision, base in _PRECISIONS.items():
             for change in changes[:2] if quick else changes:
                 values = {**base, **_CHANGES[change], **_RANGES["exact"]}
+                if not self._offered(values):
+                    continue
                 least = self._least_counts(values, quick=quick)
                 texts = ", ".join(f"{limit}: {least[limit]}" for limit in _LIMITS)
-                print(f"  {precision:8} {change:24} {texts}", flush=True)
+                print(f"  {precision:8} {change:28} {texts}", flush=True)
                 yield {
                     "precision": precision,
                     "change": change,
