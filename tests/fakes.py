@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import small_spaces
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import Environment, Interval
 from autotune.deploy.options import Value
+from autotune.facts.providers import CPU_STATE
+from autotune.facts.workload import Workload
 from autotune.measure.outcome import (
     SEARCH,
     Effort,
@@ -27,6 +30,7 @@ from autotune.measure.outcome import (
     never_beaten,
 )
 from autotune.results.result import StudyResult
+from autotune.results.setting import Setting
 from autotune.search.objective import DEFAULT, find
 from autotune.search.observation import Observation, observe
 from autotune.search.proposer import Prior, Proposer
@@ -174,6 +178,25 @@ def thread_space() -> Space:
     )
 
 
+def setting(within: Space, **changes: Any) -> Setting:
+    """Returns the setting of a study over a space, of a model that is made up."""
+    facts: dict[str, Any] = {
+        "study": "model-0",
+        "folder": Path("model.autotune"),
+        "model": small_spaces.model(),
+        "workload": Workload(feeds=(), source="generated", notes=()),
+        "space": within,
+        "objectives": find(DEFAULT),
+        "limits": Limits(),
+        "prefer": "latency",
+        "seed": 0,
+        "environment": Environment(
+            autotune="0", onnxruntime="0", cpu="a cpu", cores=2, fingerprint="0"
+        ),
+    }
+    return Setting(**{**facts, **changes})
+
+
 def build_proposer(
     within: Space,
     objectives: Sequence[str] = DEFAULT,
@@ -243,7 +266,8 @@ class FakeWorld:
 
     def seams(self, **others: Any) -> Seams:
         """Returns this world for a study, with `others` in place of some of it."""
-        return Seams(**{"measurer": self.measurer, "lock": _no_lock, **others})
+        known = {"measurer": self.measurer, "lock": _no_lock, "providers": lambda: (CPU_STATE,)}
+        return Seams(**{**known, **others})
 
     def tune(
         self,

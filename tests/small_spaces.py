@@ -1,6 +1,6 @@
 """Spaces resolved for a model and a machine that are made up, and strategies of values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from autotune.facts import workload
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
+from autotune.facts.providers import READY, ProviderState
 from autotune.space.files import find_space
 from autotune.space.parameters import PARAMETERS
 from autotune.space.resolve import resolve
@@ -72,9 +73,14 @@ def resolved(
     name: str = "default",
     cores: int = 8,
     fixed: Mapping[str, str] | None = None,
+    providers: Sequence[str] = ("cpu",),
     **changes: Any,
 ) -> Space:
-    """Returns a preset or a file of the user, resolved for such a model and machine."""
+    """Returns a preset or a file of the user, resolved for such a model and machine.
+
+    The machine has these execution providers.
+    """
+    ready = tuple(ProviderState(word=word, state=READY, devices=("CPU",)) for word in providers)
     described = model(**changes)
     inputs = workload.generate(described, {})
-    return resolve(find_space(name), described, inputs, machine(cores), fixed)
+    return resolve(find_space(name), described, inputs, machine(cores), fixed, ready)

@@ -76,6 +76,13 @@ def test_every_benchmark_has_a_smoke_test() -> None:
     assert {f"test_{name}" for name in with_main - ELSEWHERE.keys()} <= globals().keys()
 
 
+def test_ablation(place: Path) -> None:
+    """Each model has its parts, and a list of what its config could do without."""
+    figures = _json(place, "ablation", "lstm.onnx", "--trials", "3", "--rounds", "3")
+    assert figures["parts"].keys() == figures["needless"].keys() == {"lstm"}
+    assert figures["parts"]["lstm"].get("multiply", True)
+
+
 def test_conformance(place: Path) -> None:
     """One of ONNX's own tests has the expected answers; another is refused for its operator."""
     tests = ("test_add", "test_momentum")

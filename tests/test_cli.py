@@ -252,7 +252,7 @@ def test_a_study_prints_one_document(made: Made) -> None:
 def test_a_study_leaves_its_files(made: Made) -> None:
     """The files that the result names are there, the record too, and nothing temporary."""
     names = {path.name for path in made.folder.iterdir()} - {".lock", ".driver", "cache"}
-    assert names == {*made.result["files"], "study.db"}
+    assert names == {*made.result["files"], "study.db", "report.html"}
     assert (made.place / "model.onnx").read_bytes() == sample_models.lstm().SerializeToString()
 
 
@@ -503,3 +503,31 @@ def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:
     assert after[: len(before)] == before
     assert len(after) == 5
     assert len(set(after)) == 5
+
+
+def test_a_report_is_written_for_any_study(tmp_path: Path) -> None:
+    """The page of a study that an earlier version wrote is written, and its place is said."""
+    folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study")
+    done = run(tmp_path, "report", "study")
+    assert done.returncode == 0, done.stderr
+    assert one_line(done.stdout) == "Wrote study/report.html"
+    assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
+    """A folder without a study, and a format that there is not, are refused with a sentence."""
+    assert "holds no result of a study" in refused(tmp_path, "report", ".")
+    assert "Did you mean 'png'?" in refused(tmp_path, "report", ".", "--format", "pngs")
+
+
+def test_pick_writes_the_page_again(tmp_path: Path) -> None:
+    """The page names the configuration that was picked."""
+    folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study")
+    front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
+    shutil.copy(folder / "best.onnx", tmp_path / "lstm.onnx")
+    front["model"] = str(tmp_path / "lstm.onnx")
+    (folder / "front.json").write_text(json.dumps(front), encoding="utf-8")
+    assert run(tmp_path, "report", "study").returncode == 0
+    assert run(tmp_path, "pick", "study", "--trial", "3").returncode == 0
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert re.search(r'<tr data-trial="3" data-state="chosen"', page)

@@ -76,11 +76,15 @@ def test_the_files_of_a_config_are_those_it_names(name: str) -> None:
 def test_a_result_is_written_as_it_was_read(folder: Path) -> None:
     """The same holds for front.json; the folder is where it was read from.
 
-    The field that came later is written as what it is: not known.
+    The fields that came later are written as what they are: not known.
     """
     data = json.loads((folder / "front.json").read_text(encoding="utf-8"))
     written = json.loads(json.dumps(StudyResult.read(folder).to_json()))
-    assert [member["evidence"].pop("coverage") for member in written["members"]] == [None, None]
+    for name in ("coverage", "provider", "peak_device_memory_mib"):
+        assert [member["evidence"].pop(name) for member in written["members"]] == [None, None]
+    assert [member.pop("gains") for member in written["members"]] == [{}, {}]
+    assert written.pop("others") == []
+    assert written.pop("ablation") is None
     assert {**written, "folder": data["folder"]} == data
 
 

@@ -9,12 +9,12 @@ from autotune.deploy.options import (
     ARENA_OPTIONS,
     ATTRIBUTES,
     OPTIMIZERS,
-    PROVIDERS,
     RUN_ENTRIES,
     SESSION_ENTRIES,
     Domain,
     unknown_option,
 )
+from autotune.deploy.providers import PROVIDERS
 
 
 @pytest.mark.parametrize("value", [1, 0, "true", "1", None, 1.0], ids=repr)
@@ -107,7 +107,7 @@ def test_a_default_is_the_runtimes_own(name: str) -> None:
 def test_no_option_names_a_file() -> None:
     """No option lets a config read, write or load anything beside its model."""
     names = {*ATTRIBUTES, *SESSION_ENTRIES, *RUN_ENTRIES, *ARENA_OPTIONS}
-    names |= {option for domains in PROVIDERS.values() for option in domains}
+    names |= {option for provider in PROVIDERS.values() for option in provider.options}
     hints = ("file", "path", "prefix", "library", "external", "context", "profil")
     assert [name for name in sorted(names) if any(hint in name.lower() for hint in hints)] == []
 

@@ -169,7 +169,8 @@ def test_a_space_is_that_of_an_earlier_version(
     }
     space = replace(space, parameters=earlier, left_out=left_out)
     assert space.digest() == row["digest"]
-    assert sorted(space.left_out) == row["left_out"]
+    # the execution provider came later; where only the CPU's is ready it changes nothing
+    assert sorted(space.left_out.keys() - {"execution_provider"}) == row["left_out"]
     assert (None if space.candidates is None else len(space.candidates)) == row["candidates"]
     if space.candidates is not None:
         keys = "".join(candidate.key for candidate in space.candidates)

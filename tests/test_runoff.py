@@ -235,9 +235,55 @@ def test_noise_takes_more_rounds() -> None:
 def test_the_worst_round_counts_for_memory() -> None:
     """Memory is the largest peak of all rounds."""
     calls = iter(range(1000))
-    measurer = FakeMeasurer(lambda _: (10.0, 100.0 + next(calls)))
-    found = _run_off(measurer)
-    assert found[0].peak_memory_mib == 102.0
+    peaks: dict[Candidate, list[float]] = {}
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        peaks.setdefault(candidate, []).append(100.0 + next(calls))
+        return 10.0, peaks[candidate][-1]
+
+    found = _run_off(FakeMeasurer(cost), _trial(1, 1.0))
+    assert [len(own) for own in peaks.values()] == [3, 3]
+    assert [item.peak_memory_mib for item in found] == [
+        max(peaks[item.trial.candidate]) for item in found
+    ]
+
+
+def test_the_default_alone_is_measured_once() -> None:
+    """One round is enough where nothing is left that it could be compared with."""
+    measurer = FakeMeasurer(_by_threads)
+    (alone,) = _run_off(measurer)
+    assert measurer.renewals == len(measurer.raced) == alone.rounds == 1
+    assert not alone.significant
+
+
+def test_rounds_end_where_all_others_failed() -> None:
+    """A default that has no rivals left is not measured again."""
+    measurer = FakeMeasurer(lambda c: (10.0, 100.0) if c == BASELINE else refusal())
+    (alone,) = _run_off(measurer, _trial(1, 1.0), _trial(2, 1.0))
+    assert alone.rounds == 1
+
+
+def test_what_breaks_a_limit_settles_no_other() -> None:
+    """It is measured beside the others, which go on as if it were not there."""
+    calls = iter(range(1000))
+    fast = Candidate.of({"intra_op_num_threads": 4})
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        shaky = 10.0 + 0.4 * (next(calls) % 3)
+        return (1.0 if candidate == fast else shaky), 50.0
+
+    base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
+    found = run_off(
+        FakeMeasurer(cost),
+        base,
+        [_trial(1, 9.0)],
+        _BOTH,
+        seed=3,
+        on_step=lambda _done, _total: None,
+        beyond_limits=[_trial(4, 1.0, error=0.1)],
+    )
+    assert [item.trial.number for item in found] == [0, 1, 4]
+    assert found[1].rounds == MOST_ROUNDS
 
 
 def test_a_finalist_that_fails_is_left_out() -> None:
@@ -289,8 +335,8 @@ def test_a_measurement_of_a_loud_machine_is_taken_again() -> None:
     measurer = Loud(_by_threads)
     base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
     (found,) = run_off(measurer, base, (), _BOTH, seed=0, on_step=lambda _done, _total: None)
-    assert found.rounds == 3
-    assert len(measurer.raced) == 4
+    assert found.rounds == 1
+    assert len(measurer.raced) == 2
 
 
 def test_a_busy_machine_is_not_asked_again_and_again() -> None:

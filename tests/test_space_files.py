@@ -5,17 +5,26 @@ from pathlib import Path
 import pytest
 from small_spaces import resolved
 
-from autotune.errors import SpaceError
-from autotune.space.candidate import BASELINE
+from autotune.deploy.providers import PROVIDERS
+from autotune.errors import RequestError, SpaceError
+from autotune.space.candidate import Candidate
 from autotune.space.files import presets, read_space
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_presets_are_sound(name: str) -> None:
-    """Every preset reads and resolves, and the baseline is one of its candidates."""
-    space = resolved(name)
+    """Every preset reads and resolves; the simplest candidate is the default of its provider."""
+    space = resolved(name, providers=["cpu"] if name not in PROVIDERS else [name])
     assert space.description
-    assert space.nearest({}) == BASELINE
+    assert space.nearest({}) == Candidate.of(
+        {"execution_provider": name} if name in PROVIDERS else {}
+    )
+
+
+def test_a_preset_of_a_provider_needs_it() -> None:
+    """A space whose providers cannot be used is refused with what helps."""
+    with pytest.raises(RequestError, match=r"for cuda, which cannot be used here.*--space default"):
+        resolved("cuda")
 
 
 def test_all_faults_of_a_file_are_listed(tmp_path: Path) -> None:

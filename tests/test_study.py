@@ -451,6 +451,33 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Pa
     assert not set(measured) & set(again)
 
 
+@pytest.mark.slow
+@pytest.mark.process
+def test_an_interrupt_after_the_final_comparison_keeps_the_winner(
+    world: FakeWorld, model: Path, tmp_path: Path
+) -> None:
+    """Ctrl-C while changes are put back emits the winner with its numbers; later they are."""
+
+    def interrupt(progress: Progress) -> None:
+        if progress.stage == "ablation":
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        world.tune(model, space="session", trials=20, out=tmp_path, on_progress=interrupt)
+    cut_short = caught.value.result
+    assert cut_short.complete
+    assert cut_short.best.evidence.rounds >= 3
+    assert cut_short.ablation is not None
+    assert not cut_short.ablation.complete
+    assert StudyResult.read(tmp_path) == cut_short
+    assert autotune.load(tmp_path / "best.json") is not None
+
+    result = world.tune(model, space="session", trials=20, out=tmp_path)
+    assert result.trials == len(world.searched) == 20
+    assert result.ablation is not None
+    assert result.ablation.complete
+
+
 @pytest.mark.process
 def test_an_interrupt_before_the_baseline_writes_nothing(
     world: FakeWorld, model: Path, tmp_path: Path

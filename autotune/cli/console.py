@@ -20,7 +20,7 @@ from autotune.report.text import without_controls
 
 # A file or a pipe has no width: its lines are not folded at 80 characters.
 _PIPE_WIDTH = 160
-_PLAIN = {"×": "x", "–": "-", "…": "...", "←": "<-", "·": ".", "±": "+-"}
+_PLAIN = {"×": "x", "–": "-", "…": "...", "←": "<-", "→": "->", "·": ".", "±": "+-"}
 _ERRORS = "autotune-plain"
 
 

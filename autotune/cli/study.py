@@ -25,6 +25,7 @@ from autotune.cli.options import (
     WAIT,
     JsonOption,
 )
+from autotune.cli.report import live_page, write_last_page
 from autotune.storage.masking import without_secrets
 from autotune.study.options import StudyOptions
 
@@ -55,6 +56,12 @@ OPTIONS: Mapping[str, Any] = {
         parser=parsing.pair,
         help="Give a parameter one value in all configurations but the default. Repeatable.",
     ),
+    "providers": typer.Option(
+        "--providers",
+        metavar="NAME,NAME",
+        help="The execution providers to search, such as cpu,openvino. If left out, all that can "
+        "be used here; `autotune hardware` lists them.",
+    ),
     "data": DATA,
     "shapes": SHAPE,
     "max_error": typer.Option(
@@ -79,14 +86,15 @@ OPTIONS: Mapping[str, Any] = {
         "--objective",
         metavar="NAME",
         help="What to minimise: latency_ms, peak_memory_mib, cpu_s (CPU time of a run), load_ms "
-        "(time to create the session) or p99_ms (99th percentile of the latency). Repeatable.",
+        "(time to create the session), p99_ms (99th percentile of the latency) or "
+        "peak_device_memory_mib (NVIDIA devices). Repeatable.",
     ),
     "prefer": typer.Option(
         "--prefer",
         metavar="NAME",
         help="Which configuration of the Pareto front to write to best.json: the best in latency, "
-        "memory, cpu, load or p99, or a balanced one. If left out, the best in the first "
-        "objective.",
+        "memory, cpu, load, p99 or device_memory, or a balanced one. If left out, the best in the "
+        "first objective.",
     ),
     "out": typer.Option(
         "--out", metavar="DIR", help="Folder to write to. If left out, MODEL.autotune."
@@ -243,26 +251,30 @@ def run_study(options: StudyOptions, *, as_json: bool) -> None:
     """Runs a study and prints its result."""
     with signals_later():
         from autotune.cli.progress import StudyProgress
-        from autotune.report.result import render_result
+        from autotune.report.ending import render_ending
         from autotune.study.job import Interrupted
         from autotune.study.progress import Progress
         from autotune.study.tune import tune
 
     interrupted = False
+    update_page = live_page(options)
     with interruptible() as checkpoint, StudyProgress(messages) as show_progress:
 
         def on_progress(progress: Progress) -> None:
             show_progress(progress)
+            update_page(progress)
             checkpoint()
 
         try:
             result = tune(options, on_progress=on_progress)
         except Interrupted as interruption:
             result, interrupted = interruption.result, True
+    page = write_last_page(result.folder, options.storage)
     if as_json:
         print_json(result.to_json())
     else:
-        output.print(render_result(result))
+        output.print(render_ending(result))
+        output.print(page, soft_wrap=True)
     if interrupted:
         _say_how_to_continue()
         raise typer.Exit(INTERRUPTED)

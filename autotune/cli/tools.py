@@ -52,16 +52,18 @@ def show_hardware(
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Shows this machine, its noise floor and what disturbs timings."""
+    """Shows this machine, its execution providers, its noise floor and what disturbs timings."""
     with signals_later():
         from autotune.cli.progress import steps
         from autotune.facts.hardware import doubts, hardware
+        from autotune.facts.providers import provider_states
         from autotune.facts.runtime import runtime
         from autotune.measure.noise import noise_check
         from autotune.report.hardware import render_hardware
 
     installed = runtime()
     machine = hardware()
+    providers = provider_states()
     # before the noise check, which keeps the machine busy itself
     problems = doubts(machine)
     check = None
@@ -74,13 +76,14 @@ def show_hardware(
                 **asdict(machine),
                 "onnxruntime": installed.version,
                 "providers": installed.providers,
+                "execution_providers": [asdict(state) for state in providers],
                 "fingerprint": machine.fingerprint(installed),
                 "noise": None if check is None else asdict(check),
                 "doubts": problems,
             }
         )
     else:
-        output.print(render_hardware(machine, installed, check, problems))
+        output.print(render_hardware(machine, installed, providers, check, problems))
 
 
 def show_spaces(
@@ -112,10 +115,12 @@ def show_spaces(
     with signals_later():
         from autotune.facts.hardware import hardware
         from autotune.facts.model import describe
+        from autotune.facts.providers import choose_providers, provider_states
         from autotune.facts.workload import workload_for
         from autotune.space.resolve import resolve
 
     description = describe(model)
     workload = workload_for(description, data, dict(shape))
-    resolved = resolve(space, description, workload, hardware())
+    providers = choose_providers((), provider_states())
+    resolved = resolve(space, description, workload, hardware(), providers=providers)
     output.print(render_space(resolved), "", render_count(resolved), sep="\n")

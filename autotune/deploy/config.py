@@ -69,6 +69,29 @@ class Coverage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProviderEvidence:
+    """What was measured of a config with another execution provider than the CPU's.
+
+    Attributes:
+        placement: Share of the nodes that each provider runs, by ONNX Runtime's name; the rest of
+            the model's nodes is in `left_behind`.
+        left_behind: Types of the nodes that the CPU provider runs beside it.
+        cached_load_ms: Time to create the session once the provider has compiled the model; None
+            where it compiles nothing. The first time is :attr:`Evidence.load_ms`.
+        copy_ms: Time to copy the inputs to the device and the outputs back, which is no part of the
+            latency; None where the provider computes in main memory.
+        device_memory_by_difference: Whether the driver does not tell the memory of single
+            processes, so that the device memory may hold that of others.
+    """
+
+    placement: Mapping[str, Amount]
+    left_behind: tuple[str, ...] = ()
+    cached_load_ms: float | None = None
+    copy_ms: float | None = None
+    device_memory_by_difference: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """The measurements of a config on the machine that tuned it.
 
@@ -101,6 +124,10 @@ class Evidence:
         trial: Number of the trial in its study.
         coverage: How much the comparison of the answers proves; None where an earlier version
             measured.
+        provider: What was measured of another execution provider than the CPU's; None where the
+            CPU provider runs everything.
+        peak_device_memory_mib: Memory of devices that the process held, at least 1; None where it
+            is no objective of the study.
     """
 
     latency_ms: Positive
@@ -124,6 +151,8 @@ class Evidence:
     noise_floor: float
     trial: int
     coverage: Coverage | None = None
+    provider: ProviderEvidence | None = None
+    peak_device_memory_mib: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +202,10 @@ class TunedConfig:
         files.
         """
         plain = to_plain(self)
+        plain["session"] = self.session.to_json()
+        for name in ("provider", "peak_device_memory_mib"):
+            if getattr(self.evidence, name) is None:
+                del plain["evidence"][name]
         if isinstance(self.model, ModelFile):
             return {"format": FORMAT, **plain}
         del plain["evidence"]["coverage"]

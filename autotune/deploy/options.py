@@ -113,9 +113,6 @@ ARENA_OPTIONS: Mapping[str, Domain] = {
 }
 """Keys of ``onnxruntime.OrtArenaCfg`` for the process-wide CPU allocator."""
 
-PROVIDERS: Mapping[str, Mapping[str, Domain]] = {"CPUExecutionProvider": {}}
-"""The execution providers that a config may name, each with its options."""
-
 # Read from the binary of ONNX Runtime 1.31.1; an unknown name would be ignored in silence.
 OPTIMIZERS = frozenset(
     """

@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune.deploy import options
 from autotune.deploy.options import Value
+from autotune.deploy.providers import CACHE_FOLDER, CPU, WORDS, provider_named
 from autotune.deploy.records import Json, read, section, to_plain
 from autotune.errors import ConfigError, FormatError, did_you_mean, shown
 
@@ -29,19 +30,29 @@ class SessionConfig:
         free_dimensions: Sizes of symbolic dimensions by name.
         env_allocator: Options of the process-wide CPU arena; empty means none is registered.
         run_entries: Run config entries, string to string, that apply to every run.
+        provider_cache: Name of the folder beside the config where a provider keeps what it has
+            compiled; empty means that nothing is kept.
     """
 
-    providers: tuple[tuple[str, Mapping[str, str]], ...] = (("CPUExecutionProvider", {}),)
+    providers: tuple[tuple[str, Mapping[str, str]], ...] = ((CPU, {}),)
     options: Mapping[str, Value] = field(default_factory=dict)
     entries: Mapping[str, str] = field(default_factory=dict)
     disabled_optimizers: tuple[str, ...] = ()
     free_dimensions: Mapping[str, int] = field(default_factory=dict)
     env_allocator: Mapping[str, int] = field(default_factory=dict)
     run_entries: Mapping[str, str] = field(default_factory=dict)
+    provider_cache: str = ""
+
+    @property
+    def accelerator(self) -> str | None:
+        """ONNX Runtime's name of the provider before the CPU's; None where there is none."""
+        return next((name for name, _ in self.providers if name != CPU), None)
 
     def to_json(self) -> Json:
-        """Returns the record as JSON values."""
+        """Returns the record as JSON values; the cache folder only where there is one."""
         data: Json = to_plain(self)
+        if not self.provider_cache:
+            del data["provider_cache"]
         return data
 
     @classmethod
@@ -54,15 +65,14 @@ class SessionConfig:
         with as_config_error():
             given = section(data, where, known=[item.name for item in fields(cls)], required=[])
             return cls(
-                providers=_providers(
-                    given.get("providers", [["CPUExecutionProvider", {}]]), f"{where}.providers"
-                ),
+                providers=_providers(given.get("providers", [[CPU, {}]]), f"{where}.providers"),
                 options=_chosen(given, "options", options.ATTRIBUTES, where),
                 entries=_chosen(given, "entries", options.SESSION_ENTRIES, where),
                 disabled_optimizers=_optimizers(given.get("disabled_optimizers", []), where),
                 free_dimensions=_free_dimensions(given.get("free_dimensions", {}), where),
                 env_allocator=_chosen(given, "env_allocator", options.ARENA_OPTIONS, where),
                 run_entries=_chosen(given, "run_entries", options.RUN_ENTRIES, where),
+                provider_cache=_provider_cache(given.get("provider_cache", ""), where),
             )
 
 
@@ -103,12 +113,18 @@ def _provider(item: object, where: str) -> tuple[str, Mapping[str, str]]:
     if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
         raise ConfigError(f"{where} holds {shown(item)}; each must be [name, {{options}}]")
     name, chosen = item
-    if name not in options.PROVIDERS:
-        near = did_you_mean(name, options.PROVIDERS)
+    if name not in WORDS:
+        near = did_you_mean(name, WORDS)
         raise ConfigError(
             f"{where}: {shown(name)} is not an execution provider that a config may name.{near}"
         )
-    return name, _chosen({name: chosen}, name, options.PROVIDERS[name], where)
+    return name, _chosen({name: chosen}, name, provider_named(name).options, where)
+
+
+def _provider_cache(data: object, where: str) -> str:
+    if data not in ("", CACHE_FOLDER):
+        raise ConfigError(f"{where}.provider_cache must be {CACHE_FOLDER!r}, not {shown(data)}")
+    return str(data)
 
 
 def _optimizers(data: object, where: str) -> tuple[str, ...]:

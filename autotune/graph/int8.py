@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from autotune.facts.feeds import Feed
-from autotune.facts.weights import nodes
+from autotune.facts.graphs import all_nodes
 from autotune.graph import quantisation, rounding, sensitivity
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.float_model import OFF, FloatModel, added_products
@@ -201,7 +201,7 @@ def _quantise_dynamically(
             extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
         )
     written = onnx.load(target, load_external_data=False).graph
-    if _DYNAMIC_RESULTS.isdisjoint(node.op_type for node in nodes(written)):
+    if _DYNAMIC_RESULTS.isdisjoint(node.op_type for node in all_nodes(written)):
         raise StepRefusedError("there is no matrix product or LSTM to quantise")
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import onnx
 from onnx import external_data_helper
 
-from autotune.facts.weights import to_initializers, weights
+from autotune.facts.graphs import all_weights
+from autotune.facts.weights import to_initializers
 from autotune.graph.entries import StepRefusedError
 
 LARGEST_PROTO_BYTES = (1 << 31) - 1
@@ -35,7 +36,7 @@ def has_external_data(source: Path) -> bool:
     """Returns whether some weights of the model are stored outside its file."""
     return any(
         external_data_helper.uses_external_data(item)
-        for item in weights(onnx.load(source, load_external_data=False).graph)
+        for item in all_weights(onnx.load(source, load_external_data=False).graph)
     )
 
 

@@ -12,11 +12,15 @@ import numpy as np
 import onnxruntime
 
 from autotune.deploy.opening import open_session
+from autotune.deploy.placement import placement_of
+from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
 from autotune.measure import memory
+from autotune.measure.device_memory import DeviceMemory
 from autotune.measure.flatten import save_outputs
 from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes, Written
+from autotune.measure.runs import ArrayRuns, BoundRuns, runs_of
 from autotune.process.child_end import Handler, Message, serve
 
 # Memory patterns settle in five; without the arena the heap grows for ten.
@@ -32,6 +36,9 @@ class Worker:
 
     def __init__(self) -> None:
         self._session: onnxruntime.InferenceSession | None = None
+        self._runs: ArrayRuns | BoundRuns | None = None
+        self._device = "cpu"
+        self._device_memory: DeviceMemory | None = None
         self._feeds: list[Feed] = []
         self._next = 0
         self._mixed = False
@@ -51,16 +58,23 @@ class Worker:
         self._feeds = list(load_samples(Path(message["samples"])))
         self._mixed = not message["one_shape"]
         config = SessionConfig.from_json(message["session"])
+        cache = Path(message["cache"]) if message.get("cache") else None
+        if config.accelerator is not None:
+            self._device = provider_named(config.accelerator).device
+        if self._device != "cpu":
+            self._device_memory = DeviceMemory.start()
         gc.collect()
         memory.reset_peak()
         base = memory.usage()
         began = time.perf_counter_ns()
-        self._session = open_session(Path(message["model"]), config)
+        self._session = open_session(Path(message["model"]), config, cache=cache)
         load_ms = (time.perf_counter_ns() - began) / 1e6
+        self._runs = None
         return Opened(
             load_ms=load_ms,
             base_mib=base.resident_mib,
             load_peak_mib=memory.usage().peak_mib,
+            placement=None if config.accelerator is None else placement_of(self._session),
         )
 
     def first_runs(self, _: Message) -> FirstRuns:
@@ -85,6 +99,8 @@ class Worker:
             first_run_ms=times[0] / 1e6,
             run_ms=float(np.median(times[1:])) / 1e6,
             run_peak_mib=after.peak_mib,
+            copy_ms=self._bound().copy_ms(),
+            device=None if self._device_memory is None else self._device_memory.usage(),
         )
 
     def held(self, _: Message) -> Held:
@@ -119,13 +135,19 @@ class Worker:
 
         A run of a large sample must not be compared with the other side's run of a small one.
         """
-        session = self._opened()
-        feeds = self._feeds if self._mixed else [self._feeds[self._next]]
+        runs = self._bound()
+        chosen = range(len(self._feeds)) if self._mixed else (self._next,)
         self._next = (self._next + 1) % len(self._feeds)
         began = time.perf_counter_ns()
-        for feed in feeds:
-            session.run(None, feed)
-        return (time.perf_counter_ns() - began) // len(feeds)
+        for index in chosen:
+            runs.run(index)
+        return (time.perf_counter_ns() - began) // len(chosen)
+
+    def _bound(self) -> ArrayRuns | BoundRuns:
+        """Returns the runs of the open session; they are made at the first use."""
+        if self._runs is None:
+            self._runs = runs_of(self._opened(), self._feeds, self._device)
+        return self._runs
 
     def _opened(self) -> onnxruntime.InferenceSession:
         if self._session is None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, StorageError
 from autotune.facts.model import Model
@@ -16,6 +17,7 @@ from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.coverage import coverage_of, incomparable
 from autotune.measure.fidelity import Metric, OutputJudge, OutputMismatchError, Outputs, compare
 from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Outcome, never_beaten
+from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.raw_samples import keep_raw
 from autotune.measure.reference import Reference
 from autotune.measure.replies import Loaded
@@ -54,6 +56,7 @@ class DuetMeasurer:
         metric: The user's own judge of outputs.
         reference_ms: Latency of the baseline as the study knows it; measured if None.
         samples: Folder where the raw run times of each measurement are kept; None keeps none.
+        provider_cache: Folder where providers keep what they compile; None means a temporary one.
 
     Raises:
         CannotMeasureError: the model does not run on these inputs, or its answers cannot be
@@ -70,6 +73,7 @@ class DuetMeasurer:
         metric: Metric | None = None,
         reference_ms: float | None = None,
         samples: Path | None = None,
+        provider_cache: Path | None = None,
     ) -> None:
         self._model = model
         self._dimensions = workload.dimensions(model)
@@ -80,6 +84,9 @@ class DuetMeasurer:
         self._limits = _FIRST_LIMITS
         self._reference: Reference | None = None
         self._scratch = tempfile.TemporaryDirectory(dir=scratch.root())
+        self._provider_cache = ProviderCache(
+            provider_cache or Path(self._scratch.name) / CACHE_FOLDER
+        )
         try:
             self._files = SampleFiles.write(workload, Path(self._scratch.name))
             self._judge = self._make_judge(workload, metric)
@@ -152,10 +159,13 @@ class DuetMeasurer:
         """
         if self._reference is None:
             raise RuntimeError("closed")
+        if failure := self._compile(path, config):
+            return failure
         with _start_worker() as child:
             visit = Visit(child, self._files, self._limits)
             try:
-                visit.open(path, config)
+                if failure := visit.open(path, config, self._provider_cache):
+                    return failure
                 visit.first_runs()
                 if failure := visit.judge(self._judge, self._max_error):
                     return failure
@@ -166,6 +176,26 @@ class DuetMeasurer:
         if self._samples is None:
             return measurement
         return replace(measurement, samples=keep_raw(duet, self._samples, name))
+
+    def _compile(self, path: Path, config: SessionConfig) -> Failure | None:
+        """Lets a provider compile the model in a process of its own, once; returns why it cannot.
+
+        The measured process then finds the result in the cache, as an application does from its
+        second start on, and its memory is not that of the compiler.
+        """
+        cache = self._provider_cache
+        if not config.provider_cache or cache.first_load_ms(path, config):
+            return None
+        cache.folder.mkdir(parents=True, exist_ok=True)
+        with _start_worker() as child:
+            visit = Visit(child, self._files, self._limits)
+            try:
+                if failure := visit.open(path, config, cache):
+                    return failure
+            except ChildFailure as fault:
+                return Failure(kind=fault.kind, phase=visit.phase, message=fault.message)
+        cache.remember(path, config, visit.load_ms)
+        return None
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
         """Returns how right the answers of an emitted config are; see :class:`Measurer`."""

@@ -1,11 +1,12 @@
 """The outcome of measuring a candidate, numbers or a failure; and the measurer's interface."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
+from autotune.deploy.placement import Placement
 from autotune.deploy.records import Amount, Positive
 from autotune.space.candidate import Candidate
 
@@ -27,6 +28,9 @@ class Fidelity:
         metric: The user's own metric of the outputs; higher is better.
         drop: By how much the metric is below that of the unoptimised model's outputs.
         coverage: How much the comparison proves; None where an earlier version measured.
+        errors: The error of each output on each validation sample, three digits of it, the worst
+            outputs first; None where a sample lacks the output. Empty where an earlier version
+            measured.
     """
 
     error: Amount
@@ -36,6 +40,7 @@ class Fidelity:
     metric: float | None = None
     drop: float | None = None
     coverage: Coverage | None = None
+    errors: Mapping[str, tuple[Amount | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,10 @@ class Memory:
         resident_mib: Memory at the end.
         anonymous_mib: The part of `resident_mib` that is not page cache; None where the system does
             not tell.
+        device_mib: Memory of devices that the process held after the first runs; 0 where it uses
+            none, None where it was not measured.
+        device_by_difference: Whether the driver does not tell the memory of single processes, so
+            that what others allocated meanwhile is in `device_mib`.
         growth_mib: How much more memory the process held after the timed runs than before them: a
             leak, or an arena that goes on growing over inputs of varying shapes.
     """
@@ -59,6 +68,8 @@ class Memory:
     resident_mib: float
     anonymous_mib: float | None
     growth_mib: float
+    device_mib: float | None = None
+    device_by_difference: bool = False
 
     @property
     def peak_mib(self) -> float:
@@ -92,6 +103,11 @@ class Measurement:
         raced: Whether the measurement ended early because the candidate was clearly beaten.
         spent_s: Seconds that the measurement took, by part.
         samples: Name of the file with the raw run times, where they are kept.
+        placement: The nodes of each execution provider; None where the CPU provider is the only
+            one.
+        cached_load_ms: Time to create the session once the provider has compiled the model; None
+            where it compiles nothing. `load_ms` is the first time then.
+        copy_ms: Time of the copies to the device and back, which are no part of the latency.
     """
 
     ratio: Interval
@@ -113,6 +129,14 @@ class Measurement:
     raced: bool
     spent_s: Mapping[str, float]
     samples: str | None
+    placement: Placement | None = None
+    cached_load_ms: float | None = None
+    copy_ms: float | None = None
+
+    @property
+    def peak_device_memory_mib(self) -> float | None:
+        """The objective of devices: at least 1 MiB, so that ratios exist; None if not measured."""
+        return None if self.memory.device_mib is None else max(1.0, self.memory.device_mib)
 
     @property
     def peak_memory_mib(self) -> float:
@@ -130,9 +154,9 @@ class Failure:
     """Why a candidate has no numbers.
 
     Attributes:
-        kind: ``wrong_answers``, ``refused`` (ONNX Runtime said no), ``crashed``, ``killed``,
-            ``timeout``, ``out_of_memory``, ``protocol`` or ``prepare`` (the model could not be
-            made).
+        kind: ``wrong_answers``, ``refused`` (ONNX Runtime said no), ``fallback`` (its execution
+            provider runs no node), ``crashed``, ``killed``, ``timeout``, ``out_of_memory``,
+            ``protocol`` or ``prepare`` (the model could not be made).
         phase: ``prepare``, ``open``, ``run``, ``answers`` or ``turns``.
         message: What happened, in a sentence.
         error: The fidelity error, where that is the reason and a finite number.
@@ -168,6 +192,7 @@ class Effort:
 
 SEARCH = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
 RUN_OFF = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.005)
+ABLATION = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.01)
 
 IsBeaten = Callable[[Measurement], bool]
 """Called during a measurement with its numbers so far: is the candidate clearly beaten?"""

@@ -5,7 +5,9 @@ The child is :mod:`autotune.measure.measure_child`.
 
 from dataclasses import dataclass
 
+from autotune.deploy.placement import Placement
 from autotune.deploy.records import MeasuredAmount, MeasuredPositive, PositiveWhole, Several, Whole
+from autotune.measure.device_memory import DeviceUsage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,11 +18,14 @@ class Opened:
         load_ms: Time to create the session.
         base_mib: Memory before that: interpreter, libraries and inputs.
         load_peak_mib: The most memory that the process held while the session was created.
+        placement: The nodes of each execution provider; None where the CPU provider is the only
+            one.
     """
 
     load_ms: MeasuredAmount
     base_mib: MeasuredAmount
     load_peak_mib: MeasuredAmount
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +36,16 @@ class FirstRuns:
         first_run_ms: Time of the first run.
         run_ms: Median time of the others.
         run_peak_mib: The most memory that the process held in all of them.
+        copy_ms: Time of the copies to the device and back that the runs leave out; None where there
+            are none.
+        device: Memory of the device after them; None where it was not measured.
     """
 
     first_run_ms: MeasuredPositive
     run_ms: MeasuredPositive
     run_peak_mib: MeasuredAmount
+    copy_ms: MeasuredAmount | None = None
+    device: DeviceUsage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

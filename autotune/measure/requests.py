@@ -49,9 +49,22 @@ class SampleFiles:
 
 
 def request_session(
-    child: Child, files: SampleFiles, model: Path, config: SessionConfig, limit_s: float
+    child: Child,
+    files: SampleFiles,
+    model: Path,
+    config: SessionConfig,
+    limit_s: float,
+    cache: Path | None = None,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
+
+    Args:
+        child: The process.
+        files: Its samples.
+        model: The model's file.
+        config: How it is opened.
+        limit_s: How long to wait for it.
+        cache: The folder in which a provider keeps what it compiles; None keeps nothing.
 
     Raises:
         ChildFailure: it could not.
@@ -62,6 +75,7 @@ def request_session(
         "session": config.to_json(),
         "samples": str(files.timing),
         "one_shape": files.one_shape,
+        "cache": "" if cache is None else str(cache),
     }
     return child.request(request, limit_s, Opened)
 

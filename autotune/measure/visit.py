@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
 from autotune.measure.duet import Duet, play
 from autotune.measure.fidelity import OutputJudge, OutputMismatchError
 from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Measurement, Memory
+from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.reference import Reference
 from autotune.measure.replies import FirstRuns, Held, Opened
 from autotune.measure.requests import (
@@ -57,6 +59,7 @@ class Visit:
         self._files = files
         self._limits = limits
         self._opened: Opened
+        self._first_load_ms: float | None = None
         self._first_runs: FirstRuns
         self._fidelity: Fidelity
         self._held_before: Held
@@ -65,11 +68,35 @@ class Visit:
         self._spent_s: dict[str, float] = {}
         self._last_s = time.monotonic()
 
-    def open(self, model: Path, config: SessionConfig) -> None:
-        """Opens the session."""
-        self._opened = request_session(self._child, self._files, model, config, self._limits.load_s)
+    def open(self, model: Path, config: SessionConfig, cache: ProviderCache) -> Failure | None:
+        """Opens the session; returns a failure where its execution provider runs no node.
+
+        Args:
+            model: The model's file.
+            config: How it is opened.
+            cache: Where a provider keeps what it compiles.
+        """
+        limit_s, folder = self._limits.load_s, None
+        if config.accelerator is not None:
+            limit_s = max(limit_s, provider_named(config.accelerator).compile_s)
+        if config.provider_cache:
+            self._first_load_ms, folder = cache.first_load_ms(model, config), cache.folder
+        self._opened = request_session(self._child, self._files, model, config, limit_s, folder)
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
+        placement = self._opened.placement
+        if config.accelerator is None or placement is None or placement.share(config.accelerator):
+            return None
+        return Failure(
+            kind="fallback",
+            phase=self.phase,
+            message=f"{config.accelerator} runs none of the {sum(placement.nodes.values())} nodes",
+        )
+
+    @property
+    def load_ms(self) -> float:
+        """How long this process took to create the session."""
+        return self._opened.load_ms
 
     def first_runs(self) -> None:
         """Runs until the memory has settled."""
@@ -162,7 +189,10 @@ class Visit:
             p90_ms=percentile(run_ms, 90),
             p95_ms=percentile(run_ms, 95),
             p99_ms=percentile(run_ms, 99),
-            load_ms=self._opened.load_ms,
+            load_ms=self._first_load_ms or self._opened.load_ms,
+            cached_load_ms=self._first_load_ms and self._opened.load_ms,
+            placement=self._opened.placement,
+            copy_ms=self._first_runs.copy_ms,
             first_run_ms=self._first_runs.first_run_ms,
             cpu_s=sum(turn.cpu_ns for turn in turns) / len(run_ms) / 1e9,
             runs=len(run_ms),
@@ -176,7 +206,11 @@ class Visit:
         )
 
     def _memory(self) -> Memory:
+        device = self._first_runs.device
+        has_device = self._first_runs.copy_ms is not None
         return Memory(
+            device_mib=device.mib if device else None if has_device else 0.0,
+            device_by_difference=device is not None and device.by_difference,
             base_mib=self._opened.base_mib,
             load_peak_mib=self._opened.load_peak_mib,
             run_peak_mib=self._first_runs.run_peak_mib,

@@ -3,22 +3,31 @@
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from autotune.facts.hardware import Hardware
+from autotune.facts.providers import NO_DEVICE, NOT_INSTALLED, READY, ProviderState
 from autotune.facts.runtime import Runtime
 from autotune.measure.noise import NoiseCheck
 from autotune.report.text import percent
 
+_STATES = (READY, NO_DEVICE, NOT_INSTALLED)
+
 
 def render_hardware(
-    machine: Hardware, runtime: Runtime, check: NoiseCheck | None, problems: Sequence[str]
+    machine: Hardware,
+    runtime: Runtime,
+    providers: Sequence[ProviderState],
+    check: NoiseCheck | None,
+    problems: Sequence[str],
 ) -> RenderableType:
     """Returns a line for each fact, then what disturbs measurements.
 
     Args:
         machine: The machine.
         runtime: The installed ONNX Runtime.
+        providers: The execution providers.
         check: The noise check; None where it was left out.
         problems: What makes measurements on the machine doubtful.
     """
@@ -29,14 +38,27 @@ def render_hardware(
         f"{machine.physical_cores} physical",
         "memory": f"{machine.memory_mib} MiB",
         "system": f"{machine.system}, {machine.architecture}",
-        "ONNX Runtime": f"{runtime.version}, {', '.join(runtime.providers)}",
+        "ONNX Runtime": runtime.version,
         "fingerprint": machine.fingerprint(runtime),
     }
     if check is not None:
         facts["noise floor"] = _noise(check)
-    lines = [Text(f"{name:13} {text}") for name, text in facts.items()]
+    lines: list[RenderableType] = [Text(f"{name:13} {text}") for name, text in facts.items()]
+    lines += ["", Text("Execution providers"), _providers(providers), ""]
     lines += [Text(f"Warning: {problem}.", style="yellow") for problem in problems]
     return Group(*lines, *([] if problems else [Text("No problems found.")]))
+
+
+def _providers(states: Sequence[ProviderState]) -> RenderableType:
+    """Returns a row for each provider: its word, its state, and what brings it or keeps it out."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for state in sorted(states, key=lambda state: _STATES.index(state.state)):
+        devices = f" ({', '.join(state.devices)})" if state.devices else ""
+        package = f"{state.package}: " if state.package and state.reason else state.package
+        table.add_row(
+            Text(f"  {state.word}"), Text(state.state), Text(f"{package}{state.reason}{devices}")
+        )
+    return table
 
 
 def _noise(check: NoiseCheck) -> str:

@@ -13,6 +13,7 @@ _STAGES = {
     "baseline": "measuring the default",
     "search": "searching",
     "run-off": "final comparison",
+    "ablation": "trying to do without each change",
 }
 _BAR_WIDTH = 12
 _LONGEST_CHANGES = 60

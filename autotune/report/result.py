@@ -8,8 +8,10 @@ from rich.text import Text
 
 from autotune.report.coverage import coverage_remarks
 from autotune.report.graphs import graph_table
+from autotune.report.providers import provider_remarks
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, percent
+from autotune.report.why import BRINGS, changes, nearest
 from autotune.results.result import Kind, Member, StudyResult
 from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
 
@@ -28,6 +30,10 @@ def render_result(result: StudyResult) -> RenderableType:
         _front_table(result),
         "",
     ]
+    if sentences := nearest(result):
+        parts += [*map(Text, sentences), ""]
+    if rows := changes(result):
+        parts += [BRINGS, *(Text(f"  {words}: {brings}") for words, brings in rows), ""]
     if len(result.graphs) > 1:
         title = "Changes of the graph alone, relative to the default, measured in the search:"
         parts += [Text(title), graph_table(result.graphs), ""]
@@ -46,7 +52,7 @@ def headline(result: StudyResult) -> str:
         gain = f"{1 / speedup.value:.2f}× slower than the default"
     else:
         gain = "as fast as the default within the noise"
-    others = [_change(best, objective) for objective in _further(result)]
+    others = [_change(result, objective) for objective in _further(result)]
     sentence = f"{name}: {', '.join([gain, _memory_change(best), *others])}."
     if not result.complete:
         sentence += " No final comparison has confirmed this."
@@ -72,10 +78,10 @@ def _further(result: StudyResult) -> list[Objective]:
     return [OBJECTIVES[name] for name in result.objectives if name not in DEFAULT]
 
 
-def _change(member: Member, objective: Objective) -> str:
-    """Returns how a further objective compares with the default."""
-    value = member.values[objective.name]
-    baseline = getattr(member.evidence, f"baseline_{objective.name}")
+def _change(result: StudyResult, objective: Objective) -> str:
+    """Returns how a further objective of the chosen member compares with the default."""
+    value = result.best.values[objective.name]
+    baseline = result.baseline.values[objective.name]
     return f"{value / baseline:.2f} of its {objective.heading}"
 
 
@@ -126,6 +132,7 @@ def _description(member: Member) -> str:
 
 def _details(result: StudyResult) -> Iterator[Text]:
     yield from _about_numbers(result)
+    yield from provider_remarks(result)
     yield from _about_answers(result)
     yield from _about_search(result)
     yield Text(f"Written to {result.folder}: {', '.join(result.files)}", style="cyan")
@@ -136,10 +143,14 @@ def _about_numbers(result: StudyResult) -> Iterator[Text]:
     if not result.complete:
         yield Text("There was no final comparison: these are the numbers of the search.")
         return
+    if len(result.members) + len(result.others) == 1:
+        yield Text("Nothing was left to compare the default with.")
+        return
     yield Text(
-        f"Final comparison: measured side by side with the default in up to {evidence.rounds} "
-        f"rounds. In brackets: 95 % intervals. Noise floor: {percent(evidence.noise_floor)}; "
-        "smaller differences do not count as gains. Memory: what a session adds at its peak."
+        "Final comparison: measured side by side with the default in up to "
+        f"{max(m.evidence.rounds for m in result.members)} rounds. In brackets: 95 % intervals. "
+        f"Noise floor: {percent(evidence.noise_floor)}; smaller differences do not count as gains. "
+        "Memory: what a session adds at its peak."
     )
 
 

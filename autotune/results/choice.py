@@ -1,7 +1,9 @@
 """The choice of the config to emit, after the final comparison."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from autotune.results.parts import Ablation
 from autotune.results.run_off import Finalist
 from autotune.search import pareto
 from autotune.search.objective import Objective
@@ -10,6 +12,26 @@ from autotune.search.trial import Limits
 # A finalist that wins on another objective alone may be that much worse on the preferred one, at
 # the pessimistic end of the interval.
 _MAY_COST = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a final comparison comes to.
+
+    Attributes:
+        members: The default first, then the front.
+        picked: The member to emit.
+        others: What was measured as well.
+        ablation: What each change of `picked` brings; None where it is the default.
+        complete: Whether the final comparison measured them; otherwise their numbers are those of
+            the search.
+    """
+
+    members: Sequence[Finalist]
+    picked: Finalist
+    others: Sequence[Finalist] = ()
+    ablation: Ablation | None = None
+    complete: bool = True
 
 
 def choose(

@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import Environment, Evidence, Requires
+from autotune.deploy.config import Environment, Evidence, Interval, Requires
 from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import from_plain, section, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
+from autotune.results.parts import Ablation
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
@@ -36,12 +37,15 @@ class Member:
         words: The same in words.
         evidence: Its measurements.
         admitted: Whether it keeps the limits of the study.
+        gains: By objective, the default's value over its own, with the 95 % interval of the final
+            comparison. Empty in a result of an earlier version.
     """
 
     candidate: Mapping[str, Value]
     words: str
     evidence: Evidence
     admitted: bool
+    gains: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
     def trial(self) -> int:
@@ -139,6 +143,10 @@ class StudyResult:
         environment: The machine and the versions that measured them.
         complete: False where the study was cut short: the numbers are those of the search.
         files: The names of the written files, relative to `folder`.
+        others: What else the final comparison measured: configurations that are not on the front,
+            or give answers beyond the limit.
+        ablation: What each change of the emitted config brings; None where the default was emitted,
+            in a study that was cut short before, and where an earlier version wrote the result.
     """
 
     study: str
@@ -167,6 +175,8 @@ class StudyResult:
     environment: Environment
     complete: bool
     files: tuple[str, ...]
+    others: tuple[Member, ...] = ()
+    ablation: Ablation | None = None
 
     @property
     def baseline(self) -> Member:
@@ -230,10 +240,9 @@ class StudyResult:
         Raises:
             FormatError: `data` is no result; the message names the key.
         """
-        names = [item.name for item in fields(cls)]
-        keys = ["format", *names]
-        given = section(data, "", known=keys, required=keys)
-        result = from_plain(cls, {name: given[name] for name in names})
+        keys = ["format", *(item.name for item in fields(cls))]
+        given = section(data, "", known=keys, required=["format"])
+        result = from_plain(cls, {name: item for name, item in given.items() if name != "format"})
         _check(result)
         return replace(result, folder=folder)
 
@@ -251,7 +260,7 @@ def _check(result: StudyResult) -> None:
         result.member(result.picked)
     except RequestError as error:
         raise FormatError(str(error)) from None
-    for member in result.members:
+    for member in (*result.members, *result.others):
         Candidate.from_json(member.candidate)
         if missing := set(result.objectives) - member.values.keys():
             raise FormatError(f"trial {member.trial} has no {min(missing)}")

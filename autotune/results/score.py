@@ -1,18 +1,20 @@
 """The numbers of one configuration over the rounds of a final comparison."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
-from autotune.deploy.config import Coverage, Interval
+from autotune.deploy.config import Coverage, Interval, ProviderEvidence
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import mean_log_interval
 from autotune.search.objective import OBJECTIVES, Objective, Values, values
 
-# No gain below this is claimed, however quiet the machine: the best of six finalists is lucky as
-# well, and a hundredth is what the memory layout of a process is worth.
-_SMALLEST_GAIN = 0.02
+# The best of six finalists is lucky as well, and a hundredth is what the memory layout of a process
+# is worth.
+SMALLEST_GAIN = 0.02
+"""No gain below this is claimed, however quiet the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,7 @@ class Score:
         noise_floor: Relative difference below which no gain is claimed.
         coverage: How much the comparison of the answers proves; None where an earlier version
             measured.
+        provider: What was measured of another execution provider than the CPU's; None without one.
     """
 
     values: Values
@@ -43,8 +46,9 @@ class Score:
     drop: float | None = None
     agreement: float | None = None
     steady: bool = True
-    noise_floor: float = _SMALLEST_GAIN
+    noise_floor: float = SMALLEST_GAIN
     coverage: Coverage | None = None
+    provider: ProviderEvidence | None = None
 
     @property
     def speedup(self) -> Interval:
@@ -67,6 +71,15 @@ class Score:
         return is_gain(self.speedup, self.noise_floor)
 
 
+AnyScore = TypeVar("AnyScore", bound=Score)
+
+
+def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
+    """Returns a score of other rounds with the latency that it has on the scale of `baseline`."""
+    latency_ms = baseline.latency_ms / own.speedup.value
+    return replace(own, values={**own.values, "latency_ms": latency_ms})
+
+
 def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
     """Returns the score of the measurements `own` beside those of the default, round by round."""
     base_values = _over_rounds(base)
@@ -85,7 +98,27 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
         steady=all(m.steady for m in own),
         noise_floor=noise_floor(base),
         coverage=own[-1].fidelity.coverage,
+        provider=provider_evidence(own),
     )
+
+
+def provider_evidence(own: Sequence[Measurement]) -> ProviderEvidence | None:
+    """Returns what the measurements say of another execution provider than the CPU's, if any."""
+    last = own[-1]
+    if last.placement is None:
+        return None
+    return ProviderEvidence(
+        placement={name: last.placement.share(name) for name in last.placement.nodes},
+        left_behind=last.placement.left_behind,
+        cached_load_ms=_median(m.cached_load_ms for m in own),
+        copy_ms=_median(m.copy_ms for m in own),
+        device_memory_by_difference=any(m.memory.device_by_difference for m in own),
+    )
+
+
+def _median(numbers: Iterable[float | None]) -> float | None:
+    measured = [number for number in numbers if number is not None]
+    return float(np.median(measured)) if measured else None
 
 
 def _lowest(numbers: Iterable[float | None]) -> float | None:
@@ -147,14 +180,14 @@ def noise_floor(baseline: Sequence[Measurement]) -> float:
     known (the half-width of its 95 % interval) is how well any speed-up can be known here.
     """
     ratio = mean_log_interval([m.ratio.value for m in baseline])
-    return max(_SMALLEST_GAIN, min(1.0, (ratio.high - ratio.low) / 2 / ratio.value))
+    return max(SMALLEST_GAIN, min(1.0, (ratio.high - ratio.low) / 2 / ratio.value))
 
 
-def is_gain(speedup: Interval, floor: float = _SMALLEST_GAIN) -> bool:
+def is_gain(speedup: Interval, floor: float = SMALLEST_GAIN) -> bool:
     """Returns whether a speed-up is larger than the noise."""
     return speedup.low > 1 and speedup.value > 1 + floor
 
 
-def is_loss(speedup: Interval, floor: float = _SMALLEST_GAIN) -> bool:
+def is_loss(speedup: Interval, floor: float = SMALLEST_GAIN) -> bool:
     """Returns whether a speed-up is in truth a slow-down larger than the noise."""
     return speedup.high < 1 and speedup.value < 1 - floor

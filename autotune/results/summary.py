@@ -8,16 +8,19 @@ from dataclasses import dataclass
 
 from autotune.deploy.config import Evidence, Interval, Requires
 from autotune.graph.prepare import PreparationError, Preparer
-from autotune.measure.outcome import Failure, Measurement
+from autotune.measure.outcome import Failure
+from autotune.results.choice import Verdict
 from autotune.results.result import GraphRow, Kind, Member, StudyResult
 from autotune.results.run_off import Finalist
+from autotune.results.score import provider_evidence
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect, believed, explain
-from autotune.search.finalists import is_exact
-from autotune.search.objective import DEFAULT, find, values
+from autotune.search.finalists import EXACT_ERROR
+from autotune.search.objective import DEFAULT, Values, find, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 
+_DEVICE_MEMORY = "peak_device_memory_mib"
 # One process each, and the luckiest of many: only a clear lead counts.
 _UNCONFIRMED_FLOOR = 0.05
 
@@ -43,56 +46,51 @@ class Trials:
 
 
 def summarise(
-    setting: Setting,
-    trials: Trials,
-    finalists: Sequence[Finalist],
-    picked: Finalist,
-    preparer: Preparer,
-    *,
-    complete: bool,
+    setting: Setting, trials: Trials, verdict: Verdict, preparer: Preparer
 ) -> StudyResult:
     """Returns the result of a study.
 
     Args:
         setting: What the study worked on.
         trials: Its trials.
-        finalists: The default first, then the members of the front.
-        picked: The finalist to emit.
+        verdict: What the final comparison came to.
         preparer: Makes the model files of candidates.
-        complete: Whether the final comparison measured the finalists; otherwise their numbers are
-            those of the search.
     """
     failures = Counter(t.outcome.kind for t in trials.measured if isinstance(t.outcome, Failure))
     measurements = [m for trial in trials.measured if (m := trial.measurement) is not None]
     first = setting.objectives[0].name
-    baseline, *others = (_member(setting, finalist, finalists[0]) for finalist in finalists)
+    finalists, default = verdict.members, verdict.members[0]
+    baseline, *front = (_member(setting, finalist, default) for finalist in finalists)
+    confirmed = (*finalists, *verdict.others) if verdict.complete else ()
     return StudyResult(
         study=setting.study,
         folder=setting.folder,
         model=setting.model.path.resolve(),
         model_sha256=setting.model.sha256,
         workload=setting.workload.signature(),
-        picked=picked.trial.number,
+        picked=verdict.picked.trial.number,
         objectives=tuple(objective.name for objective in setting.objectives),
         prefer=setting.prefer,
         limits=plain_limits(setting.limits),
-        members=(baseline, *sorted(others, key=lambda member: member.values[first])),
+        members=(baseline, *sorted(front, key=lambda member: member.values[first])),
         trials=len(trials.measured),
         ended=trials.ended,
         failed=dict(failures),
         raced=sum(m.raced for m in measurements),
         never_quiet=sum(not m.is_quiet for m in measurements),
         left_out=setting.space.left_out,
-        kinds=tuple(_kinds(setting, trials, finalists if complete else ())),
+        kinds=tuple(_kinds(setting, trials, confirmed)),
         graphs=tuple(_graph_rows(trials, preparer)),
-        effects=_effects(setting, trials),
+        effects=effects_of(setting, trials.measured),
         cache_bytes=preparer.cache.used_bytes(),
         notes=setting.workload.notes,
         dimensions=setting.workload.dimensions(setting.model),
         requires=Requires(providers=("CPUExecutionProvider",)),
         environment=setting.environment,
-        complete=complete,
+        complete=verdict.complete,
         files=(),
+        others=tuple(_member(setting, finalist, default) for finalist in verdict.others),
+        ablation=verdict.ablation,
     )
 
 
@@ -133,6 +131,7 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         steady=own.steady,
         noise_floor=_UNCONFIRMED_FLOOR,
         coverage=own.fidelity.coverage,
+        provider=provider_evidence([own]),
     )
 
 
@@ -145,6 +144,7 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
         admitted=setting.limits.admit(
             finalist.latency_ms, finalist.peak_memory_mib, finalist.error, finalist.drop
         ),
+        gains=finalist.gains,
         evidence=Evidence(
             latency_ms=finalist.latency_ms,
             baseline_latency_ms=baseline.latency_ms,
@@ -167,6 +167,12 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
             noise_floor=finalist.noise_floor,
             trial=finalist.trial.number,
             coverage=finalist.coverage,
+            provider=finalist.provider,
+            peak_device_memory_mib=(
+                own.get(_DEVICE_MEMORY)
+                if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]
+                else None
+            ),
         ),
     )
 
@@ -175,45 +181,68 @@ def _kinds(setting: Setting, trials: Trials, confirmed: Sequence[Finalist]) -> I
     """Yields the best trial of each kind of answers in the first objective.
 
     The numbers are those of the final comparison where one of the kind took part, otherwise those
-    of the model of effects: the best number of many was lucky. A kind with a larger error is left
-    out unless it is better.
+    of the model of effects: the best number of many was lucky. Answers beyond the limit are named
+    by the final comparison alone. A kind with a larger error is left out unless it is better.
     """
     first = setting.objectives[0]
-    objectives = tuple(dict.fromkeys((first, *find(DEFAULT))))
-    measured = [(trial, m) for trial in trials.measured if (m := trial.measurement) is not None]
-    numbers = [(trial.candidate, values(m, objectives)) for trial, m in measured]
-    confirmed_values = {finalist.trial.number: finalist.values for finalist in confirmed}
     rated = [
-        (trial, m, confirmed_values.get(trial.number, belief))
-        for (trial, m), belief in zip(measured, believed(setting.space, numbers), strict=True)
+        _Rated(trial=f.trial, values=f.values, error=f.error, drop=f.drop, confirmed=True)
+        for f in confirmed
     ]
-    base = next(own for trial, _, own in rated if trial.candidate == BASELINE)
+    numbers = {item.trial.number for item in rated}
+    rated += [item for item in _estimated(setting, trials) if item.trial.number not in numbers]
+    base = next(item.values for item in rated if item.trial.candidate == BASELINE)
     least = math.inf
     for answers in ("exact", "within", "beyond"):
-        of_kind = [item for item in rated if _answers(item[1], setting.limits) == answers]
-        of_kind = [item for item in of_kind if item[0].number in confirmed_values] or of_kind
-        best = min(of_kind, key=lambda item: item[2][first.name], default=None)
-        if best is None or not first.is_less(best[2][first.name], least):
+        of_kind = [item for item in rated if item.answers(setting.limits) == answers]
+        surely = [item for item in of_kind if item.confirmed]
+        field = surely if surely or answers == "beyond" else of_kind
+        best = min(field, key=lambda item: item.values[first.name], default=None)
+        if best is None or not first.is_less(best.values[first.name], least):
             continue
-        trial, m, own = best
-        least = own[first.name]
+        least = best.values[first.name]
         yield Kind(
             answers=answers,
-            trial=trial.number,
-            words=trial.candidate.in_words(),
-            speedup=base["latency_ms"] / own["latency_ms"],
-            confirmed=trial.number in confirmed_values,
-            peak_memory_mib=own["peak_memory_mib"],
-            error=m.fidelity.error,
+            trial=best.trial.number,
+            words=best.trial.candidate.in_words(),
+            speedup=base["latency_ms"] / best.values["latency_ms"],
+            confirmed=best.confirmed,
+            peak_memory_mib=best.values["peak_memory_mib"],
+            error=best.error,
         )
 
 
-def _answers(measurement: Measurement, limits: Limits) -> str:
-    """Returns the kind of answers of a measurement; see :class:`Kind`."""
-    fidelity = measurement.fidelity
-    if is_exact(measurement):
-        return "exact"
-    return "within" if limits.admit_answers(fidelity.error, fidelity.drop) else "beyond"
+@dataclass(frozen=True, kw_only=True)
+class _Rated:
+    """A trial with its numbers: those of the final comparison, or those that are believed."""
+
+    trial: Trial
+    values: Values
+    error: float
+    drop: float | None
+    confirmed: bool
+
+    def answers(self, limits: Limits) -> str:
+        """Returns the kind of its answers; see :class:`Kind`."""
+        if self.error < EXACT_ERROR:
+            return "exact"
+        return "within" if limits.admit_answers(self.error, self.drop) else "beyond"
+
+
+def _estimated(setting: Setting, trials: Trials) -> Iterator[_Rated]:
+    """Yields the trials by the model of effects."""
+    objectives = tuple(dict.fromkeys((setting.objectives[0], *find(DEFAULT))))
+    measured = [(trial, m) for trial in trials.measured if (m := trial.measurement) is not None]
+    numbers = [(trial.candidate, values(m, objectives)) for trial, m in measured]
+    for (trial, m), belief in zip(measured, believed(setting.space, numbers), strict=True):
+        fidelity = m.fidelity
+        yield _Rated(
+            trial=trial,
+            values=belief,
+            error=fidelity.error,
+            drop=fidelity.drop,
+            confirmed=False,
+        )
 
 
 def _graph_rows(trials: Trials, preparer: Preparer) -> Iterator[GraphRow]:
@@ -244,6 +273,7 @@ def _graph_rows(trials: Trials, preparer: Preparer) -> Iterator[GraphRow]:
         )
 
 
-def _effects(setting: Setting, trials: Trials) -> tuple[Effect, ...]:
-    measured = [(t.candidate, m) for t in trials.measured if (m := t.measurement) is not None]
+def effects_of(setting: Setting, trials: Sequence[Trial]) -> tuple[Effect, ...]:
+    """Returns how much each value alone changes the objectives, by the model of the search."""
+    measured = [(t.candidate, m) for t in trials if (m := t.measurement) is not None]
     return explain(setting.space, [(c, values(m, setting.objectives)) for c, m in measured])

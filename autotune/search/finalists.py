@@ -1,13 +1,15 @@
 """Which trials go into the final comparison (the run-off), by what the model believes."""
 
+import math
 from collections.abc import Sequence
 
 from autotune.measure.outcome import Measurement
 from autotune.search import pareto
 from autotune.search.beliefs import believed
-from autotune.search.objective import Objective, Values, values
+from autotune.search.objective import OBJECTIVES, Objective, Values, values
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import BASELINE
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Space
 
 MOST_FINALISTS = 6
@@ -19,6 +21,8 @@ EXACT_ERROR = 1e-5
 
 # A candidate that the model believes to be that much slower may still be the best.
 _MAY_BE_BEST = 1.05
+# What is not better by so much is not worth measuring for the summary.
+_CLEARLY_BETTER = 1.05
 
 
 def finalists(
@@ -58,6 +62,81 @@ def finalists(
     chosen = [*surely, *pareto.spread(best, MOST_FINALISTS - len(surely)), *best, *near]
     simplest = [_simplest(item, admitted, objectives) for item in chosen]
     return list({trial.number: trial for trial in simplest}.values())[:MOST_FINALISTS]
+
+
+def default_of_provider(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Trial | None:
+    """Returns the trial of the default options of the fastest finalist's execution provider.
+
+    It shows what tuning gives beyond choosing the provider.
+
+    Args:
+        chosen: The finalists.
+        trials: The measured trials.
+
+    Returns:
+        None where the CPU provider is the fastest, or the other one's default failed.
+    """
+    fastest = min(
+        chosen, key=lambda trial: _measured(trial, OBJECTIVES["latency_ms"]), default=None
+    )
+    word = None if fastest is None else fastest.candidate.to_json().get(EXECUTION_PROVIDER)
+    if word is None:
+        return None
+    default = Candidate.of({EXECUTION_PROVIDER: word})
+    return next(
+        (trial for trial in trials if trial.candidate == default and trial.measurement), None
+    )
+
+
+def beyond_limit(
+    trials: Sequence[Trial], limits: Limits, objectives: Sequence[Objective], space: Space
+) -> Trial | None:
+    """Returns the trial that a looser limit of the answers would let win, by the model of effects.
+
+    None if no trial whose answers alone are beyond the limits is clearly better in the first
+    objective than all trials that keep them.
+
+    Args:
+        trials: The measured trials, the default among them.
+        limits: The limits of the study.
+        objectives: The objectives of the study.
+        space: The search space.
+    """
+    first = objectives[0].name
+    measured = [(trial, m) for trial in trials if (m := trial.measurement) is not None]
+    numbers = [(trial.candidate, values(m, objectives)) for trial, m in measured]
+    least = math.inf
+    outside: list[tuple[float, int, Trial]] = []
+    for (trial, m), belief in zip(measured, believed(space, numbers), strict=True):
+        if not limits.admit(m.latency_ms, m.peak_memory_mib, 0.0):
+            continue
+        if limits.admit_answers(m.fidelity.error, m.fidelity.drop):
+            least = min(least, belief[first])
+        else:
+            outside.append((belief[first], trial.number, trial))
+    best = min(outside, default=None)
+    return best[2] if best and best[0] < least / _CLEARLY_BETTER else None
+
+
+def leanest_exact(trials: Sequence[Trial], limits: Limits) -> Trial | None:
+    """Returns the trial with exact answers that clearly saves most memory, by its measurement.
+
+    None if there is none that keeps the limits.
+
+    Args:
+        trials: The measured trials, the default among them.
+        limits: The limits of the study.
+    """
+    exact = [
+        (m.peak_memory_mib, trial.number, trial)
+        for trial in trials
+        if (m := trial.measurement) is not None
+        and is_exact(m)
+        and limits.admit(m.latency_ms, m.peak_memory_mib, m.fidelity.error, m.fidelity.drop)
+    ]
+    base = next(m for t in trials if t.candidate == BASELINE and (m := t.measurement) is not None)
+    best = min(exact, default=None)
+    return best[2] if best and best[0] < base.peak_memory_mib / _CLEARLY_BETTER else None
 
 
 def _measured(trial: Trial, objective: Objective) -> float:

@@ -88,6 +88,15 @@ OBJECTIVES: Mapping[str, Objective] = {
             tolerance=0.10,
         ),
         Objective(
+            name="peak_device_memory_mib",
+            word="device_memory",
+            heading="device MiB",
+            of=lambda m: m.peak_device_memory_mib,
+            at_best=lambda m: m.peak_device_memory_mib,
+            tolerance=0.02,
+            tolerance_absolute=1.0,
+        ),
+        Objective(
             name="p99_ms",
             word="p99",
             heading="p99 ms",
@@ -99,10 +108,14 @@ OBJECTIVES: Mapping[str, Objective] = {
     )
 }
 """All of them; see :class:`Objective`. ``cpu_s`` is the CPU time of a run, ``load_ms`` the creation
-of a session in a fresh process, ``p99_ms`` MLPerf's estimate of the 99th percentile."""
+of a session in a fresh process, ``p99_ms`` MLPerf's estimate of the 99th percentile, and
+``peak_device_memory_mib`` the memory of NVIDIA devices (at least 1 MiB)."""
 
 DEFAULT = ("latency_ms", "peak_memory_mib")
 """The objectives of a study that names none."""
+
+DEVICE_DEFAULT = ("latency_ms", "peak_device_memory_mib")
+"""The same where every execution provider of the study computes on a device of its own."""
 
 BALANCED = "balanced"
 
@@ -150,10 +163,19 @@ def complete(outcome: Outcome, objectives: Sequence[Objective]) -> Outcome:
                 return Failure(
                     kind="timeout",
                     phase="turns",
-                    message=f"{objective.name} needs {objective.fewest_runs} undisturbed runs, and "
-                    f"there were {outcome.runs} within the time",
+                    message=_lacking(objective, outcome),
                 )
     return outcome
+
+
+def _lacking(objective: Objective, measurement: Measurement) -> str:
+    """Returns why a measurement has no value for an objective."""
+    if not objective.fewest_runs:
+        return f"{objective.name} cannot be measured here: install autotune with the extra [nvidia]"
+    return (
+        f"{objective.name} needs {objective.fewest_runs} undisturbed runs, and "
+        f"there were {measurement.runs} within the time"
+    )
 
 
 def is_beaten(

@@ -7,14 +7,17 @@ from autotune.deploy.options import Value
 from autotune.errors import RequestError, did_you_mean
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
+from autotune.facts.providers import CPU_STATE, ProviderState
 from autotune.facts.workload import Workload
-from autotune.graph.parameters import GRAPH_PARAMETERS
 from autotune.graph.precision import PRECISIONS
 from autotune.graph.precision_options import OPERATOR_GROUPS
 from autotune.space.needs import unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
+from autotune.space.providers import SearchedProviders
+from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Condition, Parameter, Space
 
+_ONLY_CPU = "only the CPU provider can be used here; `autotune hardware` lists the others"
 _NOTHING_LEFT = "it would leave nothing to quantise"
 
 
@@ -24,6 +27,7 @@ def resolve(
     workload: Workload,
     machine: Hardware,
     fixed: Mapping[str, str] | None = None,
+    providers: Sequence[ProviderState] = (CPU_STATE,),
 ) -> Space:
     """Returns what of `space` exists for this model, these inputs and this machine.
 
@@ -33,24 +37,30 @@ def resolve(
         workload: Its inputs.
         machine: This machine.
         fixed: Parameters that have one value in all candidates, as typed by the user.
+        providers: The execution providers that may be searched, all of them ready.
 
     Raises:
-        RequestError: `fixed` names an unknown parameter, or a value that it does not take.
+        RequestError: `fixed` names an unknown parameter, or a value that it does not take here.
     """
     fixed_values = _parsed(fixed or {})
     unmet = unmet_needs(model, workload, machine)
+    searched = SearchedProviders.of(space.parameters, fixed_values, providers, unmet)
     kept: list[Parameter] = []
     left_out: dict[str, str] = {}
-    for parameter in space.parameters:
+    for parameter in searched.arranged(space.parameters):
         if parameter.name in fixed_values:
             continue
         offered = {**{name: (v,) for name, v in fixed_values.items()}, **_values_of(kept)}
         if reason := _reason_to_leave_out(parameter, unmet, offered):
             left_out[parameter.name] = reason
             continue
-        fitting = _fitting_values(parameter, model, unmet, machine.usable_cores, left_out)
+        fitting = _fitting_values(parameter, model, searched, machine.usable_cores, left_out)
         if set(fitting) == {parameter.default}:
-            left_out[parameter.name] = "only its default fits this machine"
+            left_out[parameter.name] = (
+                _ONLY_CPU
+                if parameter.name == EXECUTION_PROVIDER
+                else "only its default fits this machine"
+            )
         else:
             kept.append(replace(parameter, values=fitting, needs=()))
     forced = [
@@ -58,7 +68,7 @@ def resolve(
         for name, value in fixed_values.items()
     ]
     parameters = (*forced, *kept)
-    impossible = tuple(_impossible(parameters, model))
+    impossible = (*_impossible(parameters, model), *searched.impossible(parameters))
     return replace(space, parameters=parameters, left_out=left_out, impossible=impossible)
 
 
@@ -103,12 +113,12 @@ def _reason_to_leave_out(
 def _fitting_values(
     parameter: Parameter,
     model: Model,
-    unmet: Mapping[str, str],
+    searched: SearchedProviders,
     cores: int,
     left_out: dict[str, str],
 ) -> tuple[Value, ...]:
     """Returns the values that are of use here, the default if none is; notes those left out."""
-    reasons = [(v, _value_reason(parameter.name, v, model, unmet)) for v in parameter.values]
+    reasons = [(v, _value_reason(parameter.name, v, model, searched)) for v in parameter.values]
     left_out |= {f"{parameter.name}={value}": reason for value, reason in reasons if reason}
     fitting = tuple(value for value, reason in reasons if not reason)
     if parameter.name in THREAD_COUNTS:
@@ -116,12 +126,10 @@ def _fitting_values(
     return fitting or (parameter.default,)
 
 
-def _value_reason(name: str, value: Value, model: Model, unmet: Mapping[str, str]) -> str | None:
+def _value_reason(name: str, value: Value, model: Model, searched: SearchedProviders) -> str | None:
     """Returns why a value has no use here; None where it has one."""
-    if name in GRAPH_PARAMETERS:
-        for need in GRAPH_PARAMETERS[name].needs(value):
-            if need in unmet:
-                return unmet[need]
+    if reason := searched.reason_against(name, value):
+        return reason
     if name == "kept_in_float" and value:
         most = max(count for _, count in _quantisable_nodes(model))
         return _NOTHING_LEFT if int(value) >= most else None

@@ -9,13 +9,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autotune.deploy.options import ATTRIBUTES, SESSION_ENTRIES, Domain, Value
+from autotune.deploy.providers import CACHE_FOLDER, CPU, PROVIDERS
 from autotune.deploy.session import SessionConfig
+
+EXECUTION_PROVIDER = "execution_provider"
+"""The parameter that chooses the execution provider, by the words of ``--providers``."""
 
 
 @dataclass
 class SessionDraft:
-    """A :class:`~autotune.deploy.config.SessionConfig` in the making; the same fields."""
+    """A :class:`~autotune.deploy.session.SessionConfig` in the making.
 
+    Attributes:
+        provider: Word of the execution provider.
+        provider_options: Options of providers, by their parameters.
+    """
+
+    provider: str = "cpu"
+    provider_options: dict[str, str] = field(default_factory=dict)
     options: dict[str, Value] = field(default_factory=dict)
     entries: dict[str, str] = field(default_factory=dict)
     disabled_optimizers: list[str] = field(default_factory=list)
@@ -25,7 +36,17 @@ class SessionDraft:
 
     def finished(self) -> SessionConfig:
         """Returns the config."""
+        provider = PROVIDERS[self.provider]
+        given = {
+            option: text
+            for name, text in self.provider_options.items()
+            for word, option in [PROVIDER_OPTIONS[name]]
+            if word == self.provider
+        }
+        chosen = ((provider.name, given),) if self.provider != "cpu" else ()
         return SessionConfig(
+            providers=(*chosen, (CPU, {})),
+            provider_cache=CACHE_FOLDER if provider.cache else "",
             options=self.options,
             entries=self.entries,
             disabled_optimizers=tuple(self.disabled_optimizers),
@@ -88,7 +109,17 @@ def _apply_fixed_dimensions(
     draft.free_dimensions.update(dimensions)
 
 
+def _apply_provider(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
+    del dimensions
+    draft.provider = str(value)
+
+
 COMPOSITES: Mapping[str, Composite] = {
+    EXECUTION_PROVIDER: Composite(
+        domain=Domain(choices=tuple(PROVIDERS), default="cpu"),
+        apply=_apply_provider,
+        words={word: provider.title for word, provider in PROVIDERS.items()},
+    ),
     "nchwc": Composite(
         domain=Domain(choices=("on", "off"), default="on"),
         apply=_apply_nchwc,
@@ -117,8 +148,16 @@ COMPOSITES: Mapping[str, Composite] = {
 }
 """All composite parameters by name."""
 
+PROVIDER_OPTIONS: Mapping[str, tuple[str, str]] = {
+    f"{word}.{option}": (word, option)
+    for word, provider in PROVIDERS.items()
+    for option in provider.options
+}
+"""Parameters that are options of an execution provider: its word, and the name of the option."""
+
 SESSION_PARAMETERS: Mapping[str, Domain] = {
     **{name: composite.domain for name, composite in COMPOSITES.items()},
+    **{name: PROVIDERS[word].options[option] for name, (word, option) in PROVIDER_OPTIONS.items()},
     **ATTRIBUTES,
     **SESSION_ENTRIES,
 }
@@ -145,6 +184,8 @@ def session_words(name: str, value: Value) -> str:
         return COMPOSITES[name].words[value]
     if (name, value) in _OPTION_WORDS:
         return _OPTION_WORDS[name, value]
+    if name in PROVIDER_OPTIONS:
+        return f"{PROVIDER_OPTIONS[name][1]}={value}"
     if name == "intra_op_num_threads":
         return f"{value} thread{'s' if value != 1 else ''}"
     if name == "inter_op_num_threads":
@@ -167,6 +208,8 @@ def session_config(half: Mapping[str, Value], dimensions: Mapping[str, int]) -> 
             draft.options[name] = value
         elif name in SESSION_ENTRIES:
             draft.entries[name] = str(value)
+        elif name in PROVIDER_OPTIONS:
+            draft.provider_options[name] = str(value)
         else:
             COMPOSITES[name].apply(draft, value, dimensions)
     return draft.finished()

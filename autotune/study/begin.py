@@ -8,13 +8,16 @@ import optuna
 
 from autotune import __version__
 from autotune.deploy.config import Environment
-from autotune.errors import StudyError
+from autotune.deploy.providers import CACHE_FOLDER, PROVIDERS
+from autotune.errors import RequestError, StudyError
 from autotune.facts.hardware import Facts, Hardware
 from autotune.facts.model import Model, describe
+from autotune.facts.providers import choose_providers
 from autotune.facts.runtime import Runtime
 from autotune.facts.workload import Workload, workload_for
 from autotune.graph.prepare import Preparer
-from autotune.results.emit import CACHE, EMITTED
+from autotune.measure.device_memory import DeviceMemory
+from autotune.results.emit import CACHE, EMITTED, PAGE
 from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import StudyResult
 from autotune.results.setting import Setting
@@ -22,6 +25,7 @@ from autotune.search import objective
 from autotune.search.trial import Limits
 from autotune.space.files import find_space, presets
 from autotune.space.resolve import resolve
+from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Space
 from autotune.space.start import read_candidate
 from autotune.storage.database import DATABASE, Place, quiet_optuna
@@ -37,7 +41,18 @@ from autotune.study.progress import OnProgress, Progress
 from autotune.study.sampler import check_sampler
 from autotune.study.seams import Seams
 
-WRITTEN = (*EMITTED, CACHE, SAMPLES, DATABASE, f"{DATABASE}-*", "*.spool.jsonl", ".driver", ".lock")
+WRITTEN = (
+    *EMITTED,
+    PAGE,
+    CACHE,
+    CACHE_FOLDER,
+    SAMPLES,
+    DATABASE,
+    f"{DATABASE}-*",
+    "*.spool.jsonl",
+    ".driver",
+    ".lock",
+)
 """Names of the files and folders that a study writes to its folder, as patterns."""
 
 
@@ -60,6 +75,7 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
     tried = [read_candidate(file) for file in options.first]
     report(Progress(stage="model"))
     subject = _Subject.of(options, seams)
+    options = _with_device_objectives(options, subject.space)
     place = Place.of(options.storage, options.folder)
     refuse_overwriting(_written(options.folder, place), _inputs(options, subject.model))
     folder = _make_folder(options.folder)
@@ -99,6 +115,20 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             seams=seams,
         )
         return job.run(options.trials, options.timeout_s)
+
+
+def _with_device_objectives(options: StudyOptions, space: Space) -> StudyOptions:
+    """Returns the options with the memory of devices as an objective where it decides.
+
+    That is where the user named no objective and every provider of the study computes on a device
+    whose driver tells its memory.
+    """
+    words = [p.values for p in space.parameters if p.name == EXECUTION_PROVIDER]
+    providers = [PROVIDERS[str(word)] for word in (words[0] if words else ("cpu",))]
+    on_devices = all(provider.device == "cuda" for provider in providers)
+    if options.objectives != objective.DEFAULT or not on_devices or DeviceMemory.start() is None:
+        return options
+    return options.with_changes(objectives=objective.DEVICE_DEFAULT)
 
 
 def _written(folder: Path, place: Place) -> list[Path]:
@@ -145,10 +175,17 @@ class _Subject:
     def of(cls, options: StudyOptions, seams: Seams) -> "_Subject":
         runtime = seams.runtime()
         space = find_space(options.space)
+        providers = choose_providers(options.providers, seams.providers())
+        offered = {parameter.name for parameter in space.parameters} | options.fix.keys()
+        if options.providers and EXECUTION_PROVIDER not in offered:
+            raise RequestError(
+                f"--providers: the search space {options.space} has no parameter "
+                f"{EXECUTION_PROVIDER}; leave --space out, or name one that has"
+            )
         model = describe(options.model)
         workload = workload_for(model, options.data, options.shapes, options.seed)
         machine = seams.hardware()
-        resolved = resolve(space, model, workload, machine, options.fix)
+        resolved = resolve(space, model, workload, machine, options.fix, providers)
         return cls(model=model, workload=workload, space=resolved, machine=machine, runtime=runtime)
 
     @property

@@ -1,31 +1,31 @@
 """One run of a study: the search, the final comparison, the result."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import optuna
 
+from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.records import Positive, read
 from autotune.errors import CannotMeasureError, FormatError, RequestError, StudyError
 from autotune.graph.prepare import Preparer
 from autotune.measure.fidelity import Metric
 from autotune.measure.outcome import Failure, Measurer
-from autotune.results.choice import choose
+from autotune.results.choice import Verdict, choose
 from autotune.results.emit import emit
 from autotune.results.result import StudyResult
-from autotune.results.run_off import Finalist, run_off
 from autotune.results.setting import Setting
 from autotune.results.summary import Trials, plain_limits, summarise, unconfirmed
 from autotune.results.verify import verify
-from autotune.search import pareto
 from autotune.search.finalists import finalists
 from autotune.search.transfer import Relative, prior, starting_points
 from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
+from autotune.space.providers import provider_defaults
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, read_trials
 from autotune.study.builder import build_search
+from autotune.study.final_comparison import FinalComparison
 from autotune.study.loop import Search
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.seams import MeasurerOptions, Seams
@@ -46,7 +46,8 @@ class Interrupted(KeyboardInterrupt):
     """A study was interrupted after its default was measured; the best so far is written.
 
     Attributes:
-        result: The written result, with the numbers of the search.
+        result: The written result, with the numbers of the search; those of the final comparison
+            where that had ended.
     """
 
     def __init__(self, result: StudyResult) -> None:
@@ -104,6 +105,8 @@ class Job:
             try:
                 search.run(budget, timeout_s)
                 result = self._conclude(search, measurer)
+            except Interrupted:
+                raise
             except KeyboardInterrupt:
                 if search.baseline is None or search.baseline.measurement is None:
                     raise
@@ -122,6 +125,7 @@ class Job:
             return None
         same = (
             earlier.complete
+            and (earlier.ablation is None or earlier.ablation.complete)
             and earlier.study == setting.study
             and earlier.trials == measured
             and earlier.prefer == setting.prefer
@@ -150,7 +154,7 @@ class Job:
             limits=setting.limits,
             sampler=self.sampler,
             seed=setting.seed,
-            first=[*self.tried, *begin_with],
+            first=[*self.tried, *provider_defaults(space), *begin_with],
             prior=prior(self.kin, space, cores, objectives),
             early_stop=self.early_stop,
             record=self.record,
@@ -170,6 +174,7 @@ class Job:
                 metric=self.metric,
                 reference_ms=reference_ms,
                 samples=self.setting.folder / SAMPLES,
+                provider_cache=self.setting.folder / CACHE_FOLDER,
             )
         )
         self._check_cost(measurer)
@@ -251,24 +256,20 @@ class Job:
         return shared.result(compare)
 
     def _run_off(self, search: Search, measurer: Measurer, baseline: Trial) -> StudyResult:
-        setting = self.setting
-        began = time.monotonic()
-
-        def on_step(done: int, total: int) -> None:
-            remaining_s = (time.monotonic() - began) / done * (total - done)
-            self.report(Progress(stage="run-off", done=done, total=total, remaining_s=remaining_s))
-
-        chosen = finalists(search.trials, setting.limits, setting.objectives, setting.space)
-        self.report(Progress(stage="run-off", total=1))
-        compared = run_off(
-            measurer, baseline, chosen, setting.objectives, seed=setting.seed, on_step=on_step
+        comparison = FinalComparison(
+            setting=self.setting,
+            measurer=measurer,
+            trials=search.trials,
+            baseline=baseline,
+            report=self.report,
         )
-        picked = choose(compared, setting.limits, setting.objectives, setting.prefer)
-        front = pareto.front(compared, lambda finalist: finalist.values, setting.objectives)
-        kept = [compared[0], *(finalist for finalist in front if finalist is not compared[0])]
-        if picked not in kept:
-            kept.append(picked)
-        return self._write(search, measurer, kept, picked, complete=True)
+        verdict = comparison.run_off()
+        try:
+            verdict = comparison.ablate(verdict)
+        except KeyboardInterrupt:
+            written = self._write(search, measurer, comparison.unfinished(verdict))
+            raise Interrupted(written) from None
+        return self._write(search, measurer, verdict)
 
     def _cut_short(self, search: Search, measurer: Measurer, baseline: Trial) -> StudyResult:
         """Returns the written result by the search's own numbers."""
@@ -276,20 +277,13 @@ class Job:
         chosen = finalists(search.trials, setting.limits, setting.objectives, setting.space)
         candidates = [unconfirmed(trial, baseline) for trial in (baseline, *chosen)]
         picked = choose(candidates, setting.limits, setting.objectives, setting.prefer)
-        return self._write(search, measurer, candidates, picked, complete=False)
+        verdict = Verdict(members=candidates, picked=picked, complete=False)
+        return self._write(search, measurer, verdict)
 
-    def _write(
-        self,
-        search: Search,
-        measurer: Measurer,
-        compared: Sequence[Finalist],
-        picked: Finalist,
-        *,
-        complete: bool,
-    ) -> StudyResult:
+    def _write(self, search: Search, measurer: Measurer, verdict: Verdict) -> StudyResult:
         trials = Trials(measured=search.trials, twins=self.record.twins, ended=search.ended)
-        result = summarise(self.setting, trials, compared, picked, self.preparer, complete=complete)
-        prepared = self.preparer.prepare(picked.trial.candidate.graph.to_json())
-        result = emit(result, prepared)
+        result = summarise(self.setting, trials, verdict, self.preparer)
+        candidate = verdict.picked.trial.candidate
+        result = emit(result, self.preparer.prepare(candidate.graph.to_json()))
         verify(result, measurer, self.setting.limits)
         return result

@@ -37,6 +37,8 @@ class StudyOptions:
         fix: Parameters that have one value in all candidates but the default.
         data: Samples: an .npz file or a folder of them; generated if None.
         shapes: Shapes of generated inputs, by input name.
+        providers: Words of the execution providers that are searched, such as ``cpu`` and
+            ``openvino``; all that can be used on this machine if empty.
         max_error: Largest relative L2 error of an output. None means 0.05, and no limit where there
             is a `metric`.
         metric: ``module:function``, called with outputs, references and inputs (a list each, of
@@ -69,6 +71,7 @@ class StudyOptions:
     fix: Mapping[str, str] = field(default_factory=dict)
     data: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    providers: tuple[str, ...] = ()
     max_error: float | None = None
     metric: str | None = None
     max_drop: float = 0.01
@@ -187,4 +190,6 @@ def _typed(name: str, value: Any) -> Any:
         return {tensor: tuple(sizes) for tensor, sizes in value.items()}
     if name == "first":
         return tuple(map(Path, value))
+    if name == "providers":
+        return tuple(word.strip() for text in value for word in text.split(","))
     return tuple(value) if name == "objectives" else value

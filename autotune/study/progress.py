@@ -1,6 +1,6 @@
 """The state of a study as its progress callback receives it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.search.trial import Trial
@@ -11,14 +11,16 @@ class Progress:
     """The state of a study.
 
     Attributes:
-        stage: ``"model"``, ``"baseline"``, ``"search"``, ``"run-off"`` or ``"done"``.
-        done: Finished steps of this stage: trials in the search, measurements in the run-off.
+        stage: ``"model"``, ``"baseline"``, ``"search"``, ``"run-off"``, ``"ablation"`` or
+            ``"done"``.
+        done: Finished steps of this stage: trials in the search, measurements afterwards.
         total: The most steps that the stage can have.
         best: The trial within the limits that is best in the first objective so far.
         baseline: The trial of the default, once it is measured.
         latest: The trial that was just measured.
         remaining_s: The estimated time that this stage will still take; None if unknown.
         note: A sentence for the user, sent once.
+        trials: The measured trials of the study so far, in order; empty outside the search.
     """
 
     stage: str
@@ -29,6 +31,7 @@ class Progress:
     latest: Trial | None = None
     remaining_s: float | None = None
     note: str = ""
+    trials: Sequence[Trial] = ()
 
 
 OnProgress = Callable[[Progress], None]

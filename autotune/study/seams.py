@@ -9,6 +9,7 @@ import optuna
 
 from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.model import Model
+from autotune.facts.providers import ProviderState, provider_states
 from autotune.facts.runtime import Runtime, runtime
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import Preparer
@@ -32,6 +33,7 @@ class MeasurerOptions:
         metric: The user's metric.
         reference_ms: Latency of the default as the study knows it; measured if None.
         samples: Folder of the raw run times.
+        provider_cache: Folder where execution providers keep what they compile.
     """
 
     model: Model
@@ -41,6 +43,7 @@ class MeasurerOptions:
     metric: Metric | None
     reference_ms: float | None
     samples: Path
+    provider_cache: Path
 
 
 def duet_measurer(options: MeasurerOptions) -> Measurer:
@@ -53,6 +56,7 @@ def duet_measurer(options: MeasurerOptions) -> Measurer:
         metric=options.metric,
         reference_ms=options.reference_ms,
         samples=options.samples,
+        provider_cache=options.provider_cache,
     )
 
 
@@ -67,6 +71,7 @@ class Seams:
         storage: Opens the storage.
         hardware: Describes the machine.
         runtime: Describes the installed ONNX Runtime.
+        providers: Describes the execution providers.
     """
 
     measurer: Callable[[MeasurerOptions], Measurer] = duet_measurer
@@ -75,3 +80,4 @@ class Seams:
     storage: Callable[[Place], AbstractContextManager[optuna.storages.RDBStorage]] = open_storage
     hardware: Callable[[], Hardware] = hardware
     runtime: Callable[[], Runtime] = runtime
+    providers: Callable[[], tuple[ProviderState, ...]] = provider_states

@@ -1,0 +1,119 @@
+"""Which execution providers are installed, and which of them can be used on this machine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+
+from autotune.deploy.plugins import has_plugin, is_built_in
+from autotune.deploy.providers import PROVIDERS, Provider
+from autotune.errors import RequestError, did_you_mean
+from autotune.facts.probe import Probe
+from autotune.facts.runtime import without_places
+from autotune.process.child import Child, ChildFailure, memory_limit
+
+READY = "ready"
+NO_DEVICE = "no device"
+NOT_INSTALLED = "not installed"
+
+_CHILD = "autotune.facts.provider_child"
+_TIME_LIMIT_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderState:
+    """An execution provider on this machine.
+
+    Attributes:
+        word: Its word in :data:`autotune.deploy.providers.PROVIDERS`.
+        state: ``ready``, ``no device`` (installed, but not usable here) or ``not installed``.
+        package: Package and version that bring it; empty where it is not installed.
+        devices: The devices that it offers, where it names them.
+        reason: Why it is not ready, with what helps; empty if it is.
+    """
+
+    word: str
+    state: str
+    package: str = ""
+    devices: tuple[str, ...] = ()
+    reason: str = ""
+
+
+CPU_STATE = ProviderState(word="cpu", state=READY)
+"""The CPU provider, which every ONNX Runtime has."""
+
+
+@cache
+def provider_states() -> tuple[ProviderState, ...]:
+    """Returns the state of every provider that autotune knows, the CPU provider first.
+
+    Each that is installed runs a small model in a child process of its own.
+
+    Raises:
+        MissingPackageError: no flavour of ONNX Runtime is installed.
+    """
+    return tuple(_state(word, provider) for word, provider in PROVIDERS.items())
+
+
+def _state(word: str, provider: Provider) -> ProviderState:
+    if word == "cpu":
+        return ProviderState(word=word, state=READY, package=_package(provider))
+    if not (is_built_in(provider) or has_plugin(provider)):
+        how = " or ".join(provider.packages)
+        return ProviderState(word=word, state=NOT_INSTALLED, reason=f"{how} brings it")
+    probe = _probe(word)
+    return ProviderState(
+        word=word,
+        state=NO_DEVICE if probe.problem else READY,
+        package=_package(provider),
+        devices=probe.devices,
+        reason=without_places(probe.problem),
+    )
+
+
+def _probe(word: str) -> Probe:
+    with Child(_CHILD, memory_limit()) as child:
+        try:
+            return child.request({"do": "probe", "provider": word}, _TIME_LIMIT_S, Probe)
+        except ChildFailure as failure:
+            return Probe(devices=(), problem=f"its library fails ({failure.kind})")
+
+
+def _package(provider: Provider) -> str:
+    """Returns name and version of the installed package that brings the provider."""
+    for name in provider.packages:
+        try:
+            return f"{name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+    return "a build of onnxruntime"
+
+
+def choose_providers(
+    words: Sequence[str], states: Sequence[ProviderState]
+) -> tuple[ProviderState, ...]:
+    """Returns the providers that a study searches, all of them ready.
+
+    Args:
+        words: What the user asks for; all that are ready if empty.
+        states: The providers of this machine.
+
+    Raises:
+        RequestError: a word is unknown or repeated, or its provider is not ready here.
+    """
+    by_word = {state.word: state for state in states}
+    for word in words:
+        if word not in by_word:
+            near = did_you_mean(word, by_word)
+            raise RequestError(f"--providers: '{word}' is none of {', '.join(by_word)}.{near}")
+        state = by_word[word]
+        if state.state != READY:
+            raise RequestError(
+                f"--providers: {PROVIDERS[word].title} cannot be used here "
+                f"({state.state}: {state.reason})"
+            )
+    if len(set(words)) < len(words):
+        raise RequestError("--providers: name each of the providers once")
+    if words:
+        return tuple(by_word[word] for word in words)
+    return tuple(state for state in states if state.state == READY)

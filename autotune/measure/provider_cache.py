@@ -1,0 +1,51 @@
+"""What a provider has compiled: where it lies, and how long the first session took."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from autotune.deploy.files import read_json
+from autotune.deploy.records import Positive, read
+from autotune.deploy.session import SessionConfig
+from autotune.errors import FormatError
+
+_FIRST_LOADS = "first-loads.json"
+_LARGEST_BYTES = 1 << 20
+
+
+class ProviderCache:
+    """The folder in which providers keep compiled models between trials.
+
+    Args:
+        folder: The folder; it is made once a provider needs it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def first_load_ms(self, model: Path, config: SessionConfig) -> float | None:
+        """Returns how long the first session took; None where nothing was compiled yet."""
+        try:
+            loads = read(dict[str, Positive], self._loads(), "")
+        except FormatError:
+            return None
+        first_ms: float | None = loads.get(_key(model, config))
+        return first_ms
+
+    def remember(self, model: Path, config: SessionConfig, load_ms: float) -> None:
+        """Keeps how long the first session took."""
+        loads = self._loads()
+        known = loads if isinstance(loads, dict) else {}
+        text = json.dumps({**known, _key(model, config): load_ms}, indent=2)
+        (self.folder / _FIRST_LOADS).write_text(text, encoding="utf-8")
+
+    def _loads(self) -> object:
+        try:
+            return read_json(self.folder / _FIRST_LOADS, _LARGEST_BYTES)
+        except FormatError:
+            return {}
+
+
+def _key(model: Path, config: SessionConfig) -> str:
+    parts = [str(model), config.to_json()["providers"]]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

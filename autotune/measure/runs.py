@@ -1,0 +1,84 @@
+"""One run of a session: through NumPy arrays, or with inputs and outputs on the device."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import onnxruntime
+
+from autotune.facts.feeds import Feed
+
+
+class ArrayRuns:
+    """Runs on arrays in main memory, as ``InferenceSession.run`` takes them.
+
+    Args:
+        session: The session.
+        feeds: The samples.
+    """
+
+    def __init__(self, session: onnxruntime.InferenceSession, feeds: Sequence[Feed]) -> None:
+        self._session = session
+        self._feeds = feeds
+
+    def run(self, index: int) -> None:
+        """Runs the sample of that number."""
+        self._session.run(None, self._feeds[index])
+
+    def copy_ms(self) -> float | None:
+        """Returns None: nothing is left out."""
+        return None
+
+
+class BoundRuns:
+    """Runs on values that lie on the device already (I/O binding), synchronised at the end.
+
+    Without this, the copies over the bus would hide what the options of the provider change, and
+    captured graphs would not work at all.
+
+    Args:
+        session: The session.
+        feeds: The samples.
+        device: The device by ONNX Runtime's name, such as ``cuda``.
+    """
+
+    def __init__(
+        self, session: onnxruntime.InferenceSession, feeds: Sequence[Feed], device: str
+    ) -> None:
+        self._session = session
+        self._feeds = feeds
+        self._device = device
+        self._bindings = [self._bind(feed) for feed in feeds]
+
+    def run(self, index: int) -> None:
+        """Runs the sample of that number and waits for the device."""
+        binding = self._bindings[index]
+        self._session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+
+    def copy_ms(self) -> float | None:
+        """Returns the time to copy the first sample to the device and its outputs back."""
+        self.run(0)
+        began = time.perf_counter_ns()
+        self._bind(self._feeds[0]).synchronize_inputs()
+        self._bindings[0].copy_outputs_to_cpu()
+        return (time.perf_counter_ns() - began) / 1e6
+
+    def _bind(self, feed: Feed) -> Any:
+        binding = self._session.io_binding()
+        for name, array in feed.items():
+            if array.dtype.kind in "OSU":  # strings stay in main memory
+                binding.bind_cpu_input(name, array)
+            else:
+                value = onnxruntime.OrtValue.ortvalue_from_numpy(array, self._device, 0)
+                binding.bind_ortvalue_input(name, value)
+        for output in self._session.get_outputs():
+            binding.bind_output(output.name, self._device)
+        return binding
+
+
+def runs_of(
+    session: onnxruntime.InferenceSession, feeds: Sequence[Feed], device: str
+) -> ArrayRuns | BoundRuns:
+    """Returns the runs of a session whose tensors lie on `device`; ``cpu`` is main memory."""
+    return ArrayRuns(session, feeds) if device == "cpu" else BoundRuns(session, feeds, device)

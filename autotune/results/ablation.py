@@ -1,0 +1,225 @@
+"""The smallest config that is as good as the winner of the final comparison.
+
+What matters neither for an objective nor for the answers is dropped. Changes that are needless
+alone may matter together: the config without them is measured beside the winner and the default, in
+rounds like those of the final comparison, and only the numbers of these rounds are reported.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.deploy.options import Value
+from autotune.results.alone import Contest, factor_of, finite, parts_of
+from autotune.results.changes import changes_of, outermost, put_back
+from autotune.results.choice import choose
+from autotune.results.parts import Ablation, Part, Step
+from autotune.results.run_off import Finalist, Plan, Rounds
+from autotune.results.score import SMALLEST_GAIN, Score, on_scale
+from autotune.search.trial import Trial
+from autotune.space.candidate import BASELINE, Candidate
+
+_MOST_ATTEMPTS = 4
+_MOST_STEPS = 3
+_TOGETHER = Plan(most=5)
+_DEFAULT, _WINNER, _REDUCED, _FIRST_STEP = 0, 1, 2, 3
+
+Names = frozenset[str]
+"""Parameters that are put back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reduction:
+    """A config that is as good as the winner, and what its changes bring, step by step."""
+
+    finalist: Finalist
+    steps: tuple[Step, ...]
+    whole: Step
+
+
+def ablate(contest: Contest) -> tuple[Finalist, Ablation]:
+    """Returns the smallest config that is as good as the winner, and what its changes bring.
+
+    The config has the number of its own trial where the study measured it, or else the winner's.
+
+    Raises:
+        CannotMeasureError: the default or the winner fails.
+    """
+    parts = parts_of(contest)
+    reduction = _reduce(contest, parts)
+    kept = reduction.finalist.trial.candidate.to_json()
+    return reduction.finalist, Ablation(
+        trial=reduction.finalist.trial.number,
+        winner=contest.winner.trial.candidate.to_json(),
+        parts=tuple(replace(part, kept=not kept.keys().isdisjoint(part.changes)) for part in parts),
+        steps=reduction.steps,
+        whole=reduction.whole,
+        complete=True,
+    )
+
+
+def unfinished(winner: Finalist) -> Ablation:
+    """Returns the ablation of a winner that is emitted as it is, because the study was cut short.
+
+    Args:
+        winner: The winner of the final comparison.
+    """
+    return Ablation(
+        trial=winner.trial.number,
+        winner=winner.trial.candidate.to_json(),
+        parts=(),
+        steps=(),
+        whole=None,
+        complete=False,
+    )
+
+
+def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
+    """Returns the winner without as many of its needless changes as it can do without together."""
+    winner, space = contest.winner.trial.candidate, contest.setting.space
+    needless = sorted((part for part in parts if not part.matters_for), key=_strength)
+    if put_back(winner, _names(needless), space) == BASELINE:
+        needless = needless[:-1]  # the winner beat the default, so they matter together
+    reduction = None
+    dropped: Names = frozenset()
+    refused: list[Names] = []
+    halves = [needless] if needless else []
+    while halves and len(refused) < _MOST_ATTEMPTS:
+        half = halves.pop(0)
+        names = dropped | _names(half)
+        smaller = None
+        if not any(refusal <= names for refusal in refused):
+            smaller = _verified(contest, names, parts)
+        if smaller is not None:
+            reduction, dropped = smaller, names
+            continue
+        refused.append(names)
+        if len(half) > 1:
+            middle = len(half) // 2
+            halves[:0] = [half[:middle], half[middle:]]
+    return reduction or _verified(contest, frozenset(), parts) or _unreduced(contest)
+
+
+def _verified(contest: Contest, names: Names, parts: Sequence[Part]) -> _Reduction | None:
+    """Returns the winner without the parameters `names`; None if it is not as good in rounds.
+
+    Without names it is the winner itself, by the numbers of the final comparison; None if it has
+    only one step, which these numbers describe.
+    """
+    winner, space = contest.winner.trial.candidate, contest.setting.space
+    reduced = put_back(winner, names, space)
+    groups = list(_groups(contest, reduced, parts))
+    if reduced == winner and len(groups) < 2:
+        return None
+    last = _WINNER if reduced == winner else _REDUCED
+    later = [frozenset().union(*groups[i:]) for i in range(1, len(groups))]
+    ladder = dict(enumerate((put_back(reduced, n, space) for n in later), _FIRST_STEP))
+    rounds = contest.rounds(
+        {_DEFAULT: BASELINE, _WINNER: winner, last: reduced, **ladder}, _TOGETHER
+    )
+    scores = rounds.play()
+    if not {_WINNER, last} <= scores.keys():
+        return None
+    finalist = contest.winner
+    if last == _REDUCED:
+        finalist = _as_finalist(contest, reduced, scores[last], rounds)
+        if not _is_as_good(contest, finalist, rounds):
+            return None
+    return _Reduction(
+        finalist=finalist,
+        steps=tuple(_steps(reduced, zip([*ladder, last], groups, strict=True), rounds, scores)),
+        whole=_step(reduced.to_json(), rounds.beside(last, _DEFAULT)),
+    )
+
+
+def _as_finalist(contest: Contest, reduced: Candidate, score: Score, rounds: Rounds) -> Finalist:
+    """Returns the reduced config with its numbers, on the scale of the final comparison."""
+    numbers = {trial.candidate: trial.number for trial in contest.trials}
+    finalist = Finalist(
+        **vars(score),
+        trial=Trial(
+            number=numbers.get(reduced, contest.winner.trial.number),
+            candidate=reduced,
+            outcome=rounds.last(_REDUCED),
+        ),
+    )
+    return on_scale(finalist, contest.baseline)
+
+
+def _is_as_good(contest: Contest, reduced: Finalist, rounds: Rounds) -> bool:
+    """Returns whether the reduced config loses nothing, and would be emitted as well."""
+    beside, winner = rounds.beside(_REDUCED, _WINNER), rounds.beside(_WINNER, _WINNER)
+    for objective in contest.objectives:
+        name = objective.name
+        if name == "latency_ms":
+            # the burden of proof is on the smaller config
+            loses = beside.speedup.value < 1 - SMALLEST_GAIN
+        else:
+            more = objective.is_less(winner.values[name], beside.values[name])
+            loses = more and beside.gains[name].high < 1
+        if loses:
+            return False
+    setting = contest.setting
+    field = [contest.baseline, reduced]
+    is_emitted = choose(field, setting.limits, setting.objectives, setting.prefer) is reduced
+    return is_emitted and not contest.has_worse_answers(reduced)
+
+
+def _unreduced(contest: Contest) -> _Reduction:
+    """Returns the winner as it is, all of its changes in one step."""
+    candidate = contest.winner.trial.candidate
+    whole = _step(candidate.to_json(), contest.winner)
+    return _Reduction(finalist=contest.winner, steps=(whole,), whole=whole)
+
+
+def _groups(contest: Contest, candidate: Candidate, parts: Sequence[Part]) -> Iterator[Names]:
+    """Yields the parameters of each step from the default to a candidate, the strongest first."""
+
+    def strength(names: Names) -> float:
+        # what the user fixed was not put back alone
+        return max((_strength(p) for p in parts if names <= p.changes.keys()), default=math.inf)
+
+    outer = outermost(changes_of(candidate, contest.setting.space))
+    ranked = sorted((frozenset(change.values) for change in outer), key=strength, reverse=True)
+    if len(ranked) <= _MOST_STEPS:
+        yield from ranked
+        return
+    yield from ranked[: _MOST_STEPS - 1]
+    yield frozenset().union(*ranked[_MOST_STEPS - 1 :])
+
+
+def _steps(
+    candidate: Candidate,
+    groups: Iterable[tuple[int, Names]],
+    rounds: Rounds,
+    scores: Collection[int],
+) -> Iterator[Step]:
+    """Yields the steps; a step that failed in the rounds is one with the next."""
+    before, pending = _DEFAULT, set[str]()
+    for number, names in groups:
+        pending |= names
+        if number in scores:
+            values = {name: v for name, v in candidate.values if name in pending}
+            yield _step(values, rounds.beside(number, before))
+            before, pending = number, set()
+
+
+def _step(values: Mapping[str, Value], score: Score) -> Step:
+    """Returns the step that adds `values`, by the score beside the config before it."""
+    return Step(
+        changes=values,
+        words=Candidate.of(values).in_words(),
+        speedup=finite(score.speedup),
+        memory=factor_of(score.gains["peak_memory_mib"]),
+    )
+
+
+def _strength(part: Part) -> float:
+    """Returns how much a part does to latency and memory together, as a logarithm."""
+    if part.speedup is None or part.memory is None:
+        return math.inf
+    return abs(math.log(part.speedup.value)) + abs(math.log(part.memory.value))
+
+
+def _names(parts: Sequence[Part]) -> Names:
+    return frozenset(name for part in parts for name in part.changes)

@@ -1,0 +1,205 @@
+"""Each change of the winner of a final comparison, put back alone and measured beside it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from autotune.deploy.config import Interval
+from autotune.measure.outcome import ABLATION, Failure, Measurer
+from autotune.results.changes import Change, changes_of, is_free, put_back
+from autotune.results.parts import ANSWERS, RUNNING, Part
+from autotune.results.run_off import Finalist, OnStep, Plan, Rounds
+from autotune.results.score import SMALLEST_GAIN, Score, is_gain
+from autotune.results.setting import Setting
+from autotune.search.beliefs import Effect
+from autotune.search.finalists import EXACT_ERROR
+from autotune.search.objective import DEFAULT, Objective, find
+from autotune.search.trial import Trial
+from autotune.space.candidate import BASELINE, Candidate
+
+# Of a longer list, the weakest changes by the model of the search are put back together.
+_MOST_ALONE = 6
+_FEWEST_TO_DROP = 3
+# A change that does so much in two rounds matters, whatever a third one says.
+_CLEARLY = math.log(1.1)
+# Another order of the same sums makes that much difference to an error.
+_SAME_ERROR = 1.1
+# JSON has no infinite numbers.
+_FARTHEST = 1e3
+_WINNER = 0
+
+
+def _is_clear(without: Score, _: object) -> bool:
+    """Returns whether it is known if a change matters, by the score of the winner without it."""
+    if any(abs(math.log(without.gains[name].value)) > _CLEARLY for name in DEFAULT):
+        return True
+    speedup = factor_of(without.speedup)
+    seems_needless = speedup.value <= 1 + SMALLEST_GAIN
+    return without.rounds >= _FEWEST_TO_DROP and (seems_needless or is_gain(speedup))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """What an ablation works on.
+
+    Attributes:
+        setting: What the study works on.
+        measurer: Measures candidates.
+        baseline: The default in the final comparison.
+        winner: The winner of the final comparison.
+        trials: The measured trials of the study.
+        effects: How much each value alone changes the objectives, by the model of the search.
+        on_step: Called after each measurement.
+    """
+
+    setting: Setting
+    measurer: Measurer
+    baseline: Finalist
+    winner: Finalist
+    trials: Sequence[Trial]
+    effects: Sequence[Effect]
+    on_step: OnStep
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Latency and memory, by which every config is judged, and those of the study."""
+        return tuple(dict.fromkeys((*find(DEFAULT), *self.setting.objectives)))
+
+    def rounds(self, entrants: Mapping[int, Candidate], plan: Plan) -> Rounds:
+        """Returns rounds of these candidates, by number."""
+        return Rounds(
+            {n: partial(self.measurer.measure, candidate) for n, candidate in entrants.items()},
+            self.measurer.renew,
+            self.setting.objectives,
+            seed=self.setting.seed,
+            on_step=self.on_step,
+            plan=plan,
+        )
+
+    def has_worse_answers(self, score: Score) -> bool:
+        """Returns whether the answers are clearly further off than the winner's."""
+        winner = self.winner
+        return (
+            not self.setting.limits.admit_answers(score.error, score.drop)
+            or score.error > _SAME_ERROR * winner.error + EXACT_ERROR
+            or (score.drop or 0.0) > (winner.drop or 0.0) + EXACT_ERROR
+        )
+
+
+def parts_of(contest: Contest) -> list[Part]:
+    """Returns what each change of the winner does, put back alone; all of them count as kept.
+
+    Changes that the space does not offer to put back are left out.
+
+    Raises:
+        CannotMeasureError: the winner fails.
+    """
+    space = contest.setting.space
+    changes = [
+        change
+        for change in changes_of(contest.winner.trial.candidate, space)
+        if all(is_free(name, space) for name in change.values)
+    ]
+    parts = [_as_whole(contest, change) for change in changes if change.without == BASELINE]
+    to_measure = [change for change in changes if change.without != BASELINE]
+    if to_measure:
+        parts += _measured(contest, _few(contest, to_measure))
+    return parts
+
+
+def finite(interval: Interval) -> Interval:
+    """Returns the interval with an end that JSON can hold."""
+    return Interval(value=interval.value, low=interval.low, high=min(interval.high, _FARTHEST))
+
+
+def factor_of(gain: Interval) -> Interval:
+    """Returns the factor of which `gain` is the inverse, with finite ends."""
+    low = max(gain.low, 1 / _FARTHEST)
+    return Interval(value=1 / gain.value, low=1 / finite(gain).high, high=1 / low)
+
+
+_ALONE = Plan(effort=ABLATION, fewest=2, most=5, is_settled=_is_clear)
+
+
+def _as_whole(contest: Contest, change: Change) -> Part:
+    """Returns the part that is all of the winner, by the numbers of the final comparison."""
+    winner, baseline = contest.winner.values, contest.baseline.values
+    better = [o.name for o in contest.objectives if o.is_less(winner[o.name], baseline[o.name])]
+    return Part(
+        changes=change.values,
+        words=change.words,
+        kept=True,
+        matters_for=tuple(better),
+        speedup=contest.winner.speedup,
+        memory=factor_of(contest.winner.gains["peak_memory_mib"]),
+        error=contest.baseline.error,
+    )
+
+
+def _few(contest: Contest, changes: Sequence[Change]) -> list[Change]:
+    """Returns the changes, the weakest of a long list in one."""
+    if len(changes) <= _MOST_ALONE:
+        return list(changes)
+    believed: dict[str, float] = {}
+    for effect in contest.effects:
+        shift = abs(math.log(effect.factor.value)) if effect.is_known else 0.0
+        believed[effect.parameter] = max(shift, believed.get(effect.parameter, 0.0))
+    ranked = sorted(changes, key=lambda c: -max(believed.get(name, 0.0) for name in c.values))
+    strong, weak = ranked[: _MOST_ALONE - 1], ranked[_MOST_ALONE - 1 :]
+    names = [name for change in weak for name in change.values]
+    candidate = contest.winner.trial.candidate
+    return [*strong, Change(candidate, put_back(candidate, names, contest.setting.space))]
+
+
+def _measured(contest: Contest, changes: Sequence[Change]) -> list[Part]:
+    """Returns the parts that the rounds without each of the changes show."""
+    numbered = dict(enumerate(changes, _WINNER + 1))
+    entrants = {_WINNER: contest.winner.trial.candidate}
+    rounds = contest.rounds(entrants | {n: c.without for n, c in numbered.items()}, _ALONE)
+    scores = rounds.play()
+    return [
+        _failing(change, rounds.failures[number])
+        if number in rounds.failures
+        else _part(contest, change, scores[number], scores[_WINNER])
+        for number, change in numbered.items()
+    ]
+
+
+def _failing(change: Change, failure: Failure) -> Part:
+    return Part(
+        changes=change.values,
+        words=change.words,
+        kept=True,
+        matters_for=(RUNNING,),
+        speedup=None,
+        memory=None,
+        error=failure.error,
+        failure=failure.message,
+    )
+
+
+def _part(contest: Contest, change: Change, without: Score, winner: Score) -> Part:
+    """Returns the part by the score without the change, which is relative to the winner's."""
+    speedup = factor_of(without.speedup)
+    matters = []
+    for objective in contest.objectives:
+        name = objective.name
+        if name == "latency_ms":
+            better = is_gain(speedup)
+        else:
+            less = objective.is_less(winner.values[name], without.values[name])
+            better = less and without.gains[name].high < 1
+        if better:
+            matters.append(name)
+    if contest.has_worse_answers(without):
+        matters.append(ANSWERS)
+    return Part(
+        changes=change.values,
+        words=change.words,
+        kept=True,
+        matters_for=tuple(matters),
+        speedup=speedup,
+        memory=finite(without.gains["peak_memory_mib"]),
+        error=without.error,
+    )

@@ -1,0 +1,163 @@
+"""Which parameters and values exist beside which execution provider.
+
+It follows from the table of providers, so that a space need not say it: the CPU provider's
+parameters exist where the provider is the CPU's, and the options of another one where it is chosen.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.deploy.options import Value
+from autotune.deploy.providers import PROVIDERS
+from autotune.errors import RequestError
+from autotune.facts.providers import ProviderState
+from autotune.graph.parameters import GRAPH_PARAMETERS
+from autotune.space.candidate import Candidate
+from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
+from autotune.space.space import Condition, Parameter, Space
+
+# The graph parameters with values that some provider has no use for, and the table's field.
+_FIELDS = {"precision": "precisions", "pre_pass": "pre_passes", "storage": "storage_forms"}
+# What values of graph parameters need of the CPU provider, and of no other one.
+_CPU_NEEDS = frozenset({"fp16_kernels"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchedProviders:
+    """The execution providers of a study, for a space that is resolved.
+
+    Attributes:
+        states: The providers, all of them ready.
+        unmet: Needs that are not met here, with the sentences that say so.
+    """
+
+    states: tuple[ProviderState, ...]
+    unmet: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        parameters: Sequence[Parameter],
+        fixed: Mapping[str, Value],
+        ready: Sequence[ProviderState],
+        unmet: Mapping[str, str],
+    ) -> "SearchedProviders":
+        """Returns the providers that candidates of a space can have.
+
+        Args:
+            parameters: The parameters of the space.
+            fixed: Parameters that have one value in all candidates.
+            ready: The providers that may be searched.
+            unmet: Needs that are not met here, with the sentences that say so.
+
+        Raises:
+            RequestError: the fixed provider, or none of the space's, can be used here.
+        """
+        offered = [p.values for p in parameters if p.name == EXECUTION_PROVIDER]
+        words = offered[0] if offered else ("cpu",)
+        if EXECUTION_PROVIDER in fixed:
+            words = (fixed[EXECUTION_PROVIDER],)
+            if words[0] not in [state.word for state in ready]:
+                raise RequestError(
+                    f"--fix: the execution provider {words[0]} cannot be used here; "
+                    "`autotune hardware` says why"
+                )
+        states = tuple(state for state in ready if state.word in words)
+        if not states:
+            raise RequestError(
+                f"the search space is for {' and '.join(map(str, words))}, which cannot be used "
+                "here; `autotune hardware` says why, and --space default searches what can"
+            )
+        return cls(states=states, unmet=unmet)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of the providers."""
+        return tuple(state.word for state in self.states)
+
+    def arranged(self, parameters: Sequence[Parameter]) -> Iterator[Parameter]:
+        """Gives the parameters that some provider of the study has a use for.
+
+        The provider comes first. The others get the condition under which they have an effect.
+        """
+        for parameter in sorted(parameters, key=lambda p: p.name != EXECUTION_PROVIDER):
+            name = parameter.name
+            fitting = tuple(word for word in self.words if _suits(word, name))
+            if not fitting:
+                continue
+            if name == EXECUTION_PROVIDER:
+                yield replace(parameter, values=self.words)
+                continue
+            kept = replace(parameter, values=self._offered(parameter))
+            if len(fitting) < len(self.words):
+                kept = replace(kept, when={EXECUTION_PROVIDER: fitting, **parameter.when})
+            yield kept
+
+    def _offered(self, parameter: Parameter) -> tuple[Value, ...]:
+        """Returns the values of a parameter; of a device type those that are there."""
+        word, _, option = parameter.name.partition(".")
+        devices = [state.devices for state in self.states if state.word == word]
+        if option != "device_type" or not devices:
+            return parameter.values
+        return tuple(value for value in parameter.values if value in devices[0])
+
+    def reason_against(self, name: str, value: Value) -> str | None:
+        """Returns why no provider of the study has a use for a value; None where one has."""
+        if name not in GRAPH_PARAMETERS:
+            return None
+        fitting = [word for word in self.words if _value_suits(word, name, value)]
+        if not fitting:
+            return "no execution provider of this study gains from it"
+        reasons = [self._lacking(word, name, value) for word in fitting]
+        return reasons[0] if all(reasons) else None
+
+    def _lacking(self, word: str, name: str, value: Value) -> str | None:
+        """Returns the sentence of a need of a value that is not met beside a provider, if any."""
+        for need in GRAPH_PARAMETERS[name].needs(value):
+            if need in self.unmet and (word == "cpu" or need not in _CPU_NEEDS):
+                return self.unmet[need]
+        return None
+
+    def impossible(self, parameters: Sequence[Parameter]) -> Iterator[Condition]:
+        """Gives the values that make no sense beside some of the study's providers."""
+        if len(self.words) == 1:
+            return
+        for parameter in parameters:
+            for word in self.words:
+                name = parameter.name
+                excluded = tuple(
+                    value
+                    for value in parameter.values
+                    if name in GRAPH_PARAMETERS
+                    and (not _value_suits(word, name, value) or self._lacking(word, name, value))
+                )
+                if excluded:
+                    yield {EXECUTION_PROVIDER: (word,), name: excluded}
+
+
+def provider_defaults(space: Space) -> list[Candidate]:
+    """Returns the untouched model with each execution provider of the space but the CPU's."""
+    return [
+        Candidate.of({EXECUTION_PROVIDER: word})
+        for parameter in space.parameters
+        if parameter.name == EXECUTION_PROVIDER
+        for word in parameter.values
+        if word != "cpu"
+    ]
+
+
+def _suits(word: str, parameter: str) -> bool:
+    """Returns whether a parameter has an effect beside the provider `word`."""
+    if parameter in PROVIDER_OPTIONS:
+        return PROVIDER_OPTIONS[parameter][0] == word
+    if parameter == EXECUTION_PROVIDER or parameter in GRAPH_PARAMETERS or word == "cpu":
+        return True
+    return parameter in PROVIDERS[word].session_parameters
+
+
+def _value_suits(word: str, parameter: str, value: Value) -> bool:
+    """Returns whether a value of a graph parameter makes sense beside the provider `word`."""
+    if word == "cpu" or parameter not in _FIELDS:
+        return True
+    is_default = value == GRAPH_PARAMETERS[parameter].domain.default
+    return is_default or value in getattr(PROVIDERS[word], _FIELDS[parameter])

@@ -1,0 +1,132 @@
+"""The table of execution providers, and which of them can be used on a machine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.deploy.options import Domain
+from autotune.deploy.providers import PROVIDERS, Provider
+from autotune.errors import RequestError
+from autotune.facts import providers
+from autotune.facts.probe import Probe
+from autotune.facts.providers import (
+    CPU_STATE,
+    NO_DEVICE,
+    NOT_INSTALLED,
+    READY,
+    ProviderState,
+    choose_providers,
+    provider_states,
+)
+from autotune.graph.parameters import GRAPH_PARAMETERS
+from autotune.space.parameters import PARAMETERS
+
+_RECORDED = json.loads(
+    (Path(__file__).parent / "data" / "provider_options.json").read_text(encoding="utf-8")
+)
+_OPTIONS = [
+    pytest.param(provider, name, domain, id=f"{word}.{name}")
+    for word, provider in PROVIDERS.items()
+    for name, domain in provider.options.items()
+]
+
+
+@pytest.mark.parametrize(("provider", "name", "domain"), _OPTIONS)
+def test_an_option_is_one_of_the_recorded_build(
+    provider: Provider, name: str, domain: Domain
+) -> None:
+    """Every option, value and default stands in the list that was read from a release."""
+    option = _RECORDED[provider.name]["options"][name]
+    listed = option["values"]
+    assert listed != "path"
+    if isinstance(listed, list):
+        assert set(domain.choices) <= set(listed)
+        assert domain.default == option["default"]
+
+
+@pytest.mark.parametrize("word", PROVIDERS)
+def test_a_cache_folder_is_the_only_path(word: str) -> None:
+    """The options that name a folder are given a value by autotune alone."""
+    provider = PROVIDERS[word]
+    recorded = _RECORDED.get(provider.name, {"options": {}})["options"]
+    for name, text in provider.cache.items():
+        assert name not in provider.options
+        assert text in {"1", "{folder}"}
+        assert recorded[name]["values"] == ("path" if text == "{folder}" else ["0", "1"])
+
+
+@pytest.mark.parametrize("word", PROVIDERS)
+def test_the_table_names_parameters_that_exist(word: str) -> None:
+    """A precision, a pass or a session parameter of an entry is one of a search space."""
+    provider = PROVIDERS[word]
+    assert provider.session_parameters <= PARAMETERS.keys()
+    for parameter, values in (
+        ("precision", provider.precisions),
+        ("pre_pass", provider.pre_passes),
+        ("storage", provider.storage_forms),
+    ):
+        assert set(values) <= set(GRAPH_PARAMETERS[parameter].domain.choices)
+
+
+def _state(word: str, monkeypatch: pytest.MonkeyPatch, **fakes: Any) -> ProviderState:
+    """Returns the state of one provider in a world with these functions."""
+    monkeypatch.setattr(providers, "is_built_in", lambda _: fakes.get("built_in", False))
+    monkeypatch.setattr(providers, "has_plugin", lambda _: fakes.get("plugin", False))
+    monkeypatch.setattr(providers, "_probe", lambda _: fakes["probe"])
+    provider_states.cache_clear()
+    try:
+        return next(state for state in provider_states() if state.word == word)
+    finally:
+        provider_states.cache_clear()
+
+
+def test_a_provider_that_is_not_installed_names_its_packages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both the flavour of ONNX Runtime and the plugin are named."""
+    state = _state("openvino", monkeypatch)
+    assert state.state == NOT_INSTALLED
+    assert state.reason == "onnxruntime-openvino or onnxruntime-ep-openvino brings it"
+
+
+def test_a_provider_is_ready_where_a_small_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its devices are those on which the model ran."""
+    probe = Probe(devices=("CPU", "GPU"), problem="")
+    state = _state("openvino", monkeypatch, built_in=True, probe=probe)
+    assert (state.state, state.devices, state.reason) == (READY, ("CPU", "GPU"), "")
+
+
+def test_a_library_that_fails_is_no_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed provider without a device is listed with the reason."""
+    probe = Probe(devices=(), problem="its library fails (crashed)")
+    state = _state("webgpu", monkeypatch, plugin=True, probe=probe)
+    assert (state.state, state.reason) == (NO_DEVICE, "its library fails (crashed)")
+
+
+_STATES = (
+    CPU_STATE,
+    ProviderState(word="openvino", state=READY),
+    ProviderState(word="cuda", state=NO_DEVICE, reason="there is no driver"),
+)
+
+
+def test_a_study_searches_all_that_are_ready() -> None:
+    """Without a wish, every provider that can be used takes part; a wish narrows them."""
+    assert [state.word for state in choose_providers((), _STATES)] == ["cpu", "openvino"]
+    assert [state.word for state in choose_providers(("openvino",), _STATES)] == ["openvino"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("cuda",), r"CUDA cannot be used here \(no device: there is no driver\)"),
+        (("openvno",), "'openvno' is none of .*Did you mean 'openvino'"),
+        (("cpu", "cpu"), "name each of the providers once"),
+    ],
+)
+def test_a_provider_that_cannot_be_used_is_refused(words: tuple[str, ...], sentence: str) -> None:
+    """The refusal says why, and what is there."""
+    with pytest.raises(RequestError, match=sentence):
+        choose_providers(words, _STATES)
