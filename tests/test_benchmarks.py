@@ -195,6 +195,17 @@ def test_sensitivity(place: Path) -> None:
     assert rows[1]["error"] <= rows[0]["error"]
 
 
+def test_smoothing(place: Path) -> None:
+    """The planted outliers cost less once they are smooth: no more nodes have to stay in float."""
+    figures = _json(place, "smoothing", "--quick", "--seconds", "0.1")
+    (sample,) = figures.values()
+    assert {row["failure"] for row in sample["candidates"]} == {None}
+    least = {
+        (row["precision"], row["change"]): row["least"]["0.1"] for row in sample["nodes_in_float"]
+    }
+    assert least["dynamic", "smoothed 0.5"] == 0
+
+
 @pytest.mark.skipif(postgresql.find_programs() is None, reason="PostgreSQL is not installed")
 def test_shared(place: Path) -> None:
     """One worker and two measure all trials, none of them twice."""
