@@ -1,13 +1,17 @@
 """Each check finds what it looks for, and nothing in a plain model."""
 
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from small_inspections import GRAPH, PROFILE, READING
 from small_spaces import machine, model
 
+from autotune.cli.app import app
 from autotune.deploy.config import Interval
 from autotune.facts.workload import generate
 from autotune.inspection.checks import CHECKS
@@ -27,6 +31,7 @@ from autotune.inspection.memory_checks import DEFAULT, NO_ARENA, NO_PATTERN
 from autotune.inspection.profile import CASTS, REORDERS, Profile, TimeShare
 from autotune.inspection.reading import Saturation, SubnormalWeight, WeightGroup
 from autotune.space.candidate import Candidate
+from autotune.space.parameters import PARAMETERS, parse_value
 
 
 def _inspected(**changes: Any) -> InspectedModel:
@@ -70,7 +75,18 @@ def _only(inspected: InspectedModel) -> Finding:
     finding = next(iter(findings.values()))
     assert finding.name in {check.name for check in CHECKS}
     assert Candidate.of(finding.try_out).to_json() == dict(finding.try_out)
+    _assert_commands(finding.remedy)
     return finding
+
+
+def _assert_commands(remedy: str) -> None:
+    """Parses each study that a remedy names, and the values that it fixes."""
+    program: Any = typer.main.get_command(app)
+    for command in re.findall(r"autotune (study .*)$", remedy):
+        name, *arguments = shlex.split(command)
+        with program.commands[name].make_context(name, arguments) as context:
+            for parameter, text in context.params["fix"]:
+                assert PARAMETERS[parameter].problem(parse_value(parameter, text)) is None
 
 
 def test_nothing_is_found_in_a_plain_model() -> None:
@@ -186,7 +202,7 @@ def test_memory_that_hardly_grows_is_no_finding() -> None:
 def test_arena() -> None:
     """What the arena holds beyond weights is the finding."""
     finding = _only(_inspected(profile=_profile(arena_mib=512.0, activations_mib=256.0)))
-    assert "512 MiB" in finding.evidence
+    assert "It has reserved 512 MiB" in finding.evidence
     assert finding.try_out == {"arena": "off"}
 
 
@@ -252,6 +268,12 @@ def test_severity_by_right_answers() -> None:
     """A remedy that halves the error shows that the default's answers are wrong."""
     assert by_answers(_effect(error=0.01)) == HIGH
     assert by_answers(_effect(error=0.09)) == LOW
+
+
+def test_every_check_has_a_row_in_the_docs() -> None:
+    """The table of docs/inspecting.md has the name of each finding."""
+    text = (Path(__file__).parent.parent / "docs" / "inspecting.md").read_text(encoding="utf-8")
+    assert [check.name for check in CHECKS if f"| {check.name} |" not in text] == []
 
 
 def test_every_check_has_a_name_of_its_own() -> None:

@@ -109,6 +109,21 @@ def test_config_of_another_model_is_refused(tmp_path: Path) -> None:
         profile(folder / "best.json")
 
 
+def test_folder_without_a_config_is_refused(tmp_path: Path) -> None:
+    """The message names the file that is missing."""
+    with pytest.raises(ConfigError, match=r"cannot read the config .*best\.json"):
+        profile(tmp_path)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_another_original_is_refused(tmp_path: Path) -> None:
+    """A config is profiled beside the model that it was tuned from."""
+    path, _ = write("cnn", tmp_path)
+    with pytest.raises(ConfigError, match="is not the model"):
+        profile(CONFIG / "best.json", path)
+
+
 @pytest.mark.process
 @pytest.mark.slow
 def test_command_prints_text_and_json(tmp_path: Path) -> None:

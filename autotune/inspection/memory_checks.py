@@ -73,7 +73,7 @@ def _arena(inspected: InspectedModel) -> Finding | None:
         name="arena",
         severity=LOW,
         says="ONNX Runtime's arena holds memory between runs that no run gives back.",
-        evidence=f"It holds {_mib(profile.arena_mib)}: weights {_mib(profile.weights_mib)}, "
+        evidence=f"It has reserved {_mib(profile.arena_mib)}: weights {_mib(profile.weights_mib)}, "
         f"activations {_mib(profile.activations_mib)} at their peak, {_mib(spare_mib)} spare.",
         remedy=inspected.study("--space memory --prefer memory"),
         try_out={"arena": "off"},

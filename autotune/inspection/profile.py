@@ -58,7 +58,8 @@ class Profile:
         weights_mib: What the arena held before the first node: weights, mostly. None without an
             arena.
         activations_mib: The most that activations took beside that.
-        arena_mib: What the arena held at last.
+        arena_mib: What the arena had reserved at last; pages that were never written take no
+            memory.
     """
 
     run_ms: MeasuredAmount

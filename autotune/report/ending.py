@@ -110,3 +110,5 @@ def _where_the_rest_is(result: StudyResult) -> Iterator[Text]:
     yield Text(f"All of the result: autotune show {folder}; the changes: add --why")
     if result.best is result.baseline:
         yield Text(f"How far it is from the machine's roof: autotune inspect {result.model.name}")
+    else:
+        yield Text(f"Where the time of a run goes: autotune profile {folder}")
