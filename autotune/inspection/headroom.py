@@ -1,8 +1,8 @@
 """How far a run is from the machine's roof: the roofline model (Williams et al., CACM 52(4), 2009).
 
 No run is faster than its arithmetic at the machine's peak, or than one passage of its weights,
-inputs and outputs through memory. The peaks are measured, not read from a data sheet: a large
-product of matrices through ONNX Runtime, in fp32 and in int8, and a copy of as many bytes as the
+inputs and outputs through memory. The peaks are measured, not read from a data sheet: large
+products of matrices through ONNX Runtime, in fp32 and in int8, and a copy of as many bytes as the
 run moves, so that what fits into a cache is compared with the speed of that cache.
 """
 
@@ -80,7 +80,7 @@ class Headroom:
 
 
 def measure_peaks(moved_bytes: int = LARGEST_COPIED_BYTES) -> Peaks:
-    """Returns this machine's peaks; it takes two seconds, in a process of its own.
+    """Returns this machine's peaks; it takes three seconds, in a process of its own.
 
     Args:
         moved_bytes: Bytes that the copy reads and writes; at most :data:`LARGEST_COPIED_BYTES`.
