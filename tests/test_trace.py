@@ -34,7 +34,7 @@ def _trace(*runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_cold_run_is_left_out() -> None:
-    """Times are means over the runs after the first."""
+    """Times are medians over the runs after the first."""
     cold = [_node("a", "Conv", 0, 400)]
     profile = summarise(
         _trace(cold, [_node("a", "Conv", 0, 100)], [_node("a", "Conv", 0, 300)]), 7.0
@@ -43,6 +43,24 @@ def test_cold_run_is_left_out() -> None:
     assert profile.run_ms == 7.0
     assert profile.operators[0].time_ms == pytest.approx(0.2)
     assert profile.operators[0].nodes == 1
+
+
+def test_interrupted_run_does_not_count() -> None:
+    """Of three runs one was interrupted in a node; the median is that of the others."""
+    runs = [
+        [_node("a", "Conv", 0, time), _node("b", "Add", 450, 10)] for time in (90, 100, 440, 110)
+    ]
+    profile = summarise(_trace(*runs), 1.0)
+    assert profile.operators[0].time_ms == pytest.approx(0.11)
+    assert profile.operators[0].share == pytest.approx(110 / 120)
+
+
+def test_repeated_node_counts_as_often_as_it_runs() -> None:
+    """A node in the body of a loop."""
+    nodes = [_node("a", "Add", 10 * i, 5) for i in range(4)]
+    row = summarise(_trace(nodes, nodes), 1.0).operators[0]
+    assert row.nodes == 4
+    assert row.time_ms == pytest.approx(0.02)
 
 
 def test_node_with_a_subgraph_counts_its_own_time() -> None:

@@ -5,15 +5,24 @@ microseconds and the thread ``tid``. Events of a subgraph lie inside the event o
 it. The numbers of an event's ``args`` are strings.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from autotune.inspection.profile import MOST_NODES, OVERHEADS, Profile, TimeShare
 
 Event = Mapping[str, Any]
+
+
+class _Node(NamedTuple):
+    """What tells a node from the others of a trace."""
+
+    name: str
+    operator: str
+    provider: str
+
 
 _NODE_ENDING = "_kernel_time"
 _MIB = 1 << 20
@@ -34,23 +43,22 @@ def summarise(events: Sequence[Event], run_ms: float) -> Profile:
         raise ValueError("the profiler's trace has fewer than two runs")
     nodes = node_events(events)
     warm = [event for event in nodes if event["ts"] >= runs[0]["ts"]]
-    own_us = _own_times(warm)
-    table = _Table(warm, own_us, len(runs))
+    table = _Table(warm, _own_times(warm), len(runs))
     return Profile(
         run_ms=run_ms,
         profiled_ms=median(run["dur"] for run in runs) / 1e3,
         runs=len(runs),
-        operators=table.by(lambda event: (event["args"]["op_name"], "")),
-        slowest=table.by(lambda event: (node_name(event), event["args"]["op_name"]))[:MOST_NODES],
+        operators=table.by(lambda node: (node.operator, "")),
+        slowest=table.by(lambda node: (node.name, node.operator))[:MOST_NODES],
         overheads=tuple(
-            table.of(name, operators)
+            row
             for name, operators in OVERHEADS.items()
-            if any(event["args"]["op_name"] in operators for event in warm)
+            if (row := table.of(name, operators)) is not None
         ),
         executed=len(warm) / len(runs),
-        providers=table.by(lambda event: (event["args"].get("provider", ""), "")),
+        providers=table.by(lambda node: (node.provider, "")),
         provider_changes=_provider_changes(warm, runs) / len(runs),
-        waiting_ms=sum(map(_waiting_us, warm)) / len(runs) / 1e3,
+        waiting_ms=_waiting_ms(warm, len(runs)),
         **_memory(nodes),
     )
 
@@ -68,34 +76,41 @@ def node_name(event: Event) -> str:
 
 
 class _Table:
-    """Sums of times over the events of several runs."""
+    """Times of nodes over several runs.
+
+    A node counts with its median time: a run that was interrupted has a node of many times that.
+    """
 
     def __init__(self, events: Sequence[Event], own_us: Sequence[float], runs: int) -> None:
-        self._pairs = list(zip(events, own_us, strict=True))
-        self._runs = runs
-        self._total_us = sum(own_us) or 1.0
+        times: dict[_Node, list[float]] = defaultdict(list)
+        for event, time_us in zip(events, own_us, strict=True):
+            arguments = event["args"]
+            node = _Node(node_name(event), arguments["op_name"], arguments.get("provider", ""))
+            times[node].append(time_us)
+        self._counts = {node: len(each) / runs for node, each in times.items()}
+        self._times_us = {node: self._counts[node] * median(each) for node, each in times.items()}
+        self._total_us = sum(self._times_us.values()) or 1.0
 
-    def by(self, key: Any) -> tuple[TimeShare, ...]:
+    def by(self, key: Callable[[_Node], tuple[str, str]]) -> tuple[TimeShare, ...]:
         """Returns a row for each name and operator that `key` gives, the longest first."""
-        times: dict[tuple[str, str], float] = defaultdict(float)
-        counts: Counter[tuple[str, str]] = Counter()
-        for event, time_us in self._pairs:
-            times[key(event)] += time_us
-            counts[key(event)] += 1
-        rows = [self._row(*names, counts[names], time_us) for names, time_us in times.items()]
+        groups: dict[tuple[str, str], list[_Node]] = defaultdict(list)
+        for node in self._times_us:
+            groups[key(node)].append(node)
+        rows = [self._row(*names, nodes) for names, nodes in groups.items()]
         return tuple(sorted(rows, key=lambda row: -row.time_ms))
 
-    def of(self, name: str, operators: Iterable[str]) -> TimeShare:
-        """Returns one row for all events of these operator types."""
-        times = [time for event, time in self._pairs if event["args"]["op_name"] in operators]
-        return self._row(name, "", len(times), sum(times))
+    def of(self, name: str, operators: Container[str]) -> TimeShare | None:
+        """Returns one row for all nodes of these operator types; None where there are none."""
+        nodes = [node for node in self._times_us if node.operator in operators]
+        return self._row(name, "", nodes) if nodes else None
 
-    def _row(self, name: str, operator: str, count: int, time_us: float) -> TimeShare:
+    def _row(self, name: str, operator: str, nodes: Sequence[_Node]) -> TimeShare:
+        time_us = sum(self._times_us[node] for node in nodes)
         return TimeShare(
             name=name,
             operator=operator,
-            nodes=count / self._runs,
-            time_ms=time_us / self._runs / 1e3,
+            nodes=sum(self._counts[node] for node in nodes),
+            time_ms=time_us / 1e3,
             share=time_us / self._total_us,
         )
 
@@ -133,6 +148,14 @@ def _provider_changes(events: Sequence[Event], runs: Sequence[Event]) -> int:
     changes = sum(int(before != after) for before, after in pairwise(names))
     between = len(runs) - 1 if names and names[0] != names[-1] else 0
     return changes - between
+
+
+def _waiting_ms(events: Sequence[Event], runs: int) -> float:
+    """Returns the waiting of a run; that of each node is its median over its executions."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        times[node_name(event)].append(_waiting_us(event))
+    return sum(len(each) * median(each) for each in times.values()) / runs / 1e3
 
 
 def _waiting_us(event: Event) -> float:
