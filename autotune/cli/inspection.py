@@ -62,7 +62,8 @@ def profile_session(
 ) -> None:
     """Shows where the time of a run goes.
 
-    It also shows how far a run is from what the machine could do at most. A tuned config is shown beside the default.
+    It also shows how far a run is from what the machine could do at most. A tuned config is shown
+    beside the default.
     """
     with signals_later():
         from autotune.cli.progress import steps
