@@ -1,5 +1,6 @@
 """The exported Python file, in processes in which autotune cannot be imported."""
 
+import ast
 import json
 import os
 import subprocess
@@ -8,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from export_cases import (
-    FEED,
-    copy_config,
-    expected_answers,
-)
+from export_cases import FEED, HOSTILE, copy_config, expected_answers
+from test_config import make_config
 
+from autotune.export.targets import TARGETS
 from autotune.export.writing import export
 
 
@@ -85,3 +84,21 @@ def test_the_vendored_loader_warns_as_ours_does(config: Path) -> None:
         check=True,
     )
     assert done.stdout.split() == ["True", "<string>"]
+
+
+NAMES = ['a"""\nraise SystemExit\n"""b.json', "a'''b.json", "a\\", HOSTILE]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_name_of_the_config_is_no_code(name: str) -> None:
+    """A file may have any name; it stays a name in the exported file."""
+    rendering = TARGETS["python"].render(make_config(), name, "model")
+    ((file, text),) = rendering.texts.items()
+    assert file.removesuffix(".py").isidentifier()
+    names = [
+        node.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and node.value == name
+    ]
+    assert names == [name]
+    assert "raise SystemExit" not in text.split("\n")
