@@ -36,6 +36,7 @@ def static(
     reduce_range: bool = False,
     symmetric: bool = False,
     quantized_operators: str = "all",
+    float_outputs: bool = False,
     kept_in_float: int = 0,
     smoothing: str = OFF,
     equalized: bool = False,
@@ -55,6 +56,7 @@ def static(
         reduce_range: Whether weights have seven bits, which do not saturate without VNNI.
         symmetric: Whether activations are signed, with zero in the middle.
         quantized_operators: A name of :data:`autotune.graph.precision_options.OPERATOR_GROUPS`.
+        float_outputs: Whether matrix products write floats, so that their outputs are not rounded.
         kept_in_float: How many of the most sensitive nodes are left alone.
         smoothing: How much of the outliers of activations goes into weights.
         equalized: Whether the weights of consecutive convolutions get ranges of one size.
@@ -92,6 +94,7 @@ def static(
         per_channel=per_channel,
         reduce_range=reduce_range,
         symmetric=symmetric,
+        float_outputs=float_outputs,
     )
     _quantise_other_products(
         target,
@@ -112,6 +115,7 @@ def _quantise_statically(
     per_channel: bool,
     reduce_range: bool,
     symmetric: bool,
+    float_outputs: bool,
 ) -> None:
     """Writes the model with quantised nodes of these types, none of them in `in_float`."""
     from onnxruntime.quantization import QuantType
@@ -136,6 +140,7 @@ def _quantise_statically(
                 "ActivationSymmetric": symmetric,
                 # it compares arrays as if they were numbers where a MatMul has scales per channel
                 "QDQDisableWeightAdjustForInt32Bias": per_channel,
+                "OpTypesToExcludeOutputQuantization": _MATRIX_PRODUCTS if float_outputs else (),
             },
         )
         quantizer.quantize_model()
