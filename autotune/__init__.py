@@ -11,7 +11,7 @@ needs when it is first used, so that an application pays for the loader alone.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from autotune.deploy.loader import ConfigWarning, load, run_options, session_options
-    from autotune.errors import AutotuneError
+    from autotune.errors import AutotuneError, ConfigError
     from autotune.results.result import StudyResult
     from autotune.study.tune import tune
 
@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AutotuneError",
+    "ConfigError",
     "ConfigWarning",
     "StudyResult",
     "__version__",
@@ -30,6 +31,7 @@ __all__ = [
 
 _HOMES = {
     "AutotuneError": "autotune.errors",
+    "ConfigError": "autotune.errors",
     "ConfigWarning": "autotune.deploy.loader",
     "StudyResult": "autotune.results.result",
     "load": "autotune.deploy.loader",

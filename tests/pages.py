@@ -11,6 +11,7 @@ from autotune.deploy.config import Environment, Evidence, Interval, Requires
 from autotune.deploy.options import Value
 from autotune.measure.outcome import Outcome
 from autotune.report.page.state import StudyState
+from autotune.results.parts import Ablation, Part, Step
 from autotune.results.result import Member, StudyResult
 from autotune.search.beliefs import Effect
 from autotune.search.objective import find
@@ -71,6 +72,48 @@ def member(trial: int, values: Mapping[str, Value], ms: float, mib: float) -> Me
             noise_floor=0.02,
             trial=trial,
         ),
+    )
+
+
+def ablation() -> Ablation:
+    """Returns what the two changes of the winner bring; a third one was dropped."""
+
+    def factor(value: float) -> Interval:
+        return Interval(value=value, low=0.95 * value, high=1.05 * value)
+
+    def step(name: str, speedup: float, memory: float) -> Step:
+        changes = {name: WINNER[name]}
+        words = Candidate.of(changes).in_words()
+        return Step(changes=changes, words=words, speedup=factor(speedup), memory=factor(memory))
+
+    steps = (step("precision", 1.8, 0.9), step("storage", 1.01, 0.7))
+    parts = [
+        Part(
+            changes=step.changes,
+            words=step.words,
+            kept=True,
+            matters_for=("latency_ms",),
+            speedup=step.speedup,
+            memory=step.memory,
+            error=0.0,
+        )
+        for step in steps
+    ]
+    threads = {"intra_op_num_threads": 2}
+    dropped = replace(parts[0], changes=threads, words="2 threads", kept=False, matters_for=())
+    whole = Step(
+        changes=WINNER,
+        words="int8 static, external data",
+        speedup=factor(1.82),
+        memory=factor(0.63),
+    )
+    return Ablation(
+        trial=1,
+        winner={**WINNER, **threads},
+        parts=(*parts, dropped),
+        steps=steps,
+        whole=whole,
+        complete=True,
     )
 
 

@@ -12,12 +12,11 @@ from autotune.report.page.figure import LIGHT, coloured, markup, wrapped
 from autotune.report.page.figures import (
     course_of,
     effects_figure,
-    memory_figure,
-    noise_figure,
     search_figure,
     value_in_words,
 )
 from autotune.report.page.front_figure import front_figure
+from autotune.report.page.machine_figures import memory_figure, noise_figure
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import StudyState
 from autotune.search.objective import find
@@ -82,7 +81,8 @@ def test_the_course_is_that_of_admitted_trials() -> None:
     assert state.baseline is not None
     course = course_of(state, rows_of(state), state.baseline)
     assert course.trials == (0, 1, 2, 3, 4)
-    assert course.best == (10.0, 5.0, 5.0, 5.0, 5.0)
+    assert course.best == (1.0, 0.5, 0.5, 0.5, 0.5)
+    assert course.first == (1.0, 0.5, 0.9, 3.0, 0.4)
     assert course.volumes[0] == pytest.approx(100 * 0.25 / 2.25)
     assert course.volumes[1] == pytest.approx(100 * 0.9 / 2.25)
     assert course.volumes[2] == pytest.approx(100 * (0.9 + 0.6 * 0.1) / 2.25)

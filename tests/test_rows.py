@@ -68,8 +68,8 @@ def test_all_broken_limits_are_named() -> None:
 
 
 def test_what_the_final_comparison_measured_besides_is_confirmed() -> None:
-    """The default of another execution provider is no member of the front."""
-    made = pages.result(provider_default=pages.member(3, {"arena": "off"}, 20.0, 99.0))
+    """What the front beat in the final comparison has its numbers, and is no member."""
+    made = pages.result(others=(pages.member(3, {"arena": "off"}, 20.0, 99.0),))
     row = rows_of(pages.state(made))[3]
     assert (row.state, row.confirmed, row.values["latency_ms"]) == ("compared", True, 20.0)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import StudyError
+from autotune.errors import RequestError, StudyError
 from autotune.report.page.state import limits_of, read_state
 from autotune.study.options import StudyOptions
 
@@ -56,6 +56,21 @@ def test_a_storage_elsewhere_is_read(folder: Path) -> None:
     database = (folder / "study.db").rename(folder.parent / "elsewhere.db")
     state = read_state(folder, f"sqlite:///{database}")
     assert len(state.trials) == 4
+
+
+def test_a_missing_storage_is_not_made(folder: Path) -> None:
+    """A storage that is named and not there is refused, and no file appears."""
+    with pytest.raises(StudyError, match="there is no storage"):
+        read_state(folder, f"sqlite:///{folder / 'absent.db'}")
+    assert not (folder / "absent.db").exists()
+
+
+def test_another_study_has_no_result(folder: Path) -> None:
+    """The study that is named is read; one that the storage lacks is refused."""
+    name = read_state(folder).name
+    assert read_state(folder, name=name).result is not None
+    with pytest.raises(RequestError, match="there is none called 'other'"):
+        read_state(folder, name="other")
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:

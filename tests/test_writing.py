@@ -117,6 +117,36 @@ def test_a_study_that_was_cut_short_says_so() -> None:
     assert "Confirmed:" not in page
 
 
+def test_what_each_change_brings_is_shown() -> None:
+    """The steps, what they bring together, and what was dropped, each with its numbers."""
+    page = render_page(pages.state(pages.result(ablation=pages.ablation())))
+    section = page.split('<section id="ablation">')[1].split("</section>")[0]
+    rows = [
+        re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+        for row in re.findall(r"<tr.*?</tr>", section, re.DOTALL)
+    ]
+    assert [row[:2] for row in rows[1:5]] == [
+        ["int8 static", "1.80× (1.71–1.89), 0.90 of the memory"],
+        ["external data", "0.70 of the memory"],
+        ["2 threads", "no effect, dropped"],
+        ["together", "1.82× (1.73–1.91), 0.63 of the memory"],
+    ]
+    assert rows[-1][-1] == "dropped"
+    assert rows[-2][-1] == "needed for latency"
+
+
+def test_another_member_shows_no_changes_of_the_winner() -> None:
+    """The ablation is the winner's; nobody put the changes of another member back."""
+    made = pages.result(ablation=pages.ablation(), picked=2)
+    assert '<section id="ablation">' not in render_page(pages.state(made))
+
+
+def test_a_default_that_stays_explains_itself() -> None:
+    """The page says what came nearest."""
+    page = render_page(pages.state(pages.result(picked=0)))
+    assert "Nearest in latency: trial 1" in page
+
+
 @pytest.mark.parametrize("made", [None, pages.result()], ids=["no result", "no trials"])
 def test_little_is_enough_for_a_page(made: Any) -> None:
     """A study with one trial and no result has a page, and so has a result without trials."""

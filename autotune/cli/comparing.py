@@ -60,7 +60,7 @@ def compare_configs(
     junit: Annotated[Path | None, _JUNIT] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measures tuned configs side by side with the default on this machine.
+    """Measures configs and models side by side with the default.
 
     The exit code is 3 if a limit is broken, and 4 if a config does not run here. Without
     --min-speedup and --max-memory, a single config has to be better than the baseline.
@@ -177,7 +177,9 @@ def verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Checks after an upgrade whether a config still gives its answers and its gain.
+    """Checks whether a config still keeps its answers and its gain.
+
+    It is for the time after an upgrade of ONNX Runtime or of the machine.
 
     The exit code is 3 if it does not, and 4 if the config does not run here.
     """

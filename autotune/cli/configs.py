@@ -32,7 +32,7 @@ def check_config(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Validates a tuned config, and says what it would do on this machine.
+    """Validates a tuned config and says what it would do here.
 
     The exit code is 2 if the config or its model files are wrong, and 4 if this machine lacks what
     the config requires.

@@ -60,9 +60,10 @@ def profile_session(
     shape: ShapeOption = [],
     as_json: JsonOption = False,
 ) -> None:
-    """Shows where the time of a run goes, and how far it is from the machine's roof.
+    """Shows where the time of a run goes.
 
-    A tuned config is shown beside the default.
+    It also shows how far a run is from what the machine could do at most. A tuned config is shown
+    beside the default.
     """
     with signals_later():
         from autotune.cli.progress import steps

@@ -3,6 +3,7 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from autotune.cli.console import messages, output
 from autotune.cli.interrupts import signals_later
 from autotune.cli.options import FolderArgument
 from autotune.errors import AutotuneError, MissingPackageError, RequestError, did_you_mean
+from autotune.storage.masking import without_secrets
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress
 
@@ -34,6 +36,10 @@ def report(
             "in the variable AUTOTUNE_STORAGE.",
         ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--study", metavar="NAME", help="Which study, if the storage holds several."),
+    ] = None,
 ) -> None:
     """Writes report.html, a page with figures that shows a study.
 
@@ -46,9 +52,9 @@ def report(
     if kind not in FORMATS:
         near = did_you_mean(kind, FORMATS)
         raise RequestError(f"--format must be one of {', '.join(FORMATS)}, not '{kind}'.{near}")
-    output.print(f"Wrote {write_report(folder, storage)}", soft_wrap=True)
+    output.print(f"Wrote {write_report(folder, storage, name)}", soft_wrap=True)
     if figures is not None:
-        for path in write_figures(folder, figures, kind, storage):
+        for path in write_figures(folder, figures, kind, storage, name):
             output.print(f"Wrote {path}", soft_wrap=True)
 
 
@@ -78,9 +84,12 @@ def write_last_page(folder: Path, storage: str | None = None) -> str:
     The result is written already: if the page cannot be, the line says why.
     """
     with signals_later():
-        from autotune.report.page.writing import write_report
+        from autotune.report.page.writing import HOW_TO_INSTALL, write_report
 
     try:
         return f"Report: {write_report(folder, storage)}"
+    except MissingPackageError:
+        command = shlex.join(["autotune", "report", str(folder)])
+        return f"For a report with figures: {HOW_TO_INSTALL}, then {command}"
     except (AutotuneError, OSError) as error:
-        return f"No report was written: {error}"
+        return f"No report was written: {without_secrets(str(error))}"

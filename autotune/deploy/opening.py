@@ -143,7 +143,9 @@ def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dic
             chosen.append(dict(given))
             continue
         provider = provider_named(name)
-        own = {**given, **({} if cache is None else cache_options(provider, cache))}
+        # an empty text stands for the provider's own choice; OpenVINO takes it for a wrong value
+        own = {option: text for option, text in given.items() if text}
+        own |= {} if cache is None else cache_options(provider, cache)
         if name == CPU or is_built_in(provider):
             names.append(name)
             chosen.append(own)

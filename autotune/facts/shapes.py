@@ -54,11 +54,11 @@ def with_shapes(model: onnx.ModelProto, inputs: Mapping[str, Shape]) -> onnx.Mod
     for item in model.graph.output:
         if item.type.HasField("tensor_type"):
             item.type.tensor_type.ClearField("shape")
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
     try:
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError):
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return model
 
 

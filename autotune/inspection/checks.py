@@ -11,7 +11,7 @@ from autotune.inspection.findings import (
     MEDIUM,
     Check,
     Finding,
-    Subject,
+    InspectedModel,
     by_answers,
 )
 from autotune.inspection.memory_checks import ARENA, GROWTH, INLINE_WEIGHTS
@@ -23,8 +23,8 @@ _OLDEST_OPSET = 13
 _MANY_REORDERS = 0.05
 
 
-def _subnormal_weights(subject: Subject) -> Finding | None:
-    graph = subject.reading.optimised
+def _subnormal_weights(inspected: InspectedModel) -> Finding | None:
+    graph = inspected.reading.optimised
     if graph is None or not graph.subnormals:
         return None
     worst = graph.subnormal_weights[0]
@@ -36,19 +36,19 @@ def _subnormal_weights(subject: Subject) -> Finding | None:
         evidence=f"{graph.subnormals:,} of {graph.float_elements:,} weights of the optimised graph "
         f"({share:.1%}) are below 1.2e-38; '{worst.name}' has {worst.subnormals:,} of "
         f"{worst.elements:,}.",
-        remedy="A study tries this by itself; --fix session.set_denormal_as_zero=1 sets it in all "
-        "trials. Or set these weights to zero before the export.",
+        remedy="Set these weights to zero before the export. A study tries to treat them as zero; "
+        "in all its trials: " + inspected.study("--fix session.set_denormal_as_zero=1"),
         try_out={"session.set_denormal_as_zero": "1"},
     )
 
 
-def _reorders(subject: Subject) -> Finding | None:
-    graph = subject.reading.optimised
+def _reorders(inspected: InspectedModel) -> Finding | None:
+    graph = inspected.reading.optimised
     if graph is None:
         return None
     reorders = graph.count("ReorderInput", "ReorderOutput")
     convolutions = graph.count("Conv", "FusedConv")
-    share = None if subject.profile is None else subject.profile.overhead(REORDERS).share
+    share = None if inspected.profile is None else inspected.profile.overhead(REORDERS).share
     many = reorders >= max(2, convolutions / 4) if share is None else share > _MANY_REORDERS
     if not reorders or not many:
         return None
@@ -58,25 +58,26 @@ def _reorders(subject: Subject) -> Finding | None:
         says="Convolutions run in a blocked layout (NCHWc), and operators between them lack it.",
         evidence=f"Changes of layout: {reorders}; convolutions: {convolutions}."
         + ("" if share is None else f" The changes take {share:.0%} of the run time.")
-        + _at_extended(subject),
-        remedy="A study tries this by itself; --fix nchwc=off leaves the layout out.",
+        + _at_extended(inspected),
+        remedy="A study tries to leave the layout out; in all its trials: "
+        + inspected.study("--fix nchwc=off"),
         try_out={"nchwc": "off"},
     )
 
 
-def _at_extended(subject: Subject) -> str:
+def _at_extended(inspected: InspectedModel) -> str:
     """Returns what the profile without layout changes shows, in a sentence."""
-    if subject.extended is None or subject.profile is None:
+    if inspected.extended is None or inspected.profile is None:
         return ""
-    share = subject.extended.overhead(REORDERS).share
+    share = inspected.extended.overhead(REORDERS).share
     return (
         f" At graph level extended they take {share:.0%}, and a run takes "
-        f"{subject.extended.run_ms:.3g} ms instead of {subject.profile.run_ms:.3g} ms."
+        f"{inspected.extended.run_ms:.3g} ms instead of {inspected.profile.run_ms:.3g} ms."
     )
 
 
-def _weights_as_inputs(subject: Subject) -> Finding | None:
-    count = subject.reading.weights_as_inputs
+def _weights_as_inputs(inspected: InspectedModel) -> Finding | None:
+    count = inspected.reading.weights_as_inputs
     if not count:
         return None
     return Finding(
@@ -86,12 +87,12 @@ def _weights_as_inputs(subject: Subject) -> Finding | None:
         "constants: it folds and packs nothing that depends on them.",
         evidence=f"{count} initializers are graph inputs too.",
         remedy="python -m onnxruntime.tools.remove_initializer_from_input --input "
-        f"{subject.model.path.name} --output fixed.onnx",
+        f"{inspected.file} --output fixed.onnx",
     )
 
 
-def _unfolded(subject: Subject) -> Finding | None:
-    graph = subject.reading.optimised
+def _unfolded(inspected: InspectedModel) -> Finding | None:
+    graph = inspected.reading.optimised
     if graph is None or not graph.unfolded:
         return None
     count = sum(graph.unfolded.values())
@@ -101,14 +102,15 @@ def _unfolded(subject: Subject) -> Finding | None:
         severity=MEDIUM,
         says="Nodes that depend on constants alone are computed in every run.",
         evidence=f"{count} such nodes are left in the optimised graph: {kinds}.",
-        remedy="--fix pre_pass=onnxsim folds them before a study"
-        + ("." if is_installed("onnxsim") else " (the extra [passes] brings onnxsim)."),
+        remedy="ONNX Simplifier folds them"
+        + (": " if is_installed("onnxsim") else " (the extra [passes] brings it): ")
+        + inspected.study("--fix pre_pass=onnxsim"),
         try_out={"pre_pass": "onnxsim"} if is_installed("onnxsim") else {},
     )
 
 
-def _old_opset(subject: Subject) -> Finding | None:
-    opset = subject.reading.opset
+def _old_opset(inspected: InspectedModel) -> Finding | None:
+    opset = inspected.reading.opset
     if not 0 < opset < _OLDEST_OPSET:
         return None
     return Finding(
@@ -119,17 +121,17 @@ def _old_opset(subject: Subject) -> Finding | None:
         evidence=f"It has opset {opset}; {_OLDEST_OPSET} is the oldest that all tools take.",
         remedy="Export the model again with opset 17, or convert it: "
         "python -m onnxruntime.tools.update_onnx_opset --opset 17 "
-        f"{subject.model.path.name} newer.onnx",
+        f"{inspected.file} newer.onnx",
     )
 
 
-def _fp16_weights(subject: Subject) -> Finding | None:
-    if NEEDS["fp16_kernels"].is_met(subject.model, subject.workload, subject.machine):
+def _fp16_weights(inspected: InspectedModel) -> Finding | None:
+    if NEEDS["fp16_kernels"].is_met(inspected.model, inspected.workload, inspected.machine):
         return None
-    groups = [group for group in subject.reading.weights if group.dtype == "float16"]
+    groups = [group for group in inspected.reading.weights if group.dtype == "float16"]
     if not groups:
         return None
-    graph, profile = subject.reading.optimised, subject.profile
+    graph, profile = inspected.reading.optimised, inspected.profile
     casts = "" if graph is None else f" The optimised graph has {graph.count('Cast')} casts"
     if casts:
         share = None if profile is None else profile.overhead(CASTS).share
@@ -145,9 +147,11 @@ def _fp16_weights(subject: Subject) -> Finding | None:
     )
 
 
-def _saturation(subject: Subject) -> Finding | None:
-    saturation = subject.reading.saturation
-    saturates = NEEDS["saturating_int8"].is_met(subject.model, subject.workload, subject.machine)
+def _saturation(inspected: InspectedModel) -> Finding | None:
+    saturation = inspected.reading.saturation
+    saturates = NEEDS["saturating_int8"].is_met(
+        inspected.model, inspected.workload, inspected.machine
+    )
     if not saturation.products or not saturates:
         return None
     return Finding(
@@ -157,14 +161,14 @@ def _saturation(subject: Subject) -> Finding | None:
         "wrong without a word.",
         evidence=f"{saturation.products} products of unsigned activations and signed weights; "
         f"{saturation.large_share:.0%} of their weights are beyond 64.",
-        remedy="--fix session.x64quantprecision=1 computes them exactly; so does quantising again "
-        "with a reduced range (reduce_range=True).",
+        remedy="Quantise again with a reduced range (reduce_range=True), or let ONNX Runtime "
+        "compute exactly: " + inspected.study("--fix session.x64quantprecision=1"),
         try_out={"session.x64quantprecision": "1"},
     )
 
 
-def _branches(subject: Subject) -> Finding | None:
-    branches, cores = subject.model.branches, subject.machine.usable_cores
+def _branches(inspected: InspectedModel) -> Finding | None:
+    branches, cores = inspected.model.branches, inspected.machine.usable_cores
     if branches < 2 or cores < 4:
         return None
     return Finding(
@@ -173,7 +177,8 @@ def _branches(subject: Subject) -> Finding | None:
         says="Heavy nodes can run side by side, and ONNX Runtime's default runs one at a time.",
         evidence=f"Up to {branches} heavy nodes do not depend on each other; {cores} cores are "
         "usable.",
-        remedy="A study tries this by itself; --fix execution_mode=ORT_PARALLEL sets it.",
+        remedy="A study tries to run them in parallel; in all its trials: "
+        + inspected.study("--fix execution_mode=ORT_PARALLEL"),
         try_out={
             "execution_mode": "ORT_PARALLEL",
             "inter_op_num_threads": min(branches, cores // 2),
@@ -181,8 +186,8 @@ def _branches(subject: Subject) -> Finding | None:
     )
 
 
-def _threads(subject: Subject) -> Finding | None:
-    machine = subject.machine
+def _threads(inspected: InspectedModel) -> Finding | None:
+    machine = inspected.machine
     if machine.usable_cores >= machine.physical_cores:
         return None
     quota = (
@@ -197,7 +202,8 @@ def _threads(subject: Subject) -> Finding | None:
         "fewer: the threads take the cores from each other.",
         evidence=f"The machine has {machine.physical_cores} cores; {machine.usable_cores} are "
         f"usable here, because {quota}.",
-        remedy=f"--fix intra_op_num_threads={machine.usable_cores}",
+        remedy="Set the threads yourself. A study never tries more than are usable; in all its "
+        "trials: " + inspected.study(f"--fix intra_op_num_threads={machine.usable_cores}"),
         try_out={"intra_op_num_threads": machine.usable_cores},
     )
 

@@ -1,5 +1,6 @@
 """What a finding is, and what it is found in."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ SEVERITIES = (HIGH, MEDIUM, LOW)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class InspectedModel:
     """Everything that is known of a model before its findings.
 
     Attributes:
@@ -44,6 +45,15 @@ class Subject:
     profile: Profile | None = None
     extended: Profile | None = None
     growth: Mapping[str, Growth] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        """The model's file as a shell takes it."""
+        return shlex.quote(str(self.model.path))
+
+    def study(self, *options: str) -> str:
+        """Returns the command of a study of the model with these options."""
+        return " ".join(["autotune study", self.file, *options])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +143,6 @@ class Check:
 
     name: str
     about: str
-    find: Callable[[Subject], Finding | None]
+    find: Callable[[InspectedModel], Finding | None]
     rate: Callable[[Effect], str] = by_gain
     measured: bool = False

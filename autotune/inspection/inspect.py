@@ -14,7 +14,7 @@ from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload, workload_for
 from autotune.graph.prepare import Preparer
 from autotune.inspection.checks import CHECKS
-from autotune.inspection.findings import SEVERITIES, Check, Effect, Finding, Subject
+from autotune.inspection.findings import SEVERITIES, Check, Effect, Finding, InspectedModel
 from autotune.inspection.growth import Growth, measure_growth, shape_feeds
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.memory_checks import GROWTH_SESSIONS
@@ -103,25 +103,25 @@ def inspect_model(
     model = describe(path)
     workload = workload_for(model, data, shapes or {})
     reading = read_model(model, workload, run=False)
-    plain = Subject(model=model, reading=reading, machine=hardware(), workload=workload)
+    plain = InspectedModel(model=model, reading=reading, machine=hardware(), workload=workload)
     if quick:
         return _inspection(plain)
     try:
-        subject, peaks = _measured(plain, on_step)
-        return _with_effects(subject, peaks, on_step)
+        inspected, peaks = _measured(plain, on_step)
+        return _with_effects(inspected, peaks, on_step)
     except CannotMeasureError as error:
         return replace(_inspection(plain), failure=str(error))
 
 
-def _inspection(subject: Subject) -> Inspection:
+def _inspection(inspected: InspectedModel) -> Inspection:
     """Returns the inspection by what is known so far."""
-    pairs = [(check, check.find(subject)) for check in CHECKS]
-    is_measured = subject.profile is not None
+    pairs = [(check, check.find(inspected)) for check in CHECKS]
+    is_measured = inspected.profile is not None
     return Inspection(
-        model=subject.model,
-        machine=subject.machine,
-        workload=subject.workload.notes,
-        reading=subject.reading,
+        model=inspected.model,
+        machine=inspected.machine,
+        workload=inspected.workload.notes,
+        reading=inspected.reading,
         findings=_sorted([finding for _, finding in pairs if finding is not None]),
         clear=tuple(
             check.about
@@ -129,31 +129,33 @@ def _inspection(subject: Subject) -> Inspection:
             if finding is None and (is_measured or not check.measured)
         ),
         unmeasured=tuple(c.about for c in CHECKS if c.measured and not is_measured),
-        profile=subject.profile,
-        extended=subject.extended,
+        profile=inspected.profile,
+        extended=inspected.extended,
     )
 
 
-def _measured(subject: Subject, on_step: OnStep) -> tuple[Subject, Peaks]:
-    """Returns the subject with everything that is measured of the default, and the peaks.
+def _measured(inspected: InspectedModel, on_step: OnStep) -> tuple[InspectedModel, Peaks]:
+    """Returns the model with everything that is measured of the default, and the peaks.
 
     Raises:
         CannotMeasureError: the model does not run on these inputs.
     """
-    path, workload = subject.model.path, subject.workload
+    path, workload = inspected.model.path, inspected.workload
     profile = profile_session(path, SessionConfig(), workload)
-    reading = subject.reading
+    reading = inspected.reading
     if not reading.work.is_complete:
-        reading = read_model(subject.model, workload, run=True)
+        reading = read_model(inspected.model, workload, run=True)
     extended = None
     if profile.overhead(REORDERS).nodes:
         extended = profile_session(path, _EXTENDED, workload)
     on_step(1, _STEPS)
     peaks = measure_peaks(reading.work.least_bytes)
     on_step(2, _STEPS)
-    growth = _growth(subject.model, workload, profile)
+    growth = _growth(inspected.model, workload, profile)
     on_step(3, _STEPS)
-    measured = replace(subject, reading=reading, profile=profile, extended=extended, growth=growth)
+    measured = replace(
+        inspected, reading=reading, profile=profile, extended=extended, growth=growth
+    )
     return measured, peaks
 
 
@@ -169,20 +171,20 @@ def _growth(model: Model, workload: Workload, profile: Profile) -> dict[str, Gro
     return {name: growth for name, growth in growths.items() if growth is not None}
 
 
-def _with_effects(subject: Subject, peaks: Peaks, on_step: OnStep) -> Inspection:
+def _with_effects(inspected: InspectedModel, peaks: Peaks, on_step: OnStep) -> Inspection:
     """Returns the inspection, each remedy measured against the default.
 
     Raises:
         CannotMeasureError: the model's answers cannot be compared.
     """
-    inspection, workload = _inspection(subject), subject.workload
+    inspection, workload = _inspection(inspected), inspected.workload
     total = _STEPS + sum(bool(finding.try_out) for finding in inspection.findings)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch.root())))
         preparer = Preparer(
-            subject.model, folder, workload=workload, signature=workload.signature()
+            inspected.model, folder, workload=workload, signature=workload.signature()
         )
-        measurer = DuetMeasurer(subject.model, workload, preparer, max_error=_MAX_ERROR)
+        measurer = DuetMeasurer(inspected.model, workload, preparer, max_error=_MAX_ERROR)
         stack.callback(measurer.close)
         default = measurer.measure(BASELINE, SEARCH)
         if not isinstance(default, Measurement):
@@ -198,7 +200,7 @@ def _with_effects(subject: Subject, peaks: Peaks, on_step: OnStep) -> Inspection
         inspection,
         findings=_sorted(findings),
         peaks=peaks,
-        headroom=headroom(subject.reading.work, peaks, default.latency_ms),
+        headroom=headroom(inspected.reading.work, peaks, default.latency_ms),
         memory_mib=default.peak_memory_mib,
     )
 

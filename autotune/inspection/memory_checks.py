@@ -1,7 +1,15 @@
 """The checks of memory: growth over shapes, the arena, weights inside the file."""
 
 from autotune.deploy.session import SessionConfig
-from autotune.inspection.findings import HIGH, LOW, MEDIUM, Check, Finding, Subject, by_held_memory
+from autotune.inspection.findings import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    Check,
+    Finding,
+    InspectedModel,
+    by_held_memory,
+)
 from autotune.inspection.growth import Growth
 
 # Below this nobody cares, and the allocator's luck is as large.
@@ -22,9 +30,9 @@ GROWTH_SESSIONS = {
 _FIXES = {NO_PATTERN: "enable_mem_pattern=false", NO_ARENA: "arena=off"}
 
 
-def _growth(subject: Subject) -> Finding | None:
-    default = subject.growth.get(DEFAULT)
-    others = {name: growth for name, growth in subject.growth.items() if name != DEFAULT}
+def _growth(inspected: InspectedModel) -> Finding | None:
+    default = inspected.growth.get(DEFAULT)
+    others = {name: growth for name, growth in inspected.growth.items() if name != DEFAULT}
     if default is None or not others:
         return None
     best = min(others, key=lambda name: others[name].again_mib)
@@ -37,8 +45,10 @@ def _growth(subject: Subject) -> Finding | None:
         says="Memory grows with each new shape of the inputs, and a session does not give it back.",
         evidence=f"{_over_shapes(default)} With {best} it holds {_mib(others[best].again_mib)} at "
         f"the end, at a peak of {_mib(others[best].peak_mib)} instead of {_mib(default.peak_mib)}.",
-        remedy="autotune study --space memory --prefer memory, with inputs of all your shapes in "
-        f"--data; or --fix {_FIXES[best]}.",
+        remedy="With inputs of all your shapes in inputs.npz: "
+        + inspected.study(
+            "--data inputs.npz --space memory --prefer memory", f"--fix {_FIXES[best]}"
+        ),
     )
 
 
@@ -49,8 +59,8 @@ def _over_shapes(growth: Growth) -> str:
     )
 
 
-def _arena(subject: Subject) -> Finding | None:
-    profile = subject.profile
+def _arena(inspected: InspectedModel) -> Finding | None:
+    profile = inspected.profile
     if profile is None or profile.arena_mib is None:
         return None
     assert profile.weights_mib is not None
@@ -65,14 +75,13 @@ def _arena(subject: Subject) -> Finding | None:
         says="ONNX Runtime's arena holds memory between runs that no run gives back.",
         evidence=f"It holds {_mib(profile.arena_mib)}: weights {_mib(profile.weights_mib)}, "
         f"activations {_mib(profile.activations_mib)} at their peak, {_mib(spare_mib)} spare.",
-        remedy="autotune study --space memory --prefer memory; or --fix arena=off, or "
-        "--fix arena=same_as_requested.",
+        remedy=inspected.study("--space memory --prefer memory"),
         try_out={"arena": "off"},
     )
 
 
-def _inline_weights(subject: Subject) -> Finding | None:
-    inline_mib = subject.reading.inline_bytes / 2**20
+def _inline_weights(inspected: InspectedModel) -> Finding | None:
+    inline_mib = inspected.reading.inline_bytes / 2**20
     if inline_mib < _LEAST_MIB / 2:
         return None
     return Finding(
@@ -81,8 +90,8 @@ def _inline_weights(subject: Subject) -> Finding | None:
         says="The weights are inside the model's file, so a session copies them; weights in a file "
         "beside it are mapped.",
         evidence=f"{inline_mib:.1f} MiB of weights are inside the file.",
-        remedy="A study tries this by itself; --fix storage=external_data stores them outside. The "
-        "answers stay the same.",
+        remedy="A study tries to store them outside, with the same answers; in all its trials: "
+        + inspected.study("--fix storage=external_data"),
         try_out={"storage": "external_data"},
     )
 

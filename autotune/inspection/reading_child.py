@@ -127,11 +127,10 @@ def _unfolded(graph: onnx.GraphProto) -> dict[str, int]:
 def _work(path: Path, model: onnx.ModelProto, feed: Feed, *, run: bool) -> Work:
     """Returns the work of a run; with the shapes of a real one where inference lacks some."""
     shapes = {name: array.shape for name, array in feed.items()}
-    named = onnx.ModelProto()
-    named.CopyFrom(model)
     work = count(model, shapes)
     if work.is_complete or not run:
         return work
+    named = onnx.load(path, load_external_data=False)
     executions = executions_of(path, named, feed)
     return work if executions is None else count(named, shapes, executions)
 

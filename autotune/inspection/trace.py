@@ -136,7 +136,10 @@ def _provider_changes(events: Sequence[Event], runs: Sequence[Event]) -> int:
 
 
 def _waiting_us(event: Event) -> float:
-    main = event["args"].get("thread_scheduling_stats", {}).get("main_thread", {})
+    stats = event["args"].get("thread_scheduling_stats")
+    if not isinstance(stats, Mapping):  # an empty string where there is no pool
+        return 0.0
+    main = stats.get("main_thread", {})
     return float(main.get("Wait", 0)) + float(main.get("WaitRevoke", 0))
 
 

@@ -54,17 +54,25 @@ class DeviceMemory:
 
     def usage(self) -> DeviceUsage:
         """Returns the memory that this process holds now."""
-        own = [
-            process.usedGpuMemory
-            for device in self._devices
-            for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(device)
-            # in a container the driver may report numbers of another namespace, and no sizes
-            if process.pid == os.getpid() and process.usedGpuMemory is not None
-        ]
-        if own:
+        if own := self._own():
             return DeviceUsage(mib=sum(own) / 2**20, by_difference=False)
         grown = max(0, self._used() - self._used_before)
         return DeviceUsage(mib=grown / 2**20, by_difference=True)
+
+    def _own(self) -> list[int]:
+        """Returns this process's bytes on each device; empty where the driver does not tell.
+
+        In a container it may report process numbers of another namespace, and no sizes.
+        """
+        try:
+            return [
+                int(process.usedGpuMemory)
+                for device in self._devices
+                for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(device)
+                if process.pid == os.getpid() and process.usedGpuMemory is not None
+            ]
+        except self._nvml.NVMLError:
+            return []
 
     def _used(self) -> int:
         return sum(int(self._nvml.nvmlDeviceGetMemoryInfo(device).used) for device in self._devices)

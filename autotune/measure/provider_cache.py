@@ -25,25 +25,21 @@ class ProviderCache:
 
     def first_load_ms(self, model: Path, config: SessionConfig) -> float | None:
         """Returns how long the first session took; None where nothing was compiled yet."""
-        try:
-            loads = read(dict[str, Positive], self._loads(), "")
-        except FormatError:
-            return None
-        first_ms: float | None = loads.get(_key(model, config))
-        return first_ms
+        return self._loads().get(_key(model, config))
 
     def remember(self, model: Path, config: SessionConfig, load_ms: float) -> None:
         """Keeps how long the first session took."""
-        loads = self._loads()
-        known = loads if isinstance(loads, dict) else {}
-        text = json.dumps({**known, _key(model, config): load_ms}, indent=2)
+        text = json.dumps({**self._loads(), _key(model, config): load_ms}, indent=2)
         (self.folder / _FIRST_LOADS).write_text(text, encoding="utf-8")
 
-    def _loads(self) -> object:
+    def _loads(self) -> dict[str, float]:
+        """Returns the first loads in ms by key; none where their file is missing or damaged."""
         try:
-            return read_json(self.folder / _FIRST_LOADS, _LARGEST_BYTES)
+            data = read_json(self.folder / _FIRST_LOADS, _LARGEST_BYTES)
+            loads: dict[str, float] = read(dict[str, Positive], data, "")
         except FormatError:
             return {}
+        return loads
 
 
 def _key(model: Path, config: SessionConfig) -> str:

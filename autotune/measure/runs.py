@@ -38,7 +38,7 @@ class BoundRuns:
 
     Args:
         session: The session.
-        feeds: The samples.
+        feeds: The samples; they hold no strings.
         device: The device by ONNX Runtime's name, such as ``cuda``.
     """
 
@@ -67,18 +67,22 @@ class BoundRuns:
     def _bind(self, feed: Feed) -> Any:
         binding = self._session.io_binding()
         for name, array in feed.items():
-            if array.dtype.kind in "OSU":  # strings stay in main memory
-                binding.bind_cpu_input(name, array)
-            else:
-                value = onnxruntime.OrtValue.ortvalue_from_numpy(array, self._device, 0)
-                binding.bind_ortvalue_input(name, value)
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(array, self._device, 0)
+            binding.bind_ortvalue_input(name, value)
         for output in self._session.get_outputs():
-            binding.bind_output(output.name, self._device)
+            on_device = output.type.startswith("tensor(") and output.type != "tensor(string)"
+            binding.bind_output(output.name, self._device if on_device else "cpu")
         return binding
 
 
 def runs_of(
     session: onnxruntime.InferenceSession, feeds: Sequence[Feed], device: str
 ) -> ArrayRuns | BoundRuns:
-    """Returns the runs of a session whose tensors lie on `device`; ``cpu`` is main memory."""
-    return ArrayRuns(session, feeds) if device == "cpu" else BoundRuns(session, feeds, device)
+    """Returns the runs of a session whose tensors lie on `device`; ``cpu`` is main memory.
+
+    ONNX Runtime's Python API cannot bind strings.
+    """
+    has_strings = any(array.dtype.kind in "OSU" for feed in feeds for array in feed.values())
+    if device == "cpu" or has_strings:
+        return ArrayRuns(session, feeds)
+    return BoundRuns(session, feeds, device)

@@ -13,6 +13,7 @@ from autotune.report.text import interval, percent
 
 _STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold"}
 _MOST_KINDS = 6
+_LEAST_SHOWN_BYTES = 100 << 10
 
 
 def render_inspection(inspection: Inspection) -> RenderableType:
@@ -82,11 +83,7 @@ def _facts(inspection: Inspection) -> Iterator[str]:
         f"parameters, opset {reading.opset}"
         + (f", written by {reading.producer}." if reading.producer else ".")
     )
-    stored = ", ".join(f"{g.size_bytes / 2**20:.1f} MiB {g.dtype}" for g in reading.weights[:3])
-    yield (
-        f"Weights: {stored or 'none'}; {reading.inline_bytes / 2**20:.1f} MiB inside the file, "
-        f"{reading.external_bytes / 2**20:.1f} MiB outside."
-    )
+    yield _weights(inspection)
     yield from _inputs(inspection)
     if inspection.unmeasured:
         yield f"Only a measurement shows: {', '.join(inspection.unmeasured)}."
@@ -115,9 +112,25 @@ def _operations(number: int) -> str:
     return f"{number} operations"
 
 
+def _weights(inspection: Inspection) -> str:
+    reading = inspection.reading
+    groups = [
+        f"{group.size_bytes / 2**20:.1f} MiB {group.dtype}"
+        for group in reading.weights
+        if group.size_bytes >= _LEAST_SHOWN_BYTES
+    ]
+    outside_mib = reading.external_bytes / 2**20
+    place = f", {outside_mib:.1f} MiB of them outside the file" if outside_mib else ""
+    return f"Weights: {', '.join(groups) or 'less than 0.1 MiB'}{place}."
+
+
 def _inputs(inspection: Inspection) -> Iterator[str]:
-    for tensor in inspection.model.inputs:
-        sizes = ", ".join("?" if size is None else str(size) for size in tensor.shape)
-        yield f"Input '{tensor.name}': {tensor.dtype} [{sizes}]."
-    yield f"Outputs: {', '.join(inspection.model.outputs)}."
-    yield from (f"{note[0].upper()}{note[1:]}." for note in inspection.workload)
+    """Gives what the model takes and gives, and the samples that were made of it."""
+    shapes = [
+        f"{tensor.name} {tensor.dtype} "
+        f"[{', '.join('?' if size is None else str(size) for size in tensor.shape)}]"
+        for tensor in inspection.model.inputs
+    ]
+    yield f"Inputs: {', '.join(shapes) or 'none'}. Outputs: {', '.join(inspection.model.outputs)}."
+    notes = [note.removeprefix("inputs: ") for note in inspection.workload]
+    yield f"Samples: {'; '.join(notes)}."

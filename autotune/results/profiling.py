@@ -4,26 +4,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.config import TunedConfig
-from autotune.deploy.files import is_file, is_folder
-from autotune.deploy.fitting import missing_requirements
-from autotune.deploy.loader import check_files
+from autotune.deploy.files import is_folder
 from autotune.deploy.records import Json, to_plain
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError, StudyError
-from autotune.facts.model import describe
+from autotune.errors import ConfigError
+from autotune.facts.model import Model, describe
 from autotune.facts.work import Work
 from autotune.facts.workload import Workload, workload_for
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.profile import Profile, profile_session
 from autotune.inspection.reading import read_model
-from autotune.results.result import StudyResult
+from autotune.results.subjects import Subject, subject_of
 
 OnStep = Callable[[int, int], None]
 """Called after each step with the steps done and all steps."""
 
 DEFAULT = "default"
 TUNED = "tuned config"
+
+_CONFIG = "best.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,46 +88,36 @@ def profile(
         ConfigError: the config is wrong, or needs something that this machine lacks.
         CannotMeasureError: the model does not run on these inputs.
     """
-    if is_folder(path):
-        path /= "best.json"
-    config = None if path.suffix == ".onnx" else _config(path)
-    model = describe(_untouched(path, config, source))
-    workload = workload_for(model, data, shapes or {})
-    steps = 2 if config is None else 3
-    default = profile_session(model.path, SessionConfig(), workload)
+    subject = subject_of(path / _CONFIG if is_folder(path) else path)
+    original = _original(subject, source)
+    workload = workload_for(original, data, shapes or {})
+    steps = 3 if subject.source_sha256 else 2
+    default = profile_session(original.path, SessionConfig(), workload)
     on_step(1, steps)
-    work = read_model(model, workload, run=True).work
+    work = read_model(original, workload, run=True).work
     peaks = measure_peaks(work.least_bytes)
     on_step(2, steps)
-    sessions = [_session(DEFAULT, model.path, default, work, peaks)]
-    if config is not None:
-        file = path.parent / config.model.file
-        tuned = profile_session(file, config.session, workload)
-        sessions.append(_session(TUNED, file, tuned, _work_of(file, workload, work), peaks))
+    sessions = [_session(DEFAULT, original.path, default, work, peaks)]
+    if subject.source_sha256:
+        tuned = profile_session(subject.model, subject.session, workload)
+        own_work = _work_of(subject.model, workload, work)
+        sessions.append(_session(TUNED, subject.model, tuned, own_work, peaks))
         on_step(3, steps)
     return Profiling(sessions=tuple(sessions), peaks=peaks)
 
 
-def _config(path: Path) -> TunedConfig:
-    """Returns the config in the file, checked for this machine."""
-    config = TunedConfig.read(path)
-    check_files(path, config, read_all=True)
-    if lacking := missing_requirements(config):
-        raise ConfigError(f"{path}: this machine lacks {', '.join(lacking)}")
-    return config
+def _original(subject: Subject, source: Path | None) -> Model:
+    """Returns the model whose default is profiled.
 
-
-def _untouched(path: Path, config: TunedConfig | None, source: Path | None) -> Path:
-    """Returns the file whose default is profiled."""
-    if config is None:
-        return path
+    Raises:
+        ConfigError: `source` is not the model that the config was tuned from.
+    """
+    original = describe(source or subject.source or subject.model)
+    if original.sha256 == subject.source_sha256 or not subject.source_sha256:
+        return original
     if source is not None:
-        return source
-    try:
-        named = StudyResult.read(path.parent).model
-    except StudyError:
-        named = path
-    return named if named.suffix == ".onnx" and is_file(named) else path.parent / config.model.file
+        raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
+    return describe(subject.model)
 
 
 def _session(

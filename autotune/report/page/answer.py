@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.deploy.config import Interval
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.report.result import headline
 from autotune.report.text import interval, latency, percent
+from autotune.report.why import nearest
 from autotune.results.emit import CONFIG
 from autotune.results.result import Member, StudyResult
 from autotune.search.objective import DEFAULT, OBJECTIVES
@@ -44,6 +45,7 @@ class Answer:
         cards: The numbers.
         file_changes: What changes the model's file, in words; empty where nothing does.
         session_changes: What changes the session, in words; empty where nothing does.
+        nearest: What came nearest to a default that stays, in sentences; empty for others.
         code: The Python code that loads the config; empty while the study runs.
         trial: Number of its trial; None while no trial has ended.
     """
@@ -53,6 +55,7 @@ class Answer:
     cards: tuple[Card, ...]
     file_changes: str
     session_changes: str
+    nearest: tuple[str, ...]
     code: str
     trial: int | None
 
@@ -95,32 +98,28 @@ def _final(result: StudyResult) -> Answer:
         *_answer_cards(result),
     )
     path = json.dumps(str(result.folder / CONFIG), ensure_ascii=False)
-    code = (
-        "import autotune\n\n"
-        f"session = autotune.load({path})  # an onnxruntime.InferenceSession\n"
-        "outputs = session.run(None, inputs)"
+    return replace(
+        _answer(headline(result), cards, Candidate.of(best.candidate), best.trial),
+        confirmed=result.complete,
+        nearest=tuple(nearest(result)),
+        code=(
+            "import autotune\n\n"
+            f"session = autotune.load({path})\n"
+            "outputs = session.run(None, inputs)"
+        ),
     )
-    candidate = Candidate.of(best.candidate)
-    words, confirmed = headline(result), result.complete
-    return _answer(words, cards, candidate, best.trial, confirmed=confirmed, code=code)
 
 
-def _answer(
-    words: str,
-    cards: tuple[Card, ...],
-    candidate: Candidate,
-    trial: int | None,
-    *,
-    confirmed: bool = False,
-    code: str = "",
-) -> Answer:
+def _answer(words: str, cards: tuple[Card, ...], candidate: Candidate, trial: int | None) -> Answer:
+    """Returns an answer that nothing has confirmed yet."""
     return Answer(
         headline=words,
-        confirmed=confirmed,
+        confirmed=False,
         cards=cards,
         file_changes=candidate.graph.in_words() if candidate.graph.values else "",
         session_changes=candidate.session.in_words() if candidate.session.values else "",
-        code=code,
+        nearest=(),
+        code="",
         trial=trial,
     )
 

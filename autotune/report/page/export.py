@@ -17,7 +17,11 @@ _SCALE = 2
 
 
 def write_figures(
-    folder: Path, into: Path, kind: str = FORMATS[0], storage: str | None = None
+    folder: Path,
+    into: Path,
+    kind: str = FORMATS[0],
+    storage: str | None = None,
+    name: str | None = None,
 ) -> list[Path]:
     """Writes the figures of the study in `folder` to files; returns their paths.
 
@@ -26,6 +30,7 @@ def write_figures(
         into: The folder to write to; made if there is none.
         kind: One of :data:`FORMATS`.
         storage: URL of the storage with its trials; see :func:`read_state`.
+        name: Name of the study; see :func:`read_state`.
 
     Raises:
         StudyError: the folder holds no study.
@@ -40,7 +45,7 @@ def write_figures(
         raise MissingPackageError(
             f"figures need the package {error.name}: {HOW_TO_INSTALL}"
         ) from None
-    state = read_state(folder, storage)
+    state = read_state(folder, storage, name)
     figures = figures_of(state, rows_of(state))
     try:
         into.mkdir(parents=True, exist_ok=True)

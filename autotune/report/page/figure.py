@@ -83,6 +83,18 @@ def axis(title: str, **more: Any) -> Plot:
     return common | {key: value for key, value in more.items() if value is not None}
 
 
+def dots(name: str, x: Sequence[object], y: Sequence[object], colour: str) -> Plot:
+    """Returns a trace of one point for each pair of `x` and `y`, all in one colour."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "marker": {"color": colour, "size": 6},
+    }
+
+
 def markup(text: str) -> str:
     """Returns text of unknown origin so that Plotly shows it literally, tags included."""
     return escape(without_controls(text), quote=False)

@@ -1,4 +1,4 @@
-"""The other figures of the page: the search, the effects, the memory by phase, the noise."""
+"""How the search went and the effect of each value, as figures."""
 
 import math
 import operator
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.deploy.options import Value
 from autotune.measure.outcome import Measurement
-from autotune.report.page.figure import Figure, Plot, axis, plot, wrapped
+from autotune.report.page.figure import Figure, Plot, axis, dots, plot, wrapped
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.search.beliefs import Effect
@@ -21,9 +21,7 @@ CORNER = 1.5
 # A trial that is that many times slower than the default would press all others together.
 _FARTHEST = 1.6
 _MOST_EFFECTS = 18
-_TICKS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 5, 10]
-# A wider interval is that of a trial that was given up at once.
-_WIDEST_PERCENT = 60
+_TICKS = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10]
 _COLOURS = ("@accent", "@second", "@good", "@bad", "@faint")
 
 
@@ -33,7 +31,7 @@ class Course:
 
     Attributes:
         trials: Numbers of the trials.
-        first: Each trial's value of the first objective.
+        first: Each trial's value of the first objective over the default's.
         best: The least of them so far within the limits; None while there is none.
         volumes: Hypervolume so far, in per cent of all up to :data:`CORNER`.
     """
@@ -58,12 +56,12 @@ def course_of(state: StudyState, rows: Sequence[Row], base: Measurement) -> Cour
         own = values(row.measurement, state.objectives)
         point = tuple(own[name] / scale[name] for name in names)
         if row.state != "rejected":
-            least = min(least, own[names[0]])
+            least = min(least, point[0])
             if not any(all(map(operator.le, other, point)) for other in front):
                 front = [o for o in front if not all(map(operator.le, point, o))] + [point]
                 volume = 100 * hypervolume(front, corner) / CORNER ** len(names)
         trials.append(row.trial)
-        first.append(own[names[0]])
+        first.append(point[0])
         best.append(least if math.isfinite(least) else None)
         volumes.append(volume)
     return Course(
@@ -81,18 +79,19 @@ def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
     traces = [
         _line("best so far", course.trials, course.best, "@accent"),
         {
-            **_dots("a trial", course.trials, course.first, "@faint"),
+            **dots("a trial", course.trials, course.first, "@faint"),
             "text": [wrapped(row.words) for row in measured],
             "hovertemplate": "trial %{x}: %{y:.4g}<br>%{text}<extra></extra>",
         },
         {**_line("hypervolume", course.trials, course.volumes, "@second"), "yaxis": "y2"},
     ]
-    farthest = _FARTHEST * (objective.of(base) or math.inf)
-    inside = [value for value in course.first if value <= farthest]
+    inside = [value for value in course.first if value <= _FARTHEST]
     layout = {
         "xaxis": axis("trial", anchor="y2"),
         "yaxis": axis(
-            objective.heading, domain=[0.46, 1], range=[0.94 * min(inside), 1.03 * max(inside)]
+            f"{objective.word} / default",
+            domain=[0.46, 1],
+            range=[0.94 * min(inside), 1.03 * max(inside)],
         ),
         "yaxis2": axis("hypervolume, %", domain=[0, 0.38]),
     }
@@ -110,21 +109,10 @@ def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
 def _line(name: str, x: Sequence[object], y: Sequence[object], colour: str) -> Plot:
     line = {"color": colour, "width": 2, "shape": "hv"}
     return {
-        **_dots(name, x, y, colour),
+        **dots(name, x, y, colour),
         "mode": "lines",
         "line": line,
         "hovertemplate": f"{name}: %{{y:.4g}}<extra></extra>",
-    }
-
-
-def _dots(name: str, x: Sequence[object], y: Sequence[object], colour: str) -> Plot:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "marker": {"color": colour, "size": 6},
     }
 
 
@@ -181,7 +169,7 @@ def effects_figure(state: StudyState) -> Figure | None:
 def _effect_trace(name: str, effects: Sequence[tuple[int, Effect]], offset: float, c: str) -> Plot:
     factors = [effect.factor for _, effect in effects]
     return {
-        **_dots(name, [f.value for f in factors], [place + offset for place, _ in effects], c),
+        **dots(name, [f.value for f in factors], [place + offset for place, _ in effects], c),
         "marker": {"color": c, "size": 9},
         "error_x": {
             "type": "data",
@@ -205,96 +193,3 @@ def _at_one() -> Plot:
     """Returns the line of no effect."""
     line = {"color": "@muted", "width": 1, "dash": "dot"}
     return {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}
-
-
-PHASES = (
-    "peak while the session is created",
-    "peak in the first runs",
-    "held at the end",
-    "growth in the timed runs",
-)
-"""The phases of :func:`memory_by_phase`."""
-
-
-def memory_by_phase(measurement: Measurement) -> list[float]:
-    """Returns what a session adds in each of :data:`PHASES`, in MiB."""
-    memory = measurement.memory
-    added = [memory.load_peak_mib, memory.run_peak_mib, memory.resident_mib]
-    return [*(max(0.0, mib - memory.base_mib) for mib in added), memory.growth_mib]
-
-
-def memory_figure(state: StudyState) -> Figure | None:
-    """Returns the memory of default and chosen configuration by phase; None if not at hand."""
-    pairs = [("the default", state.baseline, "@bad"), ("chosen", state.chosen, "@good")]
-    traces = []
-    for name, measurement, colour in pairs:
-        if measurement is None or (name == "chosen" and measurement is state.baseline):
-            continue
-        sizes = memory_by_phase(measurement)
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": name,
-                "x": sizes,
-                "y": [wrapped(phase, 22) for phase in PHASES],
-                "text": [f"{mib:.1f}" for mib in sizes],
-                "textposition": "auto",
-                "marker": {"color": colour},
-                "hovertemplate": "%{y}: %{x:.1f} MiB<extra></extra>",
-            }
-        )
-    if not traces:
-        return None
-    return Figure(
-        name="memory",
-        title="Memory by phase",
-        caption="Memory that a session adds to its process, as the search measured it. The first "
-        "two are high-water marks; their larger one, with any growth, is the peak memory.",
-        plot=plot(
-            traces,
-            xaxis=axis("MiB"),
-            yaxis=axis("", autorange="reversed"),
-            barmode="group",
-            bargap=0.3,
-        ),
-        height_px=340,
-    )
-
-
-def noise_figure(rows: Sequence[Row]) -> Figure | None:
-    """Returns how quiet the machine was in each trial; None without trials."""
-    measured = [(row.trial, row.measurement) for row in rows if row.measurement is not None]
-    if not measured:
-        return None
-    numbers = [trial for trial, _ in measured]
-    quiet = [100 * m.quiet_turns / m.turns if m.turns else 0.0 for _, m in measured]
-    widths = [100 * (m.ratio.high - m.ratio.low) / 2 / m.ratio.value for _, m in measured]
-    traces = [
-        {
-            **_dots("quiet turns", numbers, quiet, "@accent"),
-            "type": "bar",
-            "hovertemplate": "trial %{x}: %{y:.0f} % of its turns were quiet<extra></extra>",
-        },
-        {
-            **_dots("half of the interval", numbers, widths, "@second"),
-            "yaxis": "y2",
-            "hovertemplate": "trial %{x}: ± %{y:.1f} %<extra></extra>",
-        },
-    ]
-    return Figure(
-        name="noise",
-        title="Noise of the machine",
-        caption="Above: the share of a trial's turns in which nothing disturbed the machine; its "
-        "latency rests on these. Below: half of the 95 % interval of its latency. Trials that "
-        "were stopped early have wide ones.",
-        plot=plot(
-            traces,
-            xaxis=axis("trial", anchor="y2"),
-            yaxis=axis("quiet turns, %", domain=[0.54, 1], range=[0, 105]),
-            yaxis2=axis(
-                "± %", domain=[0, 0.44], range=[0, 1.1 * min(max(widths), _WIDEST_PERCENT)]
-            ),
-        ),
-        height_px=380,
-    )

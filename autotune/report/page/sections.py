@@ -8,10 +8,13 @@ from typing import Any
 
 from autotune.measure.outcome import Fidelity, Measurement
 from autotune.report.coverage import coverage_remarks
-from autotune.report.page.figures import memory_by_phase
+from autotune.report.page.machine_figures import memory_by_phase
 from autotune.report.page.rows import STATES, Row
 from autotune.report.page.state import StudyState
 from autotune.report.text import duration, interval, latency, percent
+from autotune.report.why import brings, changes
+from autotune.results.parts import Part
+from autotune.results.result import StudyResult
 
 # A cell of the table of errors is darkest at the limit, and white that many powers of ten below.
 _DECADES = 4
@@ -65,6 +68,34 @@ def _search_lines(measurement: Measurement, *, confirmed: bool) -> Iterator[tupl
     sizes = f"{created:.1f}, {first_runs:.1f}, {end:.1f} MiB"
     yield "memory created, in first runs, at the end", sizes
     yield "turns in the search", f"{measurement.quiet_turns} of {measurement.turns} quiet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What the changes of the chosen configuration bring.
+
+    Attributes:
+        steps: The changes in words, each with what it brings, and the dropped ones.
+        whole: What all of them bring together; empty where there is one step.
+        parts: Each change, put back alone.
+    """
+
+    steps: tuple[tuple[str, str], ...]
+    whole: str
+    parts: tuple[Part, ...]
+
+
+def changes_of(result: StudyResult | None) -> Changes:
+    """Returns what the changes of the chosen configuration bring; empty if not measured."""
+    if result is None or result.ablation is None or not changes(result):
+        return Changes(steps=(), whole="", parts=())
+    ablation = result.ablation
+    whole = ablation.whole if len(ablation.steps) > 1 else None
+    return Changes(
+        steps=tuple(changes(result)),
+        whole="" if whole is None else brings(whole, ablation),
+        parts=ablation.parts,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,13 +69,14 @@ class StudyState:
         return next((t.measurement for t in self.trials if t.candidate.key == key), None)
 
 
-def read_state(folder: Path, storage: str | None = None) -> StudyState:
+def read_state(folder: Path, storage: str | None = None, name: str | None = None) -> StudyState:
     """Returns the state of the study that wrote to `folder`.
 
     Args:
         folder: The folder of the study.
         storage: URL of the storage with its trials; the folder's own, or else that of the variable
             ``AUTOTUNE_STORAGE``, if None. Where there is none, the page has the result alone.
+        name: Name of the study in the storage; that of the result, or the only one, if None.
 
     Raises:
         StudyError: the folder holds neither a result nor a study.
@@ -85,17 +86,19 @@ def read_state(folder: Path, storage: str | None = None) -> StudyState:
     result = None
     if is_file(folder / FRONT) or not (own or storage):
         result = StudyResult.read(folder)
+    if result is not None and name not in {None, result.study}:
+        result = None
     place = Place.of(
         storage or (f"sqlite:///{folder.resolve() / DATABASE}" if own else None), folder
     )
-    if not own and place.file is not None and not place.file.exists():
-        assert result is not None
+    if place.file is not None and not is_file(place.file):  # opening it would make it
+        if storage or result is None:
+            raise StudyError(f"there is no storage {place}; name that of the study with --storage")
         return _of_result(result)
     studies = entries(place)
-    names = [entry.name for entry in studies]
-    if result is not None and result.study not in names:
+    if result is not None and result.study not in [entry.name for entry in studies]:
         return _of_result(result)
-    entry = choose(studies, None if result is None else result.study, place)
+    entry = choose(studies, name if result is None else result.study, place)
     with quiet_optuna(), open_storage(place) as database:
         study = optuna.load_study(study_name=entry.name, storage=database)
         trials, attributes = tuple(read_trials(study)), study.user_attrs

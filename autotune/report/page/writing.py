@@ -14,21 +14,22 @@ from autotune.report.page.command import command_of
 from autotune.report.page.figure import Figure
 from autotune.report.page.figures import (
     effects_figure,
-    memory_figure,
-    noise_figure,
     search_figure,
     value_in_words,
 )
 from autotune.report.page.front_figure import axes_of, front_figure
+from autotune.report.page.machine_figures import memory_figure, noise_figure
 from autotune.report.page.rows import STATES, Row, rows_of
 from autotune.report.page.sections import (
     answers_of,
+    changes_of,
     conditions_of,
     noise_of,
     row_details,
 )
 from autotune.report.page.state import StudyState, read_state
 from autotune.report.text import interval, latency, percent, without_controls
+from autotune.report.why import reason
 from autotune.results.emit import PAGE, replacing
 
 if TYPE_CHECKING:
@@ -40,12 +41,13 @@ REFRESH_S = 30
 HOW_TO_INSTALL = 'pip install "ort-autotune[report]"'
 
 
-def write_report(folder: Path, storage: str | None = None) -> Path:
+def write_report(folder: Path, storage: str | None = None, name: str | None = None) -> Path:
     """Writes the page of the study in `folder`; returns its path.
 
     Args:
         folder: The folder of the study.
         storage: URL of the storage with its trials; see :func:`read_state`.
+        name: Name of the study; see :func:`read_state`.
 
     Raises:
         StudyError: the folder holds no study.
@@ -53,7 +55,7 @@ def write_report(folder: Path, storage: str | None = None) -> Path:
         OSError: the file cannot be written.
     """
     check_packages()
-    return write_page(read_state(folder, storage))
+    return write_page(read_state(folder, storage, name))
 
 
 def write_page(state: StudyState) -> Path:
@@ -107,6 +109,7 @@ def render_page(state: StudyState) -> str:
     }
     environment = _environment()
     return environment.get_template("page.html").render(
+        ablation=changes_of(state.result),
         answer=answer,
         answers=answers_of(state),
         command=None if state.options is None else command_of(state.options, state.metric),
@@ -150,6 +153,7 @@ def _environment() -> "Environment":
         "latency": latency,
         "literal": Markup,
         "percent": percent,
+        "reason": reason,
         "value_in_words": value_in_words,
     }
     return environment

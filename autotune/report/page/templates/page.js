@@ -21,7 +21,7 @@
     const plot = coloured(data.figures[place.dataset.figure]);
     const small = place.clientWidth < 500;
     const layout = { ...plot.layout, height: Number(place.dataset.height) };
-    if (width) Object.assign(layout, { width, autosize: false });
+    if (width) Object.assign(layout, { width, height: 0.75 * layout.height, autosize: false });
     if (small) layout.font = { ...layout.font, size: 11 };
     if (place.dataset.figure === "front") plot.data.push(ring());
     return Plotly.react(place, plot.data, layout, reduced);

@@ -1,0 +1,107 @@
+"""What tests run in an environment: real measurements of a moment, and real studies of them.
+
+    python brief.py measure MODEL.onnx CANDIDATE ...
+    python brief.py study MODEL.onnx FAVOURITE PROVIDER ...
+
+`measure` prints the outcome of each candidate, a JSON object of parameters. `study` searches two
+parameters beside these execution providers and prints the result; measurements of the provider
+FAVOURITE count as a hundred times as fast, so that a test knows the winner.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.deploy.records import to_plain
+from autotune.facts.model import describe
+from autotune.facts.workload import generate
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Effort, IsBeaten, Measurement, Outcome, never_beaten
+from autotune.space.candidate import Candidate
+from autotune.space.session import EXECUTION_PROVIDER
+from autotune.study.begin import run_study
+from autotune.study.options import StudyOptions
+from autotune.study.seams import MeasurerOptions, Seams
+
+_MOMENT = Effort(time_cap_s=0.05, patience_s=0.2, half_width=1.0)
+_FAVOUR = 0.01
+_SPACE = """
+description = "providers and memory patterns"
+
+[parameters.execution_provider]
+values = ["cpu", "openvino", "ggml"]
+default = "cpu"
+
+[parameters.enable_mem_pattern]
+values = [true, false]
+default = true
+"""
+
+
+class BriefMeasurer(DuetMeasurer):
+    """The real measurer, which takes a moment for each candidate and favours one provider."""
+
+    favourite = ""
+
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
+        """Returns the outcome, of the favourite with a hundredth of its latency."""
+        del effort
+        outcome = super().measure(candidate, _MOMENT, is_beaten)
+        provider = candidate.to_json().get(EXECUTION_PROVIDER, "cpu")
+        if provider != self.favourite or not isinstance(outcome, Measurement):
+            return outcome
+        interval = outcome.ratio
+        ratio = replace(
+            interval,
+            value=_FAVOUR * interval.value,
+            low=_FAVOUR * interval.low,
+            high=_FAVOUR * interval.high,
+        )
+        return replace(outcome, ratio=ratio, latency_ms=_FAVOUR * outcome.latency_ms)
+
+
+def measure(path: Path, texts: Sequence[str]) -> list[object]:
+    """Returns the outcomes of the candidates that `texts` describe."""
+    model = describe(path)
+    measurer = DuetMeasurer(model, generate(model, {}), max_error=0.05)
+    try:
+        candidates = [Candidate.of(json.loads(text)) for text in texts]
+        return [to_plain(measurer.measure(candidate, _MOMENT)) for candidate in candidates]
+    finally:
+        measurer.close()
+
+
+def study(path: Path, favourite: str, providers: Sequence[str]) -> object:
+    """Returns the result of a study of two trials: the default, and the other provider's."""
+
+    def brief_measurer(options: MeasurerOptions) -> BriefMeasurer:
+        measurer = BriefMeasurer(
+            options.model,
+            options.workload,
+            options.preparer,
+            max_error=options.max_error,
+            reference_ms=options.reference_ms,
+            provider_cache=options.provider_cache,
+        )
+        measurer.favourite = favourite
+        return measurer
+
+    with tempfile.TemporaryDirectory() as folder:
+        space = Path(folder) / "space.toml"
+        space.write_text(_SPACE, encoding="utf-8")
+        options = StudyOptions.of(path, space=str(space), providers=providers, trials=2)
+        return run_study(options, lambda _: None, Seams(measurer=brief_measurer)).to_json()
+
+
+if __name__ == "__main__":
+    command, model_path, *others = sys.argv[1:]
+    if command == "measure":
+        document: object = measure(Path(model_path), others)
+    else:
+        document = study(Path(model_path), others[0], others[1:])
+    sys.stdout.write(f"\n{json.dumps(document)}\n")

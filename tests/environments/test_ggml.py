@@ -1,0 +1,115 @@
+"""The plugin ggml, a pretender: it stands first among the providers and runs none of the model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from small_models import BUILDERS
+from world import Environment, environment
+
+import autotune
+from autotune.deploy.providers import CPU
+
+pytestmark = [pytest.mark.environment, pytest.mark.process, pytest.mark.slow]
+
+_BRIEF = Path(__file__).with_name("brief.py")
+_GGML = json.dumps({"execution_provider": "ggml"})
+_OPEN = """
+import json, sys
+from pathlib import Path
+from autotune.deploy.opening import open_session
+from autotune.deploy.placement import placement_of
+from autotune.deploy.providers import CPU
+from autotune.deploy.session import SessionConfig
+session = open_session(Path(sys.argv[1]), SessionConfig(providers=(("ggml", {}), (CPU, {}))))
+print()
+print(json.dumps([session.get_providers(), placement_of(session).nodes]))
+"""
+
+
+@pytest.fixture(scope="module")
+def ggml() -> Environment:
+    """The environment with the plugin."""
+    return environment("ggml")
+
+
+@pytest.fixture(scope="module")
+def unclaimed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A convolution network with an operator that ggml lacks, so that it claims no node at all."""
+    path = tmp_path_factory.mktemp("unclaimed") / "cnn.onnx"
+    onnx.save(BUILDERS["cnn"](), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def unrunnable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A convolution over two dimensions, which ggml claims and cannot run: it takes one alone."""
+    weights = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["image", "w"], ["sums"], kernel_shape=[3, 3]),
+            helper.make_node("Relu", ["sums"], ["features"]),
+        ],
+        "unrunnable",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("features", TensorProto.FLOAT, [1, 4, 6, 6])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path_factory.mktemp("unrunnable") / "conv.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def test_it_counts_as_ready(ggml: Environment, tmp_path: Path) -> None:
+    """It runs a matrix product, so that a study searches it and finds out about the model."""
+    states = ggml.autotune("hardware", "--no-noise", cwd=tmp_path)["execution_providers"]
+    state = next(state for state in states if state["word"] == "ggml")
+    assert (state["state"], state["package"]) == ("ready", "onnxruntime-ggml 0.2.0")
+
+
+def test_a_provider_that_claims_nothing_is_a_fallback(
+    ggml: Environment, unclaimed: Path, tmp_path: Path
+) -> None:
+    """It stands first in `get_providers()` and runs no node: the trial fails, and is not timed."""
+    providers, nodes = ggml.result("-c", _OPEN, str(unclaimed), cwd=tmp_path)
+    assert providers == ["ggml", CPU]
+    assert set(nodes) == {CPU}
+    (outcome,) = ggml.result(str(_BRIEF), "measure", str(unclaimed), _GGML, cwd=tmp_path)
+    assert (outcome["kind"], outcome["phase"]) == ("fallback", "open")
+    assert outcome["message"] == f"ggml runs none of the {nodes[CPU]} nodes"
+
+
+def test_a_provider_that_cannot_run_what_it_claims_is_refused(
+    ggml: Environment, unrunnable: Path, tmp_path: Path
+) -> None:
+    """All nodes are its own and the session opens; the first run fails, with ggml's words."""
+    _, nodes = ggml.result("-c", _OPEN, str(unrunnable), cwd=tmp_path)
+    assert set(nodes) == {"ggml"}
+    (outcome,) = ggml.result(str(_BRIEF), "measure", str(unrunnable), _GGML, cwd=tmp_path)
+    assert (outcome["kind"], outcome["phase"]) == ("refused", "run")
+    assert "conv1d wants 3-D tensors" in outcome["message"]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("unclaimed", "fallback"), ("unrunnable", "refused")])
+def test_a_pretender_is_never_emitted(
+    ggml: Environment, name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """A study tries it, counts the failure and writes a config of the CPU provider."""
+    model: Path = request.getfixturevalue(name)
+    result: dict[str, Any] = ggml.result(
+        str(_BRIEF), "study", str(model), "ggml", "cpu", "ggml", cwd=tmp_path
+    )
+    assert result["failed"][kind] >= 1
+    assert set(result["failed"]) == {kind}
+    assert not any("execution_provider" in member["candidate"] for member in result["members"])
+    config = json.loads((tmp_path / f"{model.stem}.autotune" / "best.json").read_text("utf-8"))
+    assert config["session"]["providers"] == [[CPU, {}]]
+    assert config["requires"]["providers"] == [CPU]
+    with pytest.warns(autotune.ConfigWarning, match="ONNX Runtime 1.30"):
+        session = autotune.load(tmp_path / f"{model.stem}.autotune" / "best.json")
+    assert session.get_providers() == [CPU]

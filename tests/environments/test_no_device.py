@@ -1,0 +1,64 @@
+"""Plugins that are installed and have no device here."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from small_models import BUILDERS
+from world import Environment, environment
+
+from autotune.deploy.providers import PROVIDERS
+
+pytestmark = [pytest.mark.environment, pytest.mark.process, pytest.mark.slow]
+
+_VIRTUAL = """
+import importlib, json, sys
+import onnxruntime
+from autotune.deploy.plugins import plugin_devices
+from autotune.deploy.providers import PROVIDERS
+provider = PROVIDERS[sys.argv[1]]
+package = importlib.import_module(provider.plugin.module)
+library = getattr(package, provider.plugin.library)()
+onnxruntime.register_execution_provider_library("an application's own.virtual", library)
+offered = [d for d in onnxruntime.get_ep_devices() if d.ep_name == provider.name]
+print(json.dumps([len(offered), len(plugin_devices(provider))]))
+"""
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Environment:
+    """The environment with the plugins of OpenVINO and WebGPU."""
+    return environment("plugins")
+
+
+@pytest.mark.parametrize("word", ["openvino", "webgpu"])
+def test_a_plugin_without_a_device_is_listed_with_the_reason(
+    plugins: Environment, word: str, tmp_path: Path
+) -> None:
+    """Its package is there, and no device that it can use."""
+    states = plugins.autotune("hardware", "--no-noise", cwd=tmp_path)["execution_providers"]
+    state = next(state for state in states if state["word"] == word)
+    assert state["state"] == "no device"
+    assert state["package"].startswith("onnxruntime-ep-")
+    assert state["reason"] == "it finds no device that it can use"
+
+
+def test_a_study_refuses_it(plugins: Environment, tmp_path: Path) -> None:
+    """A wrong request ends with one sentence and exit code 2, before anything is measured."""
+    onnx.save(BUILDERS["lstm"](), tmp_path / "lstm.onnx")
+    command = ("-m", "autotune", "study", "lstm.onnx", "--providers", "webgpu")
+    done = plugins.run(*command, cwd=tmp_path)
+    assert done.returncode == 2
+    sentence = "WebGPU cannot be used here (no device: it finds no device that it can use)"
+    assert sentence in done.stderr.splitlines()[-1]
+    assert not done.stdout
+    assert not (tmp_path / "lstm.autotune").exists()
+
+
+@pytest.mark.parametrize("word", ["openvino", "webgpu"])
+def test_virtual_devices_are_never_taken(plugins: Environment, word: str, tmp_path: Path) -> None:
+    """An application may register the library so that it offers devices that only compile."""
+    assert PROVIDERS[word].plugin is not None
+    offered, taken = plugins.result("-c", _VIRTUAL, word, cwd=tmp_path)
+    assert offered > 0
+    assert taken == 0

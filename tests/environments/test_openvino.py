@@ -1,0 +1,171 @@
+"""OpenVINO on the CPU: a second provider that works."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import optuna
+import pytest
+from small_models import BUILDERS
+from world import Environment, environment
+
+import autotune
+from autotune.deploy.providers import CPU, PROVIDERS
+from autotune.deploy.session import SessionConfig
+from autotune.errors import ConfigError
+from autotune.storage.trials import read_trials
+
+pytestmark = [pytest.mark.environment, pytest.mark.process, pytest.mark.slow]
+
+_NAME = PROVIDERS["openvino"].name
+_BRIEF = Path(__file__).with_name("brief.py")
+# Values for devices that OpenVINO may find elsewhere; beside these, there is only the CPU.
+_OTHER_DEVICES = {("device_type", "GPU"), ("device_type", "NPU"), ("precision", "FP16")}
+_OPEN = """
+import json, sys
+from pathlib import Path
+from autotune.deploy.opening import open_session
+from autotune.deploy.placement import placement_of
+from autotune.deploy.session import SessionConfig
+shares = []
+for chosen in json.loads(sys.argv[2]):
+    config = SessionConfig.from_json({"providers": [["OpenVINOExecutionProvider", chosen]]})
+    session = open_session(Path(sys.argv[1]), config)
+    shares.append(placement_of(session).share("OpenVINOExecutionProvider"))
+print(json.dumps(shares))
+"""
+_APPLICATION = """
+import json, sys, warnings
+import numpy
+import autotune
+warnings.simplefilter("error")
+session = autotune.load(sys.argv[1], strict=sys.argv[2] == "strict")
+with numpy.load(sys.argv[3]) as feed:
+    (outputs,) = session.run(None, dict(feed))
+print(json.dumps([session.get_providers(), outputs.tolist()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def openvino() -> Environment:
+    """The environment with ONNX Runtime's flavour for OpenVINO."""
+    return environment("openvino")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model and an input."""
+    place = tmp_path_factory.mktemp("openvino")
+    onnx.save(BUILDERS["cnn"](), place / "cnn.onnx")
+    rng = np.random.default_rng(0)
+    np.savez(place / "feed.npz", image=rng.normal(size=(1, 3, 16, 16)).astype(np.float32))
+    return place
+
+
+@pytest.fixture(scope="module")
+def result(openvino: Environment, place: Path) -> dict[str, Any]:
+    """The result of a study of the CPU provider and OpenVINO, which counts as the faster one."""
+    arguments = ("study", "cnn.onnx", "openvino", "cpu", "openvino")
+    front: dict[str, Any] = openvino.result(str(_BRIEF), *arguments, cwd=place)
+    return front
+
+
+@pytest.fixture
+def config(result: dict[str, Any], place: Path) -> Path:
+    """The config that the study wrote."""
+    return place / str(result["folder"]) / "best.json"
+
+
+def test_a_study_measures_both_providers(result: dict[str, Any], place: Path) -> None:
+    """Trials of each are measured; those of OpenVINO have a placement, and its first load."""
+    storage = f"sqlite:///{place / result['folder'] / 'study.db'}"
+    study = optuna.load_study(study_name=result["study"], storage=storage)
+    measurements: dict[object, list[Any]] = {}
+    for trial in read_trials(study):
+        provider = trial.candidate.to_json().get("execution_provider", "cpu")
+        assert trial.measurement is not None
+        measurements.setdefault(provider, []).append(trial.measurement)
+    assert set(measurements) == {"cpu", "openvino"}
+    assert all(item.placement is None for item in measurements["cpu"])
+    for item in measurements["openvino"]:
+        assert item.placement.share(_NAME) == 1
+        assert item.load_ms > 0
+        assert item.cached_load_ms > 0
+
+
+def test_the_config_names_the_provider(result: dict[str, Any], config: Path) -> None:
+    """It says what it requires, what OpenVINO ran, and where compiled models are kept."""
+    picked = json.loads(config.read_text("utf-8"))
+    assert picked["session"]["providers"][0][0] == _NAME
+    assert picked["session"]["provider_cache"] == "provider-cache"
+    assert _NAME in picked["requires"]["providers"]
+    assert picked["evidence"]["provider"]["placement"] == {_NAME: 1.0}
+    members = [member["candidate"] for member in result["members"]]
+    assert {"execution_provider": "openvino"} in members
+
+
+@pytest.mark.parametrize("mode", ["plain", "strict"])
+def test_an_application_loads_it_without_a_word_about_providers(
+    openvino: Environment, config: Path, place: Path, mode: str
+) -> None:
+    """The session runs on OpenVINO, nothing warns, and the answers are the model's."""
+    arguments = (str(config), mode, str(place / "feed.npz"))
+    providers, answers = openvino.result("-c", _APPLICATION, *arguments, cwd=place)
+    assert providers == [_NAME, CPU]
+    np.testing.assert_allclose(answers, _untouched(place), rtol=1e-4, atol=1e-5)
+    assert (config.parent / "provider-cache").is_dir()
+
+
+def test_where_the_provider_is_missing_the_untouched_model_answers(
+    config: Path, place: Path
+) -> None:
+    """The environment of this test has the CPU provider alone: a warning says so."""
+    with pytest.warns(autotune.ConfigWarning, match=f"lacks the {_NAME}.*default options"):
+        session = autotune.load(config)
+    assert session.get_providers() == [CPU]
+    with np.load(place / "feed.npz") as feed:
+        (answers,) = session.run(None, dict(feed))
+    np.testing.assert_allclose(answers, _untouched(place), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ConfigError, match=f"lacks the {_NAME}"):
+        autotune.load(config, strict=True)
+
+
+def test_the_installed_build_takes_every_option(
+    openvino: Environment, place: Path, tmp_path: Path
+) -> None:
+    """With each value that a config may name, OpenVINO runs the whole model."""
+    chosen = [
+        {name: value}
+        for name, domain in PROVIDERS["openvino"].options.items()
+        for value in domain.choices
+        if (name, value) not in _OTHER_DEVICES
+    ]
+    arguments = (str(place / "cnn.onnx"), json.dumps(chosen))
+    shares = openvino.result("-c", _OPEN, *arguments, cwd=tmp_path)
+    assert dict(zip(map(str, chosen), shares, strict=True)) == dict.fromkeys(map(str, chosen), 1.0)
+
+
+def test_a_value_that_openvino_drops_in_silence_is_refused_before(
+    openvino: Environment, place: Path, tmp_path: Path
+) -> None:
+    """ONNX Runtime would run the model on the CPU, without an error; the reader knows better."""
+    script = (
+        "import json, sys, onnxruntime\n"
+        f"session = onnxruntime.InferenceSession(sys.argv[1], providers=['{_NAME}', '{CPU}'], "
+        "provider_options=[{'num_streams': 'x'}, {}])\n"
+        "print(json.dumps(session.get_providers()))"
+    )
+    assert openvino.result("-c", script, str(place / "cnn.onnx"), cwd=tmp_path) == [CPU]
+    with pytest.raises(ConfigError, match="num_streams"):
+        SessionConfig.from_json({"providers": [[_NAME, {"num_streams": "x"}]]})
+
+
+def _untouched(place: Path) -> Any:
+    """Returns the answers of the model itself, an array."""
+    session = onnxruntime.InferenceSession(place / "cnn.onnx", providers=[CPU])
+    with np.load(place / "feed.npz") as feed:
+        (answers,) = session.run(None, dict(feed))
+    return answers
