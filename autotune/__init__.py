@@ -10,20 +10,33 @@ needs when it is first used, so that an application pays for the loader alone.
 # a type checker takes this name for true; importing typing would take longer than all of this file
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from autotune.deploy.loader import ConfigWarning, load
-    from autotune.errors import AutotuneError
+    from autotune.deploy.loader import ConfigWarning, load, run_options, session_options
+    from autotune.errors import AutotuneError, ConfigError
     from autotune.results.result import StudyResult
     from autotune.study.tune import tune
 
 __version__ = "0.1.0"
 
-__all__ = ["AutotuneError", "ConfigWarning", "StudyResult", "__version__", "load", "tune"]
+__all__ = [
+    "AutotuneError",
+    "ConfigError",
+    "ConfigWarning",
+    "StudyResult",
+    "__version__",
+    "load",
+    "run_options",
+    "session_options",
+    "tune",
+]
 
 _HOMES = {
     "AutotuneError": "autotune.errors",
+    "ConfigError": "autotune.errors",
     "ConfigWarning": "autotune.deploy.loader",
     "StudyResult": "autotune.results.result",
     "load": "autotune.deploy.loader",
+    "run_options": "autotune.deploy.loader",
+    "session_options": "autotune.deploy.loader",
     "tune": "autotune.study.tune",
 }
 

@@ -137,7 +137,10 @@ def check(
     latency, memory = independently(scratch / "out" / "best.json", model, feed, processes)
     # the study may have been given a looser limit than the default
     limit = ["--max-error", str(max(0.05, 2 * evidence["error"]))]
-    again = _autotune("compare", str(scratch / "out" / "best.json"), *inputs, "--json", *limit)
+    compared = _autotune("compare", str(scratch / "out" / "best.json"), *inputs, "--json", *limit)
+    if not compared["configs"]:
+        raise SystemExit(f"the config of {model} fails: {compared['failures']}")
+    again = compared["configs"][0]
     return {
         "speedup": evidence["speedup"]["value"],
         "low": evidence["speedup"]["low"],

@@ -17,7 +17,7 @@ from autotune.results.alone import Contest
 from autotune.results.parts import ANSWERS, RUNNING, Ablation
 from autotune.results.run_off import Finalist, run_off
 from autotune.search.beliefs import Effect
-from autotune.search.objective import DEFAULT, find
+from autotune.search.objective import DEFAULT, DEVICE_DEFAULT, find
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
@@ -94,7 +94,7 @@ def _ablated(
         baseline=compared[0],
         winner=compared[1],
         trials=[base, *trials, winner],
-        effects=effects,
+        effects=lambda: effects,
         on_step=lambda _done, _total: None,
     )
     return ablate(contest)
@@ -337,3 +337,22 @@ def test_an_attempt_that_failed_is_not_repeated() -> None:
     assert len(_candidate(smallest)) == 2
     # three rounds each: the final comparison, each change alone, without both, without one
     assert measurer.renewals == 12
+
+
+def test_where_devices_count_their_memory_is_shown() -> None:
+    """A study that minimises the memory of devices is told of that, and not of the process's."""
+
+    class OnDevice(Planted):
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            outcome = super().measure(candidate, effort, is_beaten)
+            assert not isinstance(outcome, Failure)
+            device_mib = 30.0 if "arena" in candidate.to_json() else 60.0
+            return replace(outcome, memory=replace(outcome.memory, device_mib=device_mib))
+
+    winner = {"precision": "int8_dynamic", "arena": "off"}
+    smallest, ablation = _ablated(OnDevice(_GAINS), winner, objectives=find(DEVICE_DEFAULT))
+    assert _candidate(smallest) == winner
+    assert ablation.whole is not None
+    assert ablation.whole.memory.value == pytest.approx(0.5)

@@ -18,11 +18,13 @@ MOST_FUNCTION_LINES = 60
 ROOMS = [
     "errors",
     "deploy",
+    "export",
     "process",
     "facts",
     "graph",
     "space",
     "measure",
+    "inspection",
     "search",
     "storage",
     "results",
@@ -52,6 +54,17 @@ def _imports(file: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             names |= {name.name for name in node.names}
     return {name for name in names if name.startswith("autotune.")}
+
+
+def _imported_names(file: Path) -> set[str]:
+    """Returns the modules that a file imports, those inside functions too."""
+    names = set()
+    for node in _nodes(file):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+        elif isinstance(node, ast.Import):
+            names |= {name.name for name in node.names}
+    return names
 
 
 def _modules() -> dict[str, Path]:
@@ -104,6 +117,21 @@ def test_loader_brings_in_nothing_heavy() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_loader_can_be_vendored() -> None:
+    """`deploy/` and `errors.py` import the standard library and onnxruntime, and nothing else."""
+    room = {m: f for m, f in _modules().items() if _room(m) in {"errors", "deploy"}}
+    allowed = {*sys.stdlib_module_names, "onnxruntime"}
+    own = {"autotune.errors", "autotune.deploy"}
+    wrong = [
+        f"{module} imports {name}"
+        for module, file in room.items()
+        for name in _imported_names(file)
+        if name.split(".")[0] not in allowed and ".".join(name.split(".")[:2]) not in own
+    ]
+    assert len(room) > 10
+    assert wrong == []
 
 
 @pytest.mark.process
@@ -174,13 +202,10 @@ def _prints(file: Path) -> list[int]:
 
 def test_only_the_command_line_prints() -> None:
     """Only the command line speaks to the user."""
-    # inspection runs in a child and speaks to its own stderr
-    speakers = {"autotune.facts.model_child"}
-    speakers |= {module for module in _modules() if module.startswith("autotune.cli.")}
     wrong = [
         f"{module}:{line}"
         for module, file in _modules().items()
-        if module not in speakers and _room(module) != "cli"
+        if _room(module) != "cli"
         for line in _prints(file)
     ]
     assert wrong == []

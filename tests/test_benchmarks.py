@@ -65,7 +65,7 @@ def test_every_benchmark_has_a_smoke_test() -> None:
     """A file with a main function is run by a test of this file, or by one of another file."""
     with_main = {
         path.stem
-        for path in BENCHMARKS.glob("*.py")
+        for path in BENCHMARKS.rglob("*.py")
         if any(
             isinstance(node, ast.FunctionDef) and node.name == "main"
             for node in ast.parse(path.read_text(encoding="utf-8")).body
@@ -81,6 +81,14 @@ def test_ablation(place: Path) -> None:
     figures = _json(place, "ablation", "lstm.onnx", "--trials", "3", "--rounds", "3")
     assert figures["parts"].keys() == figures["needless"].keys() == {"lstm"}
     assert figures["parts"]["lstm"].get("multiply", True)
+
+
+def test_arena(place: Path) -> None:
+    """The arena is found, and the study needs less memory than the default."""
+    size = ("--batch", "8", "--size", "64", "--trials", "3")
+    figures = _json(place, "cases/arena", *size)
+    assert figures["held_without_mib"] < figures["held_mib"]
+    assert figures["chosen_peak_mib"] <= figures["default_peak_mib"]
 
 
 def test_conformance(place: Path) -> None:
@@ -101,6 +109,14 @@ def test_large(place: Path) -> None:
     """The study ends with a config that loads."""
     figures = _json(place, "large", "--width", "64", "--trials", "2", *SHORT)
     assert figures["trials"] == 2
+
+
+def test_layout(place: Path) -> None:
+    """Both models change the layout at the full level, and neither does at extended."""
+    figures = _json(place, "cases/layout", "--size", "32")
+    assert set(figures) == {"convolution", "with pooling"}
+    assert all(row["reorders"] >= 1 for row in figures.values())
+    assert all(row["share_extended"] == 0 < row["share_all"] for row in figures.values())
 
 
 def test_live(place: Path) -> None:
@@ -168,6 +184,14 @@ def test_record(place: Path) -> None:
     assert not (place / "out.jsonl").exists()
 
 
+def test_roofline(place: Path) -> None:
+    """Operations, peaks and the place of the default below the roof."""
+    figures = _json(place, "roofline", "cnn.onnx", "--quick")["cnn"]
+    assert figures["operations"] > 0
+    assert figures["float_per_s"] > 0
+    assert figures["share"] == pytest.approx(figures["roof_ms"] / figures["latency_ms"])
+
+
 def test_search(place: Path) -> None:
     """A recorded table is searched."""
     options = ("--quick", "--seeds", "1", "--tables", "tables", "--strategies", "effects,random")
@@ -183,6 +207,17 @@ def test_sensitivity(place: Path) -> None:
     assert rows[1]["error"] <= rows[0]["error"]
 
 
+def test_smoothing(place: Path) -> None:
+    """The planted outliers cost less once they are smooth: no more nodes have to stay in float."""
+    figures = _json(place, "smoothing", "--quick", "--seconds", "0.1")
+    (sample,) = figures.values()
+    assert {row["failure"] for row in sample["candidates"]} == {None}
+    least = {
+        (row["precision"], row["change"]): row["least"]["0.1"] for row in sample["nodes_in_float"]
+    }
+    assert least["dynamic", "smoothed 0.5"] == 0
+
+
 @pytest.mark.skipif(postgresql.find_programs() is None, reason="PostgreSQL is not installed")
 def test_shared(place: Path) -> None:
     """One worker and two measure all trials, none of them twice."""
@@ -191,6 +226,13 @@ def test_shared(place: Path) -> None:
     figures = _json(place, "shared", *options)
     assert figures["trials"] == 8
     assert [fleet["twice"] for fleet in figures["workers"]["0.05 s"].values()] == [0, 0]
+
+
+def test_subnormal(place: Path) -> None:
+    """Nine tenths of the weights are found, and the study decides by what it measures."""
+    figures = _json(place, "cases/subnormal", "--width", "64", "--trials", "2")
+    assert "of 16,384 weights" in figures["evidence"]
+    assert figures["chosen"] in {True, False}
 
 
 def test_transfer(place: Path) -> None:

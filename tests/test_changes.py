@@ -6,6 +6,8 @@ from small_spaces import resolved
 
 from autotune.results.changes import changes_of, is_free, outermost, put_back
 from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.parameters import PARAMETERS
+from autotune.space.session import PROVIDER_OPTIONS
 from autotune.space.space import Parameter
 
 _INT8 = Candidate.of(
@@ -52,6 +54,19 @@ def test_a_candidate_of_the_users_own_is_put_back_as_well() -> None:
     within = space(parameter("arena", "on", "off"))
     assert put_back(_INT8, ["precision"], within) == Candidate.of({"storage": "external_data"})
     assert is_free("precision", within)
+
+
+def test_options_of_a_provider_go_with_it() -> None:
+    """Without it they mean nothing, whether the space knows them or not."""
+    option, value = next(
+        (name, value)
+        for name, (word, _) in PROVIDER_OPTIONS.items()
+        for value in PARAMETERS[name].choices
+        if word == "cuda" and value != PARAMETERS[name].default
+    )
+    on_device = Candidate.of({"execution_provider": "cuda", option: value})
+    assert len(on_device.values) == 2
+    assert put_back(on_device, ["execution_provider"], space()) == BASELINE
 
 
 @pytest.mark.parametrize(("values", "free"), [((0, 2), True), ((2,), False), ((1, 2), False)])

@@ -20,11 +20,13 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.cli.interrupts import interruptible
+from autotune.cli.report import live_page, write_last_page
 from autotune.cli.study import OPTIONS
 from autotune.facts import sample_models
 from autotune.measure import noise
 from autotune.study import seams
 from autotune.study.options import StudyOptions
+from autotune.study.progress import Progress
 
 pytestmark = pytest.mark.process
 
@@ -252,7 +254,7 @@ def test_a_study_prints_one_document(made: Made) -> None:
 def test_a_study_leaves_its_files(made: Made) -> None:
     """The files that the result names are there, the record too, and nothing temporary."""
     names = {path.name for path in made.folder.iterdir()} - {".lock", ".driver", "cache"}
-    assert names == {*made.result["files"], "study.db"}
+    assert names == {*made.result["files"], "study.db", "report.html"}
     assert (made.place / "model.onnx").read_bytes() == sample_models.lstm().SerializeToString()
 
 
@@ -267,6 +269,23 @@ def test_show_repeats_the_result(made: Made) -> None:
     effects = run(made.place, "show", "model.autotune", "--effects")
     assert effects.returncode == 0
     assert "How much each value alone changes the objective." in one_line(effects.stdout)
+    why = run(made.place, "show", "model.autotune", "--why")
+    assert why.returncode == 0
+    assert "model.onnx: " in why.stdout
+    assert "trial  latency ms" not in why.stdout
+
+
+def test_a_study_ends_with_the_line_that_loads_its_config(made: Made) -> None:
+    """The same command prints the end of the study again, on one screen."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made.place)
+        done = CliRunner().invoke(app, ["study", "model.onnx", "--trials", "4"])
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("model.onnx: ")
+    assert "All of the result: autotune show model.autotune; the changes: add --why" in lines
+    assert lines[-1] == 'Load it: session = autotune.load("model.autotune/best.json")'
+    assert len(lines) < 24
 
 
 def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:
@@ -503,3 +522,48 @@ def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:
     assert after[: len(before)] == before
     assert len(after) == 5
     assert len(set(after)) == 5
+
+
+def test_a_report_is_written_for_any_study(tmp_path: Path) -> None:
+    """The page of a study that an earlier version wrote is written, and its place is said."""
+    folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study")
+    done = run(tmp_path, "report", "study")
+    assert done.returncode == 0, done.stderr
+    assert one_line(done.stdout) == "Wrote study/report.html"
+    assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_without_the_extra_there_is_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study ends with a line that says how to get it, and the command is refused."""
+    folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "my study")
+    # None in place of a module: importing it fails
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert write_last_page(folder) == (
+        'For a report with figures: pip install "ort-autotune[report]", then autotune report '
+        f"'{folder}'"
+    )
+    live_page(StudyOptions.of("model.onnx", out=folder))(Progress(stage="search"))
+    done = CliRunner().invoke(app, ["report", str(folder)])
+    assert "the page needs the package jinja2: pip install" in str(done.exception)
+    assert not (folder / "report.html").exists()
+
+
+def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
+    """A folder without a study, and a format that there is not, are refused with a sentence."""
+    assert "holds no result of a study" in refused(tmp_path, "report", ".")
+    assert "Did you mean 'png'?" in refused(tmp_path, "report", ".", "--format", "pngs")
+
+
+def test_pick_writes_the_page_again(tmp_path: Path) -> None:
+    """The page names the configuration that was picked."""
+    folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study")
+    front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
+    shutil.copy(folder / "best.onnx", tmp_path / "lstm.onnx")
+    front["model"] = str(tmp_path / "lstm.onnx")
+    (folder / "front.json").write_text(json.dumps(front), encoding="utf-8")
+    assert run(tmp_path, "report", "study").returncode == 0
+    assert run(tmp_path, "pick", "study", "--trial", "3").returncode == 0
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert re.search(r'<tr data-trial="3" data-state="chosen"', page)

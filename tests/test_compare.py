@@ -1,11 +1,14 @@
-"""A tuned config against the default: what is refused before anything is measured."""
+"""Configurations side by side: who takes part, what is refused, and the numbers."""
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from fakes import measurement, refusal
 from onnx import TensorProto, helper, numpy_helper
 from test_config import make_config
 
@@ -14,31 +17,90 @@ from autotune.deploy.model_files import DataFile, ModelFile
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError
 from autotune.facts import sample_models
-from autotune.results.compare import Comparison, compare
+from autotune.facts.model import Model
+from autotune.facts.workload import Workload
+from autotune.measure.outcome import Effort, Failure, Outcome
+from autotune.results.compare import THE_DEFAULT, Comparisons, MakeMeasurer, compare
 
 
-def _config(model: Path) -> Path:
-    """Writes a config of default options beside the model."""
+class FakeSessions:
+    """A measurer that looks sessions up by the name of their model file and a thread count.
+
+    Attributes:
+        opened: What was measured, in order.
+        closed: Whether it was closed.
+    """
+
+    def __init__(self, cost: Callable[[str, int], Outcome]) -> None:
+        self.opened: list[str] = []
+        self.closed = False
+        self._cost = cost
+
+    def measure_session(self, path: Path, config: SessionConfig, effort: Effort) -> Outcome:
+        """Returns what the cost function says."""
+        threads = config.options.get("intra_op_num_threads", 0)
+        self.opened.append(path.name)
+        return self._cost(path.name, int(threads))
+
+    def renew(self) -> None:
+        """Starts nothing."""
+
+    def close(self) -> None:
+        """Notes it."""
+        self.closed = True
+
+
+def make_fake(cost: Callable[[str, int], Outcome]) -> tuple[FakeSessions, MakeMeasurer]:
+    """Returns a fake measurer, and what makes it."""
+    fake = FakeSessions(cost)
+
+    def make(model: Model, workload: Workload, max_error: float) -> FakeSessions:
+        return fake
+
+    return fake, make
+
+
+def by_threads(numbers: Mapping[int, tuple[float, float]]) -> Callable[[str, int], Outcome]:
+    """Returns a cost function: latency in ms and peak memory in MiB by number of threads."""
+    return lambda _, threads: measurement(*numbers[threads])
+
+
+def write_config(model: Path, name: str = "best.json", threads: int = 0) -> Path:
+    """Writes a config beside the model that it opens, and was tuned from."""
     file = DataFile.of(model)
+    session = SessionConfig(options={"intra_op_num_threads": threads} if threads else {})
     config = make_config(
         model=ModelFile(**vars(file), source_sha256=file.sha256),
-        session=SessionConfig(),
+        session=session,
         requires=Requires(),
     )
-    path = model.with_name("best.json")
+    path = model.with_name(name)
     path.write_text(json.dumps(config.to_json()), encoding="utf-8")
     return path
 
 
-def _compare(config: Path) -> Comparison:
-    return compare(config, data=None, shapes={}, max_error=0.2, on_step=lambda _done, _total: None)
+def save_model(folder: Path, name: str = "best.onnx", width: int = 8) -> Path:
+    """Writes a small model and returns its path."""
+    path = folder / name
+    onnx.save(sample_models.lstm(features=4, width=width), path)
+    return path
+
+
+def _compare(config: Path, **options: Any) -> Comparisons:
+    given: dict[str, Any] = {
+        "data": None,
+        "shapes": {},
+        "max_error": 0.2,
+        "on_step": lambda _done, _total: None,
+    }
+    return compare([config], **{**given, **options})
 
 
 def test_another_model_under_the_name_is_refused(tmp_path: Path) -> None:
     """A file of the same size and other bytes is not the one that was tuned."""
     model = tmp_path / "best.onnx"
     onnx.save(sample_models.lstm(features=4, width=8), model)
-    config = _config(model)
+    config = write_config(model)
     content = bytearray(model.read_bytes())
     content[-1] ^= 1
     model.write_bytes(content)
@@ -62,5 +124,90 @@ def test_a_model_that_differs_from_run_to_run_is_named(tmp_path: Path) -> None:
     opset = helper.make_opsetid("", 17)
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), model)
     with pytest.raises(CannotMeasureError, match="differ from run to run") as refusal:
-        _compare(_config(model))
+        _compare(write_config(model))
     assert "without dropout" in str(refusal.value)
+
+
+@pytest.mark.process
+def test_a_config_beside_the_default(tmp_path: Path) -> None:
+    """The default is the untouched model, and the config is faster and leaner than it."""
+    config = write_config(save_model(tmp_path), threads=1)
+    fake, make = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 50.0)}))
+    comparisons = _compare(config, make_measurer=make)
+    (own,) = comparisons.configs
+    assert comparisons.baseline == THE_DEFAULT
+    assert comparisons.untouched
+    assert own.name == str(config)
+    assert own.speedup.value == pytest.approx(2.0)
+    assert (own.latency_ms, own.baseline_latency_ms) == (5.0, 10.0)
+    assert (own.peak_memory_mib, own.baseline_peak_memory_mib) == (50.0, 100.0)
+    assert own.faster
+    assert own.leaner
+    assert own.better
+    assert not own.slower
+    assert fake.closed
+
+
+@pytest.mark.process
+def test_any_configs_and_models_side_by_side(tmp_path: Path) -> None:
+    """All are measured in the same rounds, beside the one that was named as baseline."""
+    model = save_model(tmp_path)
+    first, second = (write_config(model, f"{n}.json", threads=n) for n in (1, 2))
+    _, make = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 100.0), 2: (20.0, 100.0)}))
+    comparisons = compare(
+        [model, second],
+        baseline=first,
+        data=None,
+        shapes={},
+        max_error=0.2,
+        on_step=lambda _done, _total: None,
+        make_measurer=make,
+    )
+    assert comparisons.baseline == str(first)
+    assert [config.name for config in comparisons.configs] == [str(model), str(second)]
+    speedups = [config.speedup.value for config in comparisons.configs]
+    assert speedups == pytest.approx([0.5, 0.25])
+    assert all(config.slower for config in comparisons.configs)
+
+
+@pytest.mark.process
+def test_a_config_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
+    """It is listed with its reason."""
+    model = save_model(tmp_path)
+    paths = [write_config(model, f"{n}.json", threads=n) for n in (1, 2)]
+
+    def cost(_: str, threads: int) -> Outcome:
+        return refusal("no such thing") if threads == 1 else measurement(5.0)
+
+    _, make = make_fake(cost)
+    comparisons = compare(
+        paths,
+        data=None,
+        shapes={},
+        max_error=0.2,
+        on_step=lambda _done, _total: None,
+        make_measurer=make,
+    )
+    assert [config.name for config in comparisons.configs] == [str(paths[1])]
+    assert isinstance(comparisons.failures[str(paths[0])], Failure)
+
+
+@pytest.mark.process
+def test_a_baseline_that_fails_ends_the_comparison(tmp_path: Path) -> None:
+    """Nothing can be said then; the processes end all the same."""
+    config = write_config(save_model(tmp_path), threads=1)
+    fake, make = make_fake(lambda _, threads: refusal("gone") if not threads else measurement(5.0))
+    with pytest.raises(CannotMeasureError, match="the baseline failed: gone"):
+        _compare(config, make_measurer=make)
+    assert fake.closed
+
+
+@pytest.mark.process
+def test_configs_of_different_models_are_refused(tmp_path: Path) -> None:
+    """Their answers have no common right ones."""
+    first = write_config(save_model(tmp_path, "a.onnx", width=8), "a.json")
+    second = write_config(save_model(tmp_path, "b.onnx", width=16), "b.json")
+    with pytest.raises(ConfigError, match="different models"):
+        _compare(first, baseline=second)
+    with pytest.raises(ConfigError, match="is not the model that"):
+        _compare(first, source=tmp_path / "b.onnx")

@@ -115,6 +115,14 @@ def test_the_default_that_stays_explains_itself() -> None:
     assert "trial 8" not in text
 
 
+def test_what_costs_no_time_is_named_before_what_saves_more() -> None:
+    """Less memory at half of the speed is nothing that most users want."""
+    slow = member(4, {**_OUTSIDE, "nchwc": "off"}, 0.5, 60.0, 1e-7)
+    lean = member(5, _OUTSIDE, 0.98, 74.0, 1e-7)
+    text = "\n".join(_screen(result(slow, lean)))
+    assert "Less memory with the same answers: trial 5" in text
+
+
 def test_a_study_without_rivals_is_shown() -> None:
     """Nothing but the default ran and kept the limits."""
     text = " ".join(" ".join(_screen(result())).split())

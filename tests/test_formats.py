@@ -82,6 +82,7 @@ def test_a_result_is_written_as_it_was_read(folder: Path) -> None:
     written = json.loads(json.dumps(StudyResult.read(folder).to_json()))
     for name in ("coverage", "provider", "peak_device_memory_mib"):
         assert [member["evidence"].pop(name) for member in written["members"]] == [None, None]
+    assert [member.pop("gains") for member in written["members"]] == [{}, {}]
     assert written.pop("others") == []
     assert written.pop("ablation") is None
     assert {**written, "folder": data["folder"]} == data

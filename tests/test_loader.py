@@ -1,6 +1,11 @@
 """Loading tuned configs: on the machine that tuned them, and elsewhere."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +22,7 @@ from autotune.deploy.config import Environment, Requires, TunedConfig
 from autotune.deploy.digest import digest_files
 from autotune.deploy.loader import check_files
 from autotune.deploy.model_files import DataFile, JointModelFile, ModelFile
+from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 from autotune.facts import sample_models
 
@@ -211,3 +217,189 @@ def test_a_key_that_is_there_twice_is_refused(model: Path) -> None:
     path.write_text(path.read_text().replace('"format"', '"format": "autotune/1", "format"', 1))
     with pytest.raises(ConfigError, match="'format' is there twice"):
         autotune.load(path)
+
+
+def _tuned_on(cores: int, **options: int) -> TunedConfig:
+    """Returns a config that was tuned on this processor with that many usable cores."""
+    there = Environment(
+        autotune="0.1.0",
+        onnxruntime=onnxruntime.__version__,
+        cpu=cpu.cpu_model(),
+        cores=cores,
+        fingerprint="f",
+    )
+    return make_config(environment=there, session=SessionConfig(options=options))
+
+
+@pytest.mark.parametrize(
+    ("options", "threads"),
+    [({}, 2), ({"intra_op_num_threads": 8}, 2), ({"intra_op_num_threads": 1}, 1)],
+    ids=["every core", "eight threads", "one thread"],
+)
+def test_fewer_cores_than_the_study_had(
+    model: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, int], threads: int
+) -> None:
+    """A container with two cores gets at most two threads, also where ONNX Runtime would choose."""
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
+    path = write_config(model, _tuned_on(8, **options))
+    with pytest.warns(autotune.ConfigWarning, match="usable cores 8 there, 2 here") as caught:
+        session = autotune.load(path)
+    assert session.get_session_options().intra_op_num_threads == threads
+    adapted = "tuned for 8 cores, 2 here: at most 2 threads are used"
+    assert (adapted in str(caught[0].message)) == (threads == 2)
+    with pytest.raises(ConfigError, match="usable cores"):
+        autotune.load(path, strict=True)
+
+
+def test_inter_op_threads_are_limited_too(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both pools fit the cores that are here."""
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
+    path = write_config(model, _tuned_on(8, intra_op_num_threads=2, inter_op_num_threads=4))
+    with pytest.warns(autotune.ConfigWarning):
+        options = autotune.load(path).get_session_options()
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (2, 2)
+
+
+def test_more_cores_change_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What eight cores would do with eight threads nobody has measured."""
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 8)
+    path = write_config(model, _tuned_on(2, intra_op_num_threads=2))
+    with pytest.warns(autotune.ConfigWarning, match="usable cores 2 there, 8 here"):
+        session = autotune.load(path)
+    assert session.get_session_options().intra_op_num_threads == 2
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+def test_the_application_sets_the_threads(
+    model: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """The number holds as it is, and the number of cores is no reason to warn any more."""
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
+    path = write_config(model, _tuned_on(8, intra_op_num_threads=8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = autotune.load(path, threads=threads, strict=True)
+    assert session.get_session_options().intra_op_num_threads == threads
+
+
+@pytest.mark.parametrize("threads", [-1, 5000, "2", True])
+def test_a_wrong_number_of_threads_is_refused(model: Path, threads: object) -> None:
+    """One class of error, and the name of the argument."""
+    path = write_config(model, make_config())
+    with pytest.raises(ConfigError, match=r"threads must be"):
+        autotune.load(path, threads=threads)  # type: ignore[arg-type]
+
+
+def test_the_application_sets_the_providers(model: Path) -> None:
+    """They take the place of the config's, and of what it requires."""
+    path = write_config(
+        model, make_config(requires=Requires(providers=("NoSuchExecutionProvider",)))
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = autotune.load(path, providers=["CPUExecutionProvider"])
+        autotune.load(path, providers=[("CPUExecutionProvider", {})])
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert session.get_session_options().intra_op_num_threads == 1
+
+
+@pytest.mark.parametrize("providers", [[], "CPUExecutionProvider", ["NoSuchExecutionProvider"]])
+def test_wrong_providers_are_refused(model: Path, providers: list[str]) -> None:
+    """What the application asks for is never replaced in silence."""
+    with pytest.raises(ConfigError, match=r"provider|ONNX Runtime has no"):
+        autotune.load(write_config(model, make_config()), providers=providers)
+
+
+def test_options_for_a_session_of_ones_own(model: Path) -> None:
+    """Session options and run options are those with which the config is loaded."""
+    session = SessionConfig(
+        options={"intra_op_num_threads": 1, "enable_mem_pattern": False},
+        entries={"session.disable_prepacking": "1"},
+        disabled_optimizers=("NchwcTransformer", "ConvAddFusion"),
+        run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"},
+    )
+    path = write_config(model, make_config(session=session))
+    options = autotune.session_options(path, strict=True)
+    assert options.intra_op_num_threads == 1
+    assert not options.enable_mem_pattern
+    assert options.get_session_config_entry("session.disable_prepacking") == "1"
+    disabled = options.get_session_config_entry("optimization.disable_specified_optimizers")
+    assert disabled == "NchwcTransformer;ConvAddFusion"
+    assert autotune.session_options(path, threads=3).intra_op_num_threads == 3
+    run = autotune.run_options(path)
+    assert run.get_run_config_entry("memory.enable_memory_arena_shrinkage") == "cpu:0"
+    own = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    loaded = autotune.load(path)
+    np.testing.assert_array_equal(own.run(None, _feed(), run)[0], loaded.run(None, _feed())[0])
+
+
+def test_session_options_warn_as_load_does(model: Path) -> None:
+    """An application that builds the session itself learns the same."""
+    path = write_config(model, make_config(requires=Requires(providers=("NoSuch",))))
+    with pytest.warns(autotune.ConfigWarning, match="lacks the NoSuch") as caught:
+        options = autotune.session_options(path)
+    assert caught[0].filename == __file__
+    assert options.intra_op_num_threads == 0
+
+
+def test_loading_changes_nothing_else_in_the_process(model: Path) -> None:
+    """Environment, folder, signal handlers and warning filters stay as they were."""
+
+    def state() -> tuple[object, ...]:
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        return dict(os.environ), Path.cwd(), handlers, list(warnings.filters), sys.path.copy()
+
+    path = write_config(model, make_config())
+    before = state()
+    autotune.load(path)
+    assert state() == before
+
+
+_CONCURRENTLY = """
+import sys, threading, warnings
+import autotune
+warnings.simplefilter("ignore")
+outcomes = []
+def work():
+    try:
+        for _ in range(5):
+            autotune.load(sys.argv[1])
+        outcomes.append("loaded")
+    except Exception as error:
+        outcomes.append(repr(error))
+threads = [threading.Thread(target=work) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(set(outcomes))
+"""
+
+
+@pytest.mark.process
+def test_threads_may_load_at_once(model: Path) -> None:
+    """Eight threads load a config that registers the process-wide allocator, which is one."""
+    session = SessionConfig(
+        entries={"session.use_env_allocators": "1"}, env_allocator={"arena_extend_strategy": 1}
+    )
+    path = write_config(model, make_config(session=session))
+    done = subprocess.run(
+        [sys.executable, "-c", _CONCURRENTLY, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "{'loaded'}"
+
+
+def test_one_session_serves_several_threads(model: Path) -> None:
+    """Runs with the tuned run options from several threads give equal answers."""
+    session = SessionConfig(run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"})
+    loaded = autotune.load(write_config(model, make_config(session=session)))
+    expected = loaded.run(None, _feed())[0]
+    answers: list[np.ndarray] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(loaded.run(None, _feed())[0]))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 8
+    assert all(np.array_equal(answer, expected) for answer in answers)

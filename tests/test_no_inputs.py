@@ -37,12 +37,12 @@ def test_a_model_without_inputs_is_studied_loaded_and_compared(model: Path, tmp_
     assert result.failed == {}
     (answer,) = autotune.load(tmp_path / "out" / "best.json").run(None, {})
     np.testing.assert_array_equal(answer, np.eye(64, dtype=np.float32))
-    comparison = compare(
-        tmp_path / "out" / "best.json",
+    comparisons = compare(
+        [tmp_path / "out" / "best.json"],
         model,
         data=None,
         shapes={},
         max_error=0.05,
         on_step=lambda *_: None,
     )
-    assert comparison.error == 0
+    assert comparisons.configs[0].error == 0

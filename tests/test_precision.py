@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore")]
 
 # All operators in eight bits are often too much; the study's error limit finds that out.
 _FAR = 3.0
+_DYNAMIC_PRODUCTS = {"matrix_products": "int8_dynamic"}
+_PACKED_PRODUCTS = {"matrix_products": "int8_weights"}
 _STEPS: list[tuple[Callable[..., None], dict[str, Any], float]] = [
     (precision.int8_static, {}, _FAR),
     (precision.int8_static, {"per_channel": True, "quantized_operators": "products"}, 0.3),
@@ -25,6 +27,12 @@ _STEPS: list[tuple[Callable[..., None], dict[str, Any], float]] = [
     (precision.int8_static, {"calibration": "entropy"}, _FAR),
     (precision.int8_static, {"symmetric": True, "reduce_range": True}, _FAR),
     (precision.int8_static, {"quantized_operators": "matmul", "kept_in_float": 1}, 0.3),
+    (precision.int8_static, {"quantized_operators": "products", "float_outputs": True}, 0.3),
+    (precision.int8_static, {"quantized_operators": "products", "smoothing": "0.5"}, 0.5),
+    (precision.int8_static, {"equalized": True, "clipped": True, "bias_corrected": True}, _FAR),
+    (precision.int8_static, {"quantized_operators": "conv", **_DYNAMIC_PRODUCTS}, 0.3),
+    (precision.int8_static, {"quantized_operators": "conv", **_PACKED_PRODUCTS}, 0.3),
+    (precision.int8_dynamic, {"per_channel": True, "smoothing": "0.7", "clipped": True}, 0.3),
     (precision.int8_dynamic, {"per_channel": True}, 0.3),
     (precision.int8_dynamic, {"reduce_range": True, "kept_in_float": 2}, 0.3),
     (precision.weight_only, {"bits": 8}, 0.1),
@@ -105,6 +113,43 @@ def test_nodes_stay_in_float(tmp_path: Path) -> None:
     assert every > 3
     precision.int8_dynamic(source, target, feeds, kept_in_float=3)
     assert products(target) == every - 3
+
+
+def test_float_outputs_are_not_rounded(tmp_path: Path) -> None:
+    """The outputs of matrix products lose their eight bits, and the answers are nearer."""
+    source, feeds = write("transformer", tmp_path)
+    target = tmp_path / "out.onnx"
+    errors, rounded = [], []
+    for float_outputs in (False, True):
+        precision.int8_static(
+            source,
+            target,
+            feeds,
+            quantized_operators="products",
+            reduce_range=True,
+            float_outputs=float_outputs,
+        )
+        nodes = onnx.load(target).graph.node
+        products = {name for n in nodes if n.op_type in {"MatMul", "Gemm"} for name in n.output}
+        rounds = [n for n in nodes if n.op_type == "QuantizeLinear" and n.input[0] in products]
+        rounded.append(len(rounds))
+        errors.append(distance(source, target, feeds))
+    assert rounded[0] > rounded[1]
+    assert errors[1] < errors[0]
+
+
+def test_products_are_quantised_apart_from_convolutions(tmp_path: Path) -> None:
+    """One model has convolutions in static int8 and its matrix product in another precision."""
+    source, feeds = write("cnn", tmp_path)
+    target = tmp_path / "out.onnx"
+    operators = {}
+    for products in ("float", "int8_dynamic"):
+        precision.int8_static(
+            source, target, feeds, quantized_operators="conv", matrix_products=products
+        )
+        operators[products] = {node.op_type for node in onnx.load(target).graph.node}
+    assert "DequantizeLinear" in operators["float"]
+    assert operators["int8_dynamic"] - operators["float"] >= {"MatMulInteger"}
 
 
 def test_an_old_opset_is_raised(tmp_path: Path) -> None:

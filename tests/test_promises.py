@@ -31,6 +31,8 @@ CHILDREN = [
     "autotune.facts.model_child",
     "autotune.graph.prepare_child",
     "autotune.measure.measure_child",
+    "autotune.inspection.reading_child",
+    "autotune.inspection.profile_child",
 ]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at Linux's /proc and inotify")
 

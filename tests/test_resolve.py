@@ -21,7 +21,7 @@ from autotune.space.space import Space
 
 _EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))
 _LATER_PARAMETERS = {
-    *("smoothing", "matrix_products", "equalized", "clipped", "bias_corrected"),
+    *("smoothing", "float_outputs", "matrix_products", "equalized", "clipped", "bias_corrected"),
     "session.x64quantprecision",
 }
 """Parameters of `default` and `quantize` that the earlier version had not."""
@@ -50,7 +50,8 @@ def test_no_candidate_keeps_all_nodes_in_float() -> None:
     """So many nodes stay in float that something is left to quantise, with each precision."""
     operators = {"Conv": 5, "Gemm": 2, "Relu": 5}
     # with these free there are too many candidates to list
-    fixed = dict.fromkeys(("clipped", "equalized", "bias_corrected"), "false")
+    names = ("clipped", "equalized", "bias_corrected", "float_outputs")
+    fixed = dict.fromkeys(names, "false")
     fixed |= {"smoothing": "off", "matrix_products": "float"}
     space = resolved("quantize", operators=operators, fixed=fixed)
     assert space.left_out["kept_in_float=8"] == "it would leave nothing to quantise"

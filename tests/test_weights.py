@@ -14,13 +14,12 @@ from small_spaces import machine
 
 from autotune.deploy.options import Value
 from autotune.facts import workload as workloads
+from autotune.facts.graphs import all_nodes, all_weights
 from autotune.facts.model import Model, describe
 from autotune.facts.weights import (
     fold_constants,
-    nodes,
     quantisable_nodes,
     to_initializers,
-    weights,
 )
 from autotune.graph.graph_facts import GraphFacts
 from autotune.graph.prepare import Preparer
@@ -133,7 +132,7 @@ def test_weights_inside_nodes_are_quantised(
     preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
     made = preparer.prepare(half)
     written = onnx.load(made.path).graph
-    assert {node.op_type for node in nodes(written)} & {operator, "MatMul"} == {operator}
+    assert {node.op_type for node in all_nodes(written)} & {operator, "MatMul"} == {operator}
     assert distance(model.path, made.path, workload.feeds) < 0.1
 
 
@@ -204,7 +203,7 @@ def test_a_constant_of_numbers_becomes_a_tensor(
     output = onnx.ValueInfoProto(name="y")
     model = helper.make_model(helper.make_graph([node, user], "g", [], [output]))
     assert to_initializers(model)
-    (tensor,) = weights(model.graph)
+    (tensor,) = all_weights(model.graph)
     array = numpy_helper.to_array(tensor)
     assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
     np.testing.assert_array_equal(array, expected)

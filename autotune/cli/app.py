@@ -9,10 +9,14 @@ from typing import Annotated
 import typer
 
 import autotune
+from autotune.cli.comparing import compare_configs, verify
+from autotune.cli.configs import check_config, export_config
 from autotune.cli.console import drop_output, messages, output, prepare_streams
 from autotune.cli.faults import Ending, ending_of
+from autotune.cli.inspection import inspect_file, profile_session
 from autotune.cli.interrupts import INTERRUPTED
-from autotune.cli.results import compare_config, pick, show
+from autotune.cli.report import report
+from autotune.cli.results import pick, show
 from autotune.cli.study import resume, study
 from autotune.cli.tools import show_hardware, show_spaces, write_sample
 
@@ -26,8 +30,14 @@ app = typer.Typer(
 app.command("study")(study)
 app.command("resume")(resume)
 app.command("show")(show)
+app.command("report")(report)
 app.command("pick")(pick)
-app.command("compare")(compare_config)
+app.command("inspect")(inspect_file)
+app.command("profile")(profile_session)
+app.command("compare")(compare_configs)
+app.command("verify")(verify)
+app.command("check")(check_config)
+app.command("export")(export_config)
 app.command("sample")(write_sample)
 app.command("hardware")(show_hardware)
 app.command("spaces")(show_spaces)

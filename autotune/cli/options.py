@@ -37,6 +37,7 @@ WAIT = typer.Option(
 )
 JSON = typer.Option("--json", help="Print one JSON document instead of text.")
 
+FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 DataOption = Annotated[Path | None, DATA]
 ShapeOption = Annotated[list[parsing.NamedShape], SHAPE]
 JsonOption = Annotated[bool, JSON]

@@ -55,6 +55,15 @@ def error(text: str | float) -> float:
     return value
 
 
+def factor(text: str) -> float:
+    """Returns a factor such as ``1.2``, ``1.2x`` or ``1.2×``."""
+    match = re.fullmatch(rf"({_NUMBER})\s*[x×]?", text.strip())
+    value = float(match[1]) if match else math.nan
+    if not 0 < value < math.inf:
+        raise typer.BadParameter(f"'{text}' is not a factor above 0, such as 1.2.")
+    return value
+
+
 def pair(text: str) -> Pair:
     """Returns the two sides of ``KEY=VALUE``."""
     name, _, value = (side.strip() for side in text.partition("="))

@@ -1,27 +1,18 @@
-"""Commands on the result of a study: ``show``, ``pick`` and ``compare``.
+"""Commands on the result of a study: ``show`` and ``pick``.
 
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
-from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune.cli import parsing
 from autotune.cli.console import output, print_json
 from autotune.cli.interrupts import signals_later
-from autotune.cli.options import (
-    MAX_LATENCY,
-    MAX_MEMORY,
-    DataOption,
-    JsonOption,
-    ShapeOption,
-)
-from autotune.errors import NotBetterError, RequestError
-
-FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
+from autotune.cli.options import MAX_LATENCY, MAX_MEMORY, FolderArgument, JsonOption
+from autotune.cli.report import write_last_page
+from autotune.deploy.files import is_file
+from autotune.errors import RequestError
 
 
 def show(
@@ -74,7 +65,7 @@ def pick(
     """Writes another configuration of the Pareto front to best.json."""
     with signals_later():
         from autotune.report.result import render_result
-        from autotune.results.emit import pick_member
+        from autotune.results.emit import PAGE, pick_member
         from autotune.results.result import StudyResult, choose_member
         from autotune.storage.locks import exclusive_use
 
@@ -90,48 +81,9 @@ def pick(
         )
     with exclusive_use(folder):
         result = pick_member(result, trial)
+    if is_file(folder / PAGE):
+        write_last_page(folder)
     if as_json:
         print_json(result.to_json())
     else:
         output.print(render_result(result))
-
-
-def compare_config(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")
-    ],
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            help="The original model. Needed only where the study's folder does not know it."
-        ),
-    ] = None,
-    data: DataOption = None,
-    shape: ShapeOption = [],
-    max_error: Annotated[
-        float,
-        typer.Option(
-            metavar="0.05", parser=parsing.error, help="Largest relative L2 error of an output."
-        ),
-    ] = 0.05,
-    as_json: JsonOption = False,
-) -> None:
-    """Measures a tuned config against the default on this machine.
-
-    The exit code is 3 if the config is not better than the default.
-    """
-    with signals_later():
-        from autotune.cli.progress import steps
-        from autotune.report.comparison import render_comparison
-        from autotune.results.compare import compare
-
-    with steps("comparing") as on_step:
-        comparison = compare(
-            config, model, data=data, shapes=dict(shape), max_error=max_error, on_step=on_step
-        )
-    if as_json:
-        print_json(asdict(comparison))
-    else:
-        output.print(render_comparison(comparison, str(config)))
-    if not comparison.better:
-        raise typer.Exit(NotBetterError.exit_code)

@@ -25,6 +25,7 @@ from autotune.cli.options import (
     WAIT,
     JsonOption,
 )
+from autotune.cli.report import live_page, write_last_page
 from autotune.storage.masking import without_secrets
 from autotune.study.options import StudyOptions
 
@@ -256,20 +257,24 @@ def run_study(options: StudyOptions, *, as_json: bool) -> None:
         from autotune.study.tune import tune
 
     interrupted = False
+    update_page = live_page(options)
     with interruptible() as checkpoint, StudyProgress(messages) as show_progress:
 
         def on_progress(progress: Progress) -> None:
             show_progress(progress)
+            update_page(progress)
             checkpoint()
 
         try:
             result = tune(options, on_progress=on_progress)
         except Interrupted as interruption:
             result, interrupted = interruption.result, True
+    page = write_last_page(result.folder, options.storage)
     if as_json:
         print_json(result.to_json())
     else:
         output.print(render_ending(result))
+        output.print(page, soft_wrap=True)
     if interrupted:
         _say_how_to_continue()
         raise typer.Exit(INTERRUPTED)

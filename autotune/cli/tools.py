@@ -52,7 +52,10 @@ def show_hardware(
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Shows this machine, its execution providers, its noise floor and what disturbs timings."""
+    """Shows this machine, its providers and its noise.
+
+    It also says what disturbs timings.
+    """
     with signals_later():
         from autotune.cli.progress import steps
         from autotune.facts.hardware import doubts, hardware

@@ -5,15 +5,15 @@ Needs the standard library and onnxruntime, and nothing else of autotune's depen
 
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from autotune.deploy import cpu
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import is_file
-from autotune.deploy.opening import open_session
+from autotune.deploy.fitting import Provider, fit
+from autotune.deploy.opening import make_run_options, make_session_options, open_session
 from autotune.deploy.placement import placement_of
-from autotune.deploy.plugins import has_plugin, plugin_devices
-from autotune.deploy.providers import WORDS, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
@@ -26,14 +26,22 @@ class ConfigWarning(UserWarning):
     """A config was tuned elsewhere, so its numbers may not hold, or this machine cannot use it."""
 
 
-def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.InferenceSession:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    strict: bool = False,
+    providers: Sequence[Provider] | None = None,
+    threads: int | None = None,
+) -> onnxruntime.InferenceSession:
     """Returns the session that the tuned config `path` describes.
 
     The model file lies beside the config. On a machine other than the one that tuned it, a warning
-    names both; where an execution provider or a CPU feature that the config requires is missing,
-    the model is opened with default options and a warning says so. A provider that comes as a
-    plugin is registered with the process. A provider that compiles models keeps the result in a
-    folder beside the config, as the config says; the first session on a machine takes longer.
+    names both; with fewer cores, the session has at most one thread for each core. Where an
+    execution provider or a CPU feature that the config requires is missing, the model is opened
+    with default options and a warning says so. A provider that comes as a plugin is registered
+    with the process. A provider that compiles models keeps the result in a folder beside the
+    config, as the config says; the first session on a machine takes longer. Several threads may
+    load configs at once.
 
     A config with ``session.set_denormal_as_zero`` changes the floating-point mode of the thread
     that loads it, for as long as that thread lives; one with ``env_allocator`` registers the
@@ -43,45 +51,88 @@ def load(path: str | os.PathLike[str], *, strict: bool = False) -> onnxruntime.I
         path: A tuned config such as ``model.autotune/best.json``.
         strict: Raise instead of warning, and check the SHA-256 of each model file, which reads all
             of it.
+        providers: Execution providers to use instead of the config's, in order of preference.
+        threads: Threads of an operator (``intra_op_num_threads``) instead of the config's number;
+            0 leaves the choice to ONNX Runtime.
 
     Raises:
         ConfigError: the config breaks its schema, its model is missing, is another file or cannot
-            be opened; with `strict`, also where this machine lacks what the config requires or is
-            another one.
+            be opened, or an override is wrong; with `strict`, also where this machine lacks what
+            the config requires or is another one.
     """
     path = Path(path)
     config = TunedConfig.read(path)
     check_files(path, config, read_all=strict)
-    model = path.parent / config.model.file
+    session = _session(path, config, strict=strict, providers=providers, threads=threads)
+    opened, remark = _open(path, path.parent / config.model.file, session)
+    if session.providers == config.session.providers:
+        remark = remark or _placement_difference(opened, config)
+    if remark and strict:
+        raise ConfigError(f"{path}: {remark}")
+    if remark:
+        warnings.warn(f"{path}: {remark}", ConfigWarning, stacklevel=2)
+    return opened
 
-    if lacking := missing_requirements(config):
-        message = f"{path}: this machine lacks {', '.join(lacking)}"
-        if strict:
-            raise ConfigError(message)
-        warnings.warn(
-            f"{message}; the model is opened with ONNX Runtime's default options",
-            ConfigWarning,
-            stacklevel=2,
-        )
-        return _open(path, model, SessionConfig())[0]
 
-    if differences := environment_differences(config):
-        message = f"{path} was tuned elsewhere: {'; '.join(differences)}"
-        if strict:
-            raise ConfigError(message)
-        warnings.warn(
-            f"{message}. Its answers hold; its speed may not. "
-            f"Run `autotune study` again here for numbers of this machine.",
-            ConfigWarning,
-            stacklevel=2,
-        )
-    session, message = _open(path, model, config.session)
-    message = message or _placement_difference(session, config)
-    if message and strict:
-        raise ConfigError(f"{path}: {message}")
-    if message:
-        warnings.warn(f"{path}: {message}", ConfigWarning, stacklevel=2)
-    return session
+def session_options(
+    path: str | os.PathLike[str], *, strict: bool = False, threads: int | None = None
+) -> Any:
+    """Returns the ``onnxruntime.SessionOptions`` of the tuned config `path`.
+
+    For an application that creates the session itself, with the model file beside the config. The
+    warnings and effects are those of :func:`load`; the model file is not looked at, and the
+    config's execution providers are not part of session options.
+
+    Args:
+        path: A tuned config.
+        strict: Raise instead of warning.
+        threads: As in :func:`load`.
+
+    Raises:
+        ConfigError: as :func:`load`.
+    """
+    path = Path(path)
+    config = TunedConfig.read(path)
+    session = _session(path, config, strict=strict, providers=None, threads=threads)
+    return make_session_options(session)
+
+
+def run_options(path: str | os.PathLike[str]) -> Any:
+    """Returns the ``onnxruntime.RunOptions`` of the tuned config `path`, for each run.
+
+    The session that :func:`load` returns uses them by itself.
+
+    Raises:
+        ConfigError: the config breaks its schema.
+    """
+    return make_run_options(TunedConfig.read(Path(path)).session)
+
+
+def _session(
+    path: Path,
+    config: TunedConfig,
+    *,
+    strict: bool,
+    providers: Sequence[Provider] | None,
+    threads: int | None,
+) -> SessionConfig:
+    """Returns how the config is opened here, after warnings where the machine is another one."""
+    here = fit(config, providers=providers, threads=threads)
+    problem, consequence = "", ""
+    if here.lacking:
+        problem = f"{path}: this machine lacks {', '.join(here.lacking)}"
+        consequence = "; the model is opened with ONNX Runtime's default options"
+    elif here.differences:
+        problem = f"{path} was tuned elsewhere: {'; '.join(here.differences)}"
+        consequence = ". Its answers hold; its speed may not. "
+        if here.adapted:
+            consequence += f"It was {here.adapted}. "
+        consequence += "Run `autotune study` again here for numbers of this machine."
+    if problem and strict:
+        raise ConfigError(problem)
+    if problem:
+        warnings.warn(problem + consequence, ConfigWarning, stacklevel=3)
+    return here.session
 
 
 def _open(
@@ -129,42 +180,6 @@ def _placement_difference(session: onnxruntime.InferenceSession, config: TunedCo
         f"{name} ran {tuned_share:.0%} of the nodes when the config was tuned, and runs "
         f"{share:.0%} here; run `autotune study` again here"
     )
-
-
-def missing_requirements(config: TunedConfig) -> list[str]:
-    """Returns the requirements of the config that this machine lacks, in words; empty if none."""
-    lacking = [f"the {name}" for name in config.requires.providers if not _can_use(name)]
-    features = cpu.cpu_features()
-    if features:  # empty means unknown
-        wanted = config.requires.cpu_features
-        lacking += [f"the CPU feature {name}" for name in wanted if name not in features]
-    return lacking
-
-
-def _can_use(name: str) -> bool:
-    """Returns whether the execution provider is in this ONNX Runtime, or its plugin has a device.
-
-    A config may require a provider that this version of autotune does not know.
-    """
-    if name in onnxruntime.get_available_providers():
-        return True
-    if name not in WORDS or not has_plugin(provider_named(name)):
-        return False
-    try:
-        return bool(plugin_devices(provider_named(name)))
-    except ConfigError:
-        return False
-
-
-def environment_differences(config: TunedConfig) -> list[str]:
-    """Returns how this machine differs from the one that tuned the config, in words."""
-    there = config.environment
-    pairs = [
-        ("CPU", there.cpu, cpu.cpu_model()),
-        ("usable cores", str(there.cores), str(cpu.usable_cores())),
-        ("ONNX Runtime", there.onnxruntime, onnxruntime.__version__),
-    ]
-    return [f"{what} {then} there, {now} here" for what, then, now in pairs if then != now]
 
 
 def check_files(path: Path, config: TunedConfig, *, read_all: bool) -> None:

@@ -3,13 +3,15 @@
 Needs the standard library and onnxruntime, and nothing else of autotune's dependencies.
 """
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from autotune.deploy.options import Value
 from autotune.deploy.placement import RECORD_ENTRY
 from autotune.deploy.plugins import is_built_in, plugin_device, plugin_options
-from autotune.deploy.providers import CPU, Provider, provider_named
+from autotune.deploy.providers import CPU, WORDS, Provider, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
@@ -53,7 +55,7 @@ class TunedSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxr
 
 
 def open_session(
-    model: Path, session: SessionConfig, *, cache: Path | None = None
+    model: Path, session: SessionConfig, *, cache: Path | None = None, trace: Path | None = None
 ) -> onnxruntime.InferenceSession:
     """Returns a session on the file `model`, opened as `session` says and checked for it.
 
@@ -61,31 +63,26 @@ def open_session(
         model: The model's file.
         session: How it is opened.
         cache: An existing folder in which providers keep what they compile; None keeps nothing.
+        trace: Start of the name of the file to which ONNX Runtime's profiler writes; None leaves
+            the profiler off.
 
     Raises:
         ConfigError: a provider cannot be used here, or ONNX Runtime would not use it.
         Exception: whatever ONNX Runtime raises for a model that it cannot open.
     """
-    settings = onnxruntime.SessionOptions()
-    required = {} if session.accelerator is None else provider_named(session.accelerator).session
-    for name, value in {**session.options, **required}.items():
-        setattr(settings, name, _attribute(name, value))
-    for name, text in session.entries.items():
-        settings.add_session_config_entry(name, text)
-    for name, size in session.free_dimensions.items():
-        settings.add_free_dimension_override_by_name(name, size)
-    if session.env_allocator:
-        _register_allocator(session.env_allocator)
+    settings = make_session_options(session)
+    if trace is not None:
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(trace)
     if session.accelerator is not None:
         settings.add_session_config_entry(RECORD_ENTRY, "1")
 
     kind = TunedSession if session.run_entries else onnxruntime.InferenceSession
     # enable_fallback=0: on an error the wrapper would retry with the CPU provider alone and drop
-    # provider options and disabled optimizers in silence.
+    # provider options in silence.
     opened = kind(
         str(model),
         settings,
-        disabled_optimizers=list(session.disabled_optimizers) or None,
         enable_fallback=0,
         **_providers(settings, session, cache),
     )
@@ -93,8 +90,44 @@ def open_session(
     if dropped:
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
     if session.run_entries:
-        opened.tuned_run_options = _run_options(session.run_entries)
+        opened.tuned_run_options = make_run_options(session)
     return opened
+
+
+def make_session_options(session: SessionConfig) -> Any:
+    """Returns a ``SessionOptions`` with all of `session` but its providers and run entries.
+
+    A config with ``env_allocator`` also registers the process-wide CPU allocator.
+
+    Raises:
+        ConfigError: this process already has another allocator.
+    """
+    settings = onnxruntime.SessionOptions()
+    accelerator = session.accelerator
+    required: Mapping[str, Value] = {}
+    if accelerator is not None and accelerator in WORDS:
+        required = provider_named(accelerator).session
+    for name, value in {**session.options, **required}.items():
+        setattr(settings, name, _attribute(name, value))
+    for name, text in session.entries.items():
+        settings.add_session_config_entry(name, text)
+    for name, size in session.free_dimensions.items():
+        settings.add_free_dimension_override_by_name(name, size)
+    if session.disabled_optimizers:
+        # with commas, which the header of ONNX Runtime names, they would be one unknown name
+        names = ";".join(session.disabled_optimizers)
+        settings.add_session_config_entry("optimization.disable_specified_optimizers", names)
+    if session.env_allocator:
+        _register_allocator(session.env_allocator)
+    return settings
+
+
+def make_run_options(session: SessionConfig) -> Any:
+    """Returns a ``RunOptions`` with the run entries of `session`."""
+    chosen = onnxruntime.RunOptions()
+    for name, text in session.run_entries.items():
+        chosen.add_run_config_entry(name, text)
+    return chosen
 
 
 def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dict[str, Any]:
@@ -105,6 +138,10 @@ def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dic
     plugins = False
     names, chosen = [], []
     for name, given in session.providers:
+        if name not in WORDS:  # the application may name one that autotune does not search
+            names.append(name)
+            chosen.append(dict(given))
+            continue
         provider = provider_named(name)
         # an empty text stands for the provider's own choice; OpenVINO takes it for a wrong value
         own = {option: text for option, text in given.items() if text}
@@ -137,14 +174,8 @@ def _attribute(name: str, value: object) -> object:
     return value
 
 
-def _run_options(entries: Mapping[str, str]) -> Any:
-    chosen = onnxruntime.RunOptions()
-    for name, text in entries.items():
-        chosen.add_run_config_entry(name, text)
-    return chosen
-
-
 _registered_allocator: dict[str, int] = {}
+_registering = threading.Lock()
 
 
 def _register_allocator(chosen: Mapping[str, int]) -> None:
@@ -153,16 +184,21 @@ def _register_allocator(chosen: Mapping[str, int]) -> None:
     It is one for the whole process: ONNX Runtime keeps the first, so a second, different request
     is refused rather than ignored.
     """
-    if _registered_allocator:
-        if _registered_allocator != dict(chosen):
-            raise ConfigError(
-                f"this process already has a CPU allocator with {_registered_allocator}; "
-                f"a config that asks for {dict(chosen)} needs a process of its own"
-            )
-        return
-    memory = onnxruntime.OrtMemoryInfo(
-        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
-    )
-    arena = {"max_mem": 0, "initial_chunk_size_bytes": -1, "max_dead_bytes_per_chunk": -1}
-    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg({**arena, **chosen}))
-    _registered_allocator.update(chosen)
+    with _registering:
+        if _registered_allocator:
+            if _registered_allocator != dict(chosen):
+                raise ConfigError(
+                    f"this process already has a CPU allocator with {_registered_allocator}; "
+                    f"a config that asks for {dict(chosen)} needs a process of its own"
+                )
+            return
+        memory = onnxruntime.OrtMemoryInfo(
+            "Cpu",
+            onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR,
+            0,
+            onnxruntime.OrtMemType.DEFAULT,
+        )
+        arena = {"max_mem": 0, "initial_chunk_size_bytes": -1, "max_dead_bytes_per_chunk": -1}
+        settings = onnxruntime.OrtArenaCfg({**arena, **chosen})
+        onnxruntime.create_and_register_allocator(memory, settings)
+        _registered_allocator.update(chosen)

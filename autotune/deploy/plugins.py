@@ -8,14 +8,16 @@ library, onnxruntime and the package of the plugin.
 import importlib
 import importlib.util
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.deploy.providers import Provider
+from autotune.deploy.providers import Plugin, Provider
 from autotune.deploy.runtime import onnxruntime
 from autotune.errors import ConfigError
 
 _registered: set[str] = set()
+_registering = threading.Lock()
 
 
 def is_built_in(provider: Provider) -> bool:
@@ -42,25 +44,35 @@ def plugin_devices(provider: Provider) -> list[Any]:
         raise ConfigError(
             f"no package of {provider.name} is installed; install {' or '.join(provider.packages)}"
         )
-    if provider.name not in _registered:
-        try:
-            package = importlib.import_module(plugin.module)
-            offered = getattr(package, plugin.provider)
-            name = offered() if callable(offered) else offered
-            if name != provider.name:
-                raise ConfigError(f"the package {plugin.module} brings {name}")
-            library = str(getattr(package, plugin.library)())
-            onnxruntime.register_execution_provider_library(name, library)
-        except ConfigError:
-            raise
-        except Exception as error:  # ONNX Runtime's own classes have no common one
-            raise ConfigError(f"{provider.name} cannot be loaded: {error}") from error
-        _registered.add(provider.name)
+    with _registering:
+        if provider.name not in _registered:
+            _register(provider, plugin)
+            _registered.add(provider.name)
     return [
         device
         for device in onnxruntime.get_ep_devices()
         if device.ep_name == provider.name and not _is_virtual(device)
     ]
+
+
+def _register(provider: Provider, plugin: Plugin) -> None:
+    """Registers the library of a provider with this process.
+
+    Raises:
+        ConfigError: ONNX Runtime cannot load it.
+    """
+    try:
+        package = importlib.import_module(plugin.module)
+        offered = getattr(package, plugin.provider)
+        name = offered() if callable(offered) else offered
+        if name != provider.name:
+            raise ConfigError(f"the package {plugin.module} brings {name}")
+        library = str(getattr(package, plugin.library)())
+        onnxruntime.register_execution_provider_library(name, library)
+    except ConfigError:
+        raise
+    except Exception as error:  # ONNX Runtime's own classes have no common one
+        raise ConfigError(f"{provider.name} cannot be loaded: {error}") from error
 
 
 def plugin_device(provider: Provider, device_type: str = "") -> Any:

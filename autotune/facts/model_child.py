@@ -1,7 +1,5 @@
 """The child of :mod:`autotune.facts.model`: opens a stranger's file and reports its contents."""
 
-import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,15 +8,10 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, numpy_helper
 
+from autotune.facts.graphs import all_graphs, all_nodes, all_weights
 from autotune.facts.model_facts import ModelFacts, Tensor
-from autotune.facts.weights import (
-    element_count,
-    graphs,
-    nodes,
-    quantisable_nodes,
-    to_initializers,
-    weights,
-)
+from autotune.facts.optimised import count_subnormals, optimised_model
+from autotune.facts.weights import element_count, quantisable_nodes, to_initializers
 from autotune.process.child_end import Message, serve
 
 # Nodes that are worth a thread of their own.
@@ -41,8 +34,6 @@ _OTHER_KINDS = {
     "sparse_tensor_type": "a sparse tensor",
     "opaque_type": "an opaque value",
 }
-# Saving the optimised graph takes a copy of all weights; above this it is not worth knowing.
-_LARGEST_OPTIMISED_BYTES = 1 << 30
 
 
 def inspect(message: Message) -> ModelFacts:
@@ -57,19 +48,19 @@ def inspect(message: Message) -> ModelFacts:
     data_files = _data_files(model, path.parent)
     to_initializers(model)
     inputs = _inputs(path, model)
-    operators = Counter(node.op_type for node in nodes(model.graph))
+    operators = Counter(node.op_type for node in all_nodes(model.graph))
     quantisable, quantisable_inside = quantisable_nodes(model.graph)
     return ModelFacts(
         data_files=data_files,
         inputs=inputs,
         outputs=tuple(output.name for output in model.graph.output),
         operators=dict(operators.most_common()),
-        parameters=sum(map(element_count, weights(model.graph))),
+        parameters=sum(map(element_count, all_weights(model.graph))),
         has_conv="Conv" in operators,
         has_gelu=not operators.keys().isdisjoint({"Erf", "Gelu", "BiasGelu"}),
         quantisable=dict(quantisable),
         quantisable_inside=dict(quantisable_inside),
-        branches=max(map(_branches, graphs(model.graph))),
+        branches=max(map(_branches, all_graphs(model.graph))),
         subnormals=_subnormals(path),
     )
 
@@ -91,7 +82,7 @@ def _data_files(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     and copies the files.
     """
     names: dict[str, None] = {}
-    for tensor in filter(external_data_helper.uses_external_data, weights(model.graph)):
+    for tensor in filter(external_data_helper.uses_external_data, all_weights(model.graph)):
         place: Any = external_data_helper.ExternalDataInfo(tensor)
         name = place.location
         file = folder / name
@@ -193,32 +184,14 @@ def _subnormals(path: Path) -> int:
     The file itself does not tell: folding a batch normalisation into a convolution can make nearly
     all weights subnormal, or none.
     """
-    import onnxruntime
-
-    if path.stat().st_size > _LARGEST_OPTIMISED_BYTES:
+    optimised = optimised_model(path)
+    if optimised is None:
         return 0
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        settings = onnxruntime.SessionOptions()
-        settings.optimized_model_filepath = str(Path(folder) / "optimised.onnx")
-        try:
-            onnxruntime.InferenceSession(
-                str(path), settings, providers=["CPUExecutionProvider"], enable_fallback=0
-            )
-            optimised = onnx.load(settings.optimized_model_filepath)
-        except Exception as error:  # noqa: BLE001  # models beyond 2 GiB cannot be saved whole
-            print(f"the optimised graph could not be read: {error}", file=sys.stderr)  # noqa: T201
-            return 0
-        floats = (
-            numpy_helper.to_array(item)
-            for item in weights(optimised.graph)
-            if item.data_type == onnx.TensorProto.FLOAT
-        )
-        return sum(_count_subnormals(array) for array in floats)
-
-
-def _count_subnormals(array: np.ndarray) -> int:
-    bits = array.view(np.uint32) & 0x7FFFFFFF
-    return int(((bits > 0) & (bits < 0x00800000)).sum())
+    return sum(
+        count_subnormals(numpy_helper.to_array(item))
+        for item in all_weights(optimised.graph)
+        if item.data_type == onnx.TensorProto.FLOAT
+    )
 
 
 if __name__ == "__main__":

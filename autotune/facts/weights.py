@@ -5,11 +5,13 @@ half precision, and into the branches of an If or the body of a Loop.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import onnx
 from onnx import helper, numpy_helper
+
+from autotune.facts.graphs import all_graphs, all_nodes
 
 # The first version in which an initializer is no input of its graph.
 _IR_OF_PLAIN_INITIALIZERS = 4
@@ -44,29 +46,6 @@ _QUANTISED = ("Conv", "MatMul", "Gemm", "LSTM", "Attention")
 _FOLDED = frozenset({"Cast", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"})
 
 
-def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yields the graph and all that are inside its nodes."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from graphs(inner)
-
-
-def nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yields every node, those of subgraphs included."""
-    for inner in graphs(graph):
-        yield from inner.node
-
-
-def weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yields the initializers and the tensors that are attributes, those of subgraphs included."""
-    for inner in graphs(graph):
-        yield from inner.initializer
-        for node in inner.node:
-            yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
-
-
 def to_initializers(model: onnx.ModelProto) -> bool:
     """Turns Constant nodes, and weights that are inputs with a default value, into initializers.
 
@@ -78,7 +57,7 @@ def to_initializers(model: onnx.ModelProto) -> bool:
         Whether the model was changed.
     """
     defaults = _constant_defaults(model)
-    changed = [_without_constants(inner) for inner in graphs(model.graph)]
+    changed = [_without_constants(inner) for inner in all_graphs(model.graph)]
     fed = [item for item in model.graph.input if item.name not in defaults]
     changed.append(len(fed) < len(model.graph.input))
     if any(changed):
@@ -94,7 +73,7 @@ def _constant_defaults(model: onnx.ModelProto) -> set[str]:
     defaults = {item.name for item in model.graph.initializer if item.name in inputs}
     taken_as_weights = {
         node.input[i]
-        for node in nodes(model.graph)
+        for node in all_nodes(model.graph)
         for i in _WEIGHTS_OF.get(node.op_type, ())
         if i < len(node.input)
     }

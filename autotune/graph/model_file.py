@@ -5,16 +5,29 @@ from pathlib import Path
 import onnx
 from onnx import external_data_helper
 
-from autotune.facts.weights import to_initializers, weights
+from autotune.facts.graphs import all_weights
+from autotune.facts.weights import to_initializers
 from autotune.graph.entries import StepRefusedError
 
 LARGEST_PROTO_BYTES = (1 << 31) - 1
 """Above this protobuf cannot hold a model in one file, and most tools hold one in memory."""
 
+# The rest of a model has a few megabytes.
+_LARGEST_WEIGHTS_BYTES = LARGEST_PROTO_BYTES - (1 << 26)
+
 
 def load(source: Path) -> onnx.ModelProto:
     """Returns the model with its external data in memory."""
     return onnx.load(source)
+
+
+def is_large(model: onnx.ModelProto) -> bool:
+    """Returns whether a model with its weights in memory is too large for one file.
+
+    A model that is cannot tell its own size.
+    """
+    sizes: list[int] = [item.ByteSize() for item in all_weights(model.graph)]
+    return sum(sizes) > _LARGEST_WEIGHTS_BYTES
 
 
 def save(model: onnx.ModelProto, target: Path) -> None:
@@ -25,17 +38,17 @@ def save(model: onnx.ModelProto, target: Path) -> None:
     """
     if model is None:
         raise StepRefusedError("the tool returned no model")
-    if model.ByteSize() <= LARGEST_PROTO_BYTES:
-        onnx.save(model, target)
-    else:
+    if is_large(model):
         onnx.save(model, target, save_as_external_data=True, location=f"{target.name}.data")
+    else:
+        onnx.save(model, target)
 
 
 def has_external_data(source: Path) -> bool:
     """Returns whether some weights of the model are stored outside its file."""
     return any(
         external_data_helper.uses_external_data(item)
-        for item in weights(onnx.load(source, load_external_data=False).graph)
+        for item in all_weights(onnx.load(source, load_external_data=False).graph)
     )
 
 

@@ -187,7 +187,7 @@ PRECISIONS: Mapping[str, Precision] = {
         options=frozenset(
             {"calibration", "per_channel", "reduce_range", "symmetric", "quantized_operators"}
             | {"kept_in_float", "smoothing", "equalized", "clipped", "bias_corrected"}
-            | {"matrix_products"}
+            | {"float_outputs", "matrix_products"}
         ),
         saturates=True,
         float_types=("Conv", "MatMul", "Gemm"),

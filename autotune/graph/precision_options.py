@@ -62,6 +62,7 @@ OPTIONS: Mapping[str, GraphParameter] = {
         domain=Domain(choices=(0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32), default=0),
         words=lambda value: f"{value} node{'s' if value != 1 else ''} kept in float",
     ),
+    "float_outputs": _flag("outputs of matrix products in float"),
     "matrix_products": GraphParameter.of_entries("float", MATRIX_PRODUCTS),
     "smoothing": GraphParameter(
         domain=Domain(choices=("off", "0.5", "0.6", "0.7", "0.8", "0.85"), default="off"),

@@ -10,7 +10,8 @@ import onnx
 from google.protobuf.message import Message as ProtobufMessage  # type: ignore[import-untyped]
 
 from autotune.facts.feeds import Feed, load_samples
-from autotune.facts.weights import element_count, weights
+from autotune.facts.graphs import all_weights
+from autotune.facts.weights import element_count
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
 from autotune.graph.graph_facts import FILE, GraphFacts, Renamed
@@ -90,11 +91,11 @@ def look(message: Message) -> GraphFacts:
 
 def _facts(path: Path) -> GraphFacts:
     graph = onnx.load(path, load_external_data=False).graph
-    names = {path.name, *(name for name in map(data_file, weights(graph)) if name)}
+    names = {path.name, *(name for name in map(data_file, all_weights(graph)) if name)}
     size_bytes = sum((path.parent / name).stat().st_size for name in names)
     return GraphFacts(
         operators=sum(node.op_type != "Constant" for node in graph.node),
-        parameters=sum(map(element_count, weights(graph))),
+        parameters=sum(map(element_count, all_weights(graph))),
         size_bytes=size_bytes,
         graph_digest=graph_digest(path) if size_bytes <= _LARGEST_COMPARED_BYTES else None,
     )

@@ -39,7 +39,7 @@ def _prepacked(source: Path, target: Path) -> None:
     import onnx
     import onnxruntime
 
-    from autotune.facts.weights import weights
+    from autotune.facts.graphs import all_weights
 
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4
@@ -55,7 +55,7 @@ def _prepacked(source: Path, target: Path) -> None:
     )
     is_packed = any(
         entry.key.startswith("prepacked")
-        for weight in weights(onnx.load(target, load_external_data=False).graph)
+        for weight in all_weights(onnx.load(target, load_external_data=False).graph)
         for entry in weight.external_data
     )
     if not is_packed:

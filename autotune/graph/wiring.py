@@ -13,7 +13,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from autotune.facts.weights import graphs
+from autotune.facts.graphs import all_graphs
 
 Array = NDArray[Any]
 
@@ -47,7 +47,7 @@ class Wiring:
                 self._takers.setdefault(name, []).append(node)
         self._names = {*self._constants, *self._makers, *self._takers}
         self._names |= {node.name for node in model.graph.node}
-        bodies = [inner for inner in graphs(model.graph) if inner is not model.graph]
+        bodies = [inner for inner in all_graphs(model.graph) if inner is not model.graph]
         # nobody can tell what takes these: another graph or the user
         self._shared = {item.name for item in model.graph.output}
         self._shared |= {name for body in bodies for node in body.node for name in node.input}

@@ -23,6 +23,10 @@ each.
 """
 
 
+# A transformer with its past as outputs has hundreds; a trial keeps the errors of the worst.
+_MOST_OUTPUTS = 16
+
+
 class OutputMismatchError(Exception):
     """Outputs differ from the unoptimised model's in a way that no number measures.
 
@@ -83,16 +87,18 @@ def compare(references: Sequence[Outputs], outputs: Sequence[Outputs]) -> Fideli
     each = [
         _compare_output(
             name,
-            [(r[name], o[name]) for r, o in zip(references, outputs, strict=True) if name in r],
+            [(r.get(name), o.get(name)) for r, o in zip(references, outputs, strict=True)],
         )
         for name in names
     ]
     agreements = [item.agreement for item in each if item.agreement is not None]
+    worst = sorted(each, key=lambda item: -item.error)[:_MOST_OUTPUTS]
     return Fidelity(
         error=max(item.error for item in each),
         cosine=min(item.cosine for item in each),
         max_difference=max(item.max_difference for item in each),
         agreement=min(agreements) if agreements else None,
+        errors={name: errors for item in worst for name, errors in item.errors.items()},
     )
 
 
@@ -118,15 +124,26 @@ def _check_form(reference: Outputs, output: Outputs) -> None:
             )
 
 
-def _compare_output(name: str, pairs: Sequence[tuple[Array, Array]]) -> Fidelity:
-    """Returns the same for one output; `pairs` holds (reference, output) of each sample."""
-    if any(reference.dtype.kind not in "fc" for reference, _ in pairs):
-        differing = float(np.mean([np.mean(r != o) if r.size else 0.0 for r, o in pairs]))
+def _compare_output(name: str, pairs: Sequence[tuple[Array | None, Array | None]]) -> Fidelity:
+    """Returns the same for one output.
+
+    Args:
+        name: The output.
+        pairs: Reference and output of each sample; None in one that lacks the output.
+    """
+    both = [(r, o) for r, o in pairs if r is not None and o is not None]
+    if any(reference.dtype.kind not in "fc" for reference, _ in both):
+        shares = [float(np.mean(r != o)) if r.size else 0.0 for r, o in both]
+        differing = float(np.mean(shares))
         return Fidelity(
-            error=differing, cosine=1 - differing, max_difference=differing, agreement=None
+            error=differing,
+            cosine=1 - differing,
+            max_difference=differing,
+            agreement=None,
+            errors={name: _by_sample(pairs, shares)},
         )
     errors, cosines, differences, agreements = [], [], [], []
-    for reference, output in pairs:
+    for reference, output in both:
         r, o = _finite_values(name, reference, output)
         gap = np.abs(o - r)
         errors.append(_relative(name, float(np.linalg.norm(gap)), float(np.linalg.norm(r))))
@@ -139,7 +156,16 @@ def _compare_output(name: str, pairs: Sequence[tuple[Array, Array]]) -> Fidelity
         cosine=float(np.min(cosines)),
         max_difference=max(differences),
         agreement=float(np.mean(agreements)) if agreements else None,
+        errors={name: _by_sample(pairs, errors)},
     )
+
+
+def _by_sample(
+    pairs: Sequence[tuple[Array | None, Array | None]], errors: Sequence[float]
+) -> tuple[float | None, ...]:
+    """Returns three digits of the error on each sample; None in one that lacks the output."""
+    remaining = iter(errors)
+    return tuple(None if r is None else float(f"{next(remaining):.3g}") for r, _ in pairs)
 
 
 def _finite_values(

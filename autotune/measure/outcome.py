@@ -1,7 +1,7 @@
 """The outcome of measuring a candidate, numbers or a failure; and the measurer's interface."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +28,9 @@ class Fidelity:
         metric: The user's own metric of the outputs; higher is better.
         drop: By how much the metric is below that of the unoptimised model's outputs.
         coverage: How much the comparison proves; None where an earlier version measured.
+        errors: The error of each output on each validation sample, three digits of it, the worst
+            outputs first; None where a sample lacks the output. Empty where an earlier version
+            measured.
     """
 
     error: Amount
@@ -37,6 +40,7 @@ class Fidelity:
     metric: float | None = None
     drop: float | None = None
     coverage: Coverage | None = None
+    errors: Mapping[str, tuple[Amount | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

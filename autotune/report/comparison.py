@@ -1,59 +1,84 @@
-"""A tuned config against the default."""
+"""Configurations beside a baseline, and the verdicts on them."""
+
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from autotune.report.coverage import coverage_remarks
-from autotune.report.text import latency, percent
-from autotune.results.compare import Comparison
+from autotune.report.tables import plain_table
+from autotune.report.text import interval, latency, percent
+from autotune.results.compare import Comparison, Comparisons
+from autotune.results.gate import Verdict
+
+_INPUTS = {"user": "your inputs", "generated": "generated inputs"}
 
 
-def render_comparison(comparison: Comparison, config: str) -> RenderableType:
-    """Returns the verdict on a config, then its numbers.
+def render_comparisons(comparisons: Comparisons, verdicts: Sequence[Verdict]) -> RenderableType:
+    """Returns the verdicts, then the numbers of all configurations beside the baseline's.
 
     Args:
-        comparison: What was measured.
-        config: The config as the user named it.
+        comparisons: What was measured.
+        verdicts: What the gate says of it.
     """
-    speedup, better = comparison.speedup, comparison.better
-    speed = (
-        "faster"
-        if comparison.faster
-        else "slower"
-        if comparison.slower
-        else "as fast within the noise"
-    )
-    lines = [
-        Text(
-            f"{config} is {'better' if better else 'not better'} than the default on this machine.",
-            style="bold green" if better else "bold red",
-        ),
-        Text(
-            f"Speed: {speed}, {speedup.value:.3f}× ({speedup.low:.3f}–{speedup.high:.3f}); "
-            f"{latency(comparison.latency_ms)} ms, "
-            f"the default {latency(comparison.baseline_latency_ms)} ms."
-        ),
-        Text(
-            f"Memory: {'less, ' if comparison.leaner else ''}{comparison.peak_memory_mib:.1f} MiB, "
-            f"the default {comparison.baseline_peak_memory_mib:.1f} MiB."
-        ),
-        Text(f"Error: {comparison.error:.1g} on {_inputs(comparison)}."),
-        Text(
-            f"Measured in {comparison.rounds} rounds. "
-            f"Noise floor: {percent(comparison.noise_floor)}."
-        ),
-    ]
-    lines += coverage_remarks(comparison.coverage)
-    if not comparison.untouched:
+    lines: list[RenderableType] = [_verdict(verdict) for verdict in verdicts]
+    if comparisons.configs:
+        first = comparisons.configs[0]
+        lines += [
+            "",
+            _table(comparisons),
+            "",
+            Text(
+                f"Measured side by side in up to {max(c.rounds for c in comparisons.configs)} "
+                f"rounds. In brackets: 95 % intervals. Noise floor: {percent(first.noise_floor)}."
+            ),
+            Text(f"Errors are measured on {_INPUTS[comparisons.error_data]}."),
+            *coverage_remarks(first.coverage),
+        ]
+    if not comparisons.untouched:
         lines.append(
             Text(
-                f"The original model is not here, so the default is {comparison.against} with "
-                "default options. Name the original model with --model.",
+                f"The original model is not here, so {comparisons.model} takes its place. "
+                "Name the original model with --model.",
                 style="yellow",
             )
         )
     return Group(*lines)
 
 
-def _inputs(comparison: Comparison) -> str:
-    return "your inputs" if comparison.error_data == "user" else "generated inputs"
+def _verdict(verdict: Verdict) -> Text:
+    word, style = ("ok", "green") if verdict.kept else ("FAILED", "bold red")
+    return Text.assemble((f"{word:<7}", style), f"{verdict.config}: {verdict.words}")
+
+
+def _table(comparisons: Comparisons) -> Table:
+    table = plain_table()
+    table.add_column("configuration", overflow="fold")
+    for heading in ("latency ms", "speed-up", "memory MiB", "error", "speed"):
+        table.add_column(heading, justify="left" if heading == "speed" else "right")
+    first = comparisons.configs[0]
+    table.add_row(
+        comparisons.baseline,
+        latency(first.baseline_latency_ms),
+        "1",
+        f"{first.baseline_peak_memory_mib:.1f}",
+        "",
+        "baseline",
+    )
+    for config in comparisons.configs:
+        table.add_row(
+            config.name,
+            latency(config.latency_ms),
+            f"{config.speedup.value:.2f} ({interval(config.speedup)})",
+            f"{config.peak_memory_mib:.1f}",
+            f"{config.error:.1g}",
+            speed_words(config),
+        )
+    return table
+
+
+def speed_words(config: Comparison) -> str:
+    """Returns how the configuration's speed and memory stand to the baseline's, in words."""
+    speed = "faster" if config.faster else "slower" if config.slower else "as fast"
+    return f"{speed}, leaner" if config.leaner else speed

@@ -83,8 +83,8 @@ def _remarks(result: StudyResult) -> Iterator[Text]:
         yield _line("There was no final comparison: these are the numbers of the search.")
     data = "your" if best.error_data == "user" else "generated"
     limit = result.limits["max_error"]
-    answers = f"Answers: error {best.error:.1g}" + (f" of at most {limit:g}" if limit else "")
-    answers += f", on {data} inputs"
+    answers = f"Answers: error {best.error:.1g}" + (f" (limit {limit:g})" if limit else "")
+    answers += f" on {data} inputs"
     if best.agreement is not None:
         answers += f"; top-1 agreement {percent(best.agreement)}"
     if best.metric is not None:
@@ -110,3 +110,5 @@ def _where_the_rest_is(result: StudyResult) -> Iterator[Text]:
     yield Text(f"All of the result: autotune show {folder}; the changes: add --why")
     if result.best is result.baseline:
         yield Text(f"How far it is from the machine's roof: autotune inspect {result.model.name}")
+    else:
+        yield Text(f"Where the time of a run goes: autotune profile {folder}")

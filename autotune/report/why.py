@@ -19,6 +19,7 @@ BRINGS = "What each change brings, from the default on:"
 
 # Less saved memory than this is not worth a line.
 _CLEARLY_LEANER = 0.95
+_MAY_COST = 0.05
 
 
 def render_why(result: StudyResult) -> RenderableType:
@@ -64,7 +65,7 @@ def changes(result: StudyResult) -> list[tuple[str, str]]:
     ablation = result.ablation
     if ablation is None or ablation.trial != result.picked or not ablation.steps:
         return []
-    rows = [(step.words, _brings(step, ablation)) for step in ablation.steps]
+    rows = [(step.words, brings(step, ablation)) for step in ablation.steps]
     if ablation.dropped:
         words = ", ".join(part.words for part in ablation.dropped)
         rows.append((words, "no effect, dropped"))
@@ -88,13 +89,18 @@ def nearest(result: StudyResult) -> list[str]:
         if member.evidence.error < EXACT_ERROR and member.evidence.peak_memory_mib < lean
     ]
     fastest = max(others, key=lambda member: member.evidence.speedup.value)
-    leanest = min(exact, key=lambda member: member.evidence.peak_memory_mib, default=None)
+    # what costs no time is named before what saves more
+    leanest = min(exact, key=lambda m: (_is_slower(m), m.evidence.peak_memory_mib), default=None)
     lines = [f"Nearest in latency: {_beside(fastest)}."] if fastest is not leanest else []
     if leanest is not None:
         lines.append(f"Less memory with the same answers: {_beside(leanest)}.")
         if leanest in result.members:
             lines.append(f"`autotune pick {result.folder} --trial {leanest.trial}` takes it.")
     return lines
+
+
+def _is_slower(member: Member) -> bool:
+    return member.evidence.speedup.value < 1 - _MAY_COST
 
 
 def _no_ablation(result: StudyResult) -> str:
@@ -111,7 +117,7 @@ def _beside(member: Member) -> str:
     return f"trial {member.trial}, {speedup}, {memory:.2f} of the memory: {member.words}"
 
 
-def _brings(step: Step, ablation: Ablation) -> str:
+def brings(step: Step, ablation: Ablation) -> str:
     """Returns what a step does to latency and memory, or why it is there if it does nothing."""
     effects = []
     if _is_clear(step.speedup):
@@ -119,7 +125,7 @@ def _brings(step: Step, ablation: Ablation) -> str:
     if _is_clear(step.memory):
         effects.append(f"{step.memory.value:.2f} of the memory")
     reasons = [
-        _reason(part)
+        reason(part)
         for part in ablation.parts
         if part.kept and step.changes.keys() <= part.changes.keys()
     ]
@@ -133,9 +139,9 @@ def _is_clear(factor: Interval) -> bool:
 
 def _steps_and_whole(ablation: Ablation) -> Iterator[str]:
     for step in ablation.steps:
-        yield f"{step.words}: {_brings(step, ablation)}"
+        yield f"{step.words}: {brings(step, ablation)}"
     if ablation.whole is not None and len(ablation.steps) > 1:
-        yield f"together: {_brings(ablation.whole, ablation)}"
+        yield f"together: {brings(ablation.whole, ablation)}"
     for part in ablation.dropped:
         yield f"{part.words}: no effect, dropped"
 
@@ -147,10 +153,10 @@ def _put_back(ablation: Ablation) -> Iterator[str]:
         if part.speedup is not None and part.memory is not None:
             speedup = f"{part.speedup.value:.2f}× ({interval(part.speedup)})"
             numbers = f"{speedup}, {part.memory.value:.2f} of the memory; "
-        yield f"  {part.words}: {numbers}{_reason(part) if part.kept else 'dropped'}"
+        yield f"  {part.words}: {numbers}{reason(part) if part.kept else 'dropped'}"
 
 
-def _reason(part: Part) -> str:
+def reason(part: Part) -> str:
     """Returns what a change that was kept is needed for."""
     if RUNNING in part.matters_for:
         return f"without it the config fails ({part.failure})"

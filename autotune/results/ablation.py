@@ -78,7 +78,7 @@ def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
     """Returns the winner without as many of its needless changes as it can do without together."""
     winner, space = contest.winner.trial.candidate, contest.setting.space
     needless = sorted((part for part in parts if not part.matters_for), key=_strength)
-    if put_back(winner, _names(needless), space) == BASELINE:
+    while needless and put_back(winner, _names(needless), space) == BASELINE:
         needless = needless[:-1]  # the winner beat the default, so they matter together
     reduction = None
     dropped: Names = frozenset()
@@ -127,8 +127,10 @@ def _verified(contest: Contest, names: Names, parts: Sequence[Part]) -> _Reducti
             return None
     return _Reduction(
         finalist=finalist,
-        steps=tuple(_steps(reduced, zip([*ladder, last], groups, strict=True), rounds, scores)),
-        whole=_step(reduced.to_json(), rounds.beside(last, _DEFAULT)),
+        steps=tuple(
+            _steps(contest, reduced, zip([*ladder, last], groups, strict=True), rounds, scores)
+        ),
+        whole=_step(contest, reduced.to_json(), rounds.beside(last, _DEFAULT)),
     )
 
 
@@ -168,7 +170,7 @@ def _is_as_good(contest: Contest, reduced: Finalist, rounds: Rounds) -> bool:
 def _unreduced(contest: Contest) -> _Reduction:
     """Returns the winner as it is, all of its changes in one step."""
     candidate = contest.winner.trial.candidate
-    whole = _step(candidate.to_json(), contest.winner)
+    whole = _step(contest, candidate.to_json(), contest.winner)
     return _Reduction(finalist=contest.winner, steps=(whole,), whole=whole)
 
 
@@ -189,6 +191,7 @@ def _groups(contest: Contest, candidate: Candidate, parts: Sequence[Part]) -> It
 
 
 def _steps(
+    contest: Contest,
     candidate: Candidate,
     groups: Iterable[tuple[int, Names]],
     rounds: Rounds,
@@ -200,17 +203,17 @@ def _steps(
         pending |= names
         if number in scores:
             values = {name: v for name, v in candidate.values if name in pending}
-            yield _step(values, rounds.beside(number, before))
+            yield _step(contest, values, rounds.beside(number, before))
             before, pending = number, set()
 
 
-def _step(values: Mapping[str, Value], score: Score) -> Step:
+def _step(contest: Contest, values: Mapping[str, Value], score: Score) -> Step:
     """Returns the step that adds `values`, by the score beside the config before it."""
     return Step(
         changes=values,
         words=Candidate.of(values).in_words(),
         speedup=finite(score.speedup),
-        memory=factor_of(score.gains["peak_memory_mib"]),
+        memory=factor_of(score.gains[contest.memory.name]),
     )
 
 

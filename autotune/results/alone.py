@@ -1,7 +1,7 @@
 """Each change of the winner of a final comparison, put back alone and measured beside it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from autotune.results.score import SMALLEST_GAIN, Score, is_gain
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import DEFAULT, Objective, find
+from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
@@ -49,7 +49,8 @@ class Contest:
         baseline: The default in the final comparison.
         winner: The winner of the final comparison.
         trials: The measured trials of the study.
-        effects: How much each value alone changes the objectives, by the model of the search.
+        effects: Returns how much each value alone changes the objectives, by the model of the
+            search; called where there are many changes.
         on_step: Called after each measurement.
     """
 
@@ -58,13 +59,21 @@ class Contest:
     baseline: Finalist
     winner: Finalist
     trials: Sequence[Trial]
-    effects: Sequence[Effect]
+    effects: Callable[[], Sequence[Effect]]
     on_step: OnStep
+
+    @property
+    def memory(self) -> Objective:
+        """The memory that the study minimises: that of devices, or of the process."""
+        kinds = ("peak_memory_mib", "peak_device_memory_mib")
+        names = {objective.name for objective in self.setting.objectives}
+        return OBJECTIVES[next((name for name in kinds if name in names), kinds[0])]
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """Latency and memory, by which every config is judged, and those of the study."""
-        return tuple(dict.fromkeys((*find(DEFAULT), *self.setting.objectives)))
+        judged = (OBJECTIVES["latency_ms"], self.memory)
+        return tuple(dict.fromkeys((*judged, *self.setting.objectives)))
 
     def rounds(self, entrants: Mapping[int, Candidate], plan: Plan) -> Rounds:
         """Returns rounds of these candidates, by number."""
@@ -132,7 +141,7 @@ def _as_whole(contest: Contest, change: Change) -> Part:
         kept=True,
         matters_for=tuple(better),
         speedup=contest.winner.speedup,
-        memory=factor_of(contest.winner.gains["peak_memory_mib"]),
+        memory=factor_of(contest.winner.gains[contest.memory.name]),
         error=contest.baseline.error,
     )
 
@@ -142,7 +151,7 @@ def _few(contest: Contest, changes: Sequence[Change]) -> list[Change]:
     if len(changes) <= _MOST_ALONE:
         return list(changes)
     believed: dict[str, float] = {}
-    for effect in contest.effects:
+    for effect in contest.effects():
         shift = abs(math.log(effect.factor.value)) if effect.is_known else 0.0
         believed[effect.parameter] = max(shift, believed.get(effect.parameter, 0.0))
     ranked = sorted(changes, key=lambda c: -max(believed.get(name, 0.0) for name in c.values))
@@ -200,6 +209,6 @@ def _part(contest: Contest, change: Change, without: Score, winner: Score) -> Pa
         kept=True,
         matters_for=tuple(matters),
         speedup=speedup,
-        memory=finite(without.gains["peak_memory_mib"]),
+        memory=finite(without.gains[contest.memory.name]),
         error=without.error,
     )

@@ -8,6 +8,7 @@ from autotune.deploy.options import Value
 from autotune.graph.precision import PRECISIONS
 from autotune.graph.precision_options import OPTIONS
 from autotune.space.candidate import Candidate
+from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
 from autotune.space.space import Space
 
 
@@ -82,6 +83,8 @@ def _exists(name: str, values: Mapping[str, Value], space: Space) -> bool:
         if parameter.name == name:
             return parameter.is_active(values)
     # the candidate is the user's own, and the space does not have all of its parameters
+    if name in PROVIDER_OPTIONS:
+        return values.get(EXECUTION_PROVIDER) == PROVIDER_OPTIONS[name][0]
     return name not in OPTIONS or name in _options_of(str(values.get("precision", "")))
 
 

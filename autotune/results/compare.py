@@ -1,156 +1,255 @@
-"""A tuned config against the default, here and now: the gate of a build."""
+"""Configurations side by side, here and now: the gate of a build."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
-from autotune.deploy.config import Coverage, Interval, TunedConfig
-from autotune.deploy.loader import check_files, missing_requirements
+from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError, ConfigError, StudyError
-from autotune.facts.model import describe
-from autotune.facts.workload import workload_for
+from autotune.errors import ConfigError
+from autotune.facts.model import Model, describe
+from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
-from autotune.results.result import StudyResult
+from autotune.measure.outcome import Effort, Failure, Outcome
 from autotune.results.run_off import OnStep, Rounds
 from autotune.results.score import Score, is_gain, is_loss
+from autotune.results.subjects import Subject, subject_of
 from autotune.search.objective import DEFAULT, OBJECTIVES, find
 
-_DEFAULT, _CONFIG = 0, 1
+THE_DEFAULT = "the default"
+_BASELINE = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The outcome of a comparison.
+    """The numbers of one configuration beside those of the baseline.
 
     Attributes:
-        speedup: How many times faster than the default, with its interval.
-        latency_ms: Latency of the config.
-        baseline_latency_ms: Latency of the default.
-        peak_memory_mib: Peak memory of the config.
-        baseline_peak_memory_mib: Peak memory of the default.
-        error: Largest fidelity error.
-        error_data: ``"user"`` or ``"generated"``: the inputs on which it was measured.
-        faster: Whether the config is faster by more than the noise.
+        name: The configuration as the user named it.
+        speedup: How many times faster than the baseline, with its interval.
+        latency_ms: Its latency.
+        baseline_latency_ms: Latency of the baseline.
+        peak_memory_mib: Its peak memory.
+        baseline_peak_memory_mib: Peak memory of the baseline.
+        error: Its largest fidelity error.
+        faster: Whether it is faster by more than the noise.
         slower: Whether it is slower by more than the noise.
         leaner: Whether it needs less memory by more than processes differ.
         better: Whether it is faster, or leaner and not slower.
         noise_floor: Relative difference below which nothing is claimed.
-        rounds: Rounds that were measured.
-        against: The model file whose default was measured.
-        untouched: Whether that is the model that was tuned; otherwise it is the config's own file.
+        rounds: Rounds in which it was measured.
         coverage: How much the comparison of the answers proves.
     """
 
+    name: str
     speedup: Interval
     latency_ms: float
     baseline_latency_ms: float
     peak_memory_mib: float
     baseline_peak_memory_mib: float
     error: float
-    error_data: str
     faster: bool
     slower: bool
     leaner: bool
     better: bool
     noise_floor: float
     rounds: int
-    against: str
-    untouched: bool
     coverage: Coverage | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Comparisons:
+    """The outcome of a comparison.
+
+    Attributes:
+        baseline: The baseline as the user named it; ``the default`` is the untouched model under
+            default options.
+        configs: The configurations that could be measured, in the order of the request.
+        failures: Why the others could not, by name.
+        model: The model whose answers are the right ones.
+        untouched: Whether that is the model that was tuned; otherwise it is the first config's own
+            file.
+        error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
+    """
+
+    baseline: str
+    configs: tuple[Comparison, ...]
+    failures: Mapping[str, Failure]
+    model: str
+    untouched: bool
+    error_data: str
+
+
+class SessionMeasurer(Protocol):
+    """The part of a measurer that a comparison uses."""
+
+    def measure_session(self, path: Path, config: SessionConfig, effort: Effort) -> Outcome:
+        """Returns the outcome of opening `path` as `config` says."""
+
+    def renew(self) -> None:
+        """Starts a fresh reference."""
+
+    def close(self) -> None:
+        """Ends all processes."""
+
+
+def duet_measurer(model: Model, workload: Workload, max_error: float) -> SessionMeasurer:
+    """Returns the real measurer."""
+    return DuetMeasurer(model, workload, max_error=max_error)
+
+
+MakeMeasurer = Callable[[Model, Workload, float], SessionMeasurer]
+
+
 def compare(
-    config_path: Path,
+    paths: Sequence[Path],
     source: Path | None = None,
     *,
+    baseline: Path | None = None,
     data: Path | None,
     shapes: Mapping[str, tuple[int, ...]],
     max_error: float,
     on_step: OnStep,
-) -> Comparison:
-    """Returns how the config compares with default options on the untouched model.
+    make_measurer: MakeMeasurer = duet_measurer,
+) -> Comparisons:
+    """Returns how tuned configs and models compare with a baseline, by latency and memory.
 
     The rounds are those of a study's final comparison, retakes on a loud machine included.
 
     Args:
-        config_path: The tuned config.
-        source: The untouched model; if None, the one that the study beside the config names, as
-            far as it is there and unchanged, or else the config's own file.
+        paths: Tuned configs, and models (``.onnx``), which are opened with default options.
+        source: The untouched model; if None, the one that the study beside a config names, as far
+            as it is there and unchanged, or else the first file's own model.
+        baseline: A config or model to compare with; if None, the untouched model under default
+            options.
         data: Inputs; generated if None.
         shapes: Shapes of generated inputs.
         max_error: Largest fidelity error.
         on_step: Called after each measurement.
+        make_measurer: Makes the measurer.
 
     Raises:
-        ConfigError: the config is wrong, its model files are others than it says, or it needs
-            something that this machine lacks.
-        CannotMeasureError: the config or the default fails here, or the model's answers differ
-            from run to run.
+        ConfigError: a config is wrong, its model files are others than it says, it needs something
+            that this machine lacks, or the configs were tuned from different models.
+        CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
-    config = TunedConfig.read(config_path)
-    check_files(config_path, config, read_all=True)
-    if lacking := missing_requirements(config):
-        raise ConfigError(f"{config_path}: this machine lacks {', '.join(lacking)}")
-    own_file = config_path.parent / config.model.file
-    model = describe(source or _source(config_path.parent) or own_file)
-    if model.sha256 != config.model.source_sha256:
-        if source is not None:
-            raise ConfigError(f"{source} is not the model that {config_path} was tuned from")
-        model = describe(own_file)
-    workload = workload_for(model, data, shapes)
-    measurer = DuetMeasurer(model, workload, max_error=max_error)
+    subjects = [subject_of(path) for path in paths]
+    opponent = None if baseline is None else subject_of(baseline)
+    everyone = [*subjects, *([] if opponent is None else [opponent])]
+    model, untouched = _reference(everyone, source)
+    return compare_subjects(
+        subjects,
+        opponent,
+        model,
+        workload_for(model, data, shapes),
+        untouched=untouched,
+        max_error=max_error,
+        on_step=on_step,
+        make_measurer=make_measurer,
+    )
+
+
+def compare_subjects(
+    subjects: Sequence[Subject],
+    baseline: Subject | None,
+    model: Model,
+    workload: Workload,
+    *,
+    untouched: bool,
+    max_error: float,
+    on_step: OnStep,
+    make_measurer: MakeMeasurer = duet_measurer,
+) -> Comparisons:
+    """Returns how subjects compare with a baseline; see :func:`compare`.
+
+    Args:
+        subjects: The subjects.
+        baseline: The baseline; if None, `model` under default options.
+        model: The model whose answers are the right ones.
+        workload: Its inputs.
+        untouched: Whether `model` is the one that was tuned.
+        max_error: Largest fidelity error.
+        on_step: Called after each measurement.
+        make_measurer: Makes the measurer.
+
+    Raises:
+        CannotMeasureError: as :func:`compare`.
+    """
+    if baseline is None:
+        baseline = Subject(name=THE_DEFAULT, model=model.path, session=SessionConfig())
+    field = dict(enumerate((baseline, *subjects)))
+    measurer = make_measurer(model, workload, max_error)
     try:
         entrants = {
-            _DEFAULT: partial(measurer.measure_session, model.path.resolve(), SessionConfig()),
-            _CONFIG: partial(measurer.measure_session, own_file.resolve(), config.session),
+            number: partial(measurer.measure_session, subject.model.resolve(), subject.session)
+            for number, subject in field.items()
         }
         rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step)
         scores = rounds.play()
     finally:
         measurer.close()
-    if _CONFIG not in scores:
-        raise CannotMeasureError(f"{config_path} fails here: {rounds.failures[_CONFIG].message}")
-    return _comparison(
-        scores[_CONFIG],
-        scores[_DEFAULT],
+    return Comparisons(
+        baseline=baseline.name,
+        configs=tuple(
+            _comparison(field[number].name, score, scores[_BASELINE])
+            for number, score in scores.items()
+            if number != _BASELINE
+        ),
+        failures={field[number].name: failure for number, failure in rounds.failures.items()},
+        model=str(model.path),
+        untouched=untouched,
         error_data=workload.source,
-        against=str(model.path),
-        untouched=model.sha256 == config.model.source_sha256,
     )
 
 
-def _comparison(
-    own: Score, baseline: Score, *, error_data: str, against: str, untouched: bool
-) -> Comparison:
+def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model, bool]:
+    """Returns the model whose answers are right, and whether it is the one that was tuned.
+
+    Raises:
+        ConfigError: `source` is not the model of a config, or the configs have different ones.
+    """
+    digests = {subject.source_sha256: subject for subject in subjects if subject.source_sha256}
+    if len(digests) > 1:
+        first, second = list(digests.values())[:2]
+        raise ConfigError(
+            f"{first.name} and {second.name} were tuned from different models, so their answers "
+            "cannot be compared"
+        )
+    if source is not None:
+        model = describe(source)
+        for digest, subject in digests.items():
+            if digest != model.sha256:
+                raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
+        return model, True
+    candidates = [subject.source for subject in subjects if subject.source is not None]
+    models = [subject.model for subject in subjects if not subject.source_sha256]
+    for path in (*candidates, *models):
+        model = describe(path)
+        if not digests or model.sha256 in digests:
+            return model, True
+    model = describe(subjects[0].model)
+    return model, model.sha256 in digests
+
+
+def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
     leaner = OBJECTIVES["peak_memory_mib"].is_less(own.peak_memory_mib, baseline.peak_memory_mib)
     faster = is_gain(own.speedup, own.noise_floor)
     slower = is_loss(own.speedup, own.noise_floor)
     return Comparison(
+        name=name,
         speedup=own.speedup,
         latency_ms=own.latency_ms,
         baseline_latency_ms=baseline.latency_ms,
         peak_memory_mib=own.peak_memory_mib,
         baseline_peak_memory_mib=baseline.peak_memory_mib,
         error=own.error,
-        error_data=error_data,
         faster=faster,
         slower=slower,
         leaner=leaner,
         better=faster or (leaner and not slower),
         noise_floor=own.noise_floor,
         rounds=own.rounds,
-        against=against,
-        untouched=untouched,
         coverage=own.coverage,
     )
-
-
-def _source(folder: Path) -> Path | None:
-    """Returns the model that the study in the folder tuned, if both are there."""
-    try:
-        model = StudyResult.read(folder).model
-    except StudyError:
-        return None
-    return model if model.is_file() else None

@@ -29,6 +29,9 @@ MODEL = "best.onnx"
 EMITTED = (CONFIG, MODEL, f"{MODEL}.data*", FRONT)
 """Names of the files that :func:`emit` writes, as patterns."""
 
+PAGE = "report.html"
+"""The page that shows a study, in its folder; :mod:`autotune.report.page` writes it."""
+
 CACHE = "cache"
 """Folder of the prepared models, in a study's folder."""
 
@@ -53,7 +56,7 @@ def emit(result: StudyResult, prepared: PreparedModel) -> StudyResult:
             raise StudyError(
                 f"{prepared.path} was changed while the study ran; run `autotune study` again"
             )
-        with _replacing(folder / MODEL) as temporary:
+        with replacing(folder / MODEL) as temporary:
             try:
                 copy_with_data_names(prepared.path, names, temporary)
             except RenamingError as error:
@@ -102,7 +105,7 @@ def pick_member(result: StudyResult, trial: int) -> StudyResult:
     if model.sha256 != result.model_sha256:
         raise StudyError(f"{result.model} has changed since the study; run `autotune study` again")
     inputs = (model.path, *model.data_files)
-    refuse_overwriting(entries_like(result.folder, (*EMITTED, CACHE)), inputs)
+    refuse_overwriting(entries_like(result.folder, (*EMITTED, PAGE, CACHE)), inputs)
     preparer = Preparer(model, result.folder / CACHE, workload=None, signature=result.workload)
     try:
         prepared = preparer.prepare(Candidate.of(member.candidate).graph.to_json())
@@ -130,7 +133,7 @@ def source_of(result: StudyResult) -> Path:
 
 def write_json(data: Mapping[str, Any], path: Path) -> None:
     """Writes `data` to `path` whole or not at all."""
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -138,12 +141,12 @@ def copy(source: Path, target: Path) -> None:
     """Copies a file whole or not at all; a file is not copied to itself."""
     if target.exists() and source.samefile(target):
         return
-    with _replacing(target) as temporary:
+    with replacing(target) as temporary:
         shutil.copyfile(source, temporary)
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Yields a temporary file that replaces `path` once it is safely on the disk."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     # unlike tempfile's, this file has the permissions that the user's umask gives

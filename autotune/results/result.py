@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import Environment, Evidence, Requires
+from autotune.deploy.config import Environment, Evidence, Interval, Requires
 from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import from_plain, section, to_plain
@@ -37,12 +37,15 @@ class Member:
         words: The same in words.
         evidence: Its measurements.
         admitted: Whether it keeps the limits of the study.
+        gains: By objective, the default's value over its own, with the 95 % interval of the final
+            comparison. Empty in a result of an earlier version.
     """
 
     candidate: Mapping[str, Value]
     words: str
     evidence: Evidence
     admitted: bool
+    gains: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
     def trial(self) -> int:
@@ -88,8 +91,8 @@ class GraphRow:
 
     Attributes:
         words: The changes to the model, in words.
-        operators: Nodes of its main graph; None if unknown.
-        parameters: Elements of its initializers; None if unknown.
+        operators: Nodes of its main graph, constants not; None if unknown.
+        parameters: Elements of its weights; None if unknown.
         size_bytes: Size of its files; None if unknown.
         latency: Latency over the default's; None where it was not measured.
         memory: Peak memory over the default's; None where it was not measured.

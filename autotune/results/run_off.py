@@ -198,7 +198,7 @@ class Rounds:
             if isinstance(outcome, Measurement):
                 self._measurements[number].append(outcome)
             elif number == self._baseline:
-                raise CannotMeasureError(f"the default itself failed: {outcome.message}")
+                raise CannotMeasureError(f"the baseline failed: {outcome.message}")
             else:
                 self.failures[number] = outcome
             self._done += 1

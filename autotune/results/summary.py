@@ -144,6 +144,7 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
         admitted=setting.limits.admit(
             finalist.latency_ms, finalist.peak_memory_mib, finalist.error, finalist.drop
         ),
+        gains=finalist.gains,
         evidence=Evidence(
             latency_ms=finalist.latency_ms,
             baseline_latency_ms=baseline.latency_ms,

@@ -121,22 +121,24 @@ def beyond_limit(
 def leanest_exact(trials: Sequence[Trial], limits: Limits) -> Trial | None:
     """Returns the trial with exact answers that clearly saves most memory, by its measurement.
 
-    None if there is none that keeps the limits.
+    One that is not clearly slower than the default comes before one that is. None if there is none
+    that keeps the limits.
 
     Args:
         trials: The measured trials, the default among them.
         limits: The limits of the study.
     """
+    base = next(m for t in trials if t.candidate == BASELINE and (m := t.measurement) is not None)
+    longest_ms = _CLEARLY_BETTER * base.latency_ms
     exact = [
-        (m.peak_memory_mib, trial.number, trial)
+        (m.latency_ms > longest_ms, m.peak_memory_mib, trial.number, trial)
         for trial in trials
         if (m := trial.measurement) is not None
         and is_exact(m)
         and limits.admit(m.latency_ms, m.peak_memory_mib, m.fidelity.error, m.fidelity.drop)
+        and m.peak_memory_mib < base.peak_memory_mib / _CLEARLY_BETTER
     ]
-    base = next(m for t in trials if t.candidate == BASELINE and (m := t.measurement) is not None)
-    best = min(exact, default=None)
-    return best[2] if best and best[0] < base.peak_memory_mib / _CLEARLY_BETTER else None
+    return min(exact)[3] if exact else None
 
 
 def _measured(trial: Trial, objective: Objective) -> float:

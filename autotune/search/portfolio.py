@@ -19,7 +19,7 @@ _STATIC: Mapping[str, Value] = {"precision": "int8_static", "per_channel": True}
 _WELL_KNOWN: tuple[Mapping[str, Value], ...] = (
     {"pre_pass": "onnxscript", **_OUTSIDE},
     {**_STATIC, **_OUTSIDE},
-    {**_STATIC, "quantized_operators": "products"},
+    {**_STATIC, "quantized_operators": "products", "float_outputs": True},
     {"precision": "int8_dynamic", "per_channel": True, **_OUTSIDE},
     {"intra_op_num_threads": 1},
     {"pre_pass": "ort_transformers", **_OUTSIDE},

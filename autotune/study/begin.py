@@ -17,7 +17,7 @@ from autotune.facts.runtime import Runtime
 from autotune.facts.workload import Workload, workload_for
 from autotune.graph.prepare import Preparer
 from autotune.measure.device_memory import DeviceMemory
-from autotune.results.emit import CACHE, EMITTED
+from autotune.results.emit import CACHE, EMITTED, PAGE
 from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import StudyResult
 from autotune.results.setting import Setting
@@ -43,6 +43,7 @@ from autotune.study.seams import Seams
 
 WRITTEN = (
     *EMITTED,
+    PAGE,
     CACHE,
     CACHE_FOLDER,
     SAMPLES,
@@ -124,9 +125,8 @@ def _with_device_objectives(options: StudyOptions, space: Space) -> StudyOptions
     """
     words = [p.values for p in space.parameters if p.name == EXECUTION_PROVIDER]
     providers = [PROVIDERS[str(word)] for word in (words[0] if words else ("cpu",))]
-    if options.objectives != objective.DEFAULT or DeviceMemory.start() is None:
-        return options
-    if any(provider.device != "cuda" for provider in providers):
+    on_devices = all(provider.device == "cuda" for provider in providers)
+    if options.objectives != objective.DEFAULT or not on_devices or DeviceMemory.start() is None:
         return options
     return options.with_changes(objectives=objective.DEVICE_DEFAULT)
 

@@ -2,7 +2,10 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+
+import threadpoolctl
 
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import Measurer
@@ -14,9 +17,16 @@ from autotune.results.score import on_scale
 from autotune.results.setting import Setting
 from autotune.results.summary import effects_of
 from autotune.search import pareto
+from autotune.search.beliefs import Effect
 from autotune.search.finalists import beyond_limit, default_of_provider, finalists, leanest_exact
 from autotune.search.trial import Trial
 from autotune.study.progress import OnProgress, Progress
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Returns a context in which no second thread computes, and spins on while others measure."""
+    one_thread: AbstractContextManager[object] = threadpoolctl.threadpool_limits(1, "blas")
+    return one_thread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +54,13 @@ class FinalComparison:
             CannotMeasureError: the default fails.
         """
         setting = self.setting
-        chosen = finalists(self.trials, setting.limits, setting.objectives, setting.space)
+        space, limits, objectives = setting.space, setting.limits, setting.objectives
+        with _one_thread():
+            chosen = finalists(self.trials, limits, objectives, space)
+            beyond = beyond_limit(self.trials, limits, objectives, space)
         beside = default_of_provider(chosen, self.trials)
         if beside is not None and beside not in chosen:
             chosen.append(beside)
-        beyond = beyond_limit(self.trials, setting.limits, setting.objectives, setting.space)
         compared = self._measured(chosen, [beyond] if beyond else [])
         verdict = self._verdict(compared, beyond)
         if verdict.picked is compared[0] and (leaner := self._leaner(compared)):
@@ -66,7 +78,7 @@ class FinalComparison:
             baseline=baseline,
             winner=winner,
             trials=self.trials,
-            effects=effects_of(self.setting, self.trials),
+            effects=self._effects,
             on_step=self._steps("ablation"),
         )
         try:
@@ -86,6 +98,10 @@ class FinalComparison:
         if verdict.picked is verdict.members[0]:
             return verdict
         return replace(verdict, ablation=unfinished(verdict.picked))
+
+    def _effects(self) -> Sequence[Effect]:
+        with _one_thread():
+            return effects_of(self.setting, self.trials)
 
     def _measured(self, chosen: Sequence[Trial], beyond: Sequence[Trial]) -> list[Finalist]:
         return run_off(

@@ -213,6 +213,7 @@ class Search:
                 baseline=self.baseline,
                 latest=self.trials[-1] if self.trials else None,
                 remaining_s=remaining_s,
+                trials=self.trials,
             )
         )
 

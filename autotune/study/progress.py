@@ -1,6 +1,6 @@
 """The state of a study as its progress callback receives it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.search.trial import Trial
@@ -20,6 +20,7 @@ class Progress:
         latest: The trial that was just measured.
         remaining_s: The estimated time that this stage will still take; None if unknown.
         note: A sentence for the user, sent once.
+        trials: The measured trials of the study so far, in order; empty outside the search.
     """
 
     stage: str
@@ -30,6 +31,7 @@ class Progress:
     latest: Trial | None = None
     remaining_s: float | None = None
     note: str = ""
+    trials: Sequence[Trial] = ()
 
 
 OnProgress = Callable[[Progress], None]

@@ -1,0 +1,78 @@
+"""Commands that look into a model: ``inspect`` and ``profile``.
+
+Commands import what they need when they run, so that ``--help`` and refusals come at once.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.console import output, print_json
+from autotune.cli.interrupts import signals_later
+from autotune.cli.options import DataOption, JsonOption, ShapeOption
+
+
+def inspect_file(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The .onnx file of the model.")],
+    data: DataOption = None,
+    shape: ShapeOption = [],
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="Only read the file. Without it, each suspicion is measured as well."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Shows what holds a model back on this machine, and what helps."""
+    with signals_later():
+        from autotune.cli.progress import steps
+        from autotune.inspection.inspect import inspect_model
+        from autotune.report.inspection import render_inspection
+
+    with steps("inspecting") as on_step:
+        inspection = inspect_model(
+            model, data=data, shapes=dict(shape), quick=quick, on_step=on_step
+        )
+    if as_json:
+        print_json(inspection.to_json())
+    else:
+        output.print(render_inspection(inspection))
+
+
+def profile_session(
+    what: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL|CONFIG|DIR",
+            help="A model, a tuned config such as best.json, or the folder of a study.",
+        ),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="The original model of a config. Needed only where the study's folder does not "
+            "know it."
+        ),
+    ] = None,
+    data: DataOption = None,
+    shape: ShapeOption = [],
+    as_json: JsonOption = False,
+) -> None:
+    """Shows where the time of a run goes.
+
+    It also shows how far a run is from what the machine could do at most. A tuned config is shown
+    beside the default.
+    """
+    with signals_later():
+        from autotune.cli.progress import steps
+        from autotune.report.profile import render_profiling
+        from autotune.results.profiling import profile
+
+    with steps("profiling") as on_step:
+        profiling = profile(what, model, data=data, shapes=dict(shape), on_step=on_step)
+    if as_json:
+        print_json(profiling.to_json())
+    else:
+        output.print(render_profiling(profiling))

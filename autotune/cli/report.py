@@ -1,0 +1,95 @@
+"""The page of a study: ``report``, and the page that ``study`` and ``pick`` write.
+
+Commands import what they need when they run, so that ``--help`` and refusals come at once.
+"""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.console import messages, output
+from autotune.cli.interrupts import signals_later
+from autotune.cli.options import FolderArgument
+from autotune.errors import AutotuneError, MissingPackageError, RequestError, did_you_mean
+from autotune.storage.masking import without_secrets
+from autotune.study.options import StudyOptions
+from autotune.study.progress import OnProgress
+
+
+def report(
+    folder: FolderArgument,
+    figures: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write the figures to files in this folder."),
+    ] = None,
+    kind: Annotated[
+        str,
+        typer.Option("--format", metavar="svg|png", help="The format of these files."),
+    ] = "svg",
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Database that keeps the trials, if it is not in the folder. If left out, the URL "
+            "in the variable AUTOTUNE_STORAGE.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--study", metavar="NAME", help="Which study, if the storage holds several."),
+    ] = None,
+) -> None:
+    """Writes report.html, a page with figures that shows a study.
+
+    It is written from what the folder holds, also while the study runs.
+    """
+    with signals_later():
+        from autotune.report.page.export import FORMATS, write_figures
+        from autotune.report.page.writing import write_report
+
+    if kind not in FORMATS:
+        near = did_you_mean(kind, FORMATS)
+        raise RequestError(f"--format must be one of {', '.join(FORMATS)}, not '{kind}'.{near}")
+    output.print(f"Wrote {write_report(folder, storage, name)}", soft_wrap=True)
+    if figures is not None:
+        for path in write_figures(folder, figures, kind, storage, name):
+            output.print(f"Wrote {path}", soft_wrap=True)
+
+
+def live_page(options: StudyOptions) -> OnProgress:
+    """Returns what keeps the page of a study up to date while the study runs.
+
+    Without the packages of the extra ``report`` it does nothing.
+    """
+    with signals_later():
+        from autotune.report.page.live import LivePage
+        from autotune.report.page.writing import check_packages
+
+    try:
+        check_packages()
+    except MissingPackageError:
+        return lambda _: None
+
+    def announce(page: Path) -> None:
+        messages.print(f"{page} shows the study as it goes on.", style="dim", soft_wrap=True)
+
+    return LivePage(options, announce)
+
+
+def write_last_page(folder: Path, storage: str | None = None) -> str:
+    """Writes the page of a study that has ended; returns a line that says where it is.
+
+    The result is written already: if the page cannot be, the line says why.
+    """
+    with signals_later():
+        from autotune.report.page.writing import HOW_TO_INSTALL, write_report
+
+    try:
+        return f"Report: {write_report(folder, storage)}"
+    except MissingPackageError:
+        command = shlex.join(["autotune", "report", str(folder)])
+        return f"For a report with figures: {HOW_TO_INSTALL}, then {command}"
+    except (AutotuneError, OSError) as error:
+        return f"No report was written: {without_secrets(str(error))}"

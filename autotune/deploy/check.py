@@ -1,0 +1,81 @@
+"""What a tuned config would do on this machine, without opening the model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.fitting import fit
+from autotune.deploy.loader import check_files
+from autotune.errors import CannotMeasureError, ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """The outcome of a check.
+
+    Attributes:
+        format: The config's format; empty where it cannot be read.
+        problem: Why ``autotune.load`` would refuse the config; empty if it would not.
+        lacking: The requirements that this machine lacks, in words.
+        differences: How this machine differs from the one that tuned the config, in words.
+        adapted: What would be changed for this machine, in words; empty if nothing.
+        files: Names of the model files whose sizes and SHA-256 are those of the config.
+    """
+
+    format: str
+    problem: str
+    lacking: Sequence[str] = ()
+    differences: Sequence[str] = ()
+    adapted: str = ""
+    files: Sequence[str] = ()
+
+    @property
+    def valid(self) -> bool:
+        """Whether the config keeps its schema and its model files are the ones it names."""
+        return not self.problem
+
+    @property
+    def outcome(self) -> str:
+        """What ``autotune.load`` would do here, as a sentence."""
+        if self.problem:
+            return "autotune.load refuses this config."
+        if self.lacking:
+            return "autotune.load opens the model with ONNX Runtime's default options, and warns."
+        if self.differences:
+            return "autotune.load opens the model as tuned, and warns that the machine is another."
+        return "autotune.load opens the model as tuned."
+
+    def exit_code(self, *, strict: bool) -> int:
+        """Returns the exit code of `autotune check`.
+
+        Args:
+            strict: Whether another machine counts as a fault, as in ``load(strict=True)``.
+        """
+        if self.problem:
+            return ConfigError.exit_code
+        if self.lacking or (strict and self.differences):
+            return CannotMeasureError.exit_code
+        return 0
+
+
+def check(path: Path) -> Check:
+    """Returns what ``autotune.load`` would do with the config `path` on this machine."""
+    try:
+        config = TunedConfig.read(path)
+    except ConfigError as error:
+        return Check(format="", problem=str(error))
+    config_format = str(config.to_json()["format"])
+    try:
+        check_files(path, config, read_all=True)
+    except ConfigError as error:
+        return Check(format=config_format, problem=str(error))
+    here = fit(config)
+    return Check(
+        format=config_format,
+        problem="",
+        lacking=here.lacking,
+        differences=here.differences,
+        adapted=here.adapted,
+        files=config.model.names,
+    )

@@ -1,0 +1,1 @@
+"""A tuned config in other forms: for other servers, other languages, and without autotune."""

@@ -1,0 +1,95 @@
+"""Writes an export, and never over a file that is there."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.files import create, open_file
+from autotune.deploy.loader import check_files
+from autotune.errors import FormatError, RequestError, StorageError, did_you_mean
+from autotune.export.rendering import Rendering
+from autotune.export.targets import TARGETS
+
+_FOLDER_END = ".autotune"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """An export that was written.
+
+    Attributes:
+        target: The name of its target.
+        files: The files.
+        lost: What the target cannot express, in words.
+        use: How the result is used.
+    """
+
+    target: str
+    files: Sequence[Path]
+    lost: Sequence[str]
+    use: str
+
+
+def export(config_path: Path, target: str, folder: Path | None = None) -> Exported:
+    """Writes a tuned config in the form of another program.
+
+    Args:
+        config_path: The tuned config.
+        target: The name of a target in :data:`autotune.export.targets.TARGETS`.
+        folder: Where the files are written; beside the config if None.
+
+    Raises:
+        ConfigError: the config or its model files are wrong.
+        RequestError: there is no such target, or a file is there already.
+        StorageError: the disk gave out.
+    """
+    if target not in TARGETS:
+        near = did_you_mean(target, TARGETS)
+        raise RequestError(f"--to must be one of {', '.join(TARGETS)}, not '{target}'.{near}")
+    config = TunedConfig.read(config_path)
+    check_files(config_path, config, read_all=False)
+    name = model_name(config_path)
+    rendering = TARGETS[target].render(config, config_path.name, name)
+    folder = config_path.parent if folder is None else folder
+    files = _write(rendering, config_path.parent, folder)
+    return Exported(target=target, files=files, lost=rendering.lost, use=rendering.use)
+
+
+def model_name(config_path: Path) -> str:
+    """Returns the name of what the config is for: ``cnn`` of ``cnn.autotune/best.json``."""
+    folder = config_path.absolute().parent.name
+    return folder.removesuffix(_FOLDER_END) if folder.endswith(_FOLDER_END) else config_path.stem
+
+
+def _write(rendering: Rendering, source: Path, folder: Path) -> list[Path]:
+    """Writes the files of `rendering`, or none of them; returns their paths."""
+    names = [*rendering.texts, *rendering.copies]
+    if taken := [folder / name for name in names if (folder / name).is_symlink()]:
+        raise RequestError(f"{taken[0]} is a link; name another folder with --out DIR")
+    if taken := [folder / name for name in names if (folder / name).exists()]:
+        raise RequestError(
+            f"{taken[0]} is there already, and nothing is overwritten; remove it, or name another "
+            "folder with --out DIR"
+        )
+    written: list[Path] = []
+    try:
+        for name in names:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with create(path) as file:
+                written.append(path)
+                if name in rendering.texts:
+                    file.write(rendering.texts[name].encode())
+                else:
+                    copy = rendering.copies[name]
+                    with open_file(source / copy.source) as original:
+                        shutil.copyfileobj(original, file, 1 << 20)
+                    file.write(copy.appended)
+    except (OSError, FormatError) as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise StorageError(f"cannot write the export to {folder}: {reason}") from None
+    return written

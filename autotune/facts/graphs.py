@@ -1,0 +1,38 @@
+"""Walks through the graphs of a model, those inside its nodes included."""
+
+from collections.abc import Iterator
+
+import onnx
+
+
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yields the graph and every graph inside its nodes."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from all_graphs(inner)
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yields every node."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from all_nodes(inner)
+
+
+def all_initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yields every initializer."""
+    for inner in all_graphs(graph):
+        yield from inner.initializer
+
+
+def all_weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yields the initializers and the tensors of Constant nodes, where some exporters put them."""
+    yield from all_initializers(graph)
+    for node in all_nodes(graph):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t

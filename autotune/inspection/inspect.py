@@ -1,0 +1,240 @@
+"""An inspection: what a model is, what holds it back here, and how far it is from the roof."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autotune.deploy.records import Json, to_plain
+from autotune.deploy.session import SessionConfig
+from autotune.errors import CannotMeasureError
+from autotune.facts.hardware import Hardware, hardware
+from autotune.facts.model import Model, describe
+from autotune.facts.workload import Workload, workload_for
+from autotune.graph.prepare import Preparer
+from autotune.inspection.checks import CHECKS
+from autotune.inspection.findings import SEVERITIES, Check, Effect, Finding, InspectedModel
+from autotune.inspection.growth import Growth, measure_growth, shape_feeds
+from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
+from autotune.inspection.memory_checks import GROWTH_SESSIONS
+from autotune.inspection.profile import REORDERS, Profile, profile_session
+from autotune.inspection.reading import Reading, read_model
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import SEARCH, Measurement
+from autotune.process import scratch
+from autotune.space.candidate import BASELINE, Candidate
+
+OnStep = Callable[[int, int], None]
+"""Called after each step with the steps done and all steps."""
+
+_EXTENDED = SessionConfig(options={"graph_optimization_level": "ORT_ENABLE_EXTENDED"})
+# A remedy with large errors is reported with them; the study's own limit is another matter.
+_MAX_ERROR = 1.0
+# Profile, peaks, growth and the default, before the remedies.
+_STEPS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """The outcome of an inspection.
+
+    Attributes:
+        model: The model.
+        machine: The machine.
+        workload: Where the inputs come from, a sentence each.
+        reading: What the model's file says.
+        findings: The findings, the worst first.
+        clear: What was looked for and not found.
+        unmeasured: What only a measurement would show, where nothing was measured.
+        failure: Why nothing could be measured; empty where it could, or should not.
+        profile: The operator profile of the default; None where nothing was measured.
+        extended: The profile at the graph level that changes no layout; None where the default
+            changes none either, or nothing was measured.
+        peaks: The machine's peaks; None where nothing was measured.
+        headroom: How far the default is from the roof; None where nothing was measured.
+        memory_mib: Peak memory of the default; None where nothing was measured.
+    """
+
+    model: Model
+    machine: Hardware
+    workload: tuple[str, ...]
+    reading: Reading
+    findings: tuple[Finding, ...]
+    clear: tuple[str, ...]
+    unmeasured: tuple[str, ...]
+    failure: str = ""
+    profile: Profile | None = None
+    extended: Profile | None = None
+    peaks: Peaks | None = None
+    headroom: Headroom | None = None
+    memory_mib: float | None = None
+
+    def to_json(self) -> Json:
+        """Returns the inspection as JSON values."""
+        data: Json = to_plain(self)
+        if self.headroom is not None:
+            data["headroom"] = self.headroom.to_json()
+        return data
+
+
+def inspect_model(
+    path: Path,
+    *,
+    data: Path | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    quick: bool = False,
+    on_step: OnStep = lambda _done, _total: None,
+) -> Inspection:
+    """Returns what a model is and what holds it back on this machine.
+
+    Args:
+        path: The model's file.
+        data: Inputs; generated if None.
+        shapes: Shapes of generated inputs.
+        quick: Whether to read alone and measure nothing.
+        on_step: Called after each step of measuring.
+
+    Raises:
+        ModelError: the file cannot be used.
+        DataError: the inputs cannot be read, or do not fit the model.
+        RequestError: `shapes` does not fit the model.
+    """
+    model = describe(path)
+    workload = workload_for(model, data, shapes or {})
+    reading = read_model(model, workload, run=False)
+    plain = InspectedModel(model=model, reading=reading, machine=hardware(), workload=workload)
+    if quick:
+        return _inspection(plain)
+    try:
+        inspected, peaks = _measured(plain, on_step)
+        return _with_effects(inspected, peaks, on_step)
+    except CannotMeasureError as error:
+        return replace(_inspection(plain), failure=str(error))
+
+
+def _inspection(inspected: InspectedModel) -> Inspection:
+    """Returns the inspection by what is known so far."""
+    pairs = [(check, check.find(inspected)) for check in CHECKS]
+    is_measured = inspected.profile is not None
+    return Inspection(
+        model=inspected.model,
+        machine=inspected.machine,
+        workload=inspected.workload.notes,
+        reading=inspected.reading,
+        findings=_sorted([finding for _, finding in pairs if finding is not None]),
+        clear=tuple(
+            check.about
+            for check, finding in pairs
+            if finding is None and (is_measured or not check.measured)
+        ),
+        unmeasured=tuple(c.about for c in CHECKS if c.measured and not is_measured),
+        profile=inspected.profile,
+        extended=inspected.extended,
+    )
+
+
+def _measured(inspected: InspectedModel, on_step: OnStep) -> tuple[InspectedModel, Peaks]:
+    """Returns the model with everything that is measured of the default, and the peaks.
+
+    Raises:
+        CannotMeasureError: the model does not run on these inputs.
+    """
+    path, workload = inspected.model.path, inspected.workload
+    profile = profile_session(path, SessionConfig(), workload)
+    reading = inspected.reading
+    if not reading.work.is_complete:
+        reading = read_model(inspected.model, workload, run=True)
+    extended = None
+    if profile.overhead(REORDERS).nodes:
+        extended = profile_session(path, _EXTENDED, workload)
+    on_step(1, _STEPS)
+    peaks = measure_peaks(reading.work.least_bytes)
+    on_step(2, _STEPS)
+    growth = _growth(inspected.model, workload, profile)
+    on_step(3, _STEPS)
+    measured = replace(
+        inspected, reading=reading, profile=profile, extended=extended, growth=growth
+    )
+    return measured, peaks
+
+
+def _growth(model: Model, workload: Workload, profile: Profile) -> dict[str, Growth]:
+    """Returns the memory of each session of :data:`GROWTH_SESSIONS` over several shapes."""
+    feeds = shape_feeds(model, workload, profile)
+    if not feeds:
+        return {}
+    growths = {
+        name: measure_growth(model.path, session, feeds)
+        for name, session in GROWTH_SESSIONS.items()
+    }
+    return {name: growth for name, growth in growths.items() if growth is not None}
+
+
+def _with_effects(inspected: InspectedModel, peaks: Peaks, on_step: OnStep) -> Inspection:
+    """Returns the inspection, each remedy measured against the default.
+
+    Raises:
+        CannotMeasureError: the model's answers cannot be compared.
+    """
+    inspection, workload = _inspection(inspected), inspected.workload
+    total = _STEPS + sum(bool(finding.try_out) for finding in inspection.findings)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch.root())))
+        preparer = Preparer(
+            inspected.model, folder, workload=workload, signature=workload.signature()
+        )
+        measurer = DuetMeasurer(inspected.model, workload, preparer, max_error=_MAX_ERROR)
+        stack.callback(measurer.close)
+        default = measurer.measure(BASELINE, SEARCH)
+        if not isinstance(default, Measurement):
+            raise CannotMeasureError(f"the default cannot be measured: {default.message}")
+        on_step(_STEPS, total)
+        findings = []
+        done = _STEPS
+        for finding in inspection.findings:
+            findings.append(_rated(finding, measurer, default))
+            done += bool(finding.try_out)
+            on_step(done, total)
+    return replace(
+        inspection,
+        findings=_sorted(findings),
+        peaks=peaks,
+        headroom=headroom(inspected.reading.work, peaks, default.latency_ms),
+        memory_mib=default.peak_memory_mib,
+    )
+
+
+def _rated(finding: Finding, measurer: DuetMeasurer, default: Measurement) -> Finding:
+    """Returns the finding with what its remedy is worth, and the severity by that."""
+    if not finding.try_out:
+        return finding
+    candidate = Candidate.of(finding.try_out)
+    outcome = measurer.measure(candidate, SEARCH)
+    if not isinstance(outcome, Measurement):
+        return replace(finding, failure=outcome.message)
+    effect = Effect(
+        remedy=candidate.in_words(),
+        latency=outcome.ratio,
+        memory=outcome.peak_memory_mib / max(default.peak_memory_mib, 0.1),
+        default_memory_mib=default.peak_memory_mib,
+        held_mib=_held_mib(outcome),
+        default_held_mib=_held_mib(default),
+        error=outcome.fidelity.error,
+        default_error=default.fidelity.error,
+    )
+    return replace(finding, effect=effect, severity=_check(finding.name).rate(effect))
+
+
+def _held_mib(measurement: Measurement) -> float:
+    """Returns the memory that a session holds between runs."""
+    return max(0.0, measurement.memory.resident_mib - measurement.memory.base_mib)
+
+
+def _check(name: str) -> Check:
+    return next(check for check in CHECKS if check.name == name)
+
+
+def _sorted(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Returns the findings, the worst first; in the order of the checks where equal."""
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))

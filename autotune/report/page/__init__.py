@@ -1,0 +1,1 @@
+"""``report.html``: one file that shows a study, with figures, and works without a network."""

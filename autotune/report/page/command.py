@@ -1,0 +1,74 @@
+"""The command that repeats a study, from the options that its storage keeps."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from autotune.search.objective import find
+from autotune.study.options import StudyOptions
+
+FLAGS = {
+    "trials": "--trials",
+    "timeout_s": "--timeout",
+    "space": "--space",
+    "fix": "--fix",
+    "providers": "--providers",
+    "data": "--data",
+    "shapes": "--shape",
+    "max_error": "--max-error",
+    "metric": "--metric",
+    "max_drop": "--max-drop",
+    "max_memory_mib": "--max-memory",
+    "max_latency_ms": "--max-latency",
+    "objectives": "--objective",
+    "prefer": "--prefer",
+    "seed": "--seed",
+    "sampler": "--sampler",
+    "early_stop": "--no-early-stop",
+}
+"""The options that decide what a study does, as the command line names them."""
+
+_UNITS = {"timeout_s": "s", "max_memory_mib": "MiB", "max_latency_ms": "ms"}
+
+
+def command_of(options: StudyOptions, metric: str) -> str:
+    """Returns the `autotune study` command that repeats a study.
+
+    Args:
+        options: What the study was asked for.
+        metric: Name of the user's metric, which the options in a storage lack; empty without one.
+    """
+    words = ["autotune", "study", str(options.model)]
+    default = StudyOptions(model=options.model)
+    given = {item.name: getattr(options, item.name) for item in fields(options)}
+    given["metric"] = metric or None
+    # the storage keeps the values that the defaults stood for
+    if options.preference == find(options.objectives)[0].word:
+        given["prefer"] = None
+    if options.max_error == default.error_limit and not metric:
+        given["max_error"] = None
+    for name, flag in FLAGS.items():
+        value = given[name]
+        if value == getattr(default, name) and name != "trials":
+            continue
+        words += [word for text in _texts(name, value) for word in (flag, text) if word]
+    return shlex.join(words)
+
+
+def _texts(name: str, value: Any) -> Iterator[str]:
+    """Yields the value of an option as the command line takes it, once for each repetition."""
+    if name == "early_stop":
+        yield ""  # the flag alone
+    elif name == "fix":
+        yield from (f"{key}={item}" for key, item in value.items())
+    elif name == "shapes":
+        yield from (f"{key}={','.join(map(str, sizes))}" for key, sizes in value.items())
+    elif name == "objectives":
+        yield from value
+    elif name == "providers":
+        yield ",".join(value)
+    elif isinstance(value, float):
+        yield f"{value:.12g}{_UNITS.get(name, '')}"
+    else:
+        yield str(value)

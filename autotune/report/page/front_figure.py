@@ -1,0 +1,183 @@
+"""The Pareto front as a figure: candidates, the default, intervals of the final comparison."""
+
+from collections.abc import Sequence
+
+from autotune.report.page.figure import Figure, Plot, axis, plot, wrapped
+from autotune.report.page.rows import Row
+from autotune.report.page.state import StudyState
+from autotune.report.text import interval, latency
+from autotune.search import pareto
+from autotune.search.objective import DEFAULT, Objective, find
+
+_HEIGHT_PX = 460
+# A candidate that is that many times worse than the default would press all others into a corner.
+_FARTHEST = 1.6
+_MARGIN = 0.06
+
+_HOLLOW: Plot = {"symbol": "circle-open", "size": 7, "color": "@faint", "line": {"width": 1.4}}
+_CROSSED: Plot = {"symbol": "x-thin-open", "size": 7, "color": "@faint", "line": {"width": 1.2}}
+_FILLED: Plot = {"symbol": "circle", "size": 11, "color": "@accent"}
+_STAR: Plot = {
+    "symbol": "star",
+    "size": 18,
+    "color": "@good",
+    "line": {"width": 1, "color": "@card"},
+}
+_DIAMOND: Plot = {"symbol": "diamond", "size": 13, "color": "@bad"}
+
+
+def axes_of(state: StudyState) -> tuple[Objective, Objective]:
+    """Returns the two objectives that span the figure: the study's first two."""
+    names = [objective.name for objective in state.objectives]
+    x, y = [*names, *(name for name in DEFAULT if name not in names)][:2]
+    across, up = find((x, y))
+    return across, up
+
+
+def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure:
+    """Returns the figure; each point's ``customdata`` is the number of its trial."""
+    across, up = axes_of(state)
+    points = [row for row in rows if across.name in row.values and up.name in row.values]
+    default = [row for row in points if row.state == "default"]
+    return Figure(
+        name="front",
+        title="The Pareto front",
+        caption=_caption(has_confirmed=any(row.confirmed for row in points)),
+        plot=plot(
+            [trace for trace in _traces(points, across, up) if trace["x"]],
+            xaxis=axis(_title(across), range=_range(points, default, across.name)),
+            yaxis=axis(_title(up), range=_range(points, default, up.name)),
+        ),
+        height_px=_HEIGHT_PX,
+    )
+
+
+def _traces(points: Sequence[Row], across: Objective, up: Objective) -> list[Plot]:
+    """Returns estimates below, then the line of the front, and confirmed points above."""
+    confirmed = [row for row in points if row.confirmed]
+    searched = [row for row in points if not row.confirmed and row.state != "default"]
+    kept = [row for row in searched if row.state != "rejected"]
+    rejected = [row for row in searched if row.state == "rejected"]
+    members = [row for row in confirmed if row.state != "default"]
+    default = [row for row in points if row.state == "default"]
+    chosen = [row for row in points if row.state == "chosen"]
+
+    def trace(name: str, shown: Sequence[Row], marker: Plot, **more: object) -> Plot:
+        return {
+            "type": "scatter",
+            "mode": "markers",
+            "name": name,
+            "x": [row.values[across.name] for row in shown],
+            "y": [row.values[up.name] for row in shown],
+            "text": [_hover(row) for row in shown],
+            "customdata": [row.trial for row in shown],
+            "hovertemplate": "%{text}<extra></extra>",
+            "marker": marker,
+            **more,
+        }
+
+    def with_intervals(name: str, shown: Sequence[Row], marker: Plot) -> Plot:
+        bars = {"error_x": _error_bars(shown, across.name), "error_y": _error_bars(shown, up.name)}
+        return trace(name, shown, marker, **bars)
+
+    return [
+        trace("search estimate", kept, _HOLLOW),
+        trace("search estimate, over a limit", rejected, _CROSSED),
+        _line(pareto.front(confirmed, lambda row: row.values, (across, up)), across, up),
+        with_intervals("final comparison", members, _FILLED),
+        with_intervals("the default", default, _DIAMOND),
+        trace("chosen", chosen, _STAR),
+        # Plotly gives the pointer to the smallest point near it, which would be an estimate's
+        trace("confirmed", confirmed, {"size": 1, "opacity": 0}, showlegend=False),
+    ]
+
+
+def _line(front: Sequence[Row], across: Objective, up: Objective) -> Plot:
+    """Returns the line that joins the members of the front."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [row.values[across.name] for row in front],
+        "y": [row.values[up.name] for row in front],
+        "line": {"color": "@accent", "width": 1.5, "shape": "hv", "dash": "dot"},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _caption(*, has_confirmed: bool) -> str:
+    source = (
+        "Filled points are confirmed: the final comparison measured them side by side with the "
+        "default, and the bars are its 95 % intervals. Hollow points are estimates of the search, "
+        "relative to the default; the best of them were lucky as well."
+        if has_confirmed
+        else "All points are estimates of the search. No final comparison has confirmed them."
+    )
+    return (
+        f"Lower left is better. {source} Candidates far beyond the default lie outside; a "
+        "double-click shows them."
+    )
+
+
+def _title(objective: Objective) -> str:
+    return {
+        "latency_ms": "latency of a run, ms",
+        "peak_memory_mib": "peak memory of the session, MiB",
+        "cpu_s": "CPU time of a run, s",
+        "load_ms": "time to create the session, ms",
+        "p99_ms": "99th percentile of the latency, ms",
+        "peak_device_memory_mib": "peak memory of the device, MiB",
+    }[objective.name]
+
+
+def _hover(row: Row) -> str:
+    """Returns what the pointer shows: the configuration, its numbers and their source."""
+    source = "final comparison" if row.confirmed else "search estimate"
+    lines = [f"<b>trial {row.trial}</b> · {source}", wrapped(row.words)]
+    if row.speedup is not None and row.state != "default":
+        lines.append(f"{row.speedup.value:.2f}× the default's speed ({interval(row.speedup)})")
+    memory = row.values["peak_memory_mib"]
+    lines.append(f"{latency(row.values['latency_ms'])} ms · {memory:.1f} MiB")
+    if row.error is not None:
+        lines.append(f"error {row.error:.1g}")
+    if row.reason:
+        lines.append(wrapped(row.reason))
+    return "<br>".join(lines)
+
+
+def _error_bars(rows: Sequence[Row], name: str) -> Plot:
+    """Returns the ends of the intervals of an objective, from those of the gains."""
+    reaches = [_reach(row, name) for row in rows]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [above for _, above in reaches],
+        "arrayminus": [below for below, _ in reaches],
+        "color": "@muted",
+        "thickness": 1.5,
+        "width": 4,
+    }
+
+
+def _reach(row: Row, name: str) -> tuple[float, float]:
+    """Returns how far the interval of an objective reaches below and above its value.
+
+    A result of an earlier version has an interval for the latency alone.
+    """
+    gain = row.gains.get(name) or (row.speedup if name == "latency_ms" else None)
+    if not row.confirmed or gain is None or gain.low <= 0:
+        return 0.0, 0.0
+    value = row.values[name]
+    return value * (1 - gain.value / gain.high), value * (gain.value / gain.low - 1)
+
+
+def _range(points: Sequence[Row], default: Sequence[Row], name: str) -> list[float] | None:
+    """Returns the range of an axis: all that lies not far beyond the default."""
+    if not default:
+        return None
+    farthest = _FARTHEST * default[0].values[name]
+    inside = [row for row in points if row.values[name] <= farthest]
+    low = min(row.values[name] - _reach(row, name)[0] for row in inside)
+    high = max(row.values[name] + _reach(row, name)[1] for row in inside)
+    space = _MARGIN * (high - low) or _MARGIN * high or 1.0
+    return [low - space, high + space]

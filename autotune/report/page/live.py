@@ -1,0 +1,75 @@
+"""The page while its study runs: written between trials, seldom enough to cost next to nothing."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune.report.page.state import StudyState, limits_of
+from autotune.report.page.writing import REFRESH_S, write_page
+from autotune.report.progress import count, stage, time_left
+from autotune.search.objective import find
+from autotune.search.trial import Trial
+from autotune.study.options import StudyOptions
+from autotune.study.progress import Progress
+
+# Writing may take this share of the time at most.
+_SHARE = 0.02
+
+
+class LivePage:
+    """A progress callback that keeps the page of a running study up to date.
+
+    It is called between measurements, when no process is timed. A disk that is full ends no study:
+    the page is then not written.
+
+    Args:
+        options: The options of the study.
+        announce: Called with the page's path when it is written for the first time.
+        monotonic: A clock in seconds.
+    """
+
+    def __init__(
+        self,
+        options: StudyOptions,
+        announce: Callable[[Path], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._announce = announce
+        self._is_announced = False
+        self._monotonic = monotonic
+        self._trials: tuple[Trial, ...] = ()
+        self._next_s = monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        """Writes the page if it is time to."""
+        self._trials = tuple(progress.trials) or self._trials
+        began_s = self._monotonic()
+        if not self._trials or progress.stage == "done" or began_s < self._next_s:
+            return
+        with contextlib.suppress(OSError):
+            page = write_page(self._state(progress))
+            if not self._is_announced:
+                self._announce(page)
+                self._is_announced = True
+        ended_s = self._monotonic()
+        self._next_s = ended_s + max(REFRESH_S, (ended_s - began_s) / _SHARE)
+
+    def _state(self, progress: Progress) -> StudyState:
+        options = self._options
+        metric = options.metric or ""
+        parts = [stage(progress), count(progress.done, progress.total), time_left(progress)]
+        return StudyState(
+            name="",
+            model=options.model.name,
+            folder=options.folder,
+            objectives=find(options.objectives),
+            limits=limits_of(None, options, metric),
+            trials=self._trials,
+            result=None,
+            options=options,
+            metric=metric,
+            facts={},
+            stage=", ".join(filter(None, parts)),
+        )

@@ -1,0 +1,185 @@
+"""The candidates of a study, a row each: what became of it, its numbers and where they are from."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from autotune.deploy.config import Interval
+from autotune.deploy.options import Value
+from autotune.measure.outcome import Failure, Measurement
+from autotune.report.page.state import StudyState
+from autotune.report.text import percent, printable
+from autotune.results.result import Member, StudyResult
+from autotune.search.objective import Values, values
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import BASELINE
+
+STATES: Mapping[str, str] = {
+    "chosen": "chosen",
+    "front": "on the front",
+    "default": "the default",
+    "compared": "beaten in the final comparison",
+    "measured": "measured",
+    "stopped": "stopped early",
+    "rejected": "over a limit",
+    "failed": "failed",
+}
+"""What can become of a candidate, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One candidate.
+
+    Attributes:
+        trial: Number of its trial.
+        words: Its changes from the default.
+        candidate: The same by parameter.
+        state: A key of :data:`STATES`.
+        reason: Why it was rejected, stopped or has no numbers; empty for others.
+        confirmed: Whether its numbers are those of the final comparison.
+        values: Its objectives; empty where it failed. An estimated latency is that of the default
+            in the final comparison, if there was one, divided by the estimated speed-up.
+        speedup: How many times faster than the default; None where it failed.
+        gains: By objective, the default's value over its own; empty where only the search measured.
+        error: Its error; None where it was not measured.
+        agreement: Its top-1 agreement; None where it was not measured.
+        measurement: Its numbers in the search; None where it failed or they are not at hand.
+    """
+
+    trial: int
+    words: str
+    candidate: Mapping[str, Value]
+    state: str
+    reason: str
+    confirmed: bool
+    values: Values
+    speedup: Interval | None
+    gains: Mapping[str, Interval]
+    error: float | None
+    agreement: float | None
+    measurement: Measurement | None
+
+
+def rows_of(state: StudyState) -> list[Row]:
+    """Returns the candidates of a study, in the order of its trials."""
+    rows = {member.trial: _member_row(state, member) for member in compared(state.result)}
+    rows |= {row.trial: row for row in _trial_rows(state) if row.trial not in rows}
+    return [rows[number] for number in sorted(rows)]
+
+
+def compared(result: StudyResult | None) -> list[Member]:
+    """Returns all that the final comparison measured: the default first, then the front."""
+    if result is None:
+        return []
+    return [*result.members, *result.others]
+
+
+def _member_row(state: StudyState, member: Member) -> Row:
+    """Returns the row of a member of the result."""
+    assert state.result is not None
+    evidence = member.evidence
+    kind = "front" if member in state.result.members else "compared"
+    if member.trial == state.result.picked:
+        kind = "chosen"
+    reason = "" if member.admitted else "it breaks the limits"
+    return Row(
+        trial=member.trial,
+        words=member.words,
+        candidate=member.candidate,
+        state="default" if member is state.result.baseline else kind,
+        reason=reason if evidence.steady else ", ".join(filter(None, [reason, "no steady state"])),
+        confirmed=state.result.complete,
+        values=member.values,
+        speedup=evidence.speedup,
+        gains=member.gains,
+        error=evidence.error,
+        agreement=evidence.agreement,
+        measurement=next((t.measurement for t in state.trials if t.number == member.trial), None),
+    )
+
+
+def _trial_rows(state: StudyState) -> Iterator[Row]:
+    for trial in state.trials:
+        if isinstance(trial.outcome, Failure):
+            yield _failed_row(trial, trial.outcome)
+        else:
+            yield _measured_row(state, trial, trial.outcome)
+
+
+def _failed_row(trial: Trial, failure: Failure) -> Row:
+    return Row(
+        trial=trial.number,
+        words=trial.candidate.in_words(),
+        candidate=trial.candidate.to_json(),
+        state="failed",
+        reason=f"{failure.kind.replace('_', ' ')}: {printable(failure.message)}",
+        confirmed=False,
+        values={},
+        speedup=None,
+        gains={},
+        error=failure.error,
+        agreement=None,
+        measurement=None,
+    )
+
+
+def _measured_row(state: StudyState, trial: Trial, measurement: Measurement) -> Row:
+    reason = excess(measurement, state.limits)
+    kind = "rejected" if reason else "measured"
+    if measurement.raced and not reason:
+        kind, reason = "stopped", "clearly beaten by others"
+    return Row(
+        trial=trial.number,
+        words=trial.candidate.in_words(),
+        candidate=trial.candidate.to_json(),
+        state="default" if trial.candidate == BASELINE else kind,
+        reason=reason,
+        confirmed=False,
+        values=_on_scale(state, values(measurement)),
+        speedup=_speedup(state.baseline, measurement),
+        gains={},
+        error=measurement.fidelity.error,
+        agreement=measurement.fidelity.agreement,
+        measurement=measurement,
+    )
+
+
+def _on_scale(state: StudyState, estimates: Values) -> Values:
+    """Returns estimates of the search on the scale of the final comparison, if there was one.
+
+    The machine may have been slower during the search: ratios to the default hold, and a latency
+    beside those of the final comparison would mislead.
+    """
+    if state.result is None or state.baseline is None or not state.result.complete:
+        return estimates
+    confirmed_ms = state.result.baseline.evidence.latency_ms
+    factor = confirmed_ms / state.baseline.latency_ms
+    return {**estimates, "latency_ms": factor * estimates["latency_ms"]}
+
+
+def _speedup(base: Measurement | None, own: Measurement) -> Interval | None:
+    """Returns the speed-up by the numbers of the search, with the interval of its one duet."""
+    if base is None:
+        return None
+    return Interval(
+        value=base.ratio.value / own.ratio.value,
+        low=base.ratio.value / own.ratio.high,
+        high=base.ratio.value / own.ratio.low,
+    )
+
+
+def excess(measurement: Measurement, limits: Limits) -> str:
+    """Returns which limits a measurement breaks, in words; empty where it keeps them."""
+    fidelity = measurement.fidelity
+    parts = []
+    if fidelity.error > limits.max_error:
+        parts.append(f"error {fidelity.error:.2g}, limit {limits.max_error:.2g}")
+    if limits.max_drop is not None and (fidelity.drop or 0.0) > limits.max_drop:
+        parts.append(f"the metric falls by {percent(fidelity.drop or 0.0)}")
+    if limits.max_memory_mib is not None and measurement.peak_memory_mib > limits.max_memory_mib:
+        parts.append(
+            f"{measurement.peak_memory_mib:.1f} MiB, limit {limits.max_memory_mib:.1f} MiB"
+        )
+    if limits.max_latency_ms is not None and measurement.latency_ms > limits.max_latency_ms:
+        parts.append(f"{measurement.latency_ms:.4g} ms, limit {limits.max_latency_ms:.4g} ms")
+    return "; ".join(parts)

@@ -1,0 +1,158 @@
+"""The state of a study that a page shows: its result, its trials and what it was asked for."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+
+from autotune.deploy.files import is_file
+from autotune.errors import StudyError
+from autotune.facts.hardware import Facts
+from autotune.measure.outcome import Measurement
+from autotune.results.result import FRONT, StudyResult
+from autotune.search.objective import Objective, find
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import BASELINE
+from autotune.storage.database import DATABASE, Place, open_storage, quiet_optuna
+from autotune.storage.relatives import facts_of
+from autotune.storage.trials import read_trials
+from autotune.study.options import StudyOptions
+from autotune.study.resume import choose, entries
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyState:
+    """A study as a page shows it.
+
+    Attributes:
+        name: Its name in the storage; empty while it runs.
+        model: Name of the model's file.
+        folder: The folder that it writes to.
+        objectives: What it minimises.
+        limits: The limits that an emitted configuration keeps.
+        trials: Its measured trials, in order; empty where the storage is not at hand.
+        result: Its result; None before there is one.
+        options: What it was asked for; None where the storage has no options that can be read.
+        metric: Name of the user's metric; empty without one.
+        facts: The facts of its machine; empty where they are not at hand.
+        stage: What the study is doing now, in a phrase; empty where it does not run.
+    """
+
+    name: str
+    model: str
+    folder: Path
+    objectives: tuple[Objective, ...]
+    limits: Limits
+    trials: tuple[Trial, ...]
+    result: StudyResult | None
+    options: StudyOptions | None
+    metric: str
+    facts: Facts
+    stage: str = ""
+
+    @property
+    def baseline(self) -> Measurement | None:
+        """The measurement of the default in the search; None where it is not at hand."""
+        return self.measurement_of(BASELINE.key)
+
+    @property
+    def chosen(self) -> Measurement | None:
+        """The measurement of the chosen configuration in the search; None before there is one."""
+        if self.result is None:
+            return None
+        picked = self.result.picked
+        return next((t.measurement for t in self.trials if t.number == picked), None)
+
+    def measurement_of(self, key: str) -> Measurement | None:
+        """Returns the measurement of the candidate with that key; None where there is none."""
+        return next((t.measurement for t in self.trials if t.candidate.key == key), None)
+
+
+def read_state(folder: Path, storage: str | None = None, name: str | None = None) -> StudyState:
+    """Returns the state of the study that wrote to `folder`.
+
+    Args:
+        folder: The folder of the study.
+        storage: URL of the storage with its trials; the folder's own, or else that of the variable
+            ``AUTOTUNE_STORAGE``, if None. Where there is none, the page has the result alone.
+        name: Name of the study in the storage; that of the result, or the only one, if None.
+
+    Raises:
+        StudyError: the folder holds neither a result nor a study.
+        StorageError: the storage cannot be read.
+    """
+    own = is_file(folder / DATABASE)
+    result = None
+    if is_file(folder / FRONT) or not (own or storage):
+        result = StudyResult.read(folder)
+    if result is not None and name not in {None, result.study}:
+        result = None
+    place = Place.of(
+        storage or (f"sqlite:///{folder.resolve() / DATABASE}" if own else None), folder
+    )
+    if place.file is not None and not is_file(place.file):  # opening it would make it
+        if storage or result is None:
+            raise StudyError(f"there is no storage {place}; name that of the study with --storage")
+        return _of_result(result)
+    studies = entries(place)
+    if result is not None and result.study not in [entry.name for entry in studies]:
+        return _of_result(result)
+    entry = choose(studies, name if result is None else result.study, place)
+    with quiet_optuna(), open_storage(place) as database:
+        study = optuna.load_study(study_name=entry.name, storage=database)
+        trials, attributes = tuple(read_trials(study)), study.user_attrs
+    metric = str(attributes.get("metric", ""))
+    if not trials:
+        raise StudyError(f"{folder}: no trial of the study {entry.name} has ended yet")
+    return StudyState(
+        name=entry.name,
+        model=entry.model,
+        folder=folder,
+        objectives=find(tuple(entry.objectives)),
+        limits=limits_of(result, entry.options, metric),
+        trials=trials,
+        result=result,
+        options=entry.options,
+        metric=metric,
+        facts=facts_of(attributes),
+    )
+
+
+def _of_result(result: StudyResult) -> StudyState:
+    """Returns the state of a study whose storage is not at hand."""
+    return StudyState(
+        name=result.study,
+        model=result.model.name,
+        folder=result.folder,
+        objectives=find(result.objectives),
+        limits=limits_of(result, None, ""),
+        trials=(),
+        result=result,
+        options=None,
+        metric="",
+        facts={},
+    )
+
+
+def limits_of(result: StudyResult | None, options: StudyOptions | None, metric: str) -> Limits:
+    """Returns the limits of a study: those of its result, or else those it was asked for."""
+    if result is not None:
+        limits = dict(result.limits)
+        error = limits["max_error"]
+        return Limits(
+            max_error=math.inf if error is None else error,
+            max_memory_mib=limits["max_memory_mib"],
+            max_latency_ms=limits["max_latency_ms"],
+            max_drop=limits.get("max_drop"),
+        )
+    if options is None:
+        return Limits()
+    # the storage keeps no metric, and None for an error without a limit
+    unlimited = options.max_error is None and bool(metric)
+    return Limits(
+        max_error=math.inf if unlimited else options.error_limit,
+        max_memory_mib=options.max_memory_mib,
+        max_latency_ms=options.max_latency_ms,
+        max_drop=options.max_drop if metric else None,
+    )

@@ -1,0 +1,168 @@
+"""Renders the page and writes it: ``report.html`` in the folder of a study."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any
+
+from autotune import __version__
+from autotune.errors import MissingPackageError
+from autotune.report.page.answer import answer_of
+from autotune.report.page.command import command_of
+from autotune.report.page.figure import Figure
+from autotune.report.page.figures import (
+    effects_figure,
+    search_figure,
+    value_in_words,
+)
+from autotune.report.page.front_figure import axes_of, front_figure
+from autotune.report.page.machine_figures import memory_figure, noise_figure
+from autotune.report.page.rows import STATES, Row, rows_of
+from autotune.report.page.sections import (
+    answers_of,
+    changes_of,
+    conditions_of,
+    noise_of,
+    row_details,
+)
+from autotune.report.page.state import StudyState, read_state
+from autotune.report.text import interval, latency, percent, without_controls
+from autotune.report.why import reason
+from autotune.results.emit import PAGE, replacing
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+REFRESH_S = 30
+"""How often a page of a study that still runs loads itself again."""
+
+HOW_TO_INSTALL = 'pip install "ort-autotune[report]"'
+
+
+def write_report(folder: Path, storage: str | None = None, name: str | None = None) -> Path:
+    """Writes the page of the study in `folder`; returns its path.
+
+    Args:
+        folder: The folder of the study.
+        storage: URL of the storage with its trials; see :func:`read_state`.
+        name: Name of the study; see :func:`read_state`.
+
+    Raises:
+        StudyError: the folder holds no study.
+        MissingPackageError: the packages of the extra ``report`` are not installed.
+        OSError: the file cannot be written.
+    """
+    check_packages()
+    return write_page(read_state(folder, storage, name))
+
+
+def write_page(state: StudyState) -> Path:
+    """Writes the page of a study in that state to its folder; returns its path."""
+    path = state.folder / PAGE
+    text = render_page(state)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def check_packages() -> None:
+    """Refuses to go on without the packages that render the page.
+
+    Raises:
+        MissingPackageError: one of them is not installed.
+    """
+    try:
+        import jinja2  # noqa: F401
+        import plotly  # noqa: F401
+    except ImportError as error:
+        raise MissingPackageError(
+            f"the page needs the package {error.name}: {HOW_TO_INSTALL}"
+        ) from None
+
+
+def figures_of(state: StudyState, rows: list[Row]) -> dict[str, Figure]:
+    """Returns the figures of a study, by name; those without data are left out."""
+    candidates = [
+        front_figure(state, rows) if rows else None,
+        search_figure(state, rows),
+        effects_figure(state),
+        memory_figure(state),
+        noise_figure(rows),
+    ]
+    return {figure.name: figure for figure in candidates if figure is not None}
+
+
+def render_page(state: StudyState) -> str:
+    """Returns the page as HTML."""
+    from plotly.offline import get_plotlyjs
+
+    rows = rows_of(state)
+    figures = figures_of(state, rows)
+    across, up = axes_of(state)
+    answer = answer_of(state, rows)
+    data = {
+        "figures": {name: figure.plot for name, figure in figures.items()},
+        "trials": {row.trial: row_details(row, across.name, up.name) for row in rows},
+        "selected": answer.trial,
+    }
+    environment = _environment()
+    return environment.get_template("page.html").render(
+        ablation=changes_of(state.result),
+        answer=answer,
+        answers=answers_of(state),
+        command=None if state.options is None else command_of(state.options, state.metric),
+        conditions=conditions_of(state),
+        data=data,
+        figures=figures,
+        further=[o for o in state.objectives if o.name not in {"latency_ms", "peak_memory_mib"}],
+        noise=noise_of(state),
+        nonce=token_urlsafe(16),
+        plotly=environment.filters["literal"](get_plotlyjs()),
+        refresh_s=REFRESH_S,
+        result=state.result,
+        rows=rows,
+        state=state,
+        states=STATES,
+        version=__version__,
+    )
+
+
+@cache
+def _environment() -> "Environment":
+    """Returns the templates' environment: every text is escaped, and none turns the writing."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def safe(value: object) -> object:
+        """Returns text of unknown origin without control characters and halves of characters."""
+        return without_controls(value) if type(value) is str else value
+
+    environment = Environment(
+        loader=PackageLoader("autotune.report.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=safe,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "interval": interval,
+        "json_text": lambda value: Markup(script_json(value)),
+        "latency": latency,
+        "literal": Markup,
+        "percent": percent,
+        "reason": reason,
+        "value_in_words": value_in_words,
+    }
+    return environment
+
+
+def script_json(value: Mapping[str, Any]) -> str:
+    """Returns JSON that may stand inside a ``<script>`` of a page, whatever texts it holds.
+
+    No text can end the script or open a comment: ``<``, ``>`` and ``&`` are written as escapes.
+    """
+    text = json.dumps(value, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

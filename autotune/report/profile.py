@@ -1,0 +1,147 @@
+"""Where the time goes: one session, or the default and a tuned config side by side."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.inspection.headroom import Headroom, Peaks
+from autotune.inspection.profile import Profile, TimeShare
+from autotune.report.tables import plain_table
+from autotune.report.text import latency, percent
+from autotune.results.profiling import ProfiledSession, Profiling
+
+_MOST_OPERATORS = 10
+_MOST_NODES = 5
+_LONGEST_NAME = 60
+
+
+def render_profiling(profiling: Profiling) -> RenderableType:
+    """Returns the headline, the operators, the overheads, the slowest nodes and the memory."""
+    sessions = profiling.sessions
+    parts: list[RenderableType] = [Text(_headline(session), style="bold") for session in sessions]
+    parts += ["", _operators(sessions)]
+    parts += ["", *_overheads(sessions), *_remarks(sessions)]
+    parts += ["", Text(peaks_sentence(profiling.peaks))]
+    parts += [Text(headroom_sentence(s.headroom, f"The {s.name}")) for s in sessions]
+    for session in sessions:
+        parts += ["", Text(f"Slowest nodes, {session.name}:"), _nodes(session.profile)]
+    return Group(*parts)
+
+
+def headroom_sentence(room: Headroom, what: str) -> str:
+    """Returns how far a session is from the roof, in a sentence.
+
+    Args:
+        room: The headroom.
+        what: The session, as the sentence begins.
+    """
+    limit = "arithmetic" if room.bound == "arithmetic" else "memory traffic"
+    sentence = (
+        f"{what} takes {latency(room.latency_ms)} ms; {limit} alone takes "
+        f"{latency(room.roof_ms)} ms at the machine's peak, so it reaches "
+        f"{percent(room.share)} of the roof."
+    )
+    return sentence if room.is_complete else f"{sentence} Nodes of unknown shapes are not counted."
+
+
+def peaks_sentence(peaks: Peaks) -> str:
+    """Returns the machine's peaks in a sentence."""
+    return (
+        f"Machine's peaks, measured now: {peaks.float_per_s / 1e9:.0f} GFLOP/s in fp32, "
+        f"{peaks.int8_per_s / 1e9:.0f} GOP/s in int8, {peaks.bytes_per_s / 1e9:.1f} GB/s in a "
+        f"copy of {peaks.moved_bytes / 2**20:.1f} MiB."
+    )
+
+
+def _headline(session: ProfiledSession) -> str:
+    profile = session.profile
+    first = profile.operators[0] if profile.operators else None
+    most = f"; {percent(first.share)} of it in {first.name}" if first else ""
+    return (
+        f"{session.name} ({session.file}): {latency(profile.run_ms)} ms a run, "
+        f"{profile.executed:.0f} nodes{most}."
+    )
+
+
+def _operators(sessions: Sequence[ProfiledSession]) -> Table:
+    """Returns time and share of each operator type, in each session."""
+    return _side_by_side(
+        "operator", sessions, lambda profile: profile.operators, most=_MOST_OPERATORS
+    )
+
+
+def _side_by_side(
+    heading: str,
+    sessions: Sequence[ProfiledSession],
+    rows_of: Callable[[Profile], Sequence[TimeShare]],
+    most: int,
+) -> Table:
+    """Returns a row for each name that is among the first in some session."""
+    table = plain_table()
+    table.add_column(heading)
+    for session in sessions:
+        for column in ("nodes", "ms", "share"):
+            table.add_column(f"{session.name}: {column}", justify="right")
+    by_name = [{row.name: row for row in rows_of(session.profile)} for session in sessions]
+    names = dict.fromkeys(
+        row.name for session in sessions for row in rows_of(session.profile)[:most]
+    )
+    for name in names:
+        cells = [cell for rows in by_name for cell in _cells(rows.get(name))]
+        table.add_row(Text(name), *cells)
+    return table
+
+
+def _cells(row: TimeShare | None) -> tuple[str, str, str]:
+    if row is None:
+        return "", "", ""
+    return f"{row.nodes:.0f}", f"{row.time_ms:.3f}", percent(row.share)
+
+
+def _overheads(sessions: Sequence[ProfiledSession]) -> list[RenderableType]:
+    """Returns the table of nodes that compute nothing, if there are any."""
+    if not any(session.profile.overheads for session in sessions):
+        return [Text("No node only moves or converts numbers.")]
+    return [
+        _side_by_side(
+            "moves and conversions", sessions, lambda p: p.overheads, most=_MOST_OPERATORS
+        )
+    ]
+
+
+def _remarks(sessions: Sequence[ProfiledSession]) -> Iterator[Text]:
+    """Gives waiting, providers and memory, a line for each session."""
+    for session in sessions:
+        profile = session.profile
+        parts = [f"waiting for threads {profile.waiting_ms:.3f} ms"]
+        if len(profile.providers) > 1:
+            names = ", ".join(f"{row.name} {percent(row.share)}" for row in profile.providers)
+            parts.append(f"{profile.provider_changes:.0f} changes of provider ({names})")
+        if profile.arena_mib is None:
+            parts.append("no arena, so no counters of memory")
+        else:
+            parts.append(
+                f"arena {profile.arena_mib:.1f} MiB: weights {profile.weights_mib:.1f}, "
+                f"activations {profile.activations_mib:.1f} at their peak"
+            )
+        parts.append(f"{profile.profiled_ms / max(profile.run_ms, 1e-9):.2f}x with the profiler")
+        yield Text(f"{session.name}: {'; '.join(parts)}.")
+
+
+def _nodes(profile: Profile) -> Table:
+    table = plain_table()
+    table.add_column("node")
+    table.add_column("operator")
+    table.add_column("ms", justify="right")
+    table.add_column("share", justify="right")
+    for row in profile.slowest[:_MOST_NODES]:
+        table.add_row(
+            Text(_shortened(row.name)), Text(row.operator), f"{row.time_ms:.3f}", percent(row.share)
+        )
+    return table
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"

@@ -1,0 +1,107 @@
+"""Limits that the outcome of a comparison has to keep: the gate of a build."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autotune.errors import CannotMeasureError, NotBetterError
+from autotune.measure.outcome import Failure
+from autotune.results.compare import Comparison, Comparisons
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """The limits of a gate.
+
+    Attributes:
+        min_speedup: Least speed-up over the baseline; None means no limit.
+        max_memory_mib: Largest peak memory that a session may add; None means no limit.
+        max_error: Largest relative L2 error of an output.
+    """
+
+    min_speedup: float | None = None
+    max_memory_mib: float | None = None
+    max_error: float
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether the request sets a limit of speed or memory."""
+        return self.min_speedup is not None or self.max_memory_mib is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether one configuration keeps one limit.
+
+    Attributes:
+        config: The configuration as the user named it.
+        limit: ``runs``, ``error``, ``speedup``, ``memory`` or ``better``.
+        kept: Whether it keeps the limit.
+        words: The number and the limit, in words.
+    """
+
+    config: str
+    limit: str
+    kept: bool
+    words: str
+
+
+def judge(comparisons: Comparisons, gate: Gate) -> tuple[Verdict, ...]:
+    """Returns the verdicts on all configurations.
+
+    Where the request sets no limit of speed or memory and compares one configuration, it has to be
+    better than the baseline: faster, or leaner and not slower.
+    """
+    alone = len(comparisons.configs) + len(comparisons.failures) == 1
+    verdicts = [_of_failure(name, failure, gate) for name, failure in comparisons.failures.items()]
+    for config in comparisons.configs:
+        verdicts += _of_config(config, comparisons.baseline, gate, alone=alone)
+    return tuple(verdicts)
+
+
+def exit_code(verdicts: tuple[Verdict, ...]) -> int:
+    """Returns 0 if all limits are kept, 4 if a configuration does not run here, else 3."""
+    broken = {verdict.limit for verdict in verdicts if not verdict.kept}
+    if "runs" in broken:
+        return CannotMeasureError.exit_code
+    return NotBetterError.exit_code if broken else 0
+
+
+def _of_failure(name: str, failure: Failure, gate: Gate) -> Verdict:
+    if failure.kind == "wrong_answers":
+        words = f"{failure.message}; at most {gate.max_error:g} is allowed"
+        return Verdict(config=name, limit="error", kept=False, words=words)
+    return Verdict(config=name, limit="runs", kept=False, words=failure.message)
+
+
+def _of_config(config: Comparison, baseline: str, gate: Gate, *, alone: bool) -> Iterator[Verdict]:
+    name = config.name
+    yield Verdict(
+        config=name,
+        limit="error",
+        kept=config.error <= gate.max_error,
+        words=f"error {config.error:.2g}, at most {gate.max_error:g} is allowed",
+    )
+    speedup = config.speedup
+    if gate.min_speedup is not None:
+        yield Verdict(
+            config=name,
+            limit="speedup",
+            kept=speedup.value >= gate.min_speedup,
+            words=f"{speedup.value:.3f}× ({speedup.low:.3f}–{speedup.high:.3f}) over {baseline}, "
+            f"at least {gate.min_speedup:g}× is required",
+        )
+    if gate.max_memory_mib is not None:
+        yield Verdict(
+            config=name,
+            limit="memory",
+            kept=config.peak_memory_mib <= gate.max_memory_mib,
+            words=f"{config.peak_memory_mib:.1f} MiB, at most {gate.max_memory_mib:g} MiB is "
+            "allowed",
+        )
+    if alone and not gate.has_limits:
+        yield Verdict(
+            config=name,
+            limit="better",
+            kept=config.better,
+            words=f"{'better' if config.better else 'not better'} than {baseline}",
+        )

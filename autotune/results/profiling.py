@@ -1,0 +1,142 @@
+"""Where the time goes: the default beside a tuned config, and both beside the machine's roof."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.deploy.files import is_folder
+from autotune.deploy.records import Json, to_plain
+from autotune.deploy.session import SessionConfig
+from autotune.errors import ConfigError
+from autotune.facts.model import Model, describe
+from autotune.facts.work import Work
+from autotune.facts.workload import Workload, workload_for
+from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
+from autotune.inspection.profile import Profile, profile_session
+from autotune.inspection.reading import read_model
+from autotune.results.subjects import Subject, subject_of
+
+OnStep = Callable[[int, int], None]
+"""Called after each step with the steps done and all steps."""
+
+DEFAULT = "default"
+TUNED = "tuned config"
+
+_CONFIG = "best.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledSession:
+    """One session with where its time goes.
+
+    Attributes:
+        name: ``default`` or ``tuned config``.
+        file: The file that was opened.
+        profile: Where the time goes.
+        work: What a run computes and moves.
+        headroom: How far a run is from the machine's roof.
+    """
+
+    name: str
+    file: str
+    profile: Profile
+    work: Work
+    headroom: Headroom
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiling:
+    """One session or two of the same model, and the machine.
+
+    Attributes:
+        sessions: The default, and then the tuned config if there is one.
+        peaks: The machine's peaks, measured in between.
+    """
+
+    sessions: tuple[ProfiledSession, ...]
+    peaks: Peaks
+
+    def to_json(self) -> Json:
+        """Returns the record as JSON values, with what follows from the headroom's fields."""
+        data: Json = to_plain(self)
+        for item, session in zip(data["sessions"], self.sessions, strict=True):
+            item["headroom"] = session.headroom.to_json()
+        return data
+
+
+def profile(
+    path: Path,
+    source: Path | None = None,
+    *,
+    data: Path | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    on_step: OnStep = lambda _done, _total: None,
+) -> Profiling:
+    """Returns where the time of a run goes.
+
+    Args:
+        path: A model; or a tuned config, or the folder of a study with one, which is profiled
+            beside the default.
+        source: The untouched model of a config; if None, the one that the study beside the config
+            names, as far as it is there and unchanged, or else the config's own file.
+        data: Inputs; generated if None.
+        shapes: Shapes of generated inputs.
+        on_step: Called after each step.
+
+    Raises:
+        ModelError: the model cannot be used.
+        ConfigError: the config is wrong, or needs something that this machine lacks.
+        CannotMeasureError: the model does not run on these inputs.
+    """
+    subject = subject_of(path / _CONFIG if is_folder(path) else path)
+    original = _original(subject, source)
+    workload = workload_for(original, data, shapes or {})
+    steps = 3 if subject.source_sha256 else 2
+    default = profile_session(original.path, SessionConfig(), workload)
+    on_step(1, steps)
+    work = read_model(original, workload, run=True).work
+    peaks = measure_peaks(work.least_bytes)
+    on_step(2, steps)
+    sessions = [_session(DEFAULT, original.path, default, work, peaks)]
+    if subject.source_sha256:
+        tuned = profile_session(subject.model, subject.session, workload)
+        own_work = _work_of(subject.model, workload, work)
+        sessions.append(_session(TUNED, subject.model, tuned, own_work, peaks))
+        on_step(3, steps)
+    return Profiling(sessions=tuple(sessions), peaks=peaks)
+
+
+def _original(subject: Subject, source: Path | None) -> Model:
+    """Returns the model whose default is profiled.
+
+    Raises:
+        ConfigError: `source` is not the model that the config was tuned from.
+    """
+    original = describe(source or subject.source or subject.model)
+    if original.sha256 == subject.source_sha256 or not subject.source_sha256:
+        return original
+    if source is not None:
+        raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
+    return describe(subject.model)
+
+
+def _session(
+    name: str, file: Path, session_profile: Profile, work: Work, peaks: Peaks
+) -> ProfiledSession:
+    return ProfiledSession(
+        name=name,
+        file=str(file),
+        profile=session_profile,
+        work=work,
+        headroom=headroom(work, peaks, session_profile.run_ms),
+    )
+
+
+def _work_of(file: Path, workload: Workload, original: Work) -> Work:
+    """Returns the work of the config's own file, or the original's where shapes are missing.
+
+    ONNX infers no shapes through operators of ONNX Runtime's own. The original's work is the same
+    but for the type of the numbers.
+    """
+    work = read_model(describe(file), workload, run=False).work
+    return work if work.is_complete else original

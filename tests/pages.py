@@ -1,0 +1,186 @@
+"""A small study by hand, as a page shows it, with its result."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fakes import measurement, refusal
+
+from autotune.deploy.config import Environment, Evidence, Interval, Requires
+from autotune.deploy.options import Value
+from autotune.measure.outcome import Outcome
+from autotune.report.page.state import StudyState
+from autotune.results.parts import Ablation, Part, Step
+from autotune.results.result import Member, StudyResult
+from autotune.search.beliefs import Effect
+from autotune.search.objective import find
+from autotune.search.trial import Limits, Trial
+from autotune.space.candidate import Candidate
+from autotune.study.options import StudyOptions
+
+BASE_MS, BASE_MIB = 10.0, 100.0
+WINNER: Mapping[str, Value] = {"precision": "int8_static", "storage": "external_data"}
+
+
+def trials() -> tuple[Trial, ...]:
+    """Returns a trial of each kind: default, two of the front, slow, over a limit, failed."""
+    each: Sequence[tuple[Mapping[str, Value], Outcome]] = [
+        ({}, measurement(BASE_MS, BASE_MIB)),
+        (WINNER, measurement(5.0, 60.0, error=0.01)),
+        ({"arena": "off"}, measurement(9.0, 50.0)),
+        ({"intra_op_num_threads": 1}, replace(measurement(30.0, 99.0), raced=True)),
+        ({"precision": "int8_dynamic"}, measurement(4.0, 40.0, error=0.2)),
+        ({"nchwc": "off"}, refusal("no <b>kernel</b>")),
+    ]
+    return tuple(
+        Trial(number=number, candidate=Candidate.of(values), outcome=outcome)
+        for number, (values, outcome) in enumerate(each)
+    )
+
+
+def member(trial: int, values: Mapping[str, Value], ms: float, mib: float) -> Member:
+    """Returns a member of the front with intervals of 10 % to either side."""
+
+    def gain(own: float, base: float) -> Interval:
+        return Interval(value=base / own, low=0.9 * base / own, high=1.1 * base / own)
+
+    return Member(
+        candidate=values,
+        words=Candidate.of(values).in_words(),
+        admitted=True,
+        gains={"latency_ms": gain(ms, BASE_MS), "peak_memory_mib": gain(mib, BASE_MIB)},
+        evidence=Evidence(
+            latency_ms=ms,
+            baseline_latency_ms=BASE_MS,
+            speedup=gain(ms, BASE_MS),
+            peak_memory_mib=mib,
+            baseline_peak_memory_mib=BASE_MIB,
+            cpu_s=0.02,
+            baseline_cpu_s=0.04,
+            load_ms=1.0,
+            baseline_load_ms=2.0,
+            p99_ms=None,
+            baseline_p99_ms=None,
+            error=0.01,
+            agreement=1.0,
+            metric=None,
+            error_data="generated",
+            rounds=3,
+            significant=ms < BASE_MS,
+            steady=True,
+            noise_floor=0.02,
+            trial=trial,
+        ),
+    )
+
+
+def ablation() -> Ablation:
+    """Returns what the two changes of the winner bring; a third one was dropped."""
+
+    def factor(value: float) -> Interval:
+        return Interval(value=value, low=0.95 * value, high=1.05 * value)
+
+    def step(name: str, speedup: float, memory: float) -> Step:
+        changes = {name: WINNER[name]}
+        words = Candidate.of(changes).in_words()
+        return Step(changes=changes, words=words, speedup=factor(speedup), memory=factor(memory))
+
+    steps = (step("precision", 1.8, 0.9), step("storage", 1.01, 0.7))
+    parts = [
+        Part(
+            changes=step.changes,
+            words=step.words,
+            kept=True,
+            matters_for=("latency_ms",),
+            speedup=step.speedup,
+            memory=step.memory,
+            error=0.0,
+        )
+        for step in steps
+    ]
+    threads = {"intra_op_num_threads": 2}
+    dropped = replace(parts[0], changes=threads, words="2 threads", kept=False, matters_for=())
+    whole = Step(
+        changes=WINNER,
+        words="int8 static, external data",
+        speedup=factor(1.82),
+        memory=factor(0.63),
+    )
+    return Ablation(
+        trial=1,
+        winner={**WINNER, **threads},
+        parts=(*parts, dropped),
+        steps=steps,
+        whole=whole,
+        complete=True,
+    )
+
+
+def result(**changes: Any) -> StudyResult:
+    """Returns the result of a final comparison, in which the winner was a little slower."""
+    effect = Effect(
+        parameter="storage",
+        value="external_data",
+        objective="latency_ms",
+        factor=Interval(value=0.5, low=0.4, high=0.6),
+        trials=1,
+    )
+    made = StudyResult(
+        study="tiny-0123456789ab",
+        folder=Path("tiny.autotune"),
+        model=Path("/models/tiny.onnx"),
+        model_sha256="00",
+        workload="11",
+        picked=1,
+        objectives=("latency_ms", "peak_memory_mib"),
+        prefer="latency",
+        limits={
+            "max_error": 0.05,
+            "max_memory_mib": None,
+            "max_latency_ms": None,
+            "max_drop": None,
+        },
+        members=(
+            member(0, {}, BASE_MS, BASE_MIB),
+            member(1, WINNER, 5.5, 61.0),
+            member(2, {"arena": "off"}, 9.0, 50.0),
+        ),
+        trials=6,
+        ended="",
+        failed={"refused": 1},
+        raced=1,
+        never_quiet=0,
+        left_out={"spinning": "one core"},
+        kinds=(),
+        graphs=(),
+        effects=(effect, replace(effect, objective="peak_memory_mib")),
+        cache_bytes=0,
+        notes=("input 'x': float32 [1, 3]",),
+        dimensions={},
+        requires=Requires(),
+        environment=Environment(
+            autotune="0", onnxruntime="1", cpu="a CPU", cores=2, fingerprint="22"
+        ),
+        complete=True,
+        files=("best.json",),
+    )
+    return replace(made, **changes)
+
+
+def state(made: StudyResult | None = None, **changes: Any) -> StudyState:
+    """Returns the study in the state of that result; one that still runs without it."""
+    study = StudyState(
+        name="tiny-0123456789ab",
+        model="tiny.onnx",
+        folder=Path("tiny.autotune"),
+        objectives=find(("latency_ms", "peak_memory_mib")),
+        limits=Limits(),
+        trials=trials(),
+        result=made,
+        options=StudyOptions.of("/models/tiny.onnx", trials=6),
+        metric="",
+        facts={"CPU": "a CPU"},
+        stage="" if made else "searching, 6/20",
+    )
+    return replace(study, **changes)

@@ -1,0 +1,49 @@
+"""What inspections of models without a fault say, for tests to change."""
+
+from autotune.facts.work import Work
+from autotune.inspection.profile import Profile
+from autotune.inspection.reading import OptimisedGraph, Reading, Saturation, WeightGroup
+
+GRAPH = OptimisedGraph(
+    operators={"Conv": 4},
+    unfolded={},
+    float_elements=1000,
+    subnormals=0,
+    subnormal_weights=(),
+)
+READING = Reading(
+    opset=17,
+    ir_version=8,
+    producer="",
+    weights=(WeightGroup(dtype="float", tensors=1, elements=1000, size_bytes=4000),),
+    inline_bytes=4000,
+    external_bytes=0,
+    weights_as_inputs=0,
+    optimised=GRAPH,
+    saturation=Saturation(products=0, large_share=0.0),
+    work=Work(
+        float_operations=1,
+        int8_operations=0,
+        weight_bytes=4000,
+        boundary_bytes=0,
+        traffic_bytes=0,
+        by_operator={},
+        nodes=1,
+        unknown=0,
+    ),
+)
+PROFILE = Profile(
+    run_ms=1.0,
+    profiled_ms=1.1,
+    runs=10,
+    operators=(),
+    slowest=(),
+    overheads=(),
+    executed=4,
+    providers=(),
+    provider_changes=0,
+    waiting_ms=0,
+    weights_mib=1.0,
+    activations_mib=2.0,
+    arena_mib=4.0,
+)

@@ -1,0 +1,56 @@
+using System;
+using System.Collections.Generic;
+
+namespace Microsoft.ML.OnnxRuntime
+{
+    public enum GraphOptimizationLevel
+    {
+        ORT_DISABLE_ALL = 0,
+        ORT_ENABLE_BASIC = 1,
+        ORT_ENABLE_EXTENDED = 2,
+        ORT_ENABLE_LAYOUT = 3,
+        ORT_ENABLE_ALL = 99
+    }
+
+    public enum ExecutionMode { ORT_SEQUENTIAL = 0, ORT_PARALLEL = 1 }
+
+    public class OrtCUDAProviderOptions : IDisposable
+    {
+        public void UpdateOptions(Dictionary<string, string> providerOptions) { }
+        public void Dispose() { }
+    }
+
+    public class OrtTensorRTProviderOptions : IDisposable
+    {
+        public void UpdateOptions(Dictionary<string, string> providerOptions) { }
+        public void Dispose() { }
+    }
+
+    public class SessionOptions : IDisposable
+    {
+        public int IntraOpNumThreads { get; set; }
+        public int InterOpNumThreads { get; set; }
+        public ExecutionMode ExecutionMode { get; set; }
+        public GraphOptimizationLevel GraphOptimizationLevel { get; set; }
+        public bool EnableMemoryPattern { get; set; }
+        public bool EnableCpuMemArena { get; set; }
+        public void AddSessionConfigEntry(string configKey, string configValue) { }
+        public void AddFreeDimensionOverrideByName(string dimName, long dimValue) { }
+        public void AppendExecutionProvider(string providerName, Dictionary<string, string> providerOptions = null) { }
+        public void AppendExecutionProvider_CUDA(OrtCUDAProviderOptions cudaProviderOptions) { }
+        public void AppendExecutionProvider_Tensorrt(OrtTensorRTProviderOptions trtProviderOptions) { }
+        public void Dispose() { }
+    }
+
+    public class RunOptions : IDisposable
+    {
+        public void AddRunConfigEntry(string configKey, string configValue) { }
+        public void Dispose() { }
+    }
+
+    public class InferenceSession : IDisposable
+    {
+        public InferenceSession(string modelPath, SessionOptions options) { }
+        public void Dispose() { }
+    }
+}

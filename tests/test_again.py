@@ -1,0 +1,98 @@
+"""Trials of a study measured once more."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import measurement
+from test_compare import make_fake, save_model
+
+from autotune.errors import RequestError, StudyError
+from autotune.measure.outcome import Outcome
+from autotune.results.compare import Comparisons, MakeMeasurer
+from autotune.study.again import measure_again
+
+DATA = Path(__file__).parent / "data"
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the frozen study's folder, with its model beside it."""
+    shutil.copytree(DATA / "study", tmp_path / "study")
+    shutil.copy(DATA / "study" / "best.onnx", tmp_path / "lstm.onnx")
+    return tmp_path / "study"
+
+
+def _again(folder: Path, *numbers: int, make: MakeMeasurer, source: Path | None) -> Comparisons:
+    return measure_again(
+        folder,
+        numbers,
+        source=source,
+        data=None,
+        max_error=0.05,
+        on_step=lambda _done, _total: None,
+        make_measurer=make,
+    )
+
+
+def _cost(_: str, threads: int) -> Outcome:
+    return measurement({0: 10.0, 1: 5.0, 2: 20.0}[threads])
+
+
+def test_any_trials_of_a_study(folder: Path) -> None:
+    """Trial 3, with its options, and the default side by side; nothing is added to the study."""
+    before = (folder / "study.db").read_bytes()
+    fake, make = make_fake(_cost)
+    comparisons = _again(folder, 3, 0, make=make, source=folder.parent / "lstm.onnx")
+    assert [config.name for config in comparisons.configs] == ["trial 3", "trial 0"]
+    assert [config.speedup.value for config in comparisons.configs] == pytest.approx([0.5, 1.0])
+    assert comparisons.untouched
+    assert fake.closed
+    assert (folder / "study.db").read_bytes() == before
+
+
+def test_what_is_no_trial_is_refused(folder: Path) -> None:
+    """A number that the study does not have, another model, other inputs, and no study."""
+    _, make = make_fake(_cost)
+    model = folder.parent / "lstm.onnx"
+    with pytest.raises(StudyError, match="no trial 12; its last one is 3"):
+        _again(folder, 12, make=make, source=model)
+    other = save_model(folder.parent, "other.onnx", width=16)
+    with pytest.raises(StudyError, match="is not the model of the study"):
+        _again(folder, 3, make=make, source=other)
+    with pytest.raises(RequestError, match="say where it is with --model"):
+        _again(folder, 3, make=make, source=folder / "absent.onnx")
+    inputs = folder.parent / "inputs.npz"
+    np.savez(inputs, frames=np.ones((2, 1, 1, 4), np.float32), state=np.ones((2, 1, 1, 8), "f"))
+    with pytest.raises(StudyError, match="the inputs are not those of the study"):
+        measure_again(
+            folder,
+            [3],
+            source=model,
+            data=inputs,
+            max_error=0.05,
+            on_step=lambda _done, _total: None,
+            make_measurer=make,
+        )
+    empty = folder.parent / "empty"
+    empty.mkdir()
+    with pytest.raises(StudyError, match="holds no study"):
+        _again(empty, 3, make=make, source=model)
+
+
+def test_the_options_are_those_of_the_trial(folder: Path) -> None:
+    """The candidate's session half becomes the session that is opened."""
+    threads = []
+
+    def cost(_: str, number: int) -> Outcome:
+        threads.append(number)
+        return measurement(10.0)
+
+    _, make = make_fake(cost)
+    _again(folder, 3, make=make, source=folder.parent / "lstm.onnx")
+    front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
+    (member,) = [m for m in front["members"] if m["evidence"]["trial"] == 3]
+    assert set(threads) == {0, member["candidate"]["intra_op_num_threads"]}

@@ -1,0 +1,77 @@
+"""What `autotune check` says of a config, and its exit codes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+from test_config import make_config
+from test_loader import write_config
+
+from autotune.deploy import cpu
+from autotune.deploy.check import check
+from autotune.deploy.config import Environment, Requires
+from autotune.facts import sample_models
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small model."""
+    path = tmp_path / "best.onnx"
+    onnx.save(sample_models.separable_cnn(), path)
+    return path
+
+
+def test_a_config_of_this_machine(model: Path) -> None:
+    """It opens as tuned, and the files that were compared are named."""
+    checked = check(write_config(model, make_config()))
+    assert checked.valid
+    assert checked.format == "autotune/2"
+    assert checked.files == ("best.onnx",)
+    assert checked.outcome == "autotune.load opens the model as tuned."
+    assert checked.exit_code(strict=True) == 0
+
+
+def test_a_config_of_another_machine(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opens as tuned where cores suffice, and says what changes where they do not."""
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
+    there = Environment(autotune="0.1.0", onnxruntime="1.0", cpu="x", cores=8, fingerprint="f")
+    config = make_config(environment=there)
+    config = replace(config, session=replace(config.session, options={"intra_op_num_threads": 8}))
+    checked = check(write_config(model, config))
+    assert checked.valid
+    assert len(checked.differences) == 3
+    assert checked.adapted == "tuned for 8 cores, 2 here: at most 2 threads are used"
+    assert "warns that the machine is another" in checked.outcome
+    assert checked.exit_code(strict=False) == 0
+    assert checked.exit_code(strict=True) == 4
+
+
+def test_a_missing_requirement(model: Path) -> None:
+    """The default options are used, which no exit code of 0 may hide."""
+    checked = check(write_config(model, make_config(requires=Requires(providers=("NoSuch",)))))
+    assert checked.valid
+    assert list(checked.lacking) == ["the NoSuch"]
+    assert "default options" in checked.outcome
+    assert checked.exit_code(strict=False) == 4
+
+
+def test_another_model_file(model: Path) -> None:
+    """All digests are compared: a file of the same size with other bytes is refused."""
+    path = write_config(model, make_config())
+    data = bytearray(model.read_bytes())
+    data[-1] ^= 1
+    model.write_bytes(data)
+    checked = check(path)
+    assert not checked.valid
+    assert "not the file that was tuned" in checked.problem
+    assert checked.outcome == "autotune.load refuses this config."
+    assert checked.exit_code(strict=False) == 2
+
+
+def test_no_config(tmp_path: Path) -> None:
+    """A problem is an outcome of a check, not an exception."""
+    checked = check(tmp_path / "absent.json")
+    assert not checked.valid
+    assert "cannot read the config" in checked.problem
+    assert checked.exit_code(strict=False) == 2

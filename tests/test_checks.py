@@ -1,0 +1,282 @@
+"""Each check finds what it looks for, and nothing in a plain model."""
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from small_inspections import GRAPH, PROFILE, READING
+from small_spaces import machine, model
+
+from autotune.cli.app import app
+from autotune.deploy.config import Interval
+from autotune.facts.workload import generate
+from autotune.inspection.checks import CHECKS
+from autotune.inspection.findings import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    Effect,
+    Finding,
+    InspectedModel,
+    by_answers,
+    by_gain,
+    by_held_memory,
+)
+from autotune.inspection.growth import Growth
+from autotune.inspection.memory_checks import DEFAULT, NO_ARENA, NO_PATTERN
+from autotune.inspection.profile import CASTS, REORDERS, Profile, TimeShare
+from autotune.inspection.reading import Saturation, SubnormalWeight, WeightGroup
+from autotune.space.candidate import Candidate
+from autotune.space.parameters import PARAMETERS, parse_value
+
+
+def _inspected(**changes: Any) -> InspectedModel:
+    """Returns a model without a fault, but for these changes of its inspected."""
+    described = model(branches=1)
+    plain = InspectedModel(
+        model=described,
+        reading=READING,
+        machine=machine(cores=2),
+        workload=generate(described, {}),
+        profile=PROFILE,
+    )
+    return replace(plain, **changes)
+
+
+def _reading(**changes: Any) -> InspectedModel:
+    return _inspected(reading=replace(READING, **changes))
+
+
+def _graph(**changes: Any) -> InspectedModel:
+    return _reading(optimised=replace(GRAPH, **changes))
+
+
+def _profile(**changes: Any) -> Profile:
+    return replace(PROFILE, **changes)
+
+
+def _overhead(name: str, share: float) -> tuple[TimeShare, ...]:
+    return (TimeShare(name=name, operator="", nodes=3, time_ms=share, share=share),)
+
+
+def _findings(inspected: InspectedModel) -> dict[str, Finding]:
+    findings = (check.find(inspected) for check in CHECKS)
+    return {finding.name: finding for finding in findings if finding is not None}
+
+
+def _only(inspected: InspectedModel) -> Finding:
+    """Returns the one finding; its name is that of a check, and its remedy is a candidate."""
+    findings = _findings(inspected)
+    assert len(findings) == 1, findings
+    finding = next(iter(findings.values()))
+    assert finding.name in {check.name for check in CHECKS}
+    assert Candidate.of(finding.try_out).to_json() == dict(finding.try_out)
+    _assert_commands(finding.remedy)
+    return finding
+
+
+def _assert_commands(remedy: str) -> None:
+    """Parses each study that a remedy names, and the values that it fixes."""
+    program: Any = typer.main.get_command(app)
+    for command in re.findall(r"autotune (study .*)$", remedy):
+        name, *arguments = shlex.split(command)
+        with program.commands[name].make_context(name, arguments) as context:
+            for parameter, text in context.params["fix"]:
+                assert PARAMETERS[parameter].problem(parse_value(parameter, text)) is None
+
+
+def test_nothing_is_found_in_a_plain_model() -> None:
+    """Two cores, fp32, a new opset, few weights."""
+    assert _findings(_inspected()) == {}
+
+
+def test_subnormal_weights() -> None:
+    """The evidence has the number, the share and the worst weight."""
+    worst = SubnormalWeight(name="conv.weight", subnormals=90, elements=100)
+    finding = _only(_graph(subnormals=90, subnormal_weights=(worst,)))
+    assert "90 of 1,000" in finding.evidence
+    assert "'conv.weight' has 90 of 100" in finding.evidence
+    assert finding.try_out == {"session.set_denormal_as_zero": "1"}
+
+
+def test_reorders_by_their_share_of_the_time() -> None:
+    """Ten per cent is a finding, with the time at the extended level beside it; one is none."""
+    operators = {"Conv": 4, "ReorderInput": 2, "ReorderOutput": 1}
+    reading = replace(READING, optimised=replace(GRAPH, operators=operators))
+    many = _profile(overheads=_overhead(REORDERS, 0.1))
+    finding = _only(_inspected(reading=reading, profile=many, extended=_profile(run_ms=2.0)))
+    assert "Changes of layout: 3; convolutions: 4." in finding.evidence
+    assert "take 10% of the run time" in finding.evidence
+    assert "2 ms instead of 1 ms" in finding.evidence
+    few = _profile(overheads=_overhead(REORDERS, 0.01))
+    assert _findings(_inspected(reading=reading, profile=few)) == {}
+
+
+def test_reorders_by_their_number_where_nothing_is_measured() -> None:
+    """Reading alone counts the nodes of the optimised graph."""
+    reading = replace(READING, optimised=replace(GRAPH, operators={"Conv": 4, "ReorderInput": 3}))
+    assert _only(_inspected(reading=reading, profile=None)).name == "layout reorders"
+
+
+def test_weights_as_inputs() -> None:
+    """The tool of ONNX Runtime that mends it is named."""
+    finding = _only(_reading(weights_as_inputs=7))
+    assert "7 initializers" in finding.evidence
+    assert "remove_initializer_from_input" in finding.remedy
+
+
+def test_blocked_folding() -> None:
+    """The nodes that folding left are counted by type."""
+    finding = _only(_graph(unfolded={"GreaterOrEqual": 2, "Where": 1}))
+    assert "3 such nodes" in finding.evidence
+    assert "2 GreaterOrEqual" in finding.evidence
+
+
+def test_old_opset() -> None:
+    """Below 13."""
+    assert "opset 11" in _only(_reading(opset=11)).evidence
+
+
+def test_fp16_weights_on_a_processor_without_kernels() -> None:
+    """On x86 they are converted; a processor with half precision has kernels."""
+    groups = (WeightGroup(dtype="float16", tensors=1, elements=1000, size_bytes=2000),)
+    reading = replace(READING, weights=groups, optimised=replace(GRAPH, operators={"Cast": 5}))
+    profile = _profile(overheads=_overhead(CASTS, 0.2))
+    finding = _only(_inspected(reading=reading, profile=profile))
+    assert "5 casts, which take 20% of the run time" in finding.evidence
+    arm = machine(cores=2, features=("asimdhp",), architecture="aarch64")
+    assert _findings(_inspected(reading=reading, machine=arm)) == {}
+
+
+def test_saturation_without_vnni() -> None:
+    """The same model is right on a processor with VNNI."""
+    saturation = Saturation(products=3, large_share=0.25)
+    finding = _only(_reading(saturation=saturation))
+    assert finding.severity == HIGH
+    assert "3 products" in finding.evidence
+    vnni = machine(cores=2, features=("avx512_vnni",))
+    assert (
+        _findings(_inspected(reading=replace(READING, saturation=saturation), machine=vnni)) == {}
+    )
+
+
+def _growth(*held_mib: float) -> Growth:
+    return Growth(
+        shapes=tuple(f"x [{i}, 4]" for i in range(len(held_mib))),
+        held_mib=held_mib,
+        peak_mib=max(held_mib),
+        again_mib=held_mib[-1],
+    )
+
+
+def test_memory_growth_names_the_better_of_both_remedies() -> None:
+    """Without the pattern 90 MiB are saved, without the arena 60."""
+    growth = {
+        DEFAULT: _growth(20, 60, 100),
+        NO_PATTERN: _growth(10, 10, 10),
+        NO_ARENA: _growth(40, 40, 40),
+    }
+    finding = _only(_inspected(growth=growth))
+    assert finding.severity == HIGH
+    assert "20 MiB after the first of 3 shapes (x [0, 4]) and 100 MiB after all" in finding.evidence
+    assert "--prefer memory --fix enable_mem_pattern=false" in finding.remedy
+
+
+def test_remedies_are_commands_for_the_file() -> None:
+    """A path with a blank is quoted as a shell wants it."""
+    spaced = model(path=Path("my model.onnx"), branches=1)
+    finding = _only(_inspected(model=spaced, reading=replace(READING, inline_bytes=100 << 20)))
+    assert finding.remedy.endswith("autotune study 'my model.onnx' --fix storage=external_data")
+
+
+def test_memory_that_hardly_grows_is_no_finding() -> None:
+    """Ten MiB are within the allocator's luck."""
+    growth = {DEFAULT: _growth(20, 25, 30), NO_ARENA: _growth(20, 20, 20)}
+    assert _findings(_inspected(growth=growth)) == {}
+
+
+def test_arena() -> None:
+    """What the arena holds beyond weights is the finding."""
+    finding = _only(_inspected(profile=_profile(arena_mib=512.0, activations_mib=256.0)))
+    assert "It has reserved 512 MiB" in finding.evidence
+    assert finding.try_out == {"arena": "off"}
+
+
+def test_inline_weights() -> None:
+    """Many of them, inside the file."""
+    finding = _only(_reading(inline_bytes=100 << 20))
+    assert "100.0 MiB" in finding.evidence
+    assert finding.try_out == {"storage": "external_data"}
+
+
+def test_parallel_branches_need_cores() -> None:
+    """Four cores and two branches; a machine of two cores has none to spare."""
+    wide = model(branches=3)
+    assert _only(_inspected(model=wide, machine=machine(cores=8))).name == "parallel branches"
+    assert _findings(_inspected(model=wide, machine=machine(cores=2))) == {}
+
+
+def test_threads_beyond_the_usable_cores() -> None:
+    """A quota of two cores on a machine of eight."""
+    throttled = replace(machine(cores=8), usable_cores=2, quota_cores=2.0)
+    finding = _only(_inspected(machine=throttled))
+    assert "its CPU quota is 2 cores" in finding.evidence
+    assert finding.try_out == {"intra_op_num_threads": 2}
+
+
+def _effect(**changes: Any) -> Effect:
+    plain = Effect(
+        remedy="",
+        latency=Interval(value=1.0, low=0.99, high=1.01),
+        memory=1.0,
+        default_memory_mib=100,
+        held_mib=50,
+        default_held_mib=50,
+        error=0.1,
+        default_error=0.1,
+    )
+    return replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [
+        ({}, LOW),
+        ({"latency": Interval(value=0.95, low=0.94, high=0.96)}, MEDIUM),
+        ({"latency": Interval(value=0.95, low=0.8, high=1.1)}, LOW),
+        ({"latency": Interval(value=0.7, low=0.6, high=0.8)}, HIGH),
+        ({"memory": 0.9}, MEDIUM),
+        ({"memory": 0.5}, HIGH),
+    ],
+)
+def test_severity_by_the_measured_gain(changes: dict[str, Any], severity: str) -> None:
+    """A gain counts only where its interval is on one side."""
+    assert by_gain(_effect(**changes)) == severity
+
+
+def test_severity_by_memory_held_between_runs() -> None:
+    """A hundred MiB that nobody uses are much, whatever the peak."""
+    assert by_held_memory(_effect(default_held_mib=150, held_mib=10)) == HIGH
+    assert by_held_memory(_effect(default_held_mib=15, held_mib=1)) == LOW
+
+
+def test_severity_by_right_answers() -> None:
+    """A remedy that halves the error shows that the default's answers are wrong."""
+    assert by_answers(_effect(error=0.01)) == HIGH
+    assert by_answers(_effect(error=0.09)) == LOW
+
+
+def test_every_check_has_a_row_in_the_docs() -> None:
+    """The table of docs/inspecting.md has the name of each finding."""
+    text = (Path(__file__).parent.parent / "docs" / "inspecting.md").read_text(encoding="utf-8")
+    assert [check.name for check in CHECKS if f"| {check.name} |" not in text] == []
+
+
+def test_every_check_has_a_name_of_its_own() -> None:
+    """Findings are known by the name of their check."""
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,55 @@
+"""The command that repeats a study."""
+
+import shlex
+
+import pytest
+import typer
+
+from autotune.cli.app import app
+from autotune.cli.study import OPTIONS
+from autotune.report.page.command import FLAGS, command_of
+from autotune.study.options import StudyOptions
+
+# They name files and places, and change nothing in what a study does.
+_OF_ONE_RUN = {"model", "out", "storage", "first", "wait"}
+
+
+def test_every_option_is_repeated() -> None:
+    """A new option of a study is in the table, or is one that decides nothing."""
+    assert set(FLAGS) == set(OPTIONS) - _OF_ONE_RUN
+
+
+def test_defaults_are_left_out() -> None:
+    """A plain study is a plain command, also by the values that its storage keeps."""
+    kept = StudyOptions.from_record(StudyOptions.of("/models/my model.onnx").to_record())
+    command = command_of(kept, "")
+    assert command == "autotune study '/models/my model.onnx' --trials 100"
+
+
+def test_the_command_gives_the_options_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command line makes of the command is what the study was asked for."""
+    options = StudyOptions.of(
+        "/models/tiny.onnx",
+        trials=20,
+        timeout_s=90.0,
+        space="session",
+        fix={"arena": "off"},
+        providers=("cpu",),
+        shapes={"x": (1, 3)},
+        max_error=0.01,
+        metric="judge:top1",
+        max_drop=0.02,
+        max_memory_mib=300.0,
+        max_latency_ms=10.0,
+        objectives=("latency_ms", "cpu_s"),
+        prefer="cpu",
+        seed=3,
+        sampler="tpe",
+        early_stop=False,
+    )
+    kept = StudyOptions.from_record(options.to_record())
+    asked: list[StudyOptions] = []
+    monkeypatch.setattr("autotune.cli.study.run_study", lambda options, **_: asked.append(options))
+    words = shlex.split(command_of(kept, "judge:top1"))
+    typer.main.get_command(app).main(words[1:], standalone_mode=False)
+    assert asked == [options]

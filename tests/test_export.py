@@ -1,0 +1,118 @@
+"""Exports of a tuned config: written once, complete, and never over a file that is there."""
+
+from pathlib import Path
+
+import pytest
+from export_cases import (
+    EVERYTHING,
+    PLAIN,
+    copy_config,
+    render,
+)
+
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.options import ATTRIBUTES
+from autotune.deploy.session import SessionConfig
+from autotune.errors import ConfigError, RequestError
+from autotune.export.literals import class_name, identifier
+from autotune.export.targets import TARGETS
+from autotune.export.writing import export, model_name
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A frozen config in the folder of a study."""
+    return copy_config(tmp_path)
+
+
+def test_the_name_of_the_model() -> None:
+    """The folder of a study names it; elsewhere the file does."""
+    assert model_name(Path("/x/mobilenet-v2.autotune/best.json")) == "mobilenet-v2"
+    assert model_name(Path("/x/models/detector.json")) == "detector"
+
+
+def test_names_of_code() -> None:
+    """Any name becomes one that the languages take."""
+    assert identifier("MobileNet v2.1") == "mobilenet_v2_1"
+    assert identifier("7b") == "model_7b"
+    assert identifier("é") == "model"
+    assert class_name("mobilenet-v2") == "MobilenetV2"
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_nothing_is_overwritten(config: Path, target: str) -> None:
+    """A second export is refused, leaves every file as it is, and names the one in its way."""
+    exported = export(config, target)
+    assert exported.files
+    for path in exported.files:
+        path.write_bytes(b"mine")
+    if len(exported.files) > 1:
+        exported.files[0].unlink()  # one file in the way is enough
+    before = sorted(config.parent.rglob("*"))
+    with pytest.raises(RequestError, match="nothing is overwritten"):
+        export(config, target)
+    assert sorted(config.parent.rglob("*")) == before
+    assert {path.read_bytes() for path in exported.files if path.exists()} == {b"mine"}
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_no_link_is_followed(config: Path, tmp_path: Path, target: str) -> None:
+    """A link where a file would be written leads nowhere, not even to a file that is not there."""
+    first = export(config, target, tmp_path / "elsewhere").files[0]
+    place = config.parent / first.relative_to(tmp_path / "elsewhere")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(tmp_path / "target")
+    with pytest.raises(RequestError, match="is a link"):
+        export(config, target)
+    assert not (tmp_path / "target").exists()
+
+
+def test_wrong_requests_are_refused(config: Path) -> None:
+    """An unknown target with the nearest, and a model that is not the one of the config."""
+    with pytest.raises(RequestError, match="Did you mean 'java'"):
+        export(config, "jave")
+    (config.parent / "best.onnx").write_bytes(b"x")
+    with pytest.raises(ConfigError, match="not the file that was tuned"):
+        export(config, "cpp")
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_the_default_session_loses_nothing(target: str) -> None:
+    """Where a study emits the default, every target can express it."""
+    assert render(target, SessionConfig(options={"enable_mem_reuse": True})).lost == ()
+
+
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"python"}))
+def test_every_part_is_written_or_listed_as_lost(target: str) -> None:
+    """Each option, entry and dimension changes the export, or is named among what it lacks."""
+    plain = render(target, SessionConfig())
+    parts = [
+        *(SessionConfig(options={name: value}) for name, value in EVERYTHING.options.items()),
+        *(
+            SessionConfig(entries={name: text})
+            for name, text in EVERYTHING.entries.items()
+            if name != "session.use_env_allocators"
+        ),
+        *(SessionConfig(providers=(pair,)) for pair in EVERYTHING.providers[:-1]),
+        SessionConfig(disabled_optimizers=EVERYTHING.disabled_optimizers),
+        SessionConfig(free_dimensions={"batch": 1}),
+        SessionConfig(env_allocator={"arena_extend_strategy": 1}),
+        SessionConfig(run_entries=EVERYTHING.run_entries),
+        SessionConfig(options={"graph_optimization_level": "ORT_ENABLE_LAYOUT"}),
+    ]
+    for part in parts:
+        rendering = render(target, part)
+        same = rendering.copies == plain.copies and list(rendering.texts.values()) == list(
+            plain.texts.values()
+        )
+        assert rendering.lost or not same, f"{target} drops {part} in silence"
+    assert len(EVERYTHING.options) == len(ATTRIBUTES)
+
+
+def test_the_config_is_not_changed_by_an_export(config: Path) -> None:
+    """All that was there is as it was."""
+    before = {path: path.read_bytes() for path in config.parent.iterdir()}
+    for target in TARGETS:
+        export(config, target)
+    assert {path: path.read_bytes() for path in before} == before
+    assert TunedConfig.read(config).session == PLAIN

@@ -1,0 +1,162 @@
+"""The figures of the page, as Plotly gets them."""
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pages
+import pytest
+
+from autotune.report.page.figure import LIGHT, coloured, markup, wrapped
+from autotune.report.page.figures import (
+    course_of,
+    effects_figure,
+    search_figure,
+    value_in_words,
+)
+from autotune.report.page.front_figure import front_figure
+from autotune.report.page.machine_figures import memory_figure, noise_figure
+from autotune.report.page.rows import rows_of
+from autotune.report.page.state import StudyState
+from autotune.search.objective import find
+
+
+def _front(state: StudyState) -> dict[str, Any]:
+    """Returns the traces of the front by name."""
+    figure = front_figure(state, rows_of(state))
+    return {trace.get("name", "line"): trace for trace in figure.plot["data"]}
+
+
+def test_confirmed_and_estimated_points_are_apart() -> None:
+    """Search and final comparison have traces of their own, in other symbols."""
+    traces = _front(pages.state(pages.result()))
+    assert traces["search estimate"]["customdata"] == [3]
+    assert traces["search estimate, over a limit"]["customdata"] == [4]
+    assert traces["final comparison"]["customdata"] == [1, 2]
+    assert traces["the default"]["customdata"] == [0]
+    assert traces["chosen"]["customdata"] == [1]
+    assert traces["search estimate"]["marker"]["symbol"].endswith("open")
+
+
+def test_a_running_study_confirms_no_point() -> None:
+    """All points are estimates, and none has an interval of a final comparison."""
+    traces = _front(pages.state())
+    assert set(traces) == {"search estimate", "search estimate, over a limit", "the default"}
+    assert traces["the default"]["error_x"]["array"] == [0.0]
+
+
+def test_intervals_are_those_of_the_gains() -> None:
+    """The bars reach from the default's value over one end of the gain to that over the other."""
+    bars = _front(pages.state(pages.result()))["final comparison"]["error_x"]
+    assert 5.5 - bars["arrayminus"][0] == pytest.approx(5.5 / 1.1)
+    assert 5.5 + bars["array"][0] == pytest.approx(5.5 / 0.9)
+
+
+def test_the_line_joins_the_front_alone() -> None:
+    """The default is not on the line where a member beats it."""
+    line = _front(pages.state(pages.result()))["line"]
+    assert line["x"] == [5.5, 9.0]
+
+
+def test_what_lies_far_away_does_not_decide_the_axes() -> None:
+    """A candidate that is three times slower than the default is outside at first."""
+    state = pages.state(pages.result())
+    low, high = front_figure(state, rows_of(state)).plot["layout"]["xaxis"]["range"]
+    assert low < 5.0
+    assert 10.0 < high < 30.0
+
+
+def test_other_objectives_span_the_figure() -> None:
+    """A study of one objective is drawn with memory beside it."""
+    state = pages.state(pages.result(), objectives=find(("cpu_s",)))
+    titles = front_figure(state, rows_of(state)).plot["layout"]
+    assert titles["xaxis"]["title"]["text"] == "CPU time of a run, s"
+    assert titles["yaxis"]["title"]["text"] == "latency of a run, ms"
+
+
+def test_the_course_is_that_of_admitted_trials() -> None:
+    """A trial over a limit improves neither the best so far nor the hypervolume."""
+    state = pages.state()
+    assert state.baseline is not None
+    course = course_of(state, rows_of(state), state.baseline)
+    assert course.trials == (0, 1, 2, 3, 4)
+    assert course.best == (1.0, 0.5, 0.5, 0.5, 0.5)
+    assert course.first == (1.0, 0.5, 0.9, 3.0, 0.4)
+    assert course.volumes[0] == pytest.approx(100 * 0.25 / 2.25)
+    assert course.volumes[1] == pytest.approx(100 * 0.9 / 2.25)
+    assert course.volumes[2] == pytest.approx(100 * (0.9 + 0.6 * 0.1) / 2.25)
+    assert course.volumes[2:] == (course.volumes[2],) * 3
+
+
+def test_clear_effects_are_drawn() -> None:
+    """Values whose intervals hold 1 in every objective are left out."""
+    effect = pages.result().effects[0]
+    unclear = replace(
+        effect, parameter="arena", value="off", factor=replace(effect.factor, high=1.5)
+    )
+    figure = effects_figure(pages.state(pages.result(effects=(effect, unclear))))
+    assert figure is not None
+    assert figure.plot["layout"]["yaxis"]["ticktext"] == ["external data"]
+    assert effects_figure(pages.state(pages.result(effects=(unclear,)))) is None
+    assert effects_figure(pages.state()) is None
+
+
+def test_memory_of_default_and_choice_stand_side_by_side() -> None:
+    """The phases are those of the two trials; the default alone is shown once."""
+    figure = memory_figure(pages.state(pages.result()))
+    assert figure is not None
+    assert [trace["x"] for trace in figure.plot["data"]] == [
+        [0.0, 100.0, 100.0, 0.0],
+        [0.0, 60.0, 60.0, 0.0],
+    ]
+    alone = memory_figure(pages.state(pages.result(picked=0)))
+    assert alone is not None
+    assert len(alone.plot["data"]) == 1
+
+
+def test_figures_without_data_are_left_out() -> None:
+    """A folder with front.json alone has the front and the effects."""
+    state = pages.state(pages.result(), trials=())
+    rows = rows_of(state)
+    assert search_figure(state, rows) is None
+    assert memory_figure(state) is None
+    assert noise_figure(rows) is None
+    assert effects_figure(state) is not None
+
+
+def test_every_figure_is_plain_json() -> None:
+    """No figure holds NaN or a value of Python's own."""
+    state = pages.state(pages.result())
+    rows = rows_of(state)
+    for figure in (
+        front_figure(state, rows),
+        search_figure(state, rows),
+        effects_figure(state),
+        memory_figure(state),
+        noise_figure(rows),
+    ):
+        assert figure is not None
+        json.dumps(figure.plot, allow_nan=False)
+
+
+def test_every_colour_has_a_light_and_a_dark_value() -> None:
+    """No name of a colour is left when a figure is exported, nor in the style sheet."""
+    state = pages.state(pages.result())
+    rows = rows_of(state)
+    plots = [front_figure(state, rows).plot, effects_figure(state), noise_figure(rows)]
+    names = set(re.findall(r"@[a-z]+", json.dumps(plots, default=vars)))
+    assert names <= LIGHT.keys()
+    assert not re.search(r'"@[a-z]+"', json.dumps(coloured(plots[0], LIGHT)))
+
+
+def test_text_of_strangers_is_no_markup() -> None:
+    """Plotly takes tags and entities for markup, and a terminal's characters do no harm."""
+    assert markup("<a href='x'>&amp;\x1b") == "&lt;a href='x'&gt;&amp;amp;?"
+    assert wrapped("one two three", 7) == "one two<br>three"
+
+
+def test_values_are_named_in_words() -> None:
+    """A value without words of its own has its name."""
+    assert value_in_words("intra_op_num_threads", 1) == "1 thread"
+    assert value_in_words("session.intra_op.spin_duration_us", "5").endswith("=5")

@@ -1,0 +1,78 @@
+"""Inputs of several shapes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from small_inspections import PROFILE
+from small_spaces import model
+
+from autotune.deploy.session import SessionConfig
+from autotune.facts.model import describe
+from autotune.facts.model_facts import Tensor
+from autotune.facts.sample_models import transformer
+from autotune.facts.workload import Workload, generate
+from autotune.inspection.growth import measure_growth, shape_feeds, varying_axes
+
+
+def _inputs(**shapes: tuple[int | str | None, ...]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name=n, dtype="float32", shape=shape) for n, shape in shapes.items())
+
+
+def test_axes_of_one_name_vary_together() -> None:
+    """The batch of both inputs; the open length keeps its size."""
+    described = model(inputs=_inputs(ids=("batch", "length"), mask=("batch", "length"), size=(3,)))
+    feed = generate(described, {}).feeds[0]
+    assert varying_axes(described, feed) == {"ids": 0, "mask": 0}
+
+
+def test_nameless_axes_of_one_size_vary_together() -> None:
+    """A state may hold the batch along another axis."""
+    described = model(inputs=_inputs(x=(None, None), state=(2, None, 4)))
+    feed = {"x": np.zeros((1, 512), np.float32), "state": np.zeros((2, 1, 4), np.float32)}
+    assert varying_axes(described, feed) == {"x": 0, "state": 1}
+
+
+def test_one_shape_is_repeated_along_the_open_axis() -> None:
+    """Six sizes, the values those of the first sample."""
+    described = model(inputs=_inputs(x=("batch", 4)))
+    feeds = shape_feeds(described, generate(described, {"x": (2, 4)}), PROFILE)
+    assert [feed["x"].shape for feed in feeds] == [(4, 4), (2, 4), (8, 4), (6, 4), (12, 4), (10, 4)]
+
+
+def test_samples_of_several_shapes_are_taken_as_they_are() -> None:
+    """The user's own shapes are better than invented ones."""
+    described = model(inputs=_inputs(x=("batch", 4)))
+    feeds = tuple({"x": np.zeros((size, 4), np.float32)} for size in (3, 5, 3, 9))
+    workload = Workload(feeds=feeds, source="user", notes=())
+    assert [feed["x"].shape[0] for feed in shape_feeds(described, workload, PROFILE)] == [3, 5, 9]
+
+
+def test_fixed_shapes_have_none() -> None:
+    """Nothing can grow."""
+    described = model(inputs=_inputs(x=(2, 4)))
+    assert shape_feeds(described, generate(described, {}), PROFILE) == ()
+
+
+def test_sizes_that_take_too_much_are_left_out() -> None:
+    """A terabyte of arena leaves no size; a run of a minute leaves none either."""
+    described = model(inputs=_inputs(x=("batch", 4)))
+    workload = generate(described, {})
+    assert shape_feeds(described, workload, replace(PROFILE, arena_mib=1 << 20)) == ()
+    assert shape_feeds(described, workload, replace(PROFILE, run_ms=60_000)) == ()
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_memory_is_measured_over_shapes(tmp_path: Path) -> None:
+    """All shapes are run, and the memory after each is reported."""
+    path = tmp_path / "transformer.onnx"
+    onnx.save(transformer(width=32, heads=2, layers=1, words=50), path)
+    described = describe(path)
+    feeds = shape_feeds(described, generate(described, {}), PROFILE)
+    growth = measure_growth(path, SessionConfig(), feeds)
+    assert growth is not None
+    assert len(growth.shapes) == len(growth.held_mib) == 6
+    assert growth.peak_mib >= max(growth.held_mib) > 0

@@ -1,0 +1,136 @@
+"""Where the time goes, for a model and for a tuned config beside its default."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from small_inspections import PROFILE, READING
+from small_models import write
+from typer.testing import CliRunner
+
+from autotune.cli.app import app
+from autotune.deploy.session import SessionConfig
+from autotune.errors import CannotMeasureError, ConfigError
+from autotune.facts.model import describe
+from autotune.facts.workload import generate
+from autotune.inspection.headroom import Peaks, headroom
+from autotune.inspection.profile import TimeShare, profile_session
+from autotune.report.profile import render_profiling
+from autotune.results.profiling import DEFAULT, TUNED, ProfiledSession, Profiling, profile
+
+CONFIG = Path(__file__).parent / "data" / "config_2"
+PEAKS = Peaks(float_per_s=1e9, int8_per_s=4e9, bytes_per_s=1e9, moved_bytes=1 << 20)
+
+
+def _row(name: str, time_ms: float, share: float) -> TimeShare:
+    return TimeShare(name=name, operator="", nodes=1, time_ms=time_ms, share=share)
+
+
+def _session(name: str, *rows: TimeShare) -> ProfiledSession:
+    work = replace(READING.work, float_operations=1_000_000)
+    return ProfiledSession(
+        name=name,
+        file="m.onnx",
+        profile=replace(PROFILE, operators=rows, overheads=rows[1:], slowest=rows),
+        work=work,
+        headroom=headroom(work, PEAKS, 4.0),
+    )
+
+
+def test_both_sessions_stand_side_by_side() -> None:
+    """An operator that one of them lacks has empty cells there."""
+    sessions = (
+        _session(DEFAULT, _row("Conv", 3.0, 0.75), _row("layout reorders", 1.0, 0.25)),
+        _session(TUNED, _row("QLinearConv", 1.0, 1.0)),
+    )
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(render_profiling(Profiling(sessions=sessions, peaks=PEAKS)))
+    text = capture.get()
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "default (m.onnx): 1 ms a run, 4 nodes; 75 % of it in Conv." in lines
+    assert "Conv 1 3.000 75 %" in lines
+    assert "QLinearConv 1 1.000 100 %" in lines
+    assert any(line.startswith("The tuned config takes 4 ms; arithmetic alone") for line in lines)
+
+
+def test_json_repeats_the_record() -> None:
+    """With what follows from the headroom's fields."""
+    data = Profiling(sessions=(_session(DEFAULT),), peaks=PEAKS).to_json()
+    assert data["sessions"][0]["headroom"]["bound"] == "arithmetic"
+    assert data["peaks"]["moved_bytes"] == 1 << 20
+
+
+@pytest.mark.process
+def test_profile_of_a_model(tmp_path: Path) -> None:
+    """Shares add up to 1, and the counters of the arena are there."""
+    path, _ = write("cnn", tmp_path)
+    described = describe(path)
+    workload = generate(described, {})
+    result = profile_session(path, SessionConfig(), workload)
+    assert sum(row.share for row in result.operators) == pytest.approx(1)
+    assert result.run_ms > 0
+    assert result.arena_mib is not None
+    assert result.executed == pytest.approx(sum(row.nodes for row in result.operators))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.process
+def test_model_that_cannot_run_has_no_profile(tmp_path: Path) -> None:
+    """The message of ONNX Runtime is passed on without places in its source."""
+    path, _ = write("lstm", tmp_path)
+    workload = generate(describe(path), {})
+    path.write_bytes(b"damaged")
+    with pytest.raises(CannotMeasureError, match="cannot be profiled"):
+        profile_session(path, SessionConfig(), workload)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_config_is_profiled_beside_the_default(tmp_path: Path) -> None:
+    """A folder stands for the config in it; without the original its own file is the default."""
+    folder = tmp_path / "study"
+    shutil.copytree(CONFIG, folder)
+    result = profile(folder)
+    assert [session.name for session in result.sessions] == [DEFAULT, TUNED]
+    assert all(session.profile.operators for session in result.sessions)
+    assert all(session.headroom.roof_ms > 0 for session in result.sessions)
+
+
+def test_config_of_another_model_is_refused(tmp_path: Path) -> None:
+    """Its files are checked before anything runs."""
+    folder = tmp_path / "study"
+    shutil.copytree(CONFIG, folder)
+    (folder / "best.onnx").write_bytes(b"another")
+    with pytest.raises(ConfigError, match="not the file that was tuned"):
+        profile(folder / "best.json")
+
+
+def test_folder_without_a_config_is_refused(tmp_path: Path) -> None:
+    """The message names the file that is missing."""
+    with pytest.raises(ConfigError, match=r"cannot read the config .*best\.json"):
+        profile(tmp_path)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_another_original_is_refused(tmp_path: Path) -> None:
+    """A config is profiled beside the model that it was tuned from."""
+    path, _ = write("cnn", tmp_path)
+    with pytest.raises(ConfigError, match="is not the model"):
+        profile(CONFIG / "best.json", path)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_command_prints_text_and_json(tmp_path: Path) -> None:
+    """A model has one session."""
+    path, _ = write("lstm", tmp_path)
+    text = CliRunner().invoke(app, ["profile", str(path)])
+    assert text.exit_code == 0, text.output
+    assert text.stdout.startswith("default (")
+    done = CliRunner().invoke(app, ["profile", str(path), "--json"])
+    assert len(json.loads(done.stdout)["sessions"]) == 1

@@ -1,0 +1,81 @@
+"""The candidates of a study as the page lists them."""
+
+from dataclasses import replace
+
+import pages
+import pytest
+from fakes import measurement
+
+from autotune.report.page.rows import excess, rows_of
+from autotune.results.result import StudyResult
+from autotune.search.trial import Limits
+
+
+def test_every_candidate_has_its_state() -> None:
+    """Each kind of outcome is told apart, the chosen configuration from the rest of the front."""
+    states = [row.state for row in rows_of(pages.state(pages.result()))]
+    assert states == ["default", "chosen", "front", "stopped", "rejected", "failed"]
+
+
+def test_only_the_final_comparison_confirms() -> None:
+    """Members have its numbers, and all others are estimates."""
+    rows = rows_of(pages.state(pages.result()))
+    assert [row.confirmed for row in rows] == [True, True, True, False, False, False]
+    assert rows[1].values["latency_ms"] == 5.5
+    assert rows[1].measurement is not None
+    assert rows[1].measurement.latency_ms == 5.0
+
+
+@pytest.mark.parametrize("made", [None, pages.result(complete=False)], ids=["runs", "cut short"])
+def test_nothing_is_confirmed_without_a_final_comparison(made: StudyResult | None) -> None:
+    """The numbers of a study that runs, or that was cut short, are estimates."""
+    assert not any(row.confirmed for row in rows_of(pages.state(made)))
+
+
+def test_estimates_are_on_the_scale_of_the_final_comparison() -> None:
+    """A machine that was half as fast in the search does not make estimates look slow."""
+    slow = [
+        replace(t, outcome=measurement(2 * t.measurement.latency_ms, 99.0))
+        for t in pages.trials()
+        if t.measurement is not None
+    ]
+    rows = rows_of(pages.state(pages.result(), trials=tuple(slow)))
+    assert rows[0].values["latency_ms"] == pages.BASE_MS
+    assert rows[3].values["latency_ms"] == pytest.approx(30.0)
+    assert rows[3].speedup is not None
+    assert rows[3].speedup.value == pytest.approx(1 / 3)
+
+
+def test_reasons_are_given() -> None:
+    """A candidate that was rejected, stopped or failed says why; the others say nothing."""
+    reasons = [row.reason for row in rows_of(pages.state(pages.result()))]
+    assert reasons == [
+        "",
+        "",
+        "",
+        "clearly beaten by others",
+        "error 0.2, limit 0.05",
+        "refused: no <b>kernel</b>",
+    ]
+
+
+def test_all_broken_limits_are_named() -> None:
+    """Error, memory and latency each are compared with their limit."""
+    limits = Limits(max_error=0.1, max_memory_mib=50.0, max_latency_ms=5.0)
+    text = excess(measurement(7.0, 60.0, error=0.5), limits)
+    assert text == "error 0.5, limit 0.1; 60.0 MiB, limit 50.0 MiB; 7 ms, limit 5 ms"
+    assert excess(measurement(5.0, 50.0, error=0.1), limits) == ""
+
+
+def test_what_the_final_comparison_measured_besides_is_confirmed() -> None:
+    """What the front beat in the final comparison has its numbers, and is no member."""
+    made = pages.result(others=(pages.member(3, {"arena": "off"}, 20.0, 99.0),))
+    row = rows_of(pages.state(made))[3]
+    assert (row.state, row.confirmed, row.values["latency_ms"]) == ("compared", True, 20.0)
+
+
+def test_members_are_shown_without_a_storage() -> None:
+    """A folder with front.json alone shows the front."""
+    rows = rows_of(pages.state(pages.result(), trials=()))
+    assert [row.trial for row in rows] == [0, 1, 2]
+    assert [row.measurement for row in rows] == [None, None, None]

@@ -1,0 +1,88 @@
+"""The state of a study that a page shows, read from its folder."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import RequestError, StudyError
+from autotune.report.page.state import limits_of, read_state
+from autotune.study.options import StudyOptions
+
+FROZEN = Path(__file__).parent / "data" / "study"
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of a study that an earlier version wrote."""
+    return Path(shutil.copytree(FROZEN, tmp_path / "study"))
+
+
+def test_a_study_of_an_earlier_version_is_read(folder: Path) -> None:
+    """Result, trials, options and machine come from the folder."""
+    state = read_state(folder)
+    assert state.result is not None
+    assert [trial.number for trial in state.trials] == [0, 1, 2, 3]
+    assert state.options is not None
+    assert state.options.trials == 4
+    assert state.facts["ONNX Runtime"]
+    assert state.baseline is not None
+    assert state.chosen is not None
+    assert state.limits.max_error == 0.05
+
+
+def test_a_study_without_a_result_is_read(folder: Path) -> None:
+    """A study that was killed has its trials."""
+    (folder / "front.json").unlink()
+    state = read_state(folder)
+    assert state.result is None
+    assert len(state.trials) == 4
+
+
+def test_a_result_without_a_storage_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder whose trials are on a server that is not named has its result."""
+    monkeypatch.delenv("AUTOTUNE_STORAGE", raising=False)
+    (folder / "study.db").unlink()
+    state = read_state(folder)
+    assert state.result is not None
+    assert state.trials == ()
+    assert not (folder / "study.db").exists()
+
+
+def test_a_storage_elsewhere_is_read(folder: Path) -> None:
+    """The storage that is named has the trials of the result."""
+    database = (folder / "study.db").rename(folder.parent / "elsewhere.db")
+    state = read_state(folder, f"sqlite:///{database}")
+    assert len(state.trials) == 4
+
+
+def test_a_missing_storage_is_not_made(folder: Path) -> None:
+    """A storage that is named and not there is refused, and no file appears."""
+    with pytest.raises(StudyError, match="there is no storage"):
+        read_state(folder, f"sqlite:///{folder / 'absent.db'}")
+    assert not (folder / "absent.db").exists()
+
+
+def test_another_study_has_no_result(folder: Path) -> None:
+    """The study that is named is read; one that the storage lacks is refused."""
+    name = read_state(folder).name
+    assert read_state(folder, name=name).result is not None
+    with pytest.raises(RequestError, match="there is none called 'other'"):
+        read_state(folder, name="other")
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    """The refusal says what to type first."""
+    with pytest.raises(StudyError, match="holds no result of a study"):
+        read_state(tmp_path)
+
+
+def test_limits_are_those_asked_for() -> None:
+    """Before there is a result the options say them; a metric alone knows no limit of the error."""
+    plain = StudyOptions.of("m.onnx", max_memory_mib=5.0)
+    limits = limits_of(None, plain, "")
+    assert (limits.max_error, limits.max_memory_mib, limits.max_drop) == (0.05, 5.0, None)
+    judged = limits_of(None, plain, "judge:top1")
+    assert (judged.max_error, judged.max_drop) == (float("inf"), 0.01)

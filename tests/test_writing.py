@@ -1,0 +1,180 @@
+"""The page as it is written."""
+
+import builtins
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pages
+import pytest
+from fakes import measurement, refusal
+
+from autotune.errors import MissingPackageError
+from autotune.report.page.state import StudyState
+from autotune.report.page.writing import (
+    HOW_TO_INSTALL,
+    check_packages,
+    render_page,
+    script_json,
+    write_page,
+)
+from autotune.search.trial import Trial
+from autotune.space.candidate import BASELINE
+
+EVIL = (
+    "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>'\"&\u202e\udc80"
+)
+
+
+def hostile_state() -> StudyState:
+    """Returns a study in which every text that a stranger can choose is an attack."""
+    made = pages.result()
+    members = [replace(member, words=EVIL) for member in made.members]
+    result = pages.result(
+        members=tuple(members),
+        model=Path(f"/models/{EVIL}"),
+        folder=Path(EVIL),
+        left_out={EVIL: EVIL},
+        notes=(EVIL,),
+        environment=replace(made.environment, cpu=EVIL),
+    )
+    outcome = measurement(10.0)
+    fidelity = replace(outcome.fidelity, errors={EVIL: (0.1, None)})
+    default = Trial(number=0, candidate=BASELINE, outcome=replace(outcome, fidelity=fidelity))
+    return pages.state(
+        result,
+        model=EVIL,
+        name=EVIL,
+        metric=EVIL,
+        facts={EVIL: EVIL},
+        trials=(default, replace(pages.trials()[-1], outcome=refusal(EVIL))),
+    )
+
+
+def test_names_of_strangers_are_text() -> None:
+    """No name ends a script, opens a tag or turns the direction of writing."""
+    page = render_page(hostile_state())
+    page.encode()
+    ours = re.sub(r"<script nonce=.*?</script>", "", page, flags=re.DOTALL)
+    assert "owned" in ours
+    assert "<script>" not in ours
+    assert "<img" not in ours
+    assert "\u202e" not in page
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert data is not None
+    assert set(json.loads(data[1])) == {"figures", "trials", "selected"}
+
+
+def test_json_cannot_end_its_script() -> None:
+    """The characters that HTML reads inside a script are escaped, and the values are the same."""
+    value = {"a": EVIL, "b": "<!-- <script>"}
+    text = script_json(value)
+    assert not set("<>&") & set(text)
+    assert json.loads(text) == value
+
+
+def test_the_page_loads_nothing() -> None:
+    """A policy forbids the browser to fetch anything, and no script runs but ours."""
+    page = render_page(pages.state(pages.result()))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    nonce = re.search(r"script-src 'nonce-([\w-]+)'", policy[1])
+    assert nonce is not None
+    assert "default-src 'none'" in policy[1]
+    assert page.count(f'<script nonce="{nonce[1]}">') == 2
+    assert not re.search(r"<(link|img|iframe)\b|<script[^>]*\bsrc=", page.split("<script nonce")[0])
+
+
+def test_a_running_study_loads_its_page_again() -> None:
+    """The page of a study that runs says so and is fetched anew; that of a finished one is not."""
+    running = render_page(pages.state())
+    assert 'http-equiv="refresh"' in running
+    assert "The study runs: searching, 6/20." in running
+    finished = render_page(pages.state(pages.result()))
+    assert 'http-equiv="refresh"' not in finished
+    assert "Confirmed: measured in the final comparison" in finished
+
+
+def test_estimates_are_marked_in_the_table() -> None:
+    """A row of the final comparison has plain numbers, and one of the search has a ~."""
+    page = render_page(pages.state(pages.result()))
+    rows = re.findall(r'<tr data-trial="(\d+)".*?</tr>', page, re.DOTALL)
+    assert rows == ["0", "1", "2", "3", "4", "5"]
+    cells = {
+        number: re.search(rf'data-trial="{number}".*?data-label="ms">([^<]*)<', page, re.DOTALL)
+        for number in rows
+    }
+    texts = {number: match[1] for number, match in cells.items() if match}
+    assert texts == {"0": "10", "1": "5.5", "2": "9", "3": "~30", "4": "~4", "5": ""}
+
+
+def test_a_study_that_was_cut_short_says_so() -> None:
+    """The banner says that nothing is confirmed."""
+    page = render_page(pages.state(pages.result(complete=False)))
+    assert "interrupted before the final comparison" in page
+    assert "Confirmed:" not in page
+
+
+def test_what_each_change_brings_is_shown() -> None:
+    """The steps, what they bring together, and what was dropped, each with its numbers."""
+    page = render_page(pages.state(pages.result(ablation=pages.ablation())))
+    section = page.split('<section id="ablation">')[1].split("</section>")[0]
+    rows = [
+        re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+        for row in re.findall(r"<tr.*?</tr>", section, re.DOTALL)
+    ]
+    assert [row[:2] for row in rows[1:5]] == [
+        ["int8 static", "1.80× (1.71–1.89), 0.90 of the memory"],
+        ["external data", "0.70 of the memory"],
+        ["2 threads", "no effect, dropped"],
+        ["together", "1.82× (1.73–1.91), 0.63 of the memory"],
+    ]
+    assert rows[-1][-1] == "dropped"
+    assert rows[-2][-1] == "needed for latency"
+
+
+def test_another_member_shows_no_changes_of_the_winner() -> None:
+    """The ablation is the winner's; nobody put the changes of another member back."""
+    made = pages.result(ablation=pages.ablation(), picked=2)
+    assert '<section id="ablation">' not in render_page(pages.state(made))
+
+
+def test_a_default_that_stays_explains_itself() -> None:
+    """The page says what came nearest."""
+    page = render_page(pages.state(pages.result(picked=0)))
+    assert "Nearest in latency: trial 1" in page
+
+
+@pytest.mark.parametrize("made", [None, pages.result()], ids=["no result", "no trials"])
+def test_little_is_enough_for_a_page(made: Any) -> None:
+    """A study with one trial and no result has a page, and so has a result without trials."""
+    trials = () if made else pages.trials()[:1]
+    page = render_page(pages.state(made, trials=trials, options=None, stage=""))
+    assert "<h1>" in page
+
+
+def test_the_page_is_replaced_whole(tmp_path: Path) -> None:
+    """The file is written beside its place and renamed; nothing else is left in the folder."""
+    (tmp_path / "report.html").write_text("earlier", encoding="utf-8")
+    path = write_page(pages.state(pages.result(), folder=tmp_path))
+    assert path == tmp_path / "report.html"
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize("package", ["jinja2", "plotly"])
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """Without the extra the user learns what to install."""
+    load = builtins.__import__
+
+    def without(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == package:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+        return load(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingPackageError) as caught:
+        check_packages()
+    assert str(caught.value) == f"the page needs the package {package}: {HOW_TO_INSTALL}"
