@@ -143,9 +143,11 @@ def best_ratios(result: StudyResult) -> dict[str, float]:
     study = optuna.load_study(
         study_name=result.study, storage=f"sqlite:///{Path(result.folder).absolute()}/{DATABASE}"
     )
+    most = result.limits["max_error"]
+    assert most is not None
     for trial in read_trials(study):
         measurement = trial.measurement
-        if measurement is not None and measurement.fidelity.error <= result.limits["max_error"]:
+        if measurement is not None and measurement.fidelity.error <= most:
             word = provider_of(trial.candidate.to_json())
             note_less(searched, word, measurement.ratio.value)
     return {**searched, **confirmed}
@@ -193,11 +195,11 @@ def sentence(name: str, row: dict[str, Any]) -> str:
     ratios = ", ".join(f"{word} {ratio:.3f}" for word, ratio in row["best"].items())
     memory = row["peak_memory_mib"] / row["baseline_peak_memory_mib"]
     shares = ", ".join(f"{name} {share:.0%}" for name, share in row["placement"].items())
-    lines = [
-        f"{name:22} best ratios: {ratios}; winner {row['winner']}: {row['words']}",
+    lines = [f"{name:22} best ratios: {ratios}; winner {row['winner']}: {row['words']}"]
+    lines.append(
         f"{'':22} error {row['error']:.1g}, peak memory {row['peak_memory_mib']:.1f} MiB "
-        f"({memory:.2f} of the default's), nodes: {shares or 'all on the CPU'}",
-    ]
+        f"({memory:.2f} of the default's), nodes: {shares or 'all on the CPU'}"
+    )
     for where, key in (("here", "loaded"), ("with the CPU provider alone", "loaded_on_cpu")):
         if row[key] is not None:
             said = " ".join(row[key]["said"]) or "nothing is said"
