@@ -164,6 +164,18 @@ def test_overhead(place: Path) -> None:
     assert 0 < figures["inference_share"] < 1
 
 
+def test_providers(place: Path) -> None:
+    """Where the CPU provider is the only one, it wins, and its config loads without a word."""
+    arguments = ("lstm.onnx", "--trials", "2", "--cpu-python", sys.executable)
+    row = _json(place, "providers", *arguments)["models"]["lstm"]
+    assert set(row["best"]) == {"cpu"}
+    assert row["winner"] == "cpu"
+    for where in ("loaded", "loaded_on_cpu"):
+        assert row[where]["providers"] == ["CPUExecutionProvider"]
+        assert row[where]["said"] == []
+        assert row[where]["difference"] <= 0.05
+
+
 def test_record(place: Path) -> None:
     """Every candidate of the space is in the table."""
     rounds = ("--warm-up", "1", "--rounds", "2", "--more-rounds", "0")

@@ -80,6 +80,7 @@ def test_a_turn_leaves_cold_runs_out(message: dict[str, object]) -> None:
     """A turn of no time reports as many runs as it must, and none of the cold ones."""
     worker = Worker()
     worker.open(message)
+    worker.first_runs({})
     turn = worker.turn({"seconds": 0.0, "unrecorded_runs": 2, "fewest_runs": 3})
     assert isinstance(turn, TurnTimes)
     assert len(turn.run_ns) == 3

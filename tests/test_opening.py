@@ -1,14 +1,17 @@
 """Opening sessions: exactly what the config says, and nothing in silence."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
+from autotune.deploy import opening
 from autotune.deploy.opening import TunedSession, open_session
 from autotune.deploy.options import ATTRIBUTES
+from autotune.deploy.providers import CPU, PROVIDERS
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
 
@@ -97,3 +100,27 @@ def test_tuned_session_runs(model: Path) -> None:
     binding.bind_output("logits")
     tuned.run_with_iobinding(binding)
     np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], expected, rtol=1e-4)
+
+
+def test_an_empty_provider_option_is_the_providers_own_choice(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenVINO would take the empty text for a wrong number and leave the model to the CPU."""
+    given: list[object] = []
+
+    class FakeSession:
+        """Records the options of the first provider."""
+
+        def __init__(self, *_: object, **arguments: Any) -> None:
+            given.extend(arguments["provider_options"])
+            self._providers = arguments["providers"]
+
+        def get_providers(self) -> list[str]:
+            return list(self._providers)
+
+    monkeypatch.setattr(opening, "is_built_in", lambda _: True)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", FakeSession)
+    options = {"num_of_threads": "", "num_streams": "2"}
+    config = SessionConfig(providers=((PROVIDERS["openvino"].name, options), (CPU, {})))
+    open_session(model, config, cache=model.parent)
+    assert given == [{"num_streams": "2", "cache_dir": str(model.parent)}, {}]

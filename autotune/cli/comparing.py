@@ -70,6 +70,8 @@ def compare_configs(
         from autotune.results.compare import compare
         from autotune.results.gate import Gate
 
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise RequestError(f"{twice[0]} is named twice")
     _check_output(junit, [*paths, *filter(None, (baseline, model, data))])
     if trial:
         comparisons = _compare_trials(paths, trial, baseline, shape, model, data, max_error)

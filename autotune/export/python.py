@@ -11,7 +11,7 @@ from pathlib import Path
 import autotune
 from autotune.deploy.config import TunedConfig
 from autotune.export.literals import identifier
-from autotune.export.rendering import Rendering
+from autotune.export.rendering import Rendering, printable
 
 _PACKAGE = "autotune"
 _LOADER = "autotune.deploy.loader"
@@ -31,7 +31,7 @@ def render(config: TunedConfig, config_name: str, name: str) -> Rendering:
     module = f"load_{identifier(Path(config_name).stem)}"
     text = _TEMPLATE.format(
         module=module,
-        config=config_name,
+        config=printable(config_name).replace('"', "?"),
         config_literal=repr(config_name),
         version=autotune.__version__,
         prefix=prefix,

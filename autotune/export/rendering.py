@@ -129,10 +129,10 @@ def heading(config: str, target: str, lost: tuple[str, ...], mark: str) -> str:
     lines = [f"Written by: autotune export {config} --to {target}", "Do not edit; export again."]
     if lost:
         lines += ["This target cannot express:", *(f"  {part}" for part in lost)]
-    return "".join(f"{mark} {_printable(line)}\n" for line in lines)
+    return "".join(f"{mark} {printable(line)}\n" for line in lines)
 
 
-def _printable(line: str) -> str:
+def printable(line: str) -> str:
     """Returns a line that ends no comment and goes on in no other, whatever a model's names hold.
 
     A backslash at the end of a comment joins the next line to it in C++, and Java decodes escapes

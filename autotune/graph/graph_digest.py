@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 
-from autotune.graph.model_file import LARGEST_PROTO_BYTES, load
+from autotune.graph.model_file import is_large, load
 from autotune.graph.passes import PASSES
 
 
@@ -26,7 +26,7 @@ def graph_digest(path: Path) -> str | None:
         return None
     finally:
         optimised.unlink(missing_ok=True)
-    if model.ByteSize() > LARGEST_PROTO_BYTES:
+    if is_large(model):
         return None
     opsets = sorted((item.domain, item.version) for item in model.opset_import)
     digest = hashlib.sha256(repr(opsets).encode())

@@ -5,6 +5,7 @@ The model is made ready first, and what is costly is kept for other graph halves
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +26,12 @@ _DYNAMIC_RESULTS = frozenset({"MatMulInteger", "DynamicQuantizeLSTM", "QAttentio
 _MATRIX_PRODUCTS = OPERATOR_GROUPS["matmul"].types
 
 
-def static(
-    source: Path,
-    target: Path,
-    samples: Sequence[Feed],
-    *,
-    shared: Intermediates | None = None,
-    calibration: str = "minmax",
-    per_channel: bool = False,
-    reduce_range: bool = False,
-    symmetric: bool = False,
-    quantized_operators: str = "all",
-    float_outputs: bool = False,
-    kept_in_float: int = 0,
-    smoothing: str = OFF,
-    equalized: bool = False,
-    clipped: bool = False,
-    bias_corrected: bool = False,
-    matrix_products: str = "float",
-) -> None:
-    """Writes the model with activations and weights in eight bits (QDQ).
+@dataclass(frozen=True, kw_only=True)
+class StaticOptions:
+    """How a model gets weights and activations in eight bits.
 
-    Args:
-        source: The float model.
-        target: Where to write.
-        samples: What the ranges of activations are taken from.
-        shared: What other graph halves of the model made.
-        calibration: How: ``minmax``, ``percentile`` or ``entropy``.
+    Attributes:
+        calibration: How ranges are taken: ``minmax``, ``percentile`` or ``entropy``.
         per_channel: Whether each output channel of a weight has a scale of its own.
         reduce_range: Whether weights have seven bits, which do not saturate without VNNI.
         symmetric: Whether activations are signed, with zero in the middle.
@@ -63,61 +43,84 @@ def static(
         clipped: Whether the largest weights are clipped for the others' sake.
         bias_corrected: Whether biases make up for what rounded weights shift.
         matrix_products: What becomes of matrix products that are not quantised with the others.
+    """
+
+    calibration: str = "minmax"
+    per_channel: bool = False
+    reduce_range: bool = False
+    symmetric: bool = False
+    quantized_operators: str = "all"
+    float_outputs: bool = False
+    kept_in_float: int = 0
+    smoothing: str = OFF
+    equalized: bool = False
+    clipped: bool = False
+    bias_corrected: bool = False
+    matrix_products: str = "float"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Types of the nodes that are quantised; none means all that can be."""
+        return OPERATOR_GROUPS[self.quantized_operators].types
+
+    @property
+    def weighted_types(self) -> tuple[str, ...]:
+        """Those of them that have weights."""
+        return self.types or sensitivity.QUANTISABLE
+
+
+def static(
+    source: Path,
+    target: Path,
+    samples: Sequence[Feed],
+    *,
+    shared: Intermediates | None = None,
+    **options: Any,
+) -> None:
+    """Writes the model with activations and weights in eight bits (QDQ).
+
+    Args:
+        source: The float model.
+        target: Where to write.
+        samples: What the ranges of activations are taken from.
+        shared: What other graph halves of the model made.
+        options: Fields of :class:`StaticOptions`.
 
     Raises:
         StepRefusedError: there is nothing to quantise, or the model cannot be made ready.
     """
-    types = OPERATOR_GROUPS[quantized_operators].types
+    how = StaticOptions(**options)
+    weight = {"per_channel": how.per_channel, "reduce_range": how.reduce_range}
     ready = FloatModel.ready(source, samples, shared or Intermediates())
-    if not sensitivity.quantisable(ready.load(), types or sensitivity.QUANTISABLE):
+    if not sensitivity.quantisable(ready.load(), how.weighted_types):
         raise StepRefusedError("there is no node with a constant weight to quantise")
-    adjusted = (ready.equalised() if equalized else ready).smoothed(smoothing)
-    if clipped:
-        adjusted = adjusted.clipped(per_channel=per_channel, reduce_range=reduce_range)
-    in_float = adjusted.most_sensitive(types, kept_in_float)
+    adjusted = (ready.equalised() if how.equalized else ready).smoothed(how.smoothing)
+    if how.clipped:
+        adjusted = adjusted.clipped(**weight)
+    in_float = adjusted.most_sensitive(how.types, how.kept_in_float)
     model = adjusted.load()
-    if bias_corrected:
-        weighted = sensitivity.quantisable(model, types or sensitivity.QUANTISABLE)
-        rounding.correct_bias(
-            model,
-            adjusted.inputs(),
-            set(weighted) - set(in_float),
-            per_channel=per_channel,
-            reduce_range=reduce_range,
-        )
-    _quantise_statically(
-        model,
-        target,
-        adjusted.ranges(calibration, target.with_name("calibrated.onnx")),
-        types=types,
-        in_float=in_float,
-        per_channel=per_channel,
-        reduce_range=reduce_range,
-        symmetric=symmetric,
-        float_outputs=float_outputs,
-    )
-    _quantise_other_products(
-        target,
-        matrix_products,
-        in_float=in_float,
-        per_channel=per_channel,
-        reduce_range=reduce_range,
-    )
+    if how.bias_corrected:
+        names = set(sensitivity.quantisable(model, how.weighted_types)) - set(in_float)
+        rounding.correct_bias(model, adjusted.inputs(), names, **weight)
+    ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
+    _quantise_statically(model, target, ranges, in_float, how)
+    if how.matrix_products == "int8_dynamic":
+        half = target.with_name("half.onnx")
+        target.replace(half)
+        _quantise_dynamically(half, target, in_float=in_float, **weight)
+        half.unlink()
+    elif how.matrix_products == "int8_weights":
+        onnx.save(quantisation.with_packed_weights(onnx.load(target), in_float), target)
 
 
 def _quantise_statically(
     model: onnx.ModelProto,
     target: Path,
     ranges: dict[str, list[Any]],
-    *,
-    types: Sequence[str],
     in_float: Sequence[str],
-    per_channel: bool,
-    reduce_range: bool,
-    symmetric: bool,
-    float_outputs: bool,
+    how: StaticOptions,
 ) -> None:
-    """Writes the model with quantised nodes of these types, none of them in `in_float`."""
+    """Writes the model with quantised nodes, none of them in `in_float`."""
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.calibrate import TensorData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -125,22 +128,24 @@ def _quantise_statically(
     with quantisation.silent_tools():
         quantizer = QDQQuantizer(
             model,
-            per_channel,
-            reduce_range,
+            how.per_channel,
+            how.reduce_range,
             QuantType.QInt8,
-            QuantType.QInt8 if symmetric else QuantType.QUInt8,
+            QuantType.QInt8 if how.symmetric else QuantType.QUInt8,
             {
                 name: TensorData(lowest=np.array(low, kind), highest=np.array(high, kind))
                 for name, (kind, low, high) in ranges.items()
             },
             [],
             [*in_float, *added_products(model)],
-            list(types) or quantisation.quantisable_types(),
+            list(how.types) or quantisation.quantisable_types(),
             {
-                "ActivationSymmetric": symmetric,
+                "ActivationSymmetric": how.symmetric,
                 # it compares arrays as if they were numbers where a MatMul has scales per channel
-                "QDQDisableWeightAdjustForInt32Bias": per_channel,
-                "OpTypesToExcludeOutputQuantization": _MATRIX_PRODUCTS if float_outputs else (),
+                "QDQDisableWeightAdjustForInt32Bias": how.per_channel,
+                "OpTypesToExcludeOutputQuantization": (
+                    _MATRIX_PRODUCTS if how.float_outputs else ()
+                ),
             },
         )
         quantizer.quantize_model()
@@ -162,7 +167,7 @@ def dynamic(
     """Writes the model with eight-bit weights, and activations that are rounded at run time.
 
     Convolutions stay in float. Products in the branches and bodies of other nodes are quantised
-    too. See :func:`static` for the arguments.
+    too. See :class:`StaticOptions` for the options.
 
     Raises:
         StepRefusedError: there is nothing to quantise, or the model cannot be made ready.
@@ -203,31 +208,3 @@ def _quantise_dynamically(
     written = onnx.load(target, load_external_data=False).graph
     if _DYNAMIC_RESULTS.isdisjoint(node.op_type for node in all_nodes(written)):
         raise StepRefusedError("there is no matrix product or LSTM to quantise")
-
-
-def _quantise_other_products(
-    path: Path,
-    how: str,
-    *,
-    in_float: Sequence[str],
-    per_channel: bool,
-    reduce_range: bool,
-) -> None:
-    """Quantises the matrix products of the model in `path`, whose convolutions are in int8.
-
-    Args:
-        path: The file; written anew.
-        how: A name of :data:`autotune.graph.precision_options.MATRIX_PRODUCTS`.
-        in_float: Names of the nodes that stay as they are.
-        per_channel: As in :func:`static`.
-        reduce_range: As in :func:`static`.
-    """
-    if how == "int8_dynamic":
-        half = path.with_name("half.onnx")
-        path.replace(half)
-        _quantise_dynamically(
-            half, path, in_float=in_float, per_channel=per_channel, reduce_range=reduce_range
-        )
-        half.unlink()
-    elif how == "int8_weights":
-        onnx.save(quantisation.with_packed_weights(onnx.load(path), in_float), path)

@@ -12,10 +12,22 @@ from autotune.graph.entries import StepRefusedError
 LARGEST_PROTO_BYTES = (1 << 31) - 1
 """Above this protobuf cannot hold a model in one file, and most tools hold one in memory."""
 
+# The rest of a model has a few megabytes.
+_LARGEST_WEIGHTS_BYTES = LARGEST_PROTO_BYTES - (1 << 26)
+
 
 def load(source: Path) -> onnx.ModelProto:
     """Returns the model with its external data in memory."""
     return onnx.load(source)
+
+
+def is_large(model: onnx.ModelProto) -> bool:
+    """Returns whether a model with its weights in memory is too large for one file.
+
+    A model that is cannot tell its own size.
+    """
+    sizes: list[int] = [item.ByteSize() for item in all_weights(model.graph)]
+    return sum(sizes) > _LARGEST_WEIGHTS_BYTES
 
 
 def save(model: onnx.ModelProto, target: Path) -> None:
@@ -26,10 +38,10 @@ def save(model: onnx.ModelProto, target: Path) -> None:
     """
     if model is None:
         raise StepRefusedError("the tool returned no model")
-    if model.ByteSize() <= LARGEST_PROTO_BYTES:
-        onnx.save(model, target)
-    else:
+    if is_large(model):
         onnx.save(model, target, save_as_external_data=True, location=f"{target.name}.data")
+    else:
+        onnx.save(model, target)
 
 
 def has_external_data(source: Path) -> bool:

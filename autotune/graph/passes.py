@@ -47,10 +47,10 @@ def _onnxsim(source: Path, target: Path) -> None:
 def _onnxoptimizer(source: Path, target: Path) -> None:
     import onnxoptimizer
 
-    from autotune.graph.model_file import LARGEST_PROTO_BYTES, load, save
+    from autotune.graph.model_file import is_large, load, save
 
     model = load(source)
-    if model.ByteSize() > LARGEST_PROTO_BYTES:
+    if is_large(model):
         raise StepRefusedError("ONNX Optimizer cannot take a model over 2 GiB")
     save(onnxoptimizer.optimize(model), target)
 
@@ -60,12 +60,14 @@ def _onnxscript(source: Path, target: Path) -> None:
     from onnxscript.optimizer import optimize
     from onnxscript.rewriter.ort_fusions import optimize_for_ort
 
-    from autotune.graph.model_file import save
+    from autotune.graph.model_file import has_external_data
 
+    is_outside = has_external_data(source)
     model = onnx_ir.load(source)
     optimize(model)
     fused, _ = optimize_for_ort(model)
-    save(onnx_ir.to_proto(fused), target)
+    # otherwise the written model refers to the external data of the source
+    onnx_ir.save(fused, target, external_data=f"{target.name}.data" if is_outside else None)
 
 
 def _ort_transformers(source: Path, target: Path) -> None:

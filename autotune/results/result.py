@@ -91,8 +91,8 @@ class GraphRow:
 
     Attributes:
         words: The changes to the model, in words.
-        operators: Nodes of its main graph; None if unknown.
-        parameters: Elements of its initializers; None if unknown.
+        operators: Nodes of its main graph, constants not; None if unknown.
+        parameters: Elements of its weights; None if unknown.
         size_bytes: Size of its files; None if unknown.
         latency: Latency over the default's; None where it was not measured.
         memory: Peak memory over the default's; None where it was not measured.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.fitting import missing_requirements
+from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, StudyError
@@ -35,6 +35,8 @@ class Subject:
 def subject_of(path: Path) -> Subject:
     """Returns the subject in a file: a tuned config, or a model under default options.
 
+    A config is opened as ``autotune.load`` opens it here, with at most a thread for each core.
+
     Raises:
         ConfigError: the config is wrong, its model files are others than it says, or it needs
             something that this machine lacks.
@@ -43,12 +45,13 @@ def subject_of(path: Path) -> Subject:
         return Subject(name=str(path), model=path, session=SessionConfig())
     config = TunedConfig.read(path)
     check_files(path, config, read_all=True)
-    if lacking := missing_requirements(config):
-        raise ConfigError(f"{path}: this machine lacks {', '.join(lacking)}")
+    here = fit(config)
+    if here.lacking:
+        raise ConfigError(f"{path}: this machine lacks {', '.join(here.lacking)}")
     return Subject(
         name=str(path),
         model=path.parent / config.model.file,
-        session=config.session,
+        session=here.session,
         source=_source(path.parent),
         source_sha256=config.model.source_sha256,
     )

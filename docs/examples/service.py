@@ -65,7 +65,7 @@ def health() -> dict[str, Any]:
 def predict(request: Request) -> dict[str, Any]:
     """Returns the outputs of one run, as nested lists by name."""
     session = app.state.session
-    feed = {}
+    feed: dict[str, Any] = {}
     for item in session.get_inputs():
         if item.name not in request.inputs:
             raise HTTPException(422, f"the input {item.name} is missing")

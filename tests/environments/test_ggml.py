@@ -13,6 +13,8 @@ from world import Environment, environment
 
 import autotune
 from autotune.deploy.providers import CPU
+from autotune.deploy.session import SessionConfig
+from autotune.errors import ConfigError
 
 pytestmark = [pytest.mark.environment, pytest.mark.process, pytest.mark.slow]
 
@@ -28,6 +30,17 @@ from autotune.deploy.session import SessionConfig
 session = open_session(Path(sys.argv[1]), SessionConfig(providers=(("ggml", {}), (CPU, {}))))
 print()
 print(json.dumps([session.get_providers(), placement_of(session).nodes]))
+"""
+_TYPO = """
+import json, sys
+import onnxruntime, onnxruntime_ggml
+onnxruntime.register_execution_provider_library("ggml", onnxruntime_ggml.library_path())
+(device,) = [item for item in onnxruntime.get_ep_devices() if item.ep_name == "ggml"]
+settings = onnxruntime.SessionOptions()
+settings.add_provider_for_devices([device], {"wieghts": "f32"})
+session = onnxruntime.InferenceSession(sys.argv[1], settings)
+print()
+print(json.dumps(session.get_providers()))
 """
 
 
@@ -93,6 +106,15 @@ def test_a_provider_that_cannot_run_what_it_claims_is_refused(
     (outcome,) = ggml.result(str(_BRIEF), "measure", str(unrunnable), _GGML, cwd=tmp_path)
     assert (outcome["kind"], outcome["phase"]) == ("refused", "run")
     assert "conv1d wants 3-D tensors" in outcome["message"]
+
+
+def test_a_typo_that_the_plugin_takes_is_refused_before(
+    ggml: Environment, unclaimed: Path, tmp_path: Path
+) -> None:
+    """The library opens the session without a word; the reader of configs knows the options."""
+    assert ggml.result("-c", _TYPO, str(unclaimed), cwd=tmp_path) == ["ggml", CPU]
+    with pytest.raises(ConfigError, match=r"wieghts.*Did you mean 'weights'"):
+        SessionConfig.from_json({"providers": [["ggml", {"wieghts": "f32"}], [CPU, {}]]})
 
 
 @pytest.mark.parametrize(("name", "kind"), [("unclaimed", "fallback"), ("unrunnable", "refused")])

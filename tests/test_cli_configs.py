@@ -1,0 +1,147 @@
+"""The commands on a config in use, as a user runs them."""
+
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from test_compare import save_model, write_config
+from typer.testing import CliRunner, Result
+
+from autotune.cli.app import app, run
+from autotune.deploy.config import FORMATS
+from autotune.export.targets import TARGETS
+from autotune.results import compare
+from autotune.results.run_off import Plan, Rounds
+
+DATA = Path(__file__).parent / "data"
+FEW_ROUNDS = partial(Rounds, plan=Plan(most=3))
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A frozen config in the folder of the command."""
+    shutil.copytree(DATA / "config_2", tmp_path / "lstm.autotune")
+    monkeypatch.chdir(tmp_path)
+    return Path("lstm.autotune/best.json")
+
+
+def _ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Runs a command; returns its exit code, its output, and what it says of a fault."""
+    ending = run([*arguments])
+    return ending.code, capsys.readouterr().out, ending.lines
+
+
+def test_check(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text and JSON say the same; the exit code follows."""
+    code, text, _ = _ended(capsys, "check", str(config))
+    assert code == 0
+    assert "a valid config of the format autotune/2" in text
+    code, text, _ = _ended(capsys, "check", str(config), "--json")
+    document = json.loads(text)
+    assert code == 0
+    assert document["valid"] is True
+    assert document["files"] == ["best.onnx", "best.onnx.data"]
+    config.write_text("{}")
+    code, text, _ = _ended(capsys, "check", str(config), "--json")
+    assert code == 2
+    assert json.loads(text)["valid"] is False
+
+
+@pytest.mark.parametrize("config_format", FORMATS)
+def test_the_schema_is_printed(config_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is printed is what is published."""
+    code, text, _ = _ended(capsys, "check", "--schema", config_format)
+    assert code == 0
+    name = f"{config_format.replace('/', '-')}.json"
+    published = Path(__file__).parent.parent / "docs" / "schemas" / name
+    assert text == published.read_text(encoding="utf-8")
+
+
+def test_export(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was written and what was lost; a second time it is refused."""
+    code, text, _ = _ended(capsys, "export", str(config), "--to", "javascript", "--json")
+    document = json.loads(text)
+    assert code == 0
+    assert document["files"] == ["lstm.autotune/lstm_session.mjs"]
+    assert "dimension time=1" in document["lost"]
+    code, _, words = _ended(capsys, "export", str(config), "--to", "javascript")
+    assert code == 2
+    assert "nothing is overwritten" in words
+    code, text, _ = _ended(capsys, "export", str(config), "--to", "javascript", "--out", "other")
+    assert code == 0
+    assert "javascript cannot express:" in text
+
+
+def test_the_help_names_all_targets() -> None:
+    """The list in the help is that of the table."""
+    result: Result = CliRunner().invoke(app, ["export", "--help"])
+    words = set(result.output.replace(",", " ").replace(".", " ").split())
+    assert set(TARGETS) <= words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check"], "name a tuned config"),
+        (["check", "--schema", "autotune/7"], "there is no format 'autotune/7'"),
+        (["export", "CONFIG", "--to", "pyhton"], "Did you mean 'python'?"),
+        (["compare", "CONFIG", "--min-speedup", "fast"], "'fast' is not a factor"),
+        (["compare", "CONFIG", "lstm.autotune", "--trial", "1"], "name its folder alone"),
+        (["compare", "lstm.autotune", "--trial", "1"], "holds no study"),
+        (["compare", "CONFIG", "--junit", "CONFIG"], "is compared; name another file"),
+        (["compare", "CONFIG", "--junit", "lstm.autotune"], "is a folder"),
+        (["compare", "CONFIG", "CONFIG"], "is named twice"),
+        (["verify", "absent.json"], "cannot read the config absent.json"),
+    ],
+)
+def test_wrong_requests(
+    config: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is refused with exit code 2 and a sentence, and changes nothing."""
+    before = config.read_bytes()
+    given = [str(config) if argument == "CONFIG" else argument for argument in arguments]
+    code, text, lines = _ended(capsys, *given)
+    assert code == 2
+    assert text == ""
+    assert words in lines
+    assert config.read_bytes() == before
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_the_gate_of_a_build(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that nothing keeps ends with 3; JUnit and JSON name it."""
+    monkeypatch.setattr(compare, "Rounds", FEW_ROUNDS)
+    config = write_config(save_model(tmp_path), threads=1)
+    report = tmp_path / "gate.xml"
+    arguments = ["compare", str(config), "--min-speedup", "1000x", "--junit", str(report)]
+    code, text, _ = _ended(capsys, *arguments, "--json")
+    document = json.loads(text)
+    assert code == 3
+    assert document["passed"] is False
+    assert document["baseline"] == "the default"
+    assert document["configs"][0]["speedup"]["value"] > 0
+    broken = [verdict for verdict in document["verdicts"] if not verdict["kept"]]
+    assert [verdict["limit"] for verdict in broken] == ["speedup"]
+    (suite,) = ET.fromstring(report.read_bytes())
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_verify(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers and numbers of then and now, as one document."""
+    monkeypatch.setattr(compare, "Rounds", FEW_ROUNDS)
+    config = write_config(save_model(tmp_path), threads=1)
+    code, text, _ = _ended(capsys, "verify", str(config), "--json")
+    document = json.loads(text)
+    assert document["holds"] is (code == 0)
+    assert document["same_answers"] is True
+    assert document["now"]["rounds"] == 3

@@ -1,0 +1,146 @@
+"""What only an NVIDIA GPU can show; run with ``pytest -m gpu`` beside ``onnxruntime-gpu``."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+import autotune
+from autotune.deploy.providers import CPU, PROVIDERS
+from autotune.deploy.session import SessionConfig
+from autotune.facts import sample_models
+from autotune.facts.feeds import save_samples
+from autotune.facts.model import describe
+from autotune.facts.providers import READY, provider_states
+from autotune.facts.workload import generate
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Effort, Failure, Measurement
+from autotune.measure.replies import FirstRuns, Opened, TurnTimes
+from autotune.process.child import Child, memory_limit
+from autotune.space.candidate import Candidate
+
+pytestmark = [pytest.mark.gpu, pytest.mark.process, pytest.mark.slow]
+
+_CUDA = PROVIDERS["cuda"].name
+_SHORT = Effort(time_cap_s=0.2, patience_s=1.0, half_width=1.0)
+_ON_CUDA: dict[str, str] = {"execution_provider": "cuda"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _gpu() -> None:
+    """Skips the tests where the CUDA provider does not run a small model."""
+    state = next(state for state in provider_states() if state.word == "cuda")
+    if state.state != READY:
+        pytest.skip(f"CUDA cannot be used here ({state.state}: {state.reason})")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image classifier with some work for a GPU."""
+    path = tmp_path_factory.mktemp("gpu") / "cnn.onnx"
+    onnx.save(sample_models.cnn(channels=64, size=64, blocks=4), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def measurer(model: Path) -> Iterator[DuetMeasurer]:
+    """The real measurer of that model."""
+    described = describe(model)
+    opened = DuetMeasurer(described, generate(described, {}), max_error=0.05)
+    yield opened
+    opened.close()
+
+
+def test_a_measurement_on_the_gpu_is_whole(measurer: DuetMeasurer) -> None:
+    """Placement, copies and device memory are measured, and the answers are the CPU's."""
+    outcome = measurer.measure(Candidate.of({**_ON_CUDA, "cuda.use_tf32": "0"}), _SHORT)
+    assert isinstance(outcome, Measurement)
+    assert outcome.placement is not None
+    assert outcome.placement.share(_CUDA) > 0.9
+    assert outcome.copy_ms is not None
+    assert outcome.copy_ms > 0
+    assert outcome.fidelity.error < 1e-3
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    assert outcome.memory.device_mib is not None
+    assert outcome.memory.device_mib > 1
+
+
+@pytest.mark.parametrize("precision", PROVIDERS["cuda"].precisions)
+def test_half_precision_runs_on_the_gpu(precision: str, model: Path, tmp_path: Path) -> None:
+    """It is offered for CUDA whatever the processor's kernels are, and its answers are near."""
+    result = autotune.tune(
+        model,
+        out=tmp_path / "out",
+        trials=2,
+        providers=["cuda"],
+        fix={"execution_provider": "cuda", "precision": precision},
+    )
+    assert "refused" not in result.failed
+    assert "fallback" not in result.failed
+
+
+def test_a_captured_graph_runs_or_fails_with_a_reason(measurer: DuetMeasurer) -> None:
+    """CUDA graphs need static shapes and bound tensors; both are given here."""
+    outcome = measurer.measure(Candidate.of({**_ON_CUDA, "cuda.enable_cuda_graph": "1"}), _SHORT)
+    if isinstance(outcome, Failure):
+        assert outcome.kind in {"refused", "wrong_answers"}
+        assert outcome.message
+    else:
+        assert outcome.fidelity.error < 0.05
+
+
+def test_a_study_over_both_providers_writes_a_config_that_loads(
+    model: Path, tmp_path: Path
+) -> None:
+    """The baseline is the CPU's default; the winner loads with its provider and placement."""
+    result = autotune.tune(model, out=tmp_path / "out", trials=4, providers=["cpu", "cuda"])
+    assert result.trials == 4
+    config = tmp_path / "out" / "best.json"
+    session = autotune.load(config, strict=True)
+    named = [name for name, _ in json.loads(config.read_text("utf-8"))["session"]["providers"]]
+    assert session.get_providers() == named
+
+
+def _side(model: Path, samples: Path) -> Child:
+    """Returns a process with a session on the GPU, after its first runs."""
+    child = Child("autotune.measure.measure_child", memory_limit())
+    request = {
+        "do": "open",
+        "model": str(model),
+        "session": SessionConfig(providers=((_CUDA, {}), (CPU, {}))).to_json(),
+        "samples": str(samples),
+        "one_shape": True,
+    }
+    child.request(request, 120.0, Opened)
+    child.request({"do": "first_runs"}, 120.0, FirstRuns)
+    return child
+
+
+def _turn(child: Child) -> list[int]:
+    message = {"do": "turn", "seconds": 0.1, "unrecorded_runs": 5, "fewest_runs": 20}
+    return list(child.request(message, 60.0, TurnTimes).run_ns)
+
+
+def test_a_frozen_side_leaves_the_device_idle(model: Path, tmp_path: Path) -> None:
+    """Every run waits for its outputs, so that a stopped process cannot disturb the other side.
+
+    The driver's own figure of the device's use, the share of its last sample period in which some
+    kernel ran, is zero while the process that had worked is stopped.
+    """
+    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    pynvml.nvmlInit()
+    device = pynvml.nvmlDeviceGetHandleByIndex(0)
+    save_samples(generate(describe(model), {}).timing, tmp_path / "samples.npz")
+    side = _side(model, tmp_path / "samples.npz")
+    try:
+        _turn(side)
+        side.freeze()
+        time.sleep(2)  # longer than the driver's longest sample period
+        assert pynvml.nvmlDeviceGetUtilizationRates(device).gpu == 0
+        side.thaw()
+        assert min(_turn(side)) > 0
+    finally:
+        side.stop()

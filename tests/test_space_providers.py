@@ -1,0 +1,98 @@
+"""What exists in a search space beside which execution provider."""
+
+import pytest
+from small_spaces import resolved
+
+from autotune.deploy.options import Value
+from autotune.deploy.providers import PROVIDERS
+from autotune.errors import RequestError
+from autotune.space.candidate import Candidate
+from autotune.space.providers import provider_defaults
+from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
+from autotune.space.space import Parameter, Space
+
+_OPERATORS = {"Conv": 5, "MatMul": 4}
+
+
+def _parameters(space: Space) -> dict[str, Parameter]:
+    return {parameter.name: parameter for parameter in space.parameters}
+
+
+def test_a_study_on_the_cpu_alone_has_no_provider_to_choose() -> None:
+    """The parameter is left out with a hint, and with it every option of another provider."""
+    space = resolved()
+    assert EXECUTION_PROVIDER in space.left_out
+    assert not _parameters(space).keys() & {EXECUTION_PROVIDER, *PROVIDER_OPTIONS}
+    assert provider_defaults(space) == []
+
+
+def test_each_provider_of_the_study_is_measured_at_its_default() -> None:
+    """The baseline is the CPU's; every other one has a candidate without other changes."""
+    space = resolved(providers=("cpu", "openvino", "cuda"))
+    assert _parameters(space)[EXECUTION_PROVIDER].values == ("cpu", "openvino", "cuda")
+    assert provider_defaults(space) == [
+        Candidate.of({EXECUTION_PROVIDER: word}) for word in ("openvino", "cuda")
+    ]
+
+
+def test_a_parameter_exists_where_it_has_an_effect() -> None:
+    """The CPU's threads and layout beside the CPU, an option of CUDA beside CUDA."""
+    parameters = _parameters(resolved(providers=("cpu", "openvino", "cuda")))
+    assert parameters["nchwc"].when[EXECUTION_PROVIDER] == ("cpu",)
+    assert parameters["intra_op_num_threads"].when[EXECUTION_PROVIDER] == ("cpu",)
+    assert parameters["enable_mem_pattern"].when[EXECUTION_PROVIDER] == ("cpu", "cuda")
+    assert EXECUTION_PROVIDER not in parameters["graph_optimization_level"].when
+    options = [name for name in parameters if name in PROVIDER_OPTIONS]
+    assert {"cuda.use_tf32"} <= set(options)
+    for name in options:
+        assert parameters[name].when[EXECUTION_PROVIDER] == (PROVIDER_OPTIONS[name][0],)
+
+
+def test_options_of_another_provider_are_dropped_from_a_candidate() -> None:
+    """A candidate holds nothing that has no effect beside its provider."""
+    space = resolved(providers=("cpu", "cuda"))
+    values: dict[str, Value] = {"nchwc": "off", "cuda.use_tf32": "0"}
+    assert space.nearest(values) == Candidate.of({"nchwc": "off"})
+    on_cuda: dict[str, Value] = {EXECUTION_PROVIDER: "cuda", "cuda.use_tf32": "0"}
+    assert space.nearest({**values, **on_cuda}) == Candidate.of(on_cuda)
+
+
+def test_half_precision_needs_no_kernels_of_the_cpu_on_a_gpu() -> None:
+    """CUDA has them whatever the processor lacks; beside the CPU the value is impossible."""
+    assert "precision=fp16_mixed" in resolved(operators=_OPERATORS).left_out
+    space = resolved(providers=("cpu", "cuda"), operators=_OPERATORS)
+    half: dict[str, Value] = {"precision": "fp16_mixed"}
+    assert "fp16_mixed" in _parameters(space)["precision"].values
+    assert space.nearest(half) == Candidate.of({})
+    on_cuda: dict[str, Value] = {EXECUTION_PROVIDER: "cuda", **half}
+    assert space.nearest(on_cuda) == Candidate.of(on_cuda)
+
+
+@pytest.mark.parametrize("precision", ["int8_static", "int8_dynamic"])
+def test_a_precision_exists_where_its_provider_gains_from_it(precision: str) -> None:
+    """OpenVINO runs static int8 as such; CUDA would convert it back, and dynamic int8 is the CPU's.
+
+    The table of providers says so; the CPU takes all of them.
+    """
+    space = resolved(providers=("cpu", "openvino", "cuda"), operators=_OPERATORS)
+    for word in ("cpu", "openvino", "cuda"):
+        values: dict[str, Value] = {EXECUTION_PROVIDER: word, "precision": precision}
+        exists = word == "cpu" or precision in PROVIDERS[word].precisions
+        plain: dict[str, Value] = {EXECUTION_PROVIDER: word}
+        assert space.nearest(values) == space.nearest(values if exists else plain)
+        assert (space.nearest(values).to_json().get("precision") == precision) is exists
+
+
+def test_only_devices_that_are_there_are_offered() -> None:
+    """OpenVINO runs on the CPU here, so that there is no device to choose."""
+    assert "openvino.device_type" not in _parameters(resolved(providers=("cpu", "openvino")))
+
+
+def test_a_fixed_provider_must_be_ready() -> None:
+    """One that is ready is in every candidate; any other one is refused with what helps."""
+    space = resolved(fixed={EXECUTION_PROVIDER: "openvino"}, providers=("cpu", "openvino"))
+    assert space.nearest({}) == Candidate.of({EXECUTION_PROVIDER: "openvino"})
+    assert "nchwc" not in _parameters(space)
+    sentence = "the execution provider tensorrt cannot be used here; `autotune hardware` says why"
+    with pytest.raises(RequestError, match=sentence):
+        resolved(fixed={EXECUTION_PROVIDER: "tensorrt"}, providers=("cpu", "openvino"))
