@@ -57,9 +57,9 @@ def test_json_has_what_follows_from_the_fields() -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_peaks_of_this_machine() -> None:
-    """All peaks are there, and the copy has the size that was asked for."""
-    peaks = measure_peaks(1 << 20)
+    """All peaks are there, and the copy has about the size that was asked for."""
+    peaks = measure_peaks(64 << 20)
     assert peaks.float_per_s > 1e8
     assert peaks.int8_per_s > 1e8
     assert peaks.bytes_per_s > 1e8
-    assert peaks.moved_bytes == 1 << 20
+    assert 0.9 < peaks.moved_bytes / (64 << 20) < 1.1

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from small_models import BUILDERS, applies, distance, write
@@ -113,6 +114,17 @@ def test_nodes_stay_in_float(tmp_path: Path) -> None:
     assert every > 3
     precision.int8_dynamic(source, target, feeds, kept_in_float=3)
     assert products(target) == every - 3
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_exact_products_open_every_model(tmp_path: Path, kind: str) -> None:
+    """The session option for exact products takes what static int8 of all operators writes."""
+    source, feeds = write(kind, tmp_path)
+    target = tmp_path / "out.onnx"
+    precision.int8_static(source, target, feeds)
+    settings = onnxruntime.SessionOptions()
+    settings.add_session_config_entry("session.x64quantprecision", "1")
+    assert onnxruntime.InferenceSession(target, settings).run(None, dict(feeds[0]))
 
 
 def test_float_outputs_are_not_rounded(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from onnx import numpy_helper
 from small_models import applies, distance, write
 
 from autotune.graph.storage_form import STORAGE_FORMS
@@ -23,6 +24,22 @@ def test_a_storage_form_keeps_the_answers(tmp_path: Path, kind: str, form: str) 
     assert distance(source, target, feeds) < 1e-4
     names = {file.name for file in target.parent.iterdir()}
     assert names == {"best.onnx", "best.onnx.data"}
+
+
+def test_weights_that_are_numbers_in_the_model_move_too(tmp_path: Path) -> None:
+    """Some exporters write weights as a list of numbers; they are stored outside like any other."""
+    source, feeds = write("transformer", tmp_path)
+    model = onnx.load(source)
+    for item in model.graph.initializer:
+        if item.data_type == onnx.TensorProto.FLOAT:
+            numbers = numpy_helper.to_array(item).ravel().tolist()
+            item.CopyFrom(onnx.helper.make_tensor(item.name, item.data_type, item.dims, numbers))
+    onnx.save(model, source)
+    target = tmp_path / "out" / "best.onnx"
+    target.parent.mkdir()
+    STORAGE_FORMS["external_data"].run(source, target)
+    assert target.with_name("best.onnx.data").stat().st_size > 40_000
+    assert distance(source, target, feeds) == 0
 
 
 def test_external_data_is_where_the_model_says(tmp_path: Path) -> None:

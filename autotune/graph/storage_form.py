@@ -15,11 +15,16 @@ _SMALLEST_BYTES = 1024
 def _external_data(source: Path, target: Path) -> None:
     """Writes the weights to a file beside the model, which ONNX Runtime maps instead of copying."""
     import onnx
-    from onnx import external_data_helper
+    from onnx import external_data_helper, numpy_helper
 
+    from autotune.facts.graphs import all_weights
     from autotune.graph.model_file import load
 
     model = load(source)
+    for tensor in all_weights(model.graph):
+        # some exporters write one field for each number, which onnx does not move to a file
+        if not tensor.HasField("raw_data") and tensor.data_type != onnx.TensorProto.STRING:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
     external_data_helper.convert_model_to_external_data(
         model,
         all_tensors_to_one_file=True,

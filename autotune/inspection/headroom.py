@@ -28,7 +28,7 @@ class Peaks:
         float_per_s: Floating-point operations a second, in a large product of fp32 matrices.
         int8_per_s: Operations a second in a large product of eight-bit matrices.
         bytes_per_s: Bytes a second in a copy, read and written.
-        moved_bytes: Bytes that this copy reads and writes.
+        moved_bytes: Bytes that this copy reads and writes, 128 KiB for each core at least.
     """
 
     float_per_s: MeasuredPositive

@@ -32,7 +32,7 @@ def peaks(message: Message) -> Peaks:
         float_per_s=_operations_per_s("MatMul", np.float32, np.float32),
         int8_per_s=_operations_per_s("MatMulInteger", np.uint8, np.int8),
         bytes_per_s=_copied_per_s(moved_bytes),
-        moved_bytes=moved_bytes,
+        moved_bytes=2 * usable_cores() * _copied_bytes(moved_bytes),
     )
 
 
@@ -73,7 +73,7 @@ def _copied_per_s(moved_bytes: int) -> float:
         moved_bytes: Bytes that they read and write in one copy, each its part.
     """
     cores = usable_cores()
-    size = max(_LEAST_COPIED_BYTES, moved_bytes // 2 // cores)
+    size = _copied_bytes(moved_bytes)
     times = max(1, _TASK_BYTES // size)
     pairs = [(np.zeros(size, np.uint8), np.ones(size, np.uint8)) for _ in range(cores)]
 
@@ -84,6 +84,11 @@ def _copied_per_s(moved_bytes: int) -> float:
     with ThreadPoolExecutor(cores) as pool:
         seconds = _best_s(lambda: list(pool.map(copy, pairs)))
     return 2 * cores * size * times / seconds
+
+
+def _copied_bytes(moved_bytes: int) -> int:
+    """Returns how many bytes each core copies."""
+    return max(_LEAST_COPIED_BYTES, moved_bytes // 2 // usable_cores())
 
 
 def _best_s(work: Callable[[], object]) -> float:

@@ -15,6 +15,7 @@ from autotune.results.profiling import ProfiledSession, Profiling
 _MOST_OPERATORS = 10
 _MOST_NODES = 5
 _LONGEST_NAME = 60
+_LEAST_SHOWN_MS = 0.001
 
 
 def render_profiling(profiling: Profiling) -> RenderableType:
@@ -37,10 +38,11 @@ def headroom_sentence(room: Headroom, what: str) -> str:
         room: The headroom.
         what: The session, as the sentence begins.
     """
+    roof = latency(room.roof_ms) if room.roof_ms >= _LEAST_SHOWN_MS else "less than 0.001"
     limit = "arithmetic" if room.bound == "arithmetic" else "memory traffic"
     sentence = (
         f"{what} takes {latency(room.latency_ms)} ms; {limit} alone takes "
-        f"{latency(room.roof_ms)} ms at the machine's peak, so it reaches "
+        f"{roof} ms at the machine's peak, so it reaches "
         f"{percent(room.share)} of the roof."
     )
     return sentence if room.is_complete else f"{sentence} Nodes of unknown shapes are not counted."
