@@ -36,8 +36,10 @@ def build(folder: Path, requirements: Path) -> None:
     """Makes an environment with these packages, autotune of this checkout and all it needs."""
     venv.create(folder, with_pip=True)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "-r", str(requirements), "-e", str(_HERE.parent.parent)], check=True)
+    # only what is used is compiled, when it is imported
+    quick = ["--quiet", "--disable-pip-version-check", "--no-compile"]
+    packages = ["-r", str(requirements), "-e", str(_HERE.parent.parent)]
+    subprocess.run([str(python), "-m", "pip", "install", *quick, *packages], check=True)
 
 
 if __name__ == "__main__":
