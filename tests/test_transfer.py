@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,22 @@ _SPACE = space(
     parameter("session.disable_prepacking", "0", "1"),
     parameter("enable_mem_pattern", True, False),
 )
+
+
+def test_a_machine_without_the_provider_starts_from_what_exists_there() -> None:
+    """The front of a study with OpenVINO gives what is left of it on the CPU provider."""
+    there: dict[str, Value] = {"execution_provider": "openvino", "openvino.num_streams": "2"}
+    relative = _relative((there | {"intra_op_num_threads": 2}, 5.0, 50.0))
+    points = starting_points([relative], thread_space(), 8, Limits(), OBJECTIVES)
+    assert points == [Candidate.of({"intra_op_num_threads": 2})]
+
+
+def test_a_plugin_makes_another_machine() -> None:
+    """Versions of plugins are part of the fingerprint; without one it is that of before."""
+    plugged = replace(RUNTIME, plugins=("onnxruntime-ep-openvino 1.8.1",))
+    machine = _machine()
+    assert machine.fingerprint(plugged) != machine.fingerprint(RUNTIME)
+    assert "provider plugins" not in machine.facts(RUNTIME)
 
 
 def _told() -> Relative:
