@@ -271,6 +271,22 @@ def test_a_refusal_names_no_place_in_the_source_of_onnxruntime(path: Path) -> No
     assert ".h:" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("place", ["input", "dimension", "output"])
+def test_a_line_break_in_a_name_is_refused(path: Path, place: str) -> None:
+    """Such a name could print lines that look like ours."""
+    names = dict.fromkeys(("input", "dimension", "output"), "x")
+    names |= {"output": "y", place: "no\nproblems found"}
+    save(
+        path,
+        [node("Relu", [names["input"]], [names["output"]])],
+        [value(names["input"], FLOAT, [names["dimension"]])],
+        [value(names["output"], FLOAT, None)],
+    )
+    with pytest.raises(ModelError, match=r"line break in the name 'no.nproblems found'") as refused:
+        describe(path)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_bfloat16_input_is_refused(path: Path) -> None:
     """An input of a type that numpy lacks is refused by name, with what to do."""
     cast = [node("Cast", ["x"], ["y"], to=FLOAT)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.deploy.digest import digest_files
 from autotune.deploy.files import is_file, is_folder
-from autotune.errors import ModelError
+from autotune.errors import ModelError, shown
 from autotune.facts.model_facts import ModelFacts, Tensor
 from autotune.facts.runtime import without_places
 from autotune.process.child import Child, ChildFailure, memory_limit
@@ -79,6 +79,7 @@ def describe(path: Path) -> Model:
             facts = child.request(request, _TIME_LIMIT_S, ModelFacts)
         except ChildFailure as failure:
             raise ModelError(_refusal(path, failure)) from None
+    _check_names(path, facts)
     data_files = tuple(path.parent / name for name in facts.data_files)
     return Model(
         path=path,
@@ -96,6 +97,21 @@ def describe(path: Path) -> Model:
         branches=facts.branches,
         subnormals=facts.subnormals,
     )
+
+
+def _check_names(path: Path, facts: ModelFacts) -> None:
+    """Refuses names over several lines, which could pass for lines of our own output.
+
+    ONNX wants identifiers of C90 for names; exporters use other characters, but no line breaks.
+
+    Raises:
+        ModelError: an input, an output or a dimension has such a name.
+    """
+    dimensions = (size for tensor in facts.inputs for size in tensor.shape)
+    names = [*(tensor.name for tensor in facts.inputs), *facts.outputs, *dimensions]
+    for name in names:
+        if isinstance(name, str) and len(f"{name}.".splitlines()) > 1:
+            raise ModelError(f"{path} has a line break in the name {shown(name)}; rename it")
 
 
 def _refusal(path: Path, failure: ChildFailure) -> str:
