@@ -24,7 +24,7 @@ from optuna.trial import TrialState
 import autotune
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts import sample_models
-from autotune.measure.outcome import Failure
+from autotune.measure.outcome import LEAST_MEMORY_MIB, Failure
 from autotune.results.result import StudyResult
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
@@ -563,3 +563,15 @@ def test_wrong_requests_name_the_option(
     with pytest.raises(RequestError, match=option):
         world.tune(model, out=tmp_path / "out", **request_)
     assert not world.measurers
+
+
+def test_a_session_without_memory_of_its_own_is_written(model: Path, tmp_path: Path) -> None:
+    """A tiny model may add no memory that can be seen: ratios exist all the same."""
+
+    def cost(candidate: Candidate) -> tuple[float, float]:
+        return (5.0 if candidate.to_json().get("intra_op_num_threads") else 10.0), 0.0
+
+    result = FakeWorld(cost).tune(model, space="session", trials=12, out=tmp_path)
+    assert result.best.evidence.speedup.value == pytest.approx(2.0)
+    assert result.best.evidence.peak_memory_mib == LEAST_MEMORY_MIB
+    assert StudyResult.read(tmp_path) == result

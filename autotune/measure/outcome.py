@@ -10,6 +10,10 @@ from autotune.deploy.placement import Placement
 from autotune.deploy.records import Amount, Positive
 from autotune.space.candidate import Candidate
 
+LEAST_MEMORY_MIB = 0.1
+"""A session of a tiny model may fit into memory that its process held already. Less than this
+cannot be told from nothing: fresh processes of one session differ by more."""
+
 FEWEST_QUIET = 5
 """With fewer quiet turns than this, or than half of them, all turns count."""
 
@@ -73,9 +77,14 @@ class Memory:
 
     @property
     def peak_mib(self) -> float:
-        """The most memory that the session added: the objective."""
+        """The most memory that the session added: the objective.
+
+        It is at least :data:`LEAST_MEMORY_MIB`, so that ratios exist.
+        """
         grown = max(0.0, self.growth_mib)
-        return max(0.0, max(self.load_peak_mib, self.run_peak_mib + grown) - self.base_mib)
+        return max(
+            LEAST_MEMORY_MIB, max(self.load_peak_mib, self.run_peak_mib + grown) - self.base_mib
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

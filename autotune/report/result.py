@@ -87,7 +87,9 @@ def _change(result: StudyResult, objective: Objective) -> str:
 
 def _memory_change(member: Member) -> str:
     evidence = member.evidence
-    change = evidence.peak_memory_mib / evidence.baseline_peak_memory_mib - 1
+    own, default = evidence.peak_memory_mib, evidence.baseline_peak_memory_mib
+    # an earlier version wrote 0 where a tiny model added no memory that could be seen
+    change = own / default - 1 if default else 0.0
     if abs(change) < 0.02:
         return "with the same memory"
     return f"with {abs(change):.0%} {'less' if change < 0 else 'more'} memory".replace("%", " %")

@@ -144,7 +144,8 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
         admitted=setting.limits.admit(
             finalist.latency_ms, finalist.peak_memory_mib, finalist.error, finalist.drop
         ),
-        gains=finalist.gains,
+        # one pair of rounds with a number gives an interval without an end, which says nothing
+        gains={n: gain for n, gain in finalist.gains.items() if math.isfinite(gain.high)},
         evidence=Evidence(
             latency_ms=finalist.latency_ms,
             baseline_latency_ms=baseline.latency_ms,

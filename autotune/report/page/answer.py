@@ -141,7 +141,7 @@ def _memory_card(member: Member) -> Card:
     evidence = member.evidence
     own, default = evidence.peak_memory_mib, evidence.baseline_peak_memory_mib
     sizes = f"{own:.1f} MiB, default {default:.1f} MiB"
-    less = 1 - own / default
+    less = 1 - own / default if default else 0.0  # a tiny model may add none that can be seen
     if abs(less) < _SAME:
         return Card(title="peak memory", value="the same", details=(sizes,))
     word = "less" if less > 0 else "more"
