@@ -101,6 +101,17 @@ def test_ranges_come_from_the_samples_given(tmp_path: Path) -> None:
     assert _activation_scales(target)[0] == pytest.approx(10 * scales[0], rel=1e-3)
 
 
+def test_a_sample_that_is_all_but_constant_does_not_end_a_histogram(tmp_path: Path) -> None:
+    """The bins of the first sample would be far too fine for the second one."""
+    source, feeds = write("cnn", tmp_path)
+    target = tmp_path / "out.onnx"
+    faint = {
+        name: np.asarray(array, np.float32) * np.float32(1e-20) for name, array in feeds[0].items()
+    }
+    precision.int8_static(source, target, [faint, *feeds[1:]], calibration="percentile")
+    assert target.is_file()
+
+
 def test_nodes_stay_in_float(tmp_path: Path) -> None:
     """So many products keep their float weights, the first ones of the ranking."""
     source, feeds = write("transformer", tmp_path)

@@ -83,15 +83,28 @@ def activation_ranges(
             augmented_model_path=str(Path(folder) / "augmented.onnx"),
             calibrate_method=CalibrationMethod[_CALIBRATION_METHODS[calibration]],
         )
-        # one at a time: a histogram takes all activations of the samples that it gets together
-        for feed in samples:
-            calibrator.collect_data(CalibrationReader([feed]))
+        for group in _calibration_groups(samples, calibration):
+            calibrator.collect_data(CalibrationReader(group))
         tensors = calibrator.compute_data()
     ranges = {}
     for name in tensors:
         low, high = (np.asarray(value) for value in tensors[name].range_value)
         ranges[name] = [str(low.dtype), low.tolist(), high.tolist()]
     return ranges
+
+
+def _calibration_groups(samples: Sequence[Feed], calibration: str) -> list[list[Feed]]:
+    """Returns the samples that a calibrator gets together.
+
+    One at a time needs the least memory, and is the only way for samples that differ in shape. But
+    the first group gives a histogram its bins: a tensor that is all but constant in one sample, and
+    not in the next, ends in "Too many bins for data range", or in bins without number.
+    """
+    groups = [[feed] for feed in samples]
+    if calibration == "minmax":
+        return groups
+    shapes = {tuple((name, array.shape) for name, array in group[0].items()) for group in groups}
+    return groups if len(shapes) > 1 else [[feed for group in groups for feed in group]]
 
 
 def quantisable_types() -> list[str]:
