@@ -233,7 +233,7 @@ def test_nothing_that_a_study_reads_is_written_to(given: Path, tmp_path: Path) -
         command += ["--data", str(given / "inputs.npz"), "--space", str(given / "space.toml")]
         command += ["--try", str(given / "first.json"), "--trials", "3", "--out", "out"]
         done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False
         )
         assert done.returncode == 0, done.stderr
         events = seen.events()
