@@ -214,7 +214,9 @@ def _without_empty(data: Any) -> Any:
     if isinstance(data, list):
         return [_without_empty(item) for item in data]
     if isinstance(data, dict):
-        return {key: _without_empty(item) for key, item in data.items() if item not in (None, [])}
+        return {
+            key: _without_empty(item) for key, item in data.items() if item not in (None, [], {})
+        }
     return data
 
 

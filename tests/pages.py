@@ -158,7 +158,7 @@ def result(**changes: Any) -> StudyResult:
         cache_bytes=0,
         notes=("input 'x': float32 [1, 3]",),
         dimensions={},
-        requires=Requires(),
+        requires=Requires(providers=(), cpu_features=()),
         environment=Environment(
             autotune="0", onnxruntime="1", cpu="a CPU", cores=2, fingerprint="22"
         ),

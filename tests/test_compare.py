@@ -72,7 +72,7 @@ def write_config(model: Path, name: str = "best.json", threads: int = 0) -> Path
     config = make_config(
         model=ModelFile(**vars(file), source_sha256=file.sha256),
         session=session,
-        requires=Requires(),
+        requires=Requires(providers=(), cpu_features=()),
     )
     path = model.with_name(name)
     path.write_text(json.dumps(config.to_json()), encoding="utf-8")

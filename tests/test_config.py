@@ -50,7 +50,7 @@ def make_config(**changes: Any) -> TunedConfig:
             noise_floor=0.01,
             trial=3,
         ),
-        "requires": Requires(providers=("CPUExecutionProvider",)),
+        "requires": Requires(providers=("CPUExecutionProvider",), cpu_features=()),
         "environment": Environment(
             autotune="0.1.0", onnxruntime="1.0", cpu="a cpu", cores=2, fingerprint="f"
         ),
@@ -182,4 +182,13 @@ def test_external_data_stay_in_the_folder() -> None:
     data = {**data, "format": EARLIER_FORMAT}
     data["model"]["data_files"] = ["../weights.bin"]
     with pytest.raises(ConfigError, match="bare file name"):
+        TunedConfig.from_json(data)
+
+
+@pytest.mark.parametrize("key", ["providers", "cpu_features"])
+def test_a_config_without_its_requirements_is_refused(key: str) -> None:
+    """It would load where they are not met."""
+    data = make_config().to_json()
+    del data["requires"][key]
+    with pytest.raises(ConfigError, match=f"'requires.{key}' is missing"):
         TunedConfig.from_json(data)

@@ -88,7 +88,10 @@ def test_another_machine_is_named(model: Path) -> None:
 
 @pytest.mark.parametrize(
     "requires",
-    [Requires(providers=("NoSuchExecutionProvider",)), Requires(cpu_features=("no_such_feature",))],
+    [
+        Requires(providers=("NoSuchExecutionProvider",), cpu_features=()),
+        Requires(providers=(), cpu_features=("no_such_feature",)),
+    ],
 )
 def test_missing_requirement_falls_back(
     model: Path, requires: Requires, monkeypatch: pytest.MonkeyPatch
@@ -293,7 +296,8 @@ def test_a_wrong_number_of_threads_is_refused(model: Path, threads: object) -> N
 def test_the_application_sets_the_providers(model: Path) -> None:
     """They take the place of the config's, and of what it requires."""
     path = write_config(
-        model, make_config(requires=Requires(providers=("NoSuchExecutionProvider",)))
+        model,
+        make_config(requires=Requires(providers=("NoSuchExecutionProvider",), cpu_features=())),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -335,7 +339,9 @@ def test_options_for_a_session_of_ones_own(model: Path) -> None:
 
 def test_session_options_warn_as_load_does(model: Path) -> None:
     """An application that builds the session itself learns the same."""
-    path = write_config(model, make_config(requires=Requires(providers=("NoSuch",))))
+    path = write_config(
+        model, make_config(requires=Requires(providers=("NoSuch",), cpu_features=()))
+    )
     with pytest.warns(autotune.ConfigWarning, match="lacks the NoSuch") as caught:
         options = autotune.session_options(path)
     assert caught[0].filename == __file__

@@ -157,10 +157,16 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Requires:
-    """The requirements of a config: without them it does not hold on a machine."""
+    """The requirements of a config: without them it does not hold on a machine.
 
-    providers: tuple[str, ...] = ()
-    cpu_features: tuple[str, ...] = ()
+    Attributes:
+        providers: Names of execution providers.
+        cpu_features: Names of instruction sets, such as ``avx512_vnni``.
+    """
+
+    # no defaults: a config that lost its requirements must not load where they are not met
+    providers: tuple[str, ...]
+    cpu_features: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,7 @@ def summarise(
         cache_bytes=preparer.cache.used_bytes(),
         notes=setting.workload.notes,
         dimensions=setting.workload.dimensions(setting.model),
-        requires=Requires(providers=("CPUExecutionProvider",)),
+        requires=Requires(providers=("CPUExecutionProvider",), cpu_features=()),
         environment=setting.environment,
         complete=verdict.complete,
         files=(),
