@@ -81,6 +81,7 @@ def part(
         "speedup": close(speedup),
         "memory": close(memory),
         "error": 0.0,
+        "failure": "",
     }
     return Part(**{**facts, **changes})
 

@@ -96,6 +96,7 @@ def ablation() -> Ablation:
             speedup=step.speedup,
             memory=step.memory,
             error=0.0,
+            failure="",
         )
         for step in steps
     ]

@@ -143,6 +143,7 @@ def _as_whole(contest: Contest, change: Change) -> Part:
         speedup=contest.winner.speedup,
         memory=factor_of(contest.winner.gains[contest.memory.name]),
         error=contest.baseline.error,
+        failure="",
     )
 
 
@@ -211,4 +212,5 @@ def _part(contest: Contest, change: Change, without: Score, winner: Score) -> Pa
         speedup=speedup,
         memory=finite(without.gains[contest.memory.name]),
         error=without.error,
+        failure="",
     )

@@ -37,7 +37,7 @@ class Part:
     speedup: Interval | None
     memory: Interval | None
     error: float | None
-    failure: str = ""
+    failure: str
 
 
 @dataclass(frozen=True, kw_only=True)
