@@ -150,10 +150,10 @@ def test_a_strangers_numbers_are_not_believed(study: optuna.Study, key: str, val
     assert read_trials(study) == []
 
 
-def test_a_peak_below_its_base_is_none() -> None:
-    """A stranger's memory may be any numbers; the objective is never negative."""
+def test_a_peak_below_its_base_is_the_least() -> None:
+    """A stranger's memory may be any numbers; the objective is never negative, and no zero."""
     memory = replace(measurement(1.0).memory, base_mib=1e6)
-    assert memory.peak_mib == 0.0
+    assert memory.peak_mib == LEAST_MEMORY_MIB
 
 
 def test_what_was_never_told_is_inserted(study: optuna.Study) -> None:
