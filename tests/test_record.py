@@ -11,6 +11,7 @@ from fakes import measurement, parameter, space
 
 from autotune.deploy.records import to_plain
 from autotune.errors import StudyError
+from autotune.measure.outcome import LEAST_MEMORY_MIB
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.storage.trials import Record, describe, read_trials, trial_in, worker_of
