@@ -1,4 +1,4 @@
-"""Every way in which a user is told no.
+"""Every way in which autotune refuses a request.
 
 A wrong request is an :class:`AutotuneError` and ends in one sentence and an exit code; a candidate
 that fails is data (:class:`autotune.measure.outcome.Failure`); anything else is a bug and keeps its

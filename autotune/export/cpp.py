@@ -2,14 +2,8 @@
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import Value
-from autotune.deploy.providers import CPU
 from autotune.export.literals import identifier, octal_literal
-from autotune.export.rendering import (
-    Rendering,
-    Support,
-    changed_options,
-    heading,
-)
+from autotune.export.rendering import Rendering, Support, heading
 
 # ONNX Runtime's C API takes these providers by a name of its own.
 GENERIC_PROVIDERS = {
@@ -36,11 +30,7 @@ def render(config: TunedConfig, config_name: str, name: str) -> Rendering:
     """Returns a header with functions that make the options and open the session."""
     session, lost = config.session, _SUPPORT.lost(config.session)
     space = identifier(name)
-    lines = [
-        _option_line(option, value)
-        for option, value in changed_options(session).items()
-        if option in _SUPPORT.options
-    ]
+    lines = [_option_line(option, value) for option, value in _SUPPORT.options_of(session).items()]
     lines += [
         f"options.AddConfigEntry({octal_literal(key)}, {octal_literal(text)});"
         for key, text in _SUPPORT.entries_of(session).items()
@@ -52,9 +42,8 @@ def render(config: TunedConfig, config_name: str, name: str) -> Rendering:
     ]
     lines += [
         line
-        for provider, options in session.providers
-        if provider != CPU and provider in _SUPPORT.providers
-        for line in _provider_lines(provider, dict(options))
+        for provider, options in _SUPPORT.providers_of(session).items()
+        for line in _provider_lines(provider, options)
     ]
     run_lines = [
         f"options.AddConfigEntry({octal_literal(key)}, {octal_literal(text)});"

@@ -2,15 +2,9 @@
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import Value
-from autotune.deploy.providers import CPU
 from autotune.export.cpp import GENERIC_PROVIDERS
 from autotune.export.literals import class_name, unicode_literal
-from autotune.export.rendering import (
-    Rendering,
-    Support,
-    changed_options,
-    heading,
-)
+from autotune.export.rendering import Rendering, Support, heading
 
 _PROPERTIES = {
     "intra_op_num_threads": "IntraOpNumThreads",
@@ -33,8 +27,7 @@ def render(config: TunedConfig, config_name: str, name: str) -> Rendering:
     kind = f"{class_name(name)}Session"
     lines = [
         f"options.{_PROPERTIES[option]} = {_value(option, value)};"
-        for option, value in changed_options(session).items()
-        if option in _PROPERTIES
+        for option, value in _SUPPORT.options_of(session).items()
     ]
     lines += [
         f"options.AddSessionConfigEntry({unicode_literal(key)}, {unicode_literal(text)});"
@@ -46,9 +39,8 @@ def render(config: TunedConfig, config_name: str, name: str) -> Rendering:
     ]
     lines += [
         line
-        for provider, options in session.providers
-        if provider != CPU and provider in _SUPPORT.providers
-        for line in _provider_lines(provider, dict(options))
+        for provider, options in _SUPPORT.providers_of(session).items()
+        for line in _provider_lines(provider, options)
     ]
     run_lines = [
         f"options.AddRunConfigEntry({unicode_literal(key)}, {unicode_literal(text)});"

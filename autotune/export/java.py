@@ -2,14 +2,8 @@
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import Value
-from autotune.deploy.providers import CPU
 from autotune.export.literals import class_name, java_literal
-from autotune.export.rendering import (
-    Rendering,
-    Support,
-    changed_options,
-    heading,
-)
+from autotune.export.rendering import Rendering, Support, heading
 
 _LEVELS = {
     "ORT_DISABLE_ALL": "NO_OPT",
@@ -40,15 +34,13 @@ def render(config: TunedConfig, config_name: str, name: str) -> Rendering:
     """Returns a class with methods that make the options and open the session."""
     session = config.session
     lost = _SUPPORT.lost(session)
-    changed = changed_options(session)
+    changed = _SUPPORT.options_of(session)
     if changed.get("graph_optimization_level") == "ORT_ENABLE_LAYOUT":
         del changed["graph_optimization_level"]
         lost = (*lost, "session option graph_optimization_level=ORT_ENABLE_LAYOUT")
     kind = f"{class_name(name)}Session"
     lines = [
-        f"options.{_METHODS[option]}({_value(option, value)});"
-        for option, value in changed.items()
-        if option in _METHODS
+        f"options.{_METHODS[option]}({_value(option, value)});" for option, value in changed.items()
     ]
     lines += [
         f"options.addConfigEntry({java_literal(key)}, {java_literal(text)});"
@@ -60,9 +52,8 @@ def render(config: TunedConfig, config_name: str, name: str) -> Rendering:
     ]
     lines += [
         line
-        for provider, options in session.providers
-        if provider != CPU and provider in _SUPPORT.providers
-        for line in _provider_lines(provider, dict(options))
+        for provider, options in _SUPPORT.providers_of(session).items()
+        for line in _provider_lines(provider, options)
     ]
     run_lines = [
         f"options.addRunConfigEntry({java_literal(key)}, {java_literal(text)});"

@@ -61,6 +61,19 @@ class Support:
     allocator: bool = True
     run_entries: bool = True
 
+    def options_of(self, session: SessionConfig) -> dict[str, Value]:
+        """Returns the changed attributes of ``SessionOptions`` that the target takes."""
+        changed = changed_options(session)
+        return {name: value for name, value in changed.items() if name in self.options}
+
+    def providers_of(self, session: SessionConfig) -> dict[str, dict[str, str]]:
+        """Returns the execution providers that the target takes, the CPU's apart."""
+        return {
+            name: dict(options)
+            for name, options in session.providers
+            if name != CPU and name in self.providers
+        }
+
     def entries_of(self, session: SessionConfig) -> dict[str, str]:
         """Returns the session config entries that the target takes.
 

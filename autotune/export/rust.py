@@ -3,7 +3,7 @@
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import Value
 from autotune.export.literals import identifier, rust_literal
-from autotune.export.rendering import Rendering, Support, changed_options, heading
+from autotune.export.rendering import Rendering, Support, heading
 
 _LEVELS = {
     "ORT_DISABLE_ALL": "Disable",
@@ -29,8 +29,7 @@ def render(config: TunedConfig, config_name: str, name: str) -> Rendering:
     module = f"{identifier(name)}_session"
     calls = [
         f".{_METHODS[option]}({_value(option, value)})?"
-        for option, value in changed_options(session).items()
-        if option in _METHODS
+        for option, value in _SUPPORT.options_of(session).items()
     ]
     calls += [
         f".with_config_entry({rust_literal(key)}, {rust_literal(text)})?"

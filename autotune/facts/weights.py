@@ -80,7 +80,7 @@ def _constant_defaults(model: onnx.ModelProto) -> set[str]:
     if model.ir_version < _IR_OF_PLAIN_INITIALIZERS:
         return defaults  # ONNX Runtime takes no other value for such an input
     if len(defaults) == len(model.graph.initializer) and defaults & taken_as_weights:
-        return defaults  # the exporter made inputs of everything
+        return defaults  # the exporter made every initializer an input
     return defaults & taken_as_weights
 
 

@@ -1,4 +1,4 @@
-"""The float model that a precision quantises, and what is known of it, each made once."""
+"""The float model that a precision quantises, with its ranges and rankings, each made once."""
 
 import shutil
 from collections.abc import Mapping, Sequence

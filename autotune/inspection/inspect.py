@@ -114,7 +114,7 @@ def inspect_model(
 
 
 def _inspection(inspected: InspectedModel) -> Inspection:
-    """Returns the inspection by what is known so far."""
+    """Returns the inspection by the facts that were read and measured so far."""
     pairs = [(check, check.find(inspected)) for check in CHECKS]
     is_measured = inspected.profile is not None
     return Inspection(
