@@ -13,6 +13,7 @@ from types import TracebackType
 import numpy as np
 
 from autotune.deploy.records import PositiveWhole, Several, Whole
+from autotune.errors import FormatError
 
 Call = Callable[[], object]
 """One call of a client, such as a run of its session on its next sample."""
@@ -30,6 +31,9 @@ class Burst:
         call_ns: How long it took.
         cpu_ns: The CPU time of all threads of the process in these calls.
         runs_per_call: How many runs one call makes.
+
+    Raises:
+        FormatError: the lists differ in length.
     """
 
     client: Several[Whole]
@@ -37,6 +41,10 @@ class Burst:
     call_ns: Several[PositiveWhole]
     cpu_ns: Whole
     runs_per_call: PositiveWhole = 1
+
+    def __post_init__(self) -> None:
+        if not len(self.client) == len(self.start_ns) == len(self.call_ns):
+            raise FormatError("'client', 'start_ns' and 'call_ns' must have one length")
 
     @property
     def clients(self) -> int:
