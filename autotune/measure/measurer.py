@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.deploy.providers import CACHE_FOLDER
+from autotune.deploy.serving import PROCESSES, SHARED
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, StorageError
 from autotune.facts.model import Model
@@ -32,7 +33,7 @@ from autotune.measure.visit import TimeLimits, Visit
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.space.candidate import Candidate
-from autotune.space.session import PROCESSES, SESSIONS, SHARED, session_config
+from autotune.space.session import SESSIONS, session_config
 
 _WORKER = "autotune.measure.measure_child"
 _EMITTED = "autotune.measure.emitted_child"
@@ -164,7 +165,7 @@ class DuetMeasurer:
             effort: How much this may cost.
             is_beaten: Asked meanwhile whether more of it is worth it.
             name: Name of the file with the raw run times.
-            sessions: Which sessions several clients have; see :data:`SESSIONS`.
+            sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         """
         if self._reference is None:
             raise RuntimeError("closed")

@@ -234,7 +234,7 @@ def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model,
 
 
 def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
-    leaner = OBJECTIVES["peak_memory_mib"].is_less(own.peak_memory_mib, baseline.peak_memory_mib)
+    leaner = OBJECTIVES["peak_memory_mib"].is_better(own.peak_memory_mib, baseline.peak_memory_mib)
     faster = is_gain(own.speedup, own.noise_floor)
     slower = is_loss(own.speedup, own.noise_floor)
     return Comparison(

@@ -14,6 +14,7 @@ from autotune.deploy import cpu
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.digest import digest_files
 from autotune.deploy.model_files import DataFile, ModelFile
+from autotune.deploy.serving import SHARED, Serving
 from autotune.errors import CannotMeasureError, StorageError, StudyError
 from autotune.facts.model import describe
 from autotune.graph.data_names import RenamingError, copy_with_data_names, data_names
@@ -22,7 +23,7 @@ from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import FRONT, Member, StudyResult
 from autotune.space.candidate import Candidate
-from autotune.space.session import session_config
+from autotune.space.session import SESSIONS, session_config
 
 CONFIG = "best.json"
 MODEL = "best.onnx"
@@ -89,7 +90,16 @@ def tuned_config(result: StudyResult, member: Member, model: ModelFile) -> Tuned
         ),
         environment=result.environment,
         candidate=member.candidate,
+        serving=_serving(result, candidate),
     )
+
+
+def _serving(result: StudyResult, candidate: Candidate) -> Serving | None:
+    """Returns how the clients of a study called a candidate; None where there was one."""
+    if result.clients == 1:
+        return None
+    sessions = str(candidate.to_json().get(SESSIONS, SHARED))
+    return Serving(clients=result.clients, sessions=sessions)
 
 
 def pick_member(result: StudyResult, trial: int) -> StudyResult:

@@ -9,7 +9,14 @@ import numpy as np
 from autotune.deploy.config import Coverage, Interval, ProviderEvidence
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import mean_log_interval
-from autotune.search.objective import OBJECTIVES, Objective, Values, values
+from autotune.search.objective import (
+    OBJECTIVES,
+    SPEEDS,
+    THROUGHPUT,
+    Objective,
+    Values,
+    values,
+)
 
 # The best of six finalists is lucky as well, and a hundredth is what the memory layout of a process
 # is worth.
@@ -24,8 +31,8 @@ class Score:
     Attributes:
         values: Its value in every objective that was measured: the largest peak of memory, and the
             median over the rounds of the others.
-        gains: By objective, the default's value over its own: geometric mean over the rounds with
-            its 95 % interval.
+        gains: By objective, how many times better it is than the default: geometric mean over the
+            rounds with its 95 % interval.
         error: Largest fidelity error of the rounds.
         metric: Lowest value of the user's metric; None without one.
         drop: Largest fall of the metric; None without one.
@@ -52,7 +59,7 @@ class Score:
 
     @property
     def speedup(self) -> Interval:
-        """How many times faster than the default."""
+        """How many times faster than the default; with several clients, of its throughput."""
         return self.gains["latency_ms"]
 
     @property
@@ -77,7 +84,15 @@ AnyScore = TypeVar("AnyScore", bound=Score)
 def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
     """Returns a score of other rounds with the latency that it has on the scale of `baseline`."""
     latency_ms = baseline.latency_ms / own.speedup.value
-    return replace(own, values={**own.values, "latency_ms": latency_ms})
+    return replace(own, values=_with_latency(own.values, latency_ms))
+
+
+def _with_latency(of: Values, latency_ms: float) -> dict[str, float]:
+    """Returns the values with another latency, and the throughput that goes with it."""
+    changed = {**of, "latency_ms": latency_ms}
+    if THROUGHPUT in of:
+        changed[THROUGHPUT] = of[THROUGHPUT] * of["latency_ms"] / latency_ms
+    return changed
 
 
 def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
@@ -86,9 +101,9 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
     gains = {name: _gain(OBJECTIVES[name], own, base) for name in base_values}
     own_values = _over_rounds(own)
     # one scale: the default's own time, and everything else by its speed-up
-    own_values["latency_ms"] = base_values["latency_ms"] / gains["latency_ms"].value
+    latency_ms = base_values["latency_ms"] / gains["latency_ms"].value
     return Score(
-        values=own_values,
+        values=_with_latency(own_values, latency_ms),
         gains=gains,
         error=max(m.fidelity.error for m in own),
         metric=_lowest(m.fidelity.metric for m in own),
@@ -132,27 +147,27 @@ def _highest(numbers: Iterable[float | None]) -> float | None:
 def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
     """Returns the value of each objective over the rounds: the largest peak, else the median.
 
-    Latency is the median run on a clock, in the quiet rounds if there were any.
+    Latency is that on a clock, in the quiet rounds if there were any.
     """
     quiet = [m for m in own if m.is_quiet] or own
     by_name: dict[str, list[float]] = {}
     for measurement in own:
         for name, value in values(measurement).items():
             by_name.setdefault(name, []).append(value)
-    return {
+    over_rounds = {
         **{name: float(np.median(numbers)) for name, numbers in by_name.items()},
-        "latency_ms": float(np.median([m.p50_ms for m in quiet])),
         "peak_memory_mib": max(m.peak_memory_mib for m in own),
     }
+    return _with_latency(over_rounds, float(np.median([m.clock_ms for m in quiet])))
 
 
 def _gain(
     objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement]
 ) -> Interval:
-    """Returns the default's value over the own one, by the rounds that both took part in."""
+    """Returns how many times better the own value is, by the rounds that both took part in."""
     if own is base:
         return Interval(value=1.0, low=1.0, high=1.0)
-    if objective.name == "latency_ms":
+    if objective.name in SPEEDS:
         return paired_speedup(own, base)
     pairs = [
         (mine, theirs)
@@ -161,7 +176,7 @@ def _gain(
     ]
     if not pairs:
         return Interval(value=1.0, low=0.0, high=np.inf)
-    return mean_log_interval([theirs / mine for mine, theirs in pairs])
+    return mean_log_interval([objective.gain(mine, theirs) for mine, theirs in pairs])
 
 
 def paired_speedup(own: Sequence[Measurement], baseline: Sequence[Measurement]) -> Interval:

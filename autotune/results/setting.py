@@ -27,6 +27,7 @@ class Setting:
         prefer: The word of what decides between members of the front.
         seed: Random seed.
         environment: The machine and the versions.
+        clients: How many clients run at once.
     """
 
     study: str
@@ -39,3 +40,4 @@ class Setting:
     prefer: str
     seed: int
     environment: Environment
+    clients: int = 1

@@ -20,6 +20,10 @@ THREAD_COUNTS = frozenset({"intra_op_num_threads", "inter_op_num_threads"})
 """Parameters that count threads; a file may give them values of :data:`CORES`."""
 
 
+CLIENTS = Domain(low=1, high=256, default=1)
+"""How many clients of a study may run at once; a space has one number of them."""
+
+
 def parse_value(name: str, text: str) -> Value:
     """Returns `text`, as typed on a command line, as a value of the parameter `name`.
 

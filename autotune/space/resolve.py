@@ -28,6 +28,7 @@ def resolve(
     machine: Hardware,
     fixed: Mapping[str, str] | None = None,
     providers: Sequence[ProviderState] = (CPU_STATE,),
+    clients: int = 1,
 ) -> Space:
     """Returns what of `space` exists for this model, these inputs and this machine.
 
@@ -38,12 +39,13 @@ def resolve(
         machine: This machine.
         fixed: Parameters that have one value in all candidates, as typed by the user.
         providers: The execution providers that may be searched, all of them ready.
+        clients: How many clients run at once.
 
     Raises:
         RequestError: `fixed` names an unknown parameter, or a value that it does not take here.
     """
     fixed_values = _parsed(fixed or {})
-    unmet = unmet_needs(model, workload, machine)
+    unmet = unmet_needs(model, workload, machine, clients)
     searched = SearchedProviders.of(space.parameters, fixed_values, providers, unmet)
     kept: list[Parameter] = []
     left_out: dict[str, str] = {}

@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 
 from autotune.deploy.options import ATTRIBUTES, SESSION_ENTRIES, Domain, Value
 from autotune.deploy.providers import CACHE_FOLDER, CPU, PROVIDERS
+from autotune.deploy.serving import PER_CLIENT, PROCESSES, SESSION_KINDS, SHARED
 from autotune.deploy.session import SessionConfig
 
 EXECUTION_PROVIDER = "execution_provider"
 """The parameter that chooses the execution provider, by the words of ``--providers``."""
 
 SESSIONS = "sessions"
-"""The parameter that chooses which sessions several clients have."""
-
-SHARED, PER_CLIENT, PROCESSES = "shared", "per_client", "processes"
-"""Its values: one session for all, one for each client, one for each in a process of its own."""
+"""The parameter that chooses which sessions several clients call."""
 
 
 @dataclass
@@ -157,7 +155,7 @@ COMPOSITES: Mapping[str, Composite] = {
         words={True: "dimensions fixed"},
     ),
     SESSIONS: Composite(
-        domain=Domain(choices=(SHARED, PER_CLIENT, PROCESSES), default=SHARED),
+        domain=Domain(choices=SESSION_KINDS, default=SHARED),
         apply=_apply_sessions,
         words={
             PER_CLIENT: "a session for each client",

@@ -34,6 +34,7 @@ class MeasurerOptions:
         reference_ms: Latency of the default as the study knows it; measured if None.
         samples: Folder of the raw run times.
         provider_cache: Folder where execution providers keep what they compile.
+        clients: How many clients run at once.
     """
 
     model: Model
@@ -44,6 +45,7 @@ class MeasurerOptions:
     reference_ms: float | None
     samples: Path
     provider_cache: Path
+    clients: int = 1
 
 
 def duet_measurer(options: MeasurerOptions) -> Measurer:
@@ -57,6 +59,7 @@ def duet_measurer(options: MeasurerOptions) -> Measurer:
         reference_ms=options.reference_ms,
         samples=options.samples,
         provider_cache=options.provider_cache,
+        clients=options.clients,
     )
 
 
