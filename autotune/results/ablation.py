@@ -142,7 +142,7 @@ def _as_finalist(contest: Contest, reduced: Candidate, score: Score, rounds: Rou
         trial=Trial(
             number=numbers.get(reduced, contest.winner.trial.number),
             candidate=reduced,
-            outcome=rounds.last(_REDUCED),
+            outcome=rounds.measurements(_REDUCED)[-1],
         ),
     )
     return on_scale(finalist, contest.baseline)

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import ABLATION, Failure, Measurer
+from autotune.results.budget import Budget
 from autotune.results.changes import Change, changes_of, is_free, put_back
 from autotune.results.parts import ANSWERS, RUNNING, Part
 from autotune.results.run_off import Finalist, OnStep, Plan, Rounds
@@ -30,7 +31,7 @@ _FARTHEST = 1e3
 _WINNER = 0
 
 
-def _is_clear(without: Score, _: object) -> bool:
+def _is_clear(without: Score, *_: object) -> bool:
     """Returns whether it is known if a change matters, by the score of the winner without it."""
     if any(abs(math.log(without.gains[name].value)) > _CLEARLY for name in DEFAULT):
         return True
@@ -52,6 +53,7 @@ class Contest:
         effects: Returns how much each value alone changes the objectives, by the model of the
             search; called where there are many changes.
         on_step: Called after each measurement.
+        budget: How long the ablation may take.
     """
 
     setting: Setting
@@ -61,6 +63,7 @@ class Contest:
     trials: Sequence[Trial]
     effects: Callable[[], Sequence[Effect]]
     on_step: OnStep
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def memory(self) -> Objective:
@@ -84,6 +87,7 @@ class Contest:
             seed=self.setting.seed,
             on_step=self.on_step,
             plan=plan,
+            budget=self.budget,
         )
 
     def has_worse_answers(self, score: Score) -> bool:
