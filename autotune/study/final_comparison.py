@@ -80,6 +80,7 @@ class FinalComparison:
             measurer=self.measurer,
             baseline=baseline,
             winner=winner,
+            compared=[*verdict.members, *verdict.others],
             trials=self.trials,
             effects=self._effects,
             on_step=self._steps("ablation"),
