@@ -1,5 +1,6 @@
 """The real measurer: a fresh process for each candidate, in a duet with the baseline's."""
 
+import json
 import math
 import tempfile
 import time
@@ -79,6 +80,7 @@ class DuetMeasurer:
         self._dimensions = workload.dimensions(model)
         self._preparer = preparer
         self._twins: dict[str, Candidate] = {}
+        self._fidelities: dict[tuple[Path, str], Fidelity] = {}
         self._max_error = max_error
         self._samples = samples
         self._limits = _FIRST_LIMITS
@@ -167,7 +169,7 @@ class DuetMeasurer:
                 if failure := visit.open(path, config, self._provider_cache):
                     return failure
                 visit.first_runs()
-                if failure := visit.judge(self._judge, self._max_error):
+                if failure := self._judged(visit, effort, (path, config)):
                     return failure
                 duet = visit.play(self._reference, effort, is_beaten, self._reference_ms)
             except ChildFailure as fault:
@@ -176,6 +178,22 @@ class DuetMeasurer:
         if self._samples is None:
             return measurement
         return replace(measurement, samples=keep_raw(duet, self._samples, name))
+
+    def _judged(
+        self, visit: Visit, effort: Effort, session: tuple[Path, SessionConfig]
+    ) -> Failure | None:
+        """Compares the answers of a session, unless they were and once is enough; or says why not.
+
+        Comparing takes seconds where outputs are large, and a session gives the same answers again.
+        """
+        key = (session[0], json.dumps(session[1].to_json(), sort_keys=True))
+        if not effort.compares_answers and key in self._fidelities:
+            visit.take_answers(self._fidelities[key])
+            return None
+        failure = visit.judge(self._judge, self._max_error)
+        if failure is None:
+            self._fidelities[key] = visit.fidelity
+        return failure
 
     def _compile(self, path: Path, config: SessionConfig) -> Failure | None:
         """Lets a provider compile the model in a process of its own, once; returns why it cannot.

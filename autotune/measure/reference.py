@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.measure.machine import stolen_ticks
+from autotune.measure.patience import Patience
 from autotune.measure.replies import TurnTimes
 from autotune.measure.statistics import quiet_limit
 from autotune.process.child import Child
@@ -77,11 +78,15 @@ class Reference:
         start: Starts the process and opens the baseline in it; returns it, frozen, with about how
             long a run takes, in ms.
         limit_s: Returns how long to wait for a turn; called before each.
+
+    Attributes:
+        patience: How long measurements beside it wait for a quiet machine.
     """
 
     def __init__(
         self, start: Callable[[], tuple[Child, float]], limit_s: Callable[[], float]
     ) -> None:
+        self.patience = Patience()
         self._start = start
         self._limit_s = limit_s
         self._times: deque[float] = deque(maxlen=_MEMORY_TURNS)

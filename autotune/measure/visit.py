@@ -41,8 +41,9 @@ class TimeLimits:
 class Visit:
     """One candidate's process and its numbers, phase by phase.
 
-    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge`,
-    :meth:`play`, :meth:`measurement`. Where the process fails they raise ``ChildFailure``.
+    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge` (or
+    :meth:`take_answers`), :meth:`play`, :meth:`measurement`. Where the process fails they raise
+    ``ChildFailure``.
 
     Args:
         child: The process.
@@ -104,6 +105,15 @@ class Visit:
         self._first_runs = request_first_runs(self._child, self._limits.run_s)
         self._lap("first_runs")
 
+    @property
+    def fidelity(self) -> Fidelity:
+        """How right the answers are."""
+        return self._fidelity
+
+    def take_answers(self, fidelity: Fidelity) -> None:
+        """Takes how right the answers are from an earlier measurement of the same session."""
+        self._fidelity = fidelity
+
     def judge(self, judge: OutputJudge, max_error: float) -> Failure | None:
         """Compares the outputs with the unoptimised model's; returns why they are wrong, if so.
 
@@ -141,7 +151,8 @@ class Visit:
         self.phase = "turns"
 
         def check(duet: Duet) -> bool:
-            self._raced = is_beaten(self.measurement(duet, reference_ms))
+            # a loud machine may have slowed the candidate more than the reference
+            self._raced = is_beaten(self.measurement(duet, reference_ms / duet.loudness))
             return self._raced
 
         self._held_before = self._held_after = request_held(self._child, self._limits.run_s)
