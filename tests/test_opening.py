@@ -8,7 +8,6 @@ import onnx
 import onnxruntime
 import pytest
 
-from autotune.deploy import opening
 from autotune.deploy.opening import TunedSession, open_session
 from autotune.deploy.options import ATTRIBUTES
 from autotune.deploy.providers import CPU, PROVIDERS
