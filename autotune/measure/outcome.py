@@ -7,7 +7,7 @@ from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.placement import Placement
-from autotune.deploy.records import Amount, Positive
+from autotune.deploy.records import Amount, Positive, PositiveWhole
 from autotune.space.candidate import Candidate
 
 LEAST_MEMORY_MIB = 0.1
@@ -102,7 +102,8 @@ class Measurement:
         p99_ms: The 99th percentile, in the same way.
         load_ms: Time to create the session.
         first_run_ms: Time of the first run.
-        cpu_s: CPU time of a run, all threads; a pool that spins shows here.
+        cpu_s: CPU time of a run, all threads, for each sample of its batch; a pool that spins shows
+            here.
         runs: Timed runs in quiet turns.
         turns: The candidate's turns.
         quiet_turns: The candidate's turns on which the estimate rests; 0 if the machine was never
@@ -117,6 +118,8 @@ class Measurement:
         cached_load_ms: Time to create the session once the provider has compiled the model; None
             where it compiles nothing. `load_ms` is the first time then.
         copy_ms: Time of the copies to the device and back, which are no part of the latency.
+        batch: Samples of one run, whose latency is that of the whole batch; None in a study without
+            batch sizes.
     """
 
     ratio: Interval
@@ -141,6 +144,12 @@ class Measurement:
     placement: Placement | None = None
     cached_load_ms: float | None = None
     copy_ms: float | None = None
+    batch: PositiveWhole | None = None
+
+    @property
+    def sample_ms(self) -> float:
+        """The part of a run's latency that each sample of its batch takes."""
+        return self.latency_ms / (self.batch or 1)
 
     @property
     def peak_device_memory_mib(self) -> float | None:
