@@ -14,6 +14,7 @@ from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
+from autotune.measure.crew import Crew
 from autotune.measure.fidelity import Metric, OutputMismatchError
 from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Outcome, never_beaten
 from autotune.measure.provider_cache import ProviderCache
@@ -26,7 +27,7 @@ from autotune.measure.visit import TimeLimits, Visit
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.space.candidate import Candidate
-from autotune.space.session import session_config
+from autotune.space.session import PROCESSES, SESSIONS, SHARED, session_config
 
 _WORKER = "autotune.measure.measure_child"
 _EMITTED = "autotune.measure.emitted_child"
@@ -51,6 +52,7 @@ class DuetMeasurer:
         samples: Folder where the raw run times of each measurement are kept; None keeps none.
         provider_cache: Folder where providers keep what they compile; None means a temporary one.
         batching: The batch sizes, the baseline's first; None means that each run has one sample.
+        clients: How many clients call at once. Those of the baseline share one session.
 
     Raises:
         CannotMeasureError: the model does not run on these inputs, or its answers cannot be
@@ -70,11 +72,13 @@ class DuetMeasurer:
         samples: Path | None = None,
         provider_cache: Path | None = None,
         batching: Batching | None = None,
+        clients: int = 1,
     ) -> None:
         self._model = model
         self._preparer = preparer
         self._twins: dict[str, Candidate] = {}
         self._max_error = max_error
+        self._clients = clients
         self._samples = samples
         self._limits = _FIRST_LIMITS
         self._reference: Reference | None = None
@@ -94,7 +98,7 @@ class DuetMeasurer:
                     max_error=max_error,
                     limits=_FIRST_LIMITS,
                 )
-            self._reference = Reference(self._start_baseline, lambda: self._limits.run_s)
+            self._reference = Reference(self._start_baseline, lambda: self._limits.run_s, clients)
             self._reference_ms = reference_ms or self._reference.calibrate(
                 _CALIBRATION_TURNS, _CALIBRATION_BUDGET_S
             )
@@ -119,8 +123,9 @@ class DuetMeasurer:
         prepare_s = time.monotonic() - began
         batch = candidate.batch(self._smallest)
         config = session_config(candidate.session.to_json(), self._sets[batch].dimensions)
+        sessions = str(candidate.to_json().get(SESSIONS, SHARED))
         outcome = self.measure_session(
-            path, config, effort, is_beaten, name=candidate.key, batch=batch
+            path, config, effort, is_beaten, name=candidate.key, batch=batch, sessions=sessions
         )
         if isinstance(outcome, Failure):
             return outcome
@@ -155,6 +160,7 @@ class DuetMeasurer:
         *,
         name: str = "session",
         batch: int | None = None,
+        sessions: str = SHARED,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
@@ -165,14 +171,16 @@ class DuetMeasurer:
             is_beaten: Asked meanwhile whether more of it is worth it.
             name: Name of the file with the raw run times.
             batch: Samples of a run; None means the baseline's.
+            sessions: Which sessions several clients have; see :data:`SESSIONS`.
         """
         if self._reference is None:
             raise RuntimeError("closed")
         samples = self._sets[batch or self._smallest]
         if failure := self._compile(path, config, samples):
             return failure
-        with _start_worker() as child:
-            visit = Visit(child, samples.files, self._limits_of(samples))
+        apart = self._clients > 1 and sessions == PROCESSES
+        with Crew(_start_worker, self._clients) if apart else _start_worker() as child:
+            visit = Visit(child, samples.files, self._limits_of(samples), self._clients, sessions)
             try:
                 if failure := visit.open(path, config, self._provider_cache):
                     return failure
@@ -258,7 +266,12 @@ class DuetMeasurer:
         child = _start_worker()
         try:
             opened = request_session(
-                child, samples.files, self._source, config, _FIRST_LIMITS.load_s
+                child,
+                samples.files,
+                self._source,
+                config,
+                _FIRST_LIMITS.load_s,
+                clients=self._clients,
             )
             runs = request_first_runs(child, _FIRST_LIMITS.run_s)
         except ChildFailure as failure:

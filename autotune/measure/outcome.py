@@ -120,6 +120,10 @@ class Measurement:
         copy_ms: Time of the copies to the device and back, which are no part of the latency.
         batch: Samples of one run, whose latency is that of the whole batch; None in a study without
             batch sizes.
+        clients: How many clients ran at once. With several of them `ratio` is the reference's
+            throughput over the candidate's, `latency_ms` the mean latency of a run as a client sees
+            it, and percentiles are those of the runs of all clients.
+        mean_ms: With several clients the mean latency by the clock in quiet turns; None with one.
     """
 
     ratio: Interval
@@ -145,11 +149,35 @@ class Measurement:
     cached_load_ms: float | None = None
     copy_ms: float | None = None
     batch: PositiveWhole | None = None
+    clients: PositiveWhole = 1
+    mean_ms: Positive | None = None
 
     @property
     def sample_ms(self) -> float:
         """The part of a run's latency that each sample of its batch takes."""
         return self.latency_ms / (self.batch or 1)
+
+    @property
+    def clock_ms(self) -> float:
+        """The latency by the clock in quiet turns: the median run, under load the mean."""
+        return self.p50_ms if self.mean_ms is None else self.mean_ms
+
+    @property
+    def throughput_per_s(self) -> float | None:
+        """Samples per second of all clients; None with one client that has no batches.
+
+        In a closed loop it is the number of clients over the mean latency, without noise of its
+        own; see :attr:`autotune.measure.clients.Burst.mean_ms`.
+        """
+        if self.clients == 1 and self.batch is None:
+            return None
+        return self.clients / self.sample_ms * 1e3
+
+    @property
+    def tail_ms(self) -> float:
+        """The 99th percentile, or where there were too few runs the highest that is known."""
+        known = (self.p99_ms, self.p95_ms, self.p90_ms)
+        return next((ms for ms in known if ms is not None), self.p50_ms)
 
     @property
     def peak_device_memory_mib(self) -> float | None:

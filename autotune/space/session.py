@@ -22,6 +22,12 @@ from autotune.deploy.session import SessionConfig
 EXECUTION_PROVIDER = "execution_provider"
 """The parameter that chooses the execution provider, by the words of ``--providers``."""
 
+SESSIONS = "sessions"
+"""The parameter that chooses which sessions several clients have."""
+
+SHARED, PER_CLIENT, PROCESSES = "shared", "per_client", "processes"
+"""Its values: one session for all, one for each client, one for each in a process of its own."""
+
 
 @dataclass
 class SessionDraft:
@@ -117,8 +123,8 @@ def _apply_fixed_dimensions(
     draft.free_dimensions.update(dimensions)
 
 
-def _apply_batch(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
-    # the batch is in the inputs, and in the sizes that `dimensions` has already
+def _apply_outside(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
+    # the application decides how many sessions there are, and what each run gets
     del draft, value, dimensions
 
 
@@ -161,8 +167,16 @@ COMPOSITES: Mapping[str, Composite] = {
     BATCH: Composite(
         # the default is that of a study without --batch; in the others it is the smallest size
         domain=Domain(low=1, high=LARGEST_BATCH, default=1),
-        apply=_apply_batch,
+        apply=_apply_outside,
         words={},
+    ),
+    SESSIONS: Composite(
+        domain=Domain(choices=(SHARED, PER_CLIENT, PROCESSES), default=SHARED),
+        apply=_apply_outside,
+        words={
+            PER_CLIENT: "a session for each client",
+            PROCESSES: "a process for each client",
+        },
     ),
 }
 """All composite parameters by name."""
