@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from autotune.deploy.records import MeasuredAmount, MeasuredPositive, Several
+
 Server = Callable[[int], object]
 """Answers the request of that number; it returns when the answer is there."""
 
@@ -84,9 +86,9 @@ class OpenLoop:
             then say nothing about the server.
     """
 
-    latency_ms: tuple[float, ...]
-    offered_per_s: float
-    achieved_per_s: float
+    latency_ms: Several[MeasuredAmount]
+    offered_per_s: MeasuredPositive
+    achieved_per_s: MeasuredPositive
     kept_up: bool
 
 
@@ -173,7 +175,7 @@ class _Run:
     def _take(self) -> tuple[int, float] | None:
         """Returns the next request and its scheduled time; None if there is none."""
         now_s = self._clock.now()
-        if now_s > self._last_s and not self.kept_up:
+        if now_s > self._last_s and self.latency_s and not self.kept_up:
             return None
         try:
             number, arrival_s = self._queue.popleft()
