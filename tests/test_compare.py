@@ -20,7 +20,8 @@ from autotune.facts import sample_models
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.measure.outcome import Effort, Failure, Outcome
-from autotune.results.compare import THE_DEFAULT, Comparisons, MakeMeasurer, compare
+from autotune.results.compare import Comparisons, MakeMeasurer, compare
+from autotune.results.subjects import THE_DEFAULT
 
 
 class FakeSessions:

@@ -87,6 +87,17 @@ def named_shape(text: str) -> NamedShape:
     return NamedShape(name, tuple(map(int, items)))
 
 
+def batch_sizes(text: str) -> tuple[int, ...]:
+    """Returns the whole numbers of ``1,2,4,8``."""
+    items = [size.strip() for size in text.split(",")]
+    if not all(re.fullmatch("[0-9]{1,9}", item) for item in items):
+        raise typer.BadParameter(
+            f"'{text}' is not a list of batch sizes. "
+            "Write whole numbers with commas between them, such as 1,2,4,8."
+        )
+    return tuple(map(int, items))
+
+
 def _quantity(text: str, units: Mapping[str, float], noun: str, example: str) -> float:
     """Returns a number times its unit; the first unit counts if none is given."""
     match = re.fullmatch(rf"\s*({_NUMBER})\s*([a-zA-Z]*)\s*", text)

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.deploy.session import SessionConfig
+from autotune.facts.batches import Batching
 from autotune.facts.feeds import save_samples
 from autotune.facts.workload import Workload
-from autotune.measure.answers import read_outputs
+from autotune.measure.answers import read_outputs, samples_of
 from autotune.measure.crew import Side
 from autotune.measure.replies import FirstRuns, Held, Opened, Written
 
@@ -27,12 +28,16 @@ class SampleFiles:
         validation: The samples whose outputs are compared.
         outputs: Where a child writes these outputs.
         one_shape: Whether all samples have the same shapes.
+        batch: Samples of one run; None where a sample is run as it is.
+        validated: How many samples are compared.
     """
 
     timing: Path
     validation: Path
     outputs: Path
     one_shape: bool
+    batch: int | None = None
+    validated: int = 0
 
     @classmethod
     def write(cls, workload: Workload, folder: Path) -> "SampleFiles":
@@ -45,6 +50,23 @@ class SampleFiles:
         )
         save_samples(workload.timing, files.timing)
         save_samples(workload.validation, files.validation)
+        return files
+
+    @classmethod
+    def of_batches(
+        cls, workload: Workload, batching: Batching, batch: int, folder: Path
+    ) -> "SampleFiles":
+        """Writes batches of so many samples."""
+        files = cls(
+            timing=folder / f"timing-{batch}.npz",
+            validation=folder / f"validation-{batch}.npz",
+            outputs=folder / f"answers-{batch}.npz",
+            one_shape=True,
+            batch=batch,
+            validated=len(workload.validation),
+        )
+        save_samples(batching.timing(workload, batch), files.timing)
+        save_samples(batching.validation(workload, batch), files.validation)
         return files
 
 
@@ -99,15 +121,19 @@ def request_first_runs(child: Side, limit_s: float) -> FirstRuns:
 def request_outputs(
     child: Side, files: SampleFiles, limit_s: float
 ) -> list[dict[str, NDArray[np.generic]]]:
-    """Returns the outputs of the validation samples, as `child` computes them.
+    """Returns the outputs of the validation samples, as `child` computes them, sample by sample.
 
     Raises:
         ChildFailure: it could not.
+        OutputMismatchError: the outputs of a batch are not those of its samples, one after another.
     """
     files.outputs.unlink(missing_ok=True)  # another candidate's must not pass for this one's
     request = {"do": "answers", "samples": str(files.validation), "to": str(files.outputs)}
     child.request(request, limit_s, Written)
-    return read_outputs(files.outputs)
+    outputs = read_outputs(files.outputs)
+    if files.batch is None or files.batch == 1:
+        return outputs
+    return samples_of(outputs, files.batch, files.validated)
 
 
 def request_held(child: Side, limit_s: float) -> Held:

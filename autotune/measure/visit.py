@@ -146,8 +146,8 @@ class Visit:
             max_error: Largest error of right outputs.
         """
         self.phase = "answers"
-        outputs = request_outputs(self._child, self._files, self._limits.run_s)
         try:
+            outputs = request_outputs(self._child, self._files, self._limits.run_s)
             self._fidelity = judge.compare(outputs)
         except OutputMismatchError as mismatch:
             return Failure(kind="wrong_answers", phase=self.phase, message=str(mismatch))
@@ -230,7 +230,7 @@ class Visit:
             placement=self._opened.placement,
             copy_ms=self._first_runs.copy_ms,
             first_run_ms=self._first_runs.first_run_ms,
-            cpu_s=sum(turn.cpu_ns for turn in turns) / len(run_ms) / 1e9,
+            cpu_s=sum(turn.cpu_ns for turn in turns) / len(run_ms) / (self._files.batch or 1) / 1e9,
             runs=len(run_ms),
             turns=len(duet.candidate),
             quiet_turns=duet.quiet.count(True),
@@ -239,6 +239,7 @@ class Visit:
             raced=self._raced,
             spent_s=dict(self._spent_s),
             samples=None,
+            batch=self._files.batch,
             clients=self._clients,
             mean_ms=None if self._clients == 1 else float(np.median([turn.ms for turn in turns])),
         )

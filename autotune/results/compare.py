@@ -8,17 +8,15 @@ from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError
-from autotune.facts.model import Model, describe
+from autotune.facts.model import Model
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Outcome
 from autotune.results.run_off import OnStep, Rounds
 from autotune.results.score import Score, is_gain, is_loss
-from autotune.results.subjects import Subject, subject_of
+from autotune.results.subjects import Contest, contest_of
 from autotune.search.objective import DEFAULT, OBJECTIVES, find
 
-THE_DEFAULT = "the default"
 _BASELINE = 0
 
 
@@ -135,16 +133,10 @@ def compare(
             that this machine lacks, or the configs were tuned from different models.
         CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
-    subjects = [subject_of(path) for path in paths]
-    opponent = None if baseline is None else subject_of(baseline)
-    everyone = [*subjects, *([] if opponent is None else [opponent])]
-    model, untouched = _reference(everyone, source)
+    contest = contest_of(paths, source, baseline)
     return compare_subjects(
-        subjects,
-        opponent,
-        model,
-        workload_for(model, data, shapes),
-        untouched=untouched,
+        contest,
+        workload_for(contest.model, data, shapes),
         max_error=max_error,
         on_step=on_step,
         make_measurer=make_measurer,
@@ -152,12 +144,9 @@ def compare(
 
 
 def compare_subjects(
-    subjects: Sequence[Subject],
-    baseline: Subject | None,
-    model: Model,
+    contest: Contest,
     workload: Workload,
     *,
-    untouched: bool,
     max_error: float,
     on_step: OnStep,
     make_measurer: MakeMeasurer = duet_measurer,
@@ -165,11 +154,8 @@ def compare_subjects(
     """Returns how subjects compare with a baseline; see :func:`compare`.
 
     Args:
-        subjects: The subjects.
-        baseline: The baseline; if None, `model` under default options.
-        model: The model whose answers are the right ones.
-        workload: Its inputs.
-        untouched: Whether `model` is the one that was tuned.
+        contest: The subjects and the baseline.
+        workload: Inputs of the model.
         max_error: Largest fidelity error.
         on_step: Called after each measurement.
         make_measurer: Makes the measurer.
@@ -177,10 +163,8 @@ def compare_subjects(
     Raises:
         CannotMeasureError: as :func:`compare`.
     """
-    if baseline is None:
-        baseline = Subject(name=THE_DEFAULT, model=model.path, session=SessionConfig())
-    field = dict(enumerate((baseline, *subjects)))
-    measurer = make_measurer(model, workload, max_error)
+    field = dict(enumerate((contest.baseline, *contest.subjects)))
+    measurer = make_measurer(contest.model, workload, max_error)
     try:
         entrants = {
             number: partial(measurer.measure_session, subject.model.resolve(), subject.session)
@@ -191,46 +175,17 @@ def compare_subjects(
     finally:
         measurer.close()
     return Comparisons(
-        baseline=baseline.name,
+        baseline=contest.baseline.name,
         configs=tuple(
             _comparison(field[number].name, score, scores[_BASELINE])
             for number, score in scores.items()
             if number != _BASELINE
         ),
         failures={field[number].name: failure for number, failure in rounds.failures.items()},
-        model=str(model.path),
-        untouched=untouched,
+        model=str(contest.model.path),
+        untouched=contest.untouched,
         error_data=workload.source,
     )
-
-
-def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model, bool]:
-    """Returns the model whose answers are right, and whether it is the one that was tuned.
-
-    Raises:
-        ConfigError: `source` is not the model of a config, or the configs have different ones.
-    """
-    digests = {subject.source_sha256: subject for subject in subjects if subject.source_sha256}
-    if len(digests) > 1:
-        first, second = list(digests.values())[:2]
-        raise ConfigError(
-            f"{first.name} and {second.name} were tuned from different models, so their answers "
-            "cannot be compared"
-        )
-    if source is not None:
-        model = describe(source)
-        for digest, subject in digests.items():
-            if digest != model.sha256:
-                raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
-        return model, True
-    candidates = [subject.source for subject in subjects if subject.source is not None]
-    models = [subject.model for subject in subjects if not subject.source_sha256]
-    for path in (*candidates, *models):
-        model = describe(path)
-        if not digests or model.sha256 in digests:
-            return model, True
-    model = describe(subjects[0].model)
-    return model, model.sha256 in digests
 
 
 def _comparison(name: str, own: Score, baseline: Score) -> Comparison:

@@ -18,7 +18,7 @@ from autotune.results.compare import (
 )
 from autotune.results.emit import CACHE
 from autotune.results.run_off import OnStep
-from autotune.results.subjects import Subject
+from autotune.results.subjects import Contest, Subject, default_of
 from autotune.search.trial import Trial
 from autotune.space.session import session_config
 from autotune.storage.database import open_storage, quiet_optuna
@@ -63,13 +63,15 @@ def measure_again(
     """
     with exclusive_use(folder):
         study = _read(folder, source, data)
-        subjects = [_subject(study, number, folder) for number in numbers]
-        return compare_subjects(
-            subjects,
-            None,
-            study.model,
-            study.workload,
+        contest = Contest(
+            subjects=tuple(_subject(study, number, folder) for number in numbers),
+            baseline=default_of(study.model),
+            model=study.model,
             untouched=True,
+        )
+        return compare_subjects(
+            contest,
+            study.workload,
             max_error=max_error,
             on_step=on_step,
             make_measurer=make_measurer,

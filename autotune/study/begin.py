@@ -24,7 +24,7 @@ from autotune.results.setting import Setting
 from autotune.search import objective
 from autotune.search.trial import Limits
 from autotune.space.files import find_space, presets
-from autotune.space.resolve import resolve
+from autotune.space.resolve import batching_of, resolve
 from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Space
 from autotune.space.start import read_candidate
@@ -185,7 +185,7 @@ class _Subject:
         model = describe(options.model)
         workload = workload_for(model, options.data, options.shapes, options.seed)
         machine = seams.hardware()
-        resolved = resolve(space, model, workload, machine, options.fix, providers)
+        resolved = resolve(space, model, workload, machine, options.fix, providers, options.batch)
         return cls(model=model, workload=workload, space=resolved, machine=machine, runtime=runtime)
 
     @property
@@ -225,6 +225,7 @@ class _Subject:
                 cores=self.machine.usable_cores,
                 fingerprint=self.machine.fingerprint(self.runtime),
             ),
+            batching=batching_of(self.space, self.model, self.workload),
         )
 
 
