@@ -19,8 +19,8 @@ from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
-# Of a longer list, or of one that takes too long, the weakest changes by the model of the search are
-# put back together.
+# Of a longer list, or of one that takes too long, the weakest changes by the model of the search
+# are put back together.
 _MOST_ALONE = 6
 _FEWEST_ALONE = 3
 # Part of the time left; the rest is for the config without what is needless.

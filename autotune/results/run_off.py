@@ -266,6 +266,7 @@ class Rounds:
         return list(dict.fromkeys(chosen))[:count]
 
     def _play_round(self, racing: Sequence[int], rounds_left: int) -> None:
+        began_s = self._budget.monotonic()
         self._renew()
         field = [self._baseline, *racing]
         for number in self._order.sample(field, len(field)):
@@ -277,8 +278,8 @@ class Rounds:
             else:
                 self.failures[number] = outcome
             self._done += 1
-            self._budget.count()
             self._on_step(self._done, self._done + len(field) * rounds_left)
+        self._budget.book(len(field), self._budget.monotonic() - began_s)
 
     def _measure(self, number: int) -> Outcome:
         """Measures; a measurement on a loud machine is taken again, while that is of any use."""
