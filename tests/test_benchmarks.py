@@ -127,9 +127,11 @@ def test_live(place: Path) -> None:
 
 
 def test_loader(place: Path) -> None:
-    """The loader takes time, as Python does."""
+    """The loader takes time and memory, as Python does."""
     config = Path(__file__).parent / "data" / "config" / "best.json"
-    assert _json(place, "loader", str(config), "--processes", "1")["import_ms"] > 0
+    figures = _json(place, "loader", str(config), "--processes", "1")
+    assert figures["import_ms"] > 0
+    assert 0 < figures["memory_mib"] < 20
 
 
 def test_memory(place: Path) -> None:

@@ -27,7 +27,6 @@ def test_it_imports_nothing_of_the_parent() -> None:
         "autotune.deploy.opening",
         "autotune.deploy.options",
         "autotune.deploy.placement",
-        "autotune.deploy.plugins",
         "autotune.deploy.providers",
         "autotune.deploy.records",
         "autotune.deploy.runtime",

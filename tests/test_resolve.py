@@ -22,9 +22,11 @@ from autotune.space.space import Space
 _EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))
 _LATER_PARAMETERS = {
     *("smoothing", "float_outputs", "matrix_products", "equalized", "clipped", "bias_corrected"),
-    "session.x64quantprecision",
+    *("session.x64quantprecision", "unsigned_weights", "ranking", "embeddings"),
 }
 """Parameters of `default` and `quantize` that the earlier version had not."""
+_LATER_VALUES = {"calibration": {"percentile_99.9", "percentile_99.99", "least_squares"}}
+"""Values of its parameters that the earlier version had not."""
 
 
 @pytest.mark.parametrize(
@@ -50,9 +52,10 @@ def test_no_candidate_keeps_all_nodes_in_float() -> None:
     """So many nodes stay in float that something is left to quantise, with each precision."""
     operators = {"Conv": 5, "Gemm": 2, "Relu": 5}
     # with these free there are too many candidates to list
-    names = ("clipped", "equalized", "bias_corrected", "float_outputs")
+    names = ("clipped", "equalized", "bias_corrected", "float_outputs", "unsigned_weights")
     fixed = dict.fromkeys(names, "false")
-    fixed |= {"smoothing": "off", "matrix_products": "float"}
+    fixed |= {"smoothing": "off", "matrix_products": "float", "ranking": "nodes"}
+    fixed |= {"calibration": "minmax"}
     space = resolved("quantize", operators=operators, fixed=fixed)
     assert space.left_out["kept_in_float=8"] == "it would leave nothing to quantise"
     counts: dict[object, set[Value]] = {}
@@ -163,11 +166,16 @@ def test_a_space_is_that_of_an_earlier_version(
     """
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     space = _earlier_space(row)
-    earlier = tuple(p for p in space.parameters if p.name not in _LATER_PARAMETERS)
+    earlier = tuple(
+        replace(p, values=tuple(v for v in p.values if v not in _LATER_VALUES.get(p.name, ())))
+        for p in space.parameters
+        if p.name not in _LATER_PARAMETERS
+    )
+    impossible = tuple(c for c in space.impossible if not c.keys() & _LATER_PARAMETERS)
     left_out = {
         k: v for k, v in space.left_out.items() if k.partition("=")[0] not in _LATER_PARAMETERS
     }
-    space = replace(space, parameters=earlier, left_out=left_out)
+    space = replace(space, parameters=earlier, left_out=left_out, impossible=impossible)
     assert space.digest() == row["digest"]
     # the execution provider came later; where only the CPU's is ready it changes nothing
     assert sorted(space.left_out.keys() - {"execution_provider"}) == row["left_out"]

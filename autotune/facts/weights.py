@@ -5,7 +5,7 @@ half precision, and into the branches of an If or the body of a Loop.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import onnx
@@ -40,6 +40,8 @@ _WEIGHTS_OF: Mapping[str, tuple[int, ...]] = {
     "PRelu": (1,),
     "Gather": (0,),
 }
+# A smaller table is not worth its scales.
+_SMALLEST_TABLE = 1024
 # What ONNX Runtime's tools quantise where its weight is constant.
 _QUANTISED = ("Conv", "MatMul", "Gemm", "LSTM", "Attention")
 # Nodes that lie between a stored weight and the product that takes it.
@@ -158,6 +160,33 @@ def _count(
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
                 _count(body, constants, inner, inner)
+
+
+def embedding_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Returns the nodes of the main graph that take rows out of a large constant float table.
+
+    A table that other nodes take too is none: its float values would have to stay.
+    """
+    inputs = {item.name for item in graph.input}
+    tables = {
+        item.name
+        for item in graph.initializer
+        if item.name not in inputs
+        and item.data_type == onnx.TensorProto.FLOAT
+        and len(item.dims) == 2
+        and element_count(item) >= _SMALLEST_TABLE
+    }
+    takers = [node for node in graph.node if _takes_rows(node, tables)]
+    own = Counter(node.input[0] for node in takers)
+    uses = Counter(name for node in all_nodes(graph) for name in node.input)
+    uses.update(item.name for inner in all_graphs(graph) for item in inner.output)
+    return [node for node in takers if own[node.input[0]] == uses[node.input[0]]]
+
+
+def _takes_rows(node: onnx.NodeProto, tables: Container[str]) -> bool:
+    """Returns whether a node takes rows of one of these tables."""
+    is_rows = not any(item.name == "axis" and item.i != 0 for item in node.attribute)
+    return node.op_type == "Gather" and is_rows and node.input[0] in tables
 
 
 def element_count(tensor: onnx.TensorProto) -> int:

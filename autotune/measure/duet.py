@@ -17,10 +17,10 @@ from functools import cached_property
 import numpy as np
 
 from autotune.deploy.config import Interval
+from autotune.measure.crew import Side
 from autotune.measure.outcome import FEWEST_QUIET, Effort
 from autotune.measure.reference import Reference, Turn, take_turn
 from autotune.measure.statistics import QUIET_SHARE, duet_ratio, warm_up
-from autotune.process.child import Child
 
 _FEWEST_PAIRS = 3
 _ENOUGH_PAIRS = 12
@@ -111,12 +111,13 @@ class Duet:
 
 def play(
     reference: Reference,
-    candidate: Child,
+    candidate: Side,
     *,
     run_ms: float,
     effort: Effort,
     limit_s: float,
     is_beaten: Callable[[Duet], bool] = lambda _: False,
+    clients: int = 1,
 ) -> Duet:
     """Returns the turns of both, until their ratio is precise enough or the time is up.
 
@@ -127,14 +128,15 @@ def play(
         effort: How precise the ratio must be, and how long to go on.
         limit_s: How long to wait for a turn.
         is_beaten: Asked at the looks whether more turns are still worth it.
+        clients: How many clients run at once, in the reference as well.
 
     Raises:
         ChildFailure: one of them did not answer.
     """
-    stage = _Stage(reference, candidate, run_ms, limit_s)
+    stage = _Stage(reference, candidate, run_ms, limit_s, clients)
     patience_s = reference.patience.of(effort.patience_s)
     waits = stage.has_loud_look(effort)
-    while not _is_over(stage, effort, patience_s, run_ms):
+    while not _is_over(stage, effort, patience_s, run_ms / clients):
         if waits:
             stage.wait_for_quiet(patience_s)
         stage.take_pair()
@@ -173,8 +175,14 @@ class _Stage:
     """A duet under way."""
 
     def __init__(
-        self, reference: Reference, candidate: Child, run_ms: float, limit_s: float
+        self,
+        reference: Reference,
+        candidate: Side,
+        run_ms: float,
+        limit_s: float,
+        clients: int,
     ) -> None:
+        self._clients = clients
         self._reference = reference
         self._candidate = candidate
         self._run_ms = run_ms
@@ -213,7 +221,7 @@ class _Stage:
     def take_pair(self) -> None:
         """Takes a turn of the candidate and the reference's turn after it."""
         began = time.monotonic()
-        turn = take_turn(self._candidate, self._run_ms, self._limit_s)
+        turn = take_turn(self._candidate, self._run_ms, self._limit_s, self._clients)
         self._spent_s["candidate"] += time.monotonic() - began
         self.second.append(turn)
         self._before.append(len(self._first) - 1)

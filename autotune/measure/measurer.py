@@ -16,6 +16,7 @@ from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.coverage import coverage_of, incomparable
+from autotune.measure.crew import Crew
 from autotune.measure.fidelity import Metric, OutputJudge, OutputMismatchError, Outputs, compare
 from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Outcome, never_beaten
 from autotune.measure.provider_cache import ProviderCache
@@ -32,7 +33,7 @@ from autotune.measure.visit import TimeLimits, Visit
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.space.candidate import Candidate
-from autotune.space.session import session_config
+from autotune.space.session import PROCESSES, SESSIONS, SHARED, session_config
 
 _WORKER = "autotune.measure.measure_child"
 _EMITTED = "autotune.measure.emitted_child"
@@ -58,6 +59,7 @@ class DuetMeasurer:
         reference_ms: Latency of the baseline as the study knows it; measured if None.
         samples: Folder where the raw run times of each measurement are kept; None keeps none.
         provider_cache: Folder where providers keep what they compile; None means a temporary one.
+        clients: How many clients call at once. Those of the baseline share one session.
 
     Raises:
         CannotMeasureError: the model does not run on these inputs, or its answers cannot be
@@ -75,6 +77,7 @@ class DuetMeasurer:
         reference_ms: float | None = None,
         samples: Path | None = None,
         provider_cache: Path | None = None,
+        clients: int = 1,
     ) -> None:
         self._model = model
         self._dimensions = workload.dimensions(model)
@@ -82,6 +85,7 @@ class DuetMeasurer:
         self._twins: dict[str, Candidate] = {}
         self._fidelities: dict[tuple[Path, str], Fidelity] = {}
         self._max_error = max_error
+        self._clients = clients
         self._samples = samples
         self._limits = _FIRST_LIMITS
         self._reference: Reference | None = None
@@ -92,7 +96,7 @@ class DuetMeasurer:
         try:
             self._files = SampleFiles.write(workload, Path(self._scratch.name))
             self._judge = self._make_judge(workload, metric)
-            self._reference = Reference(self._start_baseline, lambda: self._limits.run_s)
+            self._reference = Reference(self._start_baseline, lambda: self._limits.run_s, clients)
             self._reference_ms = reference_ms or self._reference.calibrate(
                 _CALIBRATION_TURNS, _CALIBRATION_BUDGET_S
             )
@@ -116,7 +120,10 @@ class DuetMeasurer:
             return Failure(kind=error.kind, phase="prepare", message=error.message)
         prepare_s = time.monotonic() - began
         config = session_config(candidate.session.to_json(), self._dimensions)
-        outcome = self.measure_session(path, config, effort, is_beaten, name=candidate.key)
+        sessions = str(candidate.to_json().get(SESSIONS, SHARED))
+        outcome = self.measure_session(
+            path, config, effort, is_beaten, name=candidate.key, sessions=sessions
+        )
         if isinstance(outcome, Failure):
             return outcome
         return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
@@ -149,6 +156,7 @@ class DuetMeasurer:
         is_beaten: IsBeaten = never_beaten,
         *,
         name: str = "session",
+        sessions: str = SHARED,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
@@ -158,13 +166,15 @@ class DuetMeasurer:
             effort: How much this may cost.
             is_beaten: Asked meanwhile whether more of it is worth it.
             name: Name of the file with the raw run times.
+            sessions: Which sessions several clients have; see :data:`SESSIONS`.
         """
         if self._reference is None:
             raise RuntimeError("closed")
         if failure := self._compile(path, config):
             return failure
-        with _start_worker() as child:
-            visit = Visit(child, self._files, self._limits)
+        apart = self._clients > 1 and sessions == PROCESSES
+        with Crew(_start_worker, self._clients) if apart else _start_worker() as child:
+            visit = Visit(child, self._files, self._limits, self._clients, sessions)
             try:
                 if failure := visit.open(path, config, self._provider_cache):
                     return failure
@@ -304,7 +314,14 @@ class DuetMeasurer:
         config = session_config({}, self._dimensions)
         child = _start_worker()
         try:
-            opened = request_session(child, self._files, self._source, config, _FIRST_LIMITS.load_s)
+            opened = request_session(
+                child,
+                self._files,
+                self._source,
+                config,
+                _FIRST_LIMITS.load_s,
+                clients=self._clients,
+            )
             runs = request_first_runs(child, _FIRST_LIMITS.run_s)
         except ChildFailure as failure:
             child.stop()

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.placement import Placement
-from autotune.deploy.records import Amount, Positive
+from autotune.deploy.records import Amount, Positive, PositiveWhole
 from autotune.space.candidate import Candidate
 
 LEAST_MEMORY_MIB = 0.1
@@ -117,6 +117,10 @@ class Measurement:
         cached_load_ms: Time to create the session once the provider has compiled the model; None
             where it compiles nothing. `load_ms` is the first time then.
         copy_ms: Time of the copies to the device and back, which are no part of the latency.
+        clients: How many clients ran at once. With several of them `ratio` is the reference's
+            throughput over the candidate's, `latency_ms` the mean latency of a run as a client sees
+            it, and percentiles are those of the runs of all clients.
+        mean_ms: With several clients the mean latency by the clock in quiet turns; None with one.
     """
 
     ratio: Interval
@@ -141,6 +145,28 @@ class Measurement:
     placement: Placement | None = None
     cached_load_ms: float | None = None
     copy_ms: float | None = None
+    clients: PositiveWhole = 1
+    mean_ms: Positive | None = None
+
+    @property
+    def clock_ms(self) -> float:
+        """The latency by the clock in quiet turns: the median run, under load the mean."""
+        return self.p50_ms if self.mean_ms is None else self.mean_ms
+
+    @property
+    def throughput_per_s(self) -> float | None:
+        """Completed runs per second of all clients; None with one client.
+
+        In a closed loop it is the number of clients over the mean latency, without noise of its
+        own; see :attr:`autotune.measure.clients.Burst.mean_ms`.
+        """
+        return None if self.clients == 1 else self.clients / self.latency_ms * 1e3
+
+    @property
+    def tail_ms(self) -> float:
+        """The 99th percentile, or where there were too few runs the highest that is known."""
+        known = (self.p99_ms, self.p95_ms, self.p90_ms)
+        return next((ms for ms in known if ms is not None), self.p50_ms)
 
     @property
     def peak_device_memory_mib(self) -> float | None:

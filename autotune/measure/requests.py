@@ -14,8 +14,8 @@ from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import save_samples
 from autotune.facts.workload import Workload
 from autotune.measure.answers import read_outputs
+from autotune.measure.crew import Side
 from autotune.measure.replies import FirstRuns, Held, Opened, Written
-from autotune.process.child import Child
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +49,15 @@ class SampleFiles:
 
 
 def request_session(
-    child: Child,
+    child: Side,
     files: SampleFiles,
     model: Path,
     config: SessionConfig,
     limit_s: float,
     cache: Path | None = None,
+    *,
+    clients: int = 1,
+    sessions: int = 1,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
 
@@ -65,6 +68,8 @@ def request_session(
         config: How it is opened.
         limit_s: How long to wait for it.
         cache: The folder in which a provider keeps what it compiles; None keeps nothing.
+        clients: How many clients call in each process.
+        sessions: How many sessions they have there: one for all of them, or one for each.
 
     Raises:
         ChildFailure: it could not.
@@ -76,11 +81,13 @@ def request_session(
         "samples": str(files.timing),
         "one_shape": files.one_shape,
         "cache": "" if cache is None else str(cache),
+        "clients": clients,
+        "sessions": sessions,
     }
     return child.request(request, limit_s, Opened)
 
 
-def request_first_runs(child: Child, limit_s: float) -> FirstRuns:
+def request_first_runs(child: Side, limit_s: float) -> FirstRuns:
     """Lets `child` run until its memory has settled.
 
     Raises:
@@ -90,7 +97,7 @@ def request_first_runs(child: Child, limit_s: float) -> FirstRuns:
 
 
 def request_outputs(
-    child: Child, files: SampleFiles, limit_s: float
+    child: Side, files: SampleFiles, limit_s: float
 ) -> list[dict[str, NDArray[np.generic]]]:
     """Returns the outputs of the validation samples, as `child` computes them.
 
@@ -103,7 +110,7 @@ def request_outputs(
     return read_outputs(files.outputs)
 
 
-def request_held(child: Child, limit_s: float) -> Held:
+def request_held(child: Side, limit_s: float) -> Held:
     """Returns the memory that `child` holds now.
 
     Raises:

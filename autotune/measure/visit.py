@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
+from autotune.measure.crew import Side
 from autotune.measure.duet import Duet, play
 from autotune.measure.fidelity import OutputJudge, OutputMismatchError
 from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Measurement, Memory
@@ -22,7 +25,8 @@ from autotune.measure.requests import (
     request_session,
 )
 from autotune.measure.statistics import percentile
-from autotune.process.child import Child, ChildFailure
+from autotune.process.child import ChildFailure
+from autotune.space.session import PER_CLIENT, PROCESSES, SHARED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +53,24 @@ class Visit:
         child: The process.
         files: Its samples.
         limits: How long to wait for it.
+        clients: How many clients call its sessions at once.
+        sessions: ``shared``, ``per_client`` or ``processes``: which sessions they have.
 
     Attributes:
         phase: The phase that has begun, as :class:`autotune.measure.outcome.Failure` names it.
     """
 
-    def __init__(self, child: Child, files: SampleFiles, limits: TimeLimits) -> None:
+    def __init__(
+        self,
+        child: Side,
+        files: SampleFiles,
+        limits: TimeLimits,
+        clients: int = 1,
+        sessions: str = SHARED,
+    ) -> None:
         self.phase = "open"
+        self._clients = clients
+        self._sessions = sessions
         self._child = child
         self._files = files
         self._limits = limits
@@ -82,7 +97,16 @@ class Visit:
             limit_s = max(limit_s, provider_named(config.accelerator).compile_s)
         if config.provider_cache:
             self._first_load_ms, folder = cache.first_load_ms(model, config), cache.folder
-        self._opened = request_session(self._child, self._files, model, config, limit_s, folder)
+        self._opened = request_session(
+            self._child,
+            self._files,
+            model,
+            config,
+            limit_s,
+            folder,
+            clients=1 if self._sessions == PROCESSES else self._clients,
+            sessions=self._clients if self._sessions == PER_CLIENT else 1,
+        )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
         placement = self._opened.placement
@@ -166,6 +190,7 @@ class Visit:
                     effort=effort,
                     limit_s=self._limits.run_s,
                     is_beaten=check,
+                    clients=self._clients,
                 )
             except ChildFailure:
                 if last_try or reference.is_running():
@@ -214,6 +239,8 @@ class Visit:
             raced=self._raced,
             spent_s=dict(self._spent_s),
             samples=None,
+            clients=self._clients,
+            mean_ms=None if self._clients == 1 else float(np.median([turn.ms for turn in turns])),
         )
 
     def _memory(self) -> Memory:

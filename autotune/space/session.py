@@ -15,6 +15,12 @@ from autotune.deploy.session import SessionConfig
 EXECUTION_PROVIDER = "execution_provider"
 """The parameter that chooses the execution provider, by the words of ``--providers``."""
 
+SESSIONS = "sessions"
+"""The parameter that chooses which sessions several clients have."""
+
+SHARED, PER_CLIENT, PROCESSES = "shared", "per_client", "processes"
+"""Its values: one session for all, one for each client, one for each in a process of its own."""
+
 
 @dataclass
 class SessionDraft:
@@ -109,6 +115,11 @@ def _apply_fixed_dimensions(
     draft.free_dimensions.update(dimensions)
 
 
+def _apply_sessions(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
+    # each session is opened in the same way; the application decides how many there are
+    del draft, value, dimensions
+
+
 def _apply_provider(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
     del dimensions
     draft.provider = str(value)
@@ -144,6 +155,14 @@ COMPOSITES: Mapping[str, Composite] = {
         domain=Domain(choices=(True, False), default=False),
         apply=_apply_fixed_dimensions,
         words={True: "dimensions fixed"},
+    ),
+    SESSIONS: Composite(
+        domain=Domain(choices=(SHARED, PER_CLIENT, PROCESSES), default=SHARED),
+        apply=_apply_sessions,
+        words={
+            PER_CLIENT: "a session for each client",
+            PROCESSES: "a process for each client",
+        },
     ),
 }
 """All composite parameters by name."""
