@@ -82,6 +82,7 @@ class Plan:
         is_settled: Whether an entrant rests in further rounds.
         keep: Entrants beside the first one that stay for `enough` rounds however short the time is.
         reserve: Share of the budget that is kept for what follows.
+        spare: Measurements that are kept for what follows.
     """
 
     effort: Effort = RUN_OFF
@@ -91,9 +92,10 @@ class Plan:
     is_settled: IsSettled = is_settled
     keep: float = math.inf
     reserve: float = 0.0
+    spare: int = 0
 
 
-FINAL = Plan(fewest=_FEWEST_ROUNDS, keep=2, reserve=0.4)
+FINAL = Plan(fewest=_FEWEST_ROUNDS, keep=2, reserve=0.5)
 """The rounds of the final comparison."""
 
 
@@ -248,7 +250,8 @@ class Rounds:
     def _paid_for(self, racing: Sequence[int], played: int) -> list[int]:
         """Returns the entrants that there is time for, those that are needed most first."""
         rounds = max(1, self._plan.enough - played)
-        room = self._budget.pays_for(self._plan.reserve) / rounds - 1  # one is the default's
+        paid_for = self._budget.pays_for(self._plan.reserve) - self._plan.spare
+        room = paid_for / rounds - 1  # one is the default's
         if played < self._plan.enough:
             room = max(room, self._plan.keep)
         return list(racing) if room >= len(racing) else self._most_needed(racing, int(room))
