@@ -24,7 +24,7 @@ from autotune.measure.statistics import QUIET_SHARE, duet_ratio, warm_up
 
 _FEWEST_PAIRS = 3
 _ENOUGH_PAIRS = 12
-# So many pairs wait for nothing where the first turns are loud: what is surely beaten is not worth
+# Where the first turns are loud, so many pairs wait for nothing: what is surely beaten is not worth
 # waiting for. Slow models have fewer, in a share of the patience.
 _LOUD_LOOK = 8
 _LOUD_LOOK_SHARE = 1 / 8
@@ -135,12 +135,15 @@ def play(
     """
     stage = _Stage(reference, candidate, run_ms, limit_s, clients)
     patience_s = reference.patience.of(effort.patience_s)
+    waits = stage.has_loud_look(effort)
     while not _is_over(stage, effort, patience_s, run_ms / clients):
-        if stage.quiet_pairs or stage.has_loud_look(effort):
+        if waits:
             stage.wait_for_quiet(patience_s)
         stage.take_pair()
-        if not stage.quiet_pairs and len(stage.second) == _LOUD_LOOK and is_beaten(stage.duet()):
-            return stage.duet()  # nothing was waited for, and nothing learnt of the machine
+        if not waits and (stage.quiet_pairs or stage.has_loud_look(effort)):
+            waits = True
+            if stage.is_loud and len(stage.second) >= _FEWEST_PAIRS and is_beaten(stage.duet()):
+                return stage.duet()  # nothing was waited for, and nothing learnt of the machine
         if stage.quiet_pairs in _LOOKS:
             duet = stage.duet()
             has_runs = stage.quiet_runs >= effort.fewest_runs
@@ -198,7 +201,7 @@ class _Stage:
         return self.quiet_pairs < min(FEWEST_QUIET, len(self.second) / 2)
 
     def has_loud_look(self, effort: Effort) -> bool:
-        """Returns whether there are enough turns of a loud machine to see what is surely beaten."""
+        """Returns whether there are enough turns for a look at a candidate on a loud machine."""
         late = self.elapsed_s > _LOUD_LOOK_SHARE * effort.patience_s
         return late or len(self.second) >= _LOUD_LOOK
 

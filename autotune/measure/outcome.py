@@ -242,7 +242,7 @@ class Effort:
 SEARCH = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
 # Longer duets scatter as much from process to process: see docs/measuring.md.
 RUN_OFF = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.005)
-ABLATION = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.01)
+ABLATION = Effort(time_cap_s=0.5, patience_s=4.0, half_width=0.01)
 
 IsBeaten = Callable[[Measurement], bool]
 """Called during a measurement with its numbers so far: is the candidate clearly beaten?"""

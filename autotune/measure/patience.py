@@ -15,7 +15,7 @@ class Patience:
 
     def of(self, patience_s: float) -> float:
         """Returns how long to wait now, in s, where `patience_s` is right on a quiet machine."""
-        return patience_s / 2**self._halvings
+        return patience_s * 0.5**self._halvings
 
     def learn(self, *, is_quiet: bool) -> None:
         """Takes what a measurement found that was quiet, or waited to the end and was not."""

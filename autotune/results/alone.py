@@ -19,12 +19,12 @@ from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
-# Of a longer list, or of one that takes too long, the weakest changes by the model of the search are
-# put back together.
+# Of a longer list, or of one that takes too long, the weakest changes by the model of the search
+# are put back together.
 _MOST_ALONE = 6
 _FEWEST_ALONE = 3
-# Part of the time left; the rest is for the config without what is needless.
-_SHARE_ALONE = 1 / 2
+# Three rounds of the default, the winner and the config without what is needless follow.
+_SPARE = 9
 _FEWEST_TO_DROP = 3
 # A change that does so much in two rounds matters, whatever a third one says.
 _CLEARLY = math.log(1.1)
@@ -144,7 +144,7 @@ def factor_of(gain: Interval) -> Interval:
     return Interval(value=1 / gain.value, low=1 / finite(gain).high, high=1 / low)
 
 
-_ALONE = Plan(effort=ABLATION, fewest=2, enough=2, most=5, is_settled=_is_clear, reserve=0.15)
+_ALONE = Plan(effort=ABLATION, fewest=2, enough=2, most=5, is_settled=_is_clear, spare=_SPARE)
 
 
 def _known(contest: Contest, change: Change) -> Part | None:
@@ -182,7 +182,7 @@ def _as_whole(contest: Contest, change: Change) -> Part:
 def _few(contest: Contest, changes: Sequence[Change]) -> list[Change]:
     """Returns the changes, the weakest of a long list in one."""
     # each round has the winner as well
-    paid_for = _SHARE_ALONE * contest.budget.pays_for() / _ALONE.enough - 1
+    paid_for = (contest.budget.pays_for() - _SPARE) / _ALONE.enough - 1
     most = int(min(_MOST_ALONE, max(_FEWEST_ALONE, paid_for)))
     if len(changes) <= most:
         return list(changes)

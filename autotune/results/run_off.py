@@ -82,6 +82,7 @@ class Plan:
         is_settled: Whether an entrant rests in further rounds.
         keep: Entrants beside the first one that stay for `enough` rounds however short the time is.
         reserve: Share of the budget that is kept for what follows.
+        spare: Measurements that are kept for what follows.
     """
 
     effort: Effort = RUN_OFF
@@ -91,9 +92,10 @@ class Plan:
     is_settled: IsSettled = is_settled
     keep: float = math.inf
     reserve: float = 0.0
+    spare: int = 0
 
 
-FINAL = Plan(fewest=_FEWEST_ROUNDS, keep=2, reserve=0.4)
+FINAL = Plan(fewest=_FEWEST_ROUNDS, keep=2, reserve=0.5)
 """The rounds of the final comparison."""
 
 
@@ -248,7 +250,8 @@ class Rounds:
     def _paid_for(self, racing: Sequence[int], played: int) -> list[int]:
         """Returns the entrants that there is time for, those that are needed most first."""
         rounds = max(1, self._plan.enough - played)
-        room = self._budget.pays_for(self._plan.reserve) / rounds - 1  # one is the default's
+        paid_for = self._budget.pays_for(self._plan.reserve) - self._plan.spare
+        room = paid_for / rounds - 1  # one is the default's
         if played < self._plan.enough:
             room = max(room, self._plan.keep)
         return list(racing) if room >= len(racing) else self._most_needed(racing, int(room))
@@ -266,6 +269,7 @@ class Rounds:
         return list(dict.fromkeys(chosen))[:count]
 
     def _play_round(self, racing: Sequence[int], rounds_left: int) -> None:
+        began_s = self._budget.monotonic()
         self._renew()
         field = [self._baseline, *racing]
         for number in self._order.sample(field, len(field)):
@@ -277,8 +281,8 @@ class Rounds:
             else:
                 self.failures[number] = outcome
             self._done += 1
-            self._budget.count()
             self._on_step(self._done, self._done + len(field) * rounds_left)
+        self._budget.book(len(field), self._budget.monotonic() - began_s)
 
     def _measure(self, number: int) -> Outcome:
         """Measures; a measurement on a loud machine is taken again, while that is of any use."""

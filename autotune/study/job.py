@@ -41,8 +41,10 @@ _LOOSER = 4
 _SAME_SPEED = 1.3
 _LAST_WORD_S = 1.0
 _LONGEST_TRIAL_S = 300.0
-# Of the time of the search, so that the final comparison takes a third of the whole.
+# Of the time of the search, so that the final comparison takes a third of the whole; and the least
+# that it has, for what the search measures in less is too little for an interval.
 _FINAL_SHARE = 1 / 2
+_SHORTEST_FINAL_S = 10.0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -252,7 +254,8 @@ class Job:
 
         def compare() -> StudyResult:
             monotonic = self.seams.clock.monotonic
-            budget = Budget(_FINAL_SHARE * (monotonic() - began_s), monotonic)
+            limit_s = max(_SHORTEST_FINAL_S, _FINAL_SHARE * (monotonic() - began_s))
+            budget = Budget(limit_s, monotonic)
             return self._run_off(search, measurer, baseline, budget)
 
         if not self.record.shared:
