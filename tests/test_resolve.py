@@ -112,6 +112,63 @@ def test_exact_products_exist_where_int8_saturates() -> None:
     assert "session.x64quantprecision" in vnni.left_out
 
 
+def test_unsigned_weights_exist_where_int8_saturates() -> None:
+    """They stand beside seven bits and exact products; the three exclude each other."""
+    operators = {"MatMul": 4}
+    space = resolved("quantize", operators=operators)
+    unsigned: dict[str, Value] = {"precision": "int8_static", "unsigned_weights": True}
+    assert space.nearest(unsigned) == Candidate.of(unsigned)
+    exact = {**unsigned, "session.x64quantprecision": "1"}
+    assert space.nearest(exact) == Candidate.of(unsigned)
+    for name in ("reduce_range", "symmetric"):
+        signed: dict[str, Value] = {"precision": "int8_static", name: True}
+        assert space.nearest({**unsigned, name: True}) == Candidate.of(signed)
+    described = model(operators=operators)
+    inputs = workload.generate(described, {})
+    vnni = resolve(find_space("quantize"), described, inputs, machine(8, ("avx_vnni",)))
+    assert "do not saturate" in vnni.left_out["unsigned_weights"]
+
+
+def test_a_ranking_needs_nodes_in_float() -> None:
+    """Where no node stays in float there is nothing to rank."""
+    space = resolved(operators={"MatMul": 8})
+    kept: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 2, "ranking": "outputs"}
+    assert space.nearest(kept) == Candidate.of(kept)
+    without: dict[str, Value] = {"precision": "int8_dynamic"}
+    assert space.nearest({**without, "ranking": "outputs"}) == Candidate.of(without)
+    assert "ranking" in resolved(operators={"MatMul": 1}).left_out
+
+
+def test_embeddings_need_a_table() -> None:
+    """They are offered beside every precision, and in float only where they would not be."""
+    assert "no embedding" in resolved(operators={"MatMul": 4}).left_out["embeddings"]
+    space = resolved("quantize", operators={"MatMul": 4}, embeddings=1)
+    for precision in ("fp32", "int8_static", "int8_dynamic", "int8_weight_only"):
+        beside: dict[str, Value] = {"precision": precision, "embeddings": "int8"}
+        assert space.nearest(beside).to_json()["embeddings"] == "int8"
+        in_float = space.nearest({**beside, "embeddings": "float"}).to_json()
+        assert ("embeddings" in in_float) == (precision in {"int8_static", "int8_dynamic"})
+    products: dict[str, Value] = {"precision": "int8_static", "quantized_operators": "products"}
+    assert space.nearest({**products, "embeddings": "float"}) == Candidate.of(products)
+    large = resolved("quantize", embeddings=1, size_bytes=(1 << 31) + 1)
+    assert "over 2 GiB" in large.left_out["embeddings=int8"]
+
+
+def test_smoothing_follows_the_products() -> None:
+    """Beside convolutions in static int8 it exists where products are dynamic."""
+    space = resolved("quantize", operators={"Conv": 4, "MatMul": 4})
+    mixed: dict[str, Value] = {
+        "precision": "int8_static",
+        "quantized_operators": "conv",
+        "matrix_products": "int8_dynamic",
+        "smoothing": "0.5",
+    }
+    assert space.nearest(mixed) == Candidate.of(mixed)
+    for products in ("float", "int8_weights"):
+        half = space.nearest({**mixed, "matrix_products": products})
+        assert "smoothing" not in half.to_json()
+
+
 def test_a_model_over_2_gib_has_no_int8_but_that_of_weights() -> None:
     """What ONNX Runtime's tools cannot do is left out with the reason, before it is tried."""
     space = resolved(operators={"MatMul": 4}, size_bytes=(1 << 31) + 1)
