@@ -1,11 +1,11 @@
 """The real measurer: a fresh process for each candidate, in a duet with the baseline's."""
 
-import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.session import SessionConfig
@@ -14,10 +14,17 @@ from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
-from autotune.measure.coverage import coverage_of, incomparable
 from autotune.measure.crew import Crew
-from autotune.measure.fidelity import Metric, OutputJudge, OutputMismatchError, Outputs, compare
-from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Outcome, never_beaten
+from autotune.measure.fidelity import Metric, OutputMismatchError
+from autotune.measure.outcome import (
+    Effort,
+    Failure,
+    Fidelity,
+    IsBeaten,
+    Measurement,
+    Outcome,
+    never_beaten,
+)
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.raw_samples import keep_raw
 from autotune.measure.reference import Reference
@@ -28,18 +35,19 @@ from autotune.measure.requests import (
     request_outputs,
     request_session,
 )
-from autotune.measure.visit import TimeLimits, Visit
+from autotune.measure.right_answers import judge_of
+from autotune.measure.visit import LoadMeasurement, TimeLimits, Visit
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.space.candidate import Candidate
 from autotune.space.session import PROCESSES, SESSIONS, SHARED, session_config
 
+Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
+
 _WORKER = "autotune.measure.measure_child"
 _EMITTED = "autotune.measure.emitted_child"
 # Until the speed of the baseline is known; afterwards the limits follow it.
 _FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
-# Another order of the same sums differs by less, in half precision too.
-_SAME_ANSWERS = 1e-3
 _CALIBRATION_TURNS = 80
 _CALIBRATION_BUDGET_S = 5.0
 
@@ -93,7 +101,10 @@ class DuetMeasurer:
         )
         try:
             self._files = SampleFiles.write(workload, Path(self._scratch.name))
-            self._judge = self._make_judge(workload, metric)
+            with _start_worker() as child:
+                self._judge = judge_of(
+                    child, self._files, model, workload, metric, max_error, self._limits
+                )
             self._reference = Reference(self._start_baseline, lambda: self._limits.run_s, clients)
             self._reference_ms = reference_ms or self._reference.calibrate(
                 _CALIBRATION_TURNS, _CALIBRATION_BUDGET_S
@@ -166,8 +177,40 @@ class DuetMeasurer:
             name: Name of the file with the raw run times.
             sessions: Which sessions several clients have; see :data:`SESSIONS`.
         """
-        if self._reference is None:
-            raise RuntimeError("closed")
+        reference = self._running_reference()
+
+        def play(visit: Visit) -> Measurement:
+            duet = visit.play(reference, effort, is_beaten, self._reference_ms)
+            measurement = visit.measurement(duet, self._reference_ms)
+            if self._samples is None:
+                return measurement
+            return replace(measurement, samples=keep_raw(duet, self._samples, name))
+
+        return self._visit(path, config, sessions, play)
+
+    def measure_open_loop(
+        self,
+        path: Path,
+        config: SessionConfig,
+        arrivals_s: Sequence[float],
+        *,
+        sessions: str = SHARED,
+    ) -> LoadMeasurement | Failure:
+        """Returns the outcome of opening `path` as `config` says and sending it requests.
+
+        Args:
+            path: The model's file.
+            config: How it is opened.
+            arrivals_s: When requests arrive, in seconds from the beginning, in order; at least two
+                for each client.
+            sessions: Which sessions several clients have; see :data:`SESSIONS`.
+        """
+        return self._visit(path, config, sessions, lambda visit: visit.open_loop(arrivals_s))
+
+    def _visit(
+        self, path: Path, config: SessionConfig, sessions: str, measure: Callable[[Visit], Numbers]
+    ) -> Numbers | Failure:
+        """Returns what `measure` says of a session in fresh processes whose answers are right."""
         if failure := self._compile(path, config):
             return failure
         apart = self._clients > 1 and sessions == PROCESSES
@@ -179,13 +222,9 @@ class DuetMeasurer:
                 visit.first_runs()
                 if failure := visit.judge(self._judge, self._max_error):
                     return failure
-                duet = visit.play(self._reference, effort, is_beaten, self._reference_ms)
+                return measure(visit)
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase=visit.phase, message=fault.message)
-        measurement = visit.measurement(duet, self._reference_ms)
-        if self._samples is None:
-            return measurement
-        return replace(measurement, samples=keep_raw(duet, self._samples, name))
 
     def _compile(self, path: Path, config: SessionConfig) -> Failure | None:
         """Lets a provider compile the model in a process of its own, once; returns why it cannot.
@@ -226,9 +265,7 @@ class DuetMeasurer:
 
     def renew(self) -> None:
         """Starts the reference again."""
-        if self._reference is None:
-            raise RuntimeError("closed")
-        self._reference.renew()
+        self._running_reference().renew()
 
     def close(self) -> None:
         """Ends the reference and removes what was written for it."""
@@ -236,6 +273,11 @@ class DuetMeasurer:
             self._reference.stop()
             self._reference = None
         self._scratch.cleanup()
+
+    def _running_reference(self) -> Reference:
+        if self._reference is None:
+            raise RuntimeError("closed")
+        return self._reference
 
     def _path(self, candidate: Candidate) -> Path:
         if self._preparer is None:
@@ -247,49 +289,6 @@ class DuetMeasurer:
                 f"cannot write prepared models to {self._preparer.cache.root}: {error.strerror}; "
                 "make room and type the same command again"
             ) from None
-
-    def _make_judge(self, workload: Workload, metric: Metric | None) -> OutputJudge:
-        """Returns what compares outputs with those of no optimisation, on the CPU."""
-        plain = SessionConfig(options={"graph_optimization_level": "ORT_DISABLE_ALL"})
-        with _start_worker() as child:
-            try:
-                request_session(child, self._files, self._source, plain, self._limits.load_s)
-                references = request_outputs(child, self._files, self._limits.run_s)
-                repeated = request_outputs(child, self._files, self._limits.run_s)
-            except ChildFailure as failure:
-                raise CannotMeasureError(
-                    f"{self._model.path.name} does not run on these inputs ({failure.kind}): "
-                    f"{without_places(failure.message).rstrip('.')}. Give real ones with --data, "
-                    "or their sizes with --shape."
-                ) from None
-        if reason := incomparable(references):
-            raise CannotMeasureError(
-                f"the answers of {self._model.path.name} cannot be compared on these inputs: "
-                f"{reason}. Give other inputs with --data."
-            )
-        coverage = coverage_of(references, self._repeat_error(references, repeated))
-        return OutputJudge(references, workload.validation, metric, coverage)
-
-    def _repeat_error(self, references: Sequence[Outputs], repeated: Sequence[Outputs]) -> float:
-        """Returns the error between two runs of the unoptimised model on the same samples.
-
-        Raises:
-            CannotMeasureError: it alone is larger than a right answer's may be.
-        """
-        try:
-            error = compare(references, repeated).error
-            difference = f"error {error:.2g} between two runs on the same inputs"
-        except OutputMismatchError as mismatch:
-            error, difference = math.inf, f"in the second run {mismatch}"
-        if error < _SAME_ANSWERS:
-            return 0.0
-        if not (math.isfinite(error) and error <= self._max_error):
-            raise CannotMeasureError(
-                f"the answers of {self._model.path.name} differ from run to run ({difference}), so "
-                "they cannot be compared. Export the model for inference, without dropout and "
-                "without random numbers."
-            )
-        return error
 
     def _start_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the time of a run in ms."""

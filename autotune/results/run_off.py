@@ -181,6 +181,10 @@ class Rounds:
         """Returns the score of an entrant beside that of another one, by the rounds of both."""
         return score(self._measurements[number], self._measurements[other])
 
+    def measurements(self, number: int) -> Sequence[Measurement]:
+        """Returns all measurements of an entrant, in order."""
+        return self._measurements[number]
+
     def last(self, number: int) -> Measurement:
         """Returns the last measurement of an entrant."""
         return self._measurements[number][-1]
