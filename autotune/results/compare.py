@@ -14,7 +14,7 @@ from autotune.facts.model import Model
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
-from autotune.results.run_off import OnStep, Rounds
+from autotune.results.run_off import FINAL, OnStep, Plan, Rounds
 from autotune.results.score import Score, is_gain, is_loss
 from autotune.results.subjects import Contest, contest_of
 from autotune.search.objective import DEFAULT, OBJECTIVES, find
@@ -174,6 +174,7 @@ def compare_subjects(
     max_error: float,
     clients: int = 1,
     on_step: OnStep,
+    plan: Plan = FINAL,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
     """Returns how subjects compare with a baseline; see :func:`compare`.
@@ -184,6 +185,7 @@ def compare_subjects(
         max_error: Largest fidelity error.
         clients: How many clients call at once, in a closed loop.
         on_step: Called after each measurement.
+        plan: How many rounds there are, and how much they cost.
         make_measurer: Makes the measurer.
 
     Raises:
@@ -201,7 +203,7 @@ def compare_subjects(
             )
             for number, subject in field.items()
         }
-        rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step)
+        rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step, plan=plan)
         scores = rounds.play()
     finally:
         measurer.close()
