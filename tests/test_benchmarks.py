@@ -213,6 +213,16 @@ def test_sensitivity(place: Path) -> None:
     assert max(row["error"] for row in rows[1:]) <= rows[0]["error"]
 
 
+def test_serving(place: Path) -> None:
+    """Default and configs side by side in both loops; a config of one trial is the default."""
+    options = ("--clients", "2", "--trials", "1", "--rounds", "2", "--load", "0.1")
+    row = _json(place, "serving", "lstm.onnx", *options)["lstm"]["2"]
+    assert row["gain_clients"] > 0
+    for name in ("default", "one_client", "tuned"):
+        assert row[name]["throughput_per_s"] > 0
+        assert row["open_loop"][name].keys() == {"p50_ms", "p99_ms", "kept_up"}
+
+
 def test_smoothing(place: Path) -> None:
     """The planted outliers cost less once they are smooth: no more nodes have to stay in float."""
     figures = _json(place, "smoothing", "--quick", "--seconds", "0.1")

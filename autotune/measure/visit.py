@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.measure.crew import Side
 from autotune.measure.duet import Duet, play
 from autotune.measure.fidelity import OutputJudge, OutputMismatchError
+from autotune.measure.open_loop import OpenLoop
 from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Measurement, Memory
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.reference import Reference
@@ -21,6 +22,7 @@ from autotune.measure.requests import (
     SampleFiles,
     request_first_runs,
     request_held,
+    request_open_loop,
     request_outputs,
     request_session,
 )
@@ -40,6 +42,19 @@ class TimeLimits:
 
     load_s: float
     run_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadMeasurement:
+    """The numbers of one configuration under an offered load.
+
+    Attributes:
+        fidelity: How far the answers are from the unoptimised model's.
+        loop: The latencies of the requests, and whether the server kept up.
+    """
+
+    fidelity: Fidelity
+    loop: OpenLoop
 
 
 class Visit:
@@ -203,6 +218,16 @@ class Visit:
                 self._book(duet.spent_s, "other")
                 return duet
         raise AssertionError("unreachable")
+
+    def open_loop(self, arrivals_s: Sequence[float]) -> LoadMeasurement:
+        """Returns the latencies of requests by a schedule; it takes the place of :meth:`play`.
+
+        Args:
+            arrivals_s: When they arrive, in seconds from the beginning, in order.
+        """
+        self.phase = "turns"
+        loop = request_open_loop(self._child, arrivals_s, self._limits.run_s)
+        return LoadMeasurement(fidelity=self._fidelity, loop=loop)
 
     def measurement(self, duet: Duet, reference_ms: float) -> Measurement:
         """Returns the numbers by the turns so far.

@@ -6,13 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.session import SessionConfig
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Effort, Failure, Outcome
-from autotune.results.run_off import OnStep, Rounds
+from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
+from autotune.results.run_off import FINAL, OnStep, Plan, Rounds
 from autotune.results.score import Score, is_gain, is_loss
 from autotune.results.subjects import Contest, contest_of
 from autotune.search.objective import DEFAULT, OBJECTIVES, find
@@ -26,8 +28,9 @@ class Comparison:
 
     Attributes:
         name: The configuration as the user named it.
-        speedup: How many times faster than the baseline, with its interval.
-        latency_ms: Its latency.
+        speedup: How many times faster than the baseline, with its interval; with several clients,
+            by how much larger its throughput is.
+        latency_ms: Its latency; with several clients, the mean as a client sees it.
         baseline_latency_ms: Latency of the baseline.
         peak_memory_mib: Its peak memory.
         baseline_peak_memory_mib: Peak memory of the baseline.
@@ -39,6 +42,12 @@ class Comparison:
         noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds in which it was measured.
         coverage: How much the comparison of the answers proves.
+        throughput_per_s: Runs that all clients complete in a second.
+        baseline_throughput_per_s: Those of the baseline.
+        p50_ms: Median latency, of the runs of all clients.
+        baseline_p50_ms: Median latency of the baseline.
+        p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
+        baseline_p99_ms: The 99th percentile of the baseline.
     """
 
     name: str
@@ -55,6 +64,12 @@ class Comparison:
     noise_floor: float
     rounds: int
     coverage: Coverage | None
+    throughput_per_s: float
+    baseline_throughput_per_s: float
+    p50_ms: float
+    baseline_p50_ms: float
+    p99_ms: float | None
+    baseline_p99_ms: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +85,7 @@ class Comparisons:
         untouched: Whether that is the model that was tuned; otherwise it is the first config's own
             file.
         error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
+        clients: How many clients called at once.
     """
 
     baseline: str
@@ -78,12 +94,15 @@ class Comparisons:
     model: str
     untouched: bool
     error_data: str
+    clients: int = 1
 
 
 class SessionMeasurer(Protocol):
     """The part of a measurer that a comparison uses."""
 
-    def measure_session(self, path: Path, config: SessionConfig, effort: Effort) -> Outcome:
+    def measure_session(
+        self, path: Path, config: SessionConfig, effort: Effort, *, sessions: str
+    ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says."""
 
     def renew(self) -> None:
@@ -93,12 +112,14 @@ class SessionMeasurer(Protocol):
         """Ends all processes."""
 
 
-def duet_measurer(model: Model, workload: Workload, max_error: float) -> SessionMeasurer:
+def duet_measurer(
+    model: Model, workload: Workload, max_error: float, clients: int
+) -> SessionMeasurer:
     """Returns the real measurer."""
-    return DuetMeasurer(model, workload, max_error=max_error)
+    return DuetMeasurer(model, workload, max_error=max_error, clients=clients)
 
 
-MakeMeasurer = Callable[[Model, Workload, float], SessionMeasurer]
+MakeMeasurer = Callable[[Model, Workload, float, int], SessionMeasurer]
 
 
 def compare(
@@ -109,6 +130,7 @@ def compare(
     data: Path | None,
     shapes: Mapping[str, tuple[int, ...]],
     max_error: float,
+    clients: int = 1,
     on_step: OnStep,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
@@ -125,6 +147,7 @@ def compare(
         data: Inputs; generated if None.
         shapes: Shapes of generated inputs.
         max_error: Largest fidelity error.
+        clients: How many clients call at once, in a closed loop.
         on_step: Called after each measurement.
         make_measurer: Makes the measurer.
 
@@ -138,6 +161,7 @@ def compare(
         contest,
         workload_for(contest.model, data, shapes),
         max_error=max_error,
+        clients=clients,
         on_step=on_step,
         make_measurer=make_measurer,
     )
@@ -148,7 +172,9 @@ def compare_subjects(
     workload: Workload,
     *,
     max_error: float,
+    clients: int = 1,
     on_step: OnStep,
+    plan: Plan = FINAL,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
     """Returns how subjects compare with a baseline; see :func:`compare`.
@@ -157,38 +183,74 @@ def compare_subjects(
         contest: The subjects and the baseline.
         workload: Inputs of the model.
         max_error: Largest fidelity error.
+        clients: How many clients call at once, in a closed loop.
         on_step: Called after each measurement.
+        plan: How many rounds there are, and how much they cost.
         make_measurer: Makes the measurer.
 
     Raises:
         CannotMeasureError: as :func:`compare`.
     """
     field = dict(enumerate((contest.baseline, *contest.subjects)))
-    measurer = make_measurer(contest.model, workload, max_error)
+    measurer = make_measurer(contest.model, workload, max_error, clients)
     try:
         entrants = {
-            number: partial(measurer.measure_session, subject.model.resolve(), subject.session)
+            number: partial(
+                measurer.measure_session,
+                subject.model.resolve(),
+                subject.session,
+                sessions=subject.sessions,
+            )
             for number, subject in field.items()
         }
-        rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step)
+        rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step, plan=plan)
         scores = rounds.play()
     finally:
         measurer.close()
+    sides = {
+        number: _Side(score, _p50_ms(rounds.measurements(number)), clients)
+        for number, score in scores.items()
+    }
     return Comparisons(
         baseline=contest.baseline.name,
         configs=tuple(
-            _comparison(field[number].name, score, scores[_BASELINE])
-            for number, score in scores.items()
+            _comparison(field[number].name, side, sides[_BASELINE])
+            for number, side in sides.items()
             if number != _BASELINE
         ),
         failures={field[number].name: failure for number, failure in rounds.failures.items()},
         model=str(contest.model.path),
         untouched=contest.untouched,
         error_data=workload.source,
+        clients=clients,
     )
 
 
-def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
+@dataclass(frozen=True)
+class _Side:
+    """One side of a comparison: its score over the rounds, and its median run by the clock."""
+
+    score: Score
+    p50_ms: float
+    clients: int
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Completed runs of all clients: their number over the latency (Little's law)."""
+        return self.clients / self.score.latency_ms * 1e3
+
+    @property
+    def p99_ms(self) -> float | None:
+        """The 99th percentile, where there were enough runs."""
+        return self.score.values.get("p99_ms")
+
+
+def _p50_ms(measurements: Sequence[Measurement]) -> float:
+    return float(np.median([measurement.p50_ms for measurement in measurements]))
+
+
+def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
+    own, baseline = side.score, beside.score
     leaner = OBJECTIVES["peak_memory_mib"].is_less(own.peak_memory_mib, baseline.peak_memory_mib)
     faster = is_gain(own.speedup, own.noise_floor)
     slower = is_loss(own.speedup, own.noise_floor)
@@ -207,4 +269,10 @@ def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
         noise_floor=own.noise_floor,
         rounds=own.rounds,
         coverage=own.coverage,
+        throughput_per_s=side.throughput_per_s,
+        baseline_throughput_per_s=beside.throughput_per_s,
+        p50_ms=side.p50_ms,
+        baseline_p50_ms=beside.p50_ms,
+        p99_ms=side.p99_ms,
+        baseline_p99_ms=beside.p99_ms,
     )

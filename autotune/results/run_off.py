@@ -242,6 +242,10 @@ class Rounds:
         """Returns the measurements of an entrant, round by round from the first one on."""
         return self._measurements[number]
 
+    def last(self, number: int) -> Measurement:
+        """Returns the last measurement of an entrant."""
+        return self._measurements[number][-1]
+
     def _unsettled(self, racing: Sequence[int]) -> list[int]:
         scores = self._scores([self._baseline, *racing])
         field = [own for n, own in scores.items() if n not in self._out_of_competition]

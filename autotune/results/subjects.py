@@ -11,6 +11,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, StudyError
 from autotune.facts.model import Model, describe
 from autotune.results.result import StudyResult
+from autotune.space.session import SESSIONS, SHARED
 
 THE_DEFAULT = "the default"
 """The name of the untouched model under default options."""
@@ -26,6 +27,8 @@ class Subject:
         name: How the user named it.
         model: The model file that is opened.
         session: How it is opened.
+        sessions: Which sessions several clients have; see
+            :data:`autotune.space.session.SESSIONS`.
         source: The model that it was tuned from, as far as that is there; None where unknown.
         source_sha256: Digest of that model; empty where unknown.
     """
@@ -33,6 +36,7 @@ class Subject:
     name: str
     model: Path
     session: SessionConfig
+    sessions: str = SHARED
     source: Path | None = None
     source_sha256: str = ""
 
@@ -57,6 +61,7 @@ def subject_of(path: Path) -> Subject:
         name=str(path),
         model=path.parent / config.model.file,
         session=here.session,
+        sessions=str(config.candidate.get(SESSIONS, SHARED)),
         source=_source(path.parent),
         source_sha256=config.model.source_sha256,
     )
