@@ -8,6 +8,7 @@ from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.session import SessionConfig
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
@@ -39,6 +40,9 @@ class Comparison:
         noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds in which it was measured.
         coverage: How much the comparison of the answers proves.
+        batch: Samples of one run, where a config was tuned for batches; None where none was. The
+            latency is that of the batch, and the speed-up counts samples.
+        baseline_batch: The same of the baseline.
     """
 
     name: str
@@ -55,6 +59,8 @@ class Comparison:
     noise_floor: float
     rounds: int
     coverage: Coverage | None
+    batch: int | None = None
+    baseline_batch: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +89,9 @@ class Comparisons:
 class SessionMeasurer(Protocol):
     """The part of a measurer that a comparison uses."""
 
-    def measure_session(self, path: Path, config: SessionConfig, effort: Effort) -> Outcome:
+    def measure_session(
+        self, path: Path, config: SessionConfig, effort: Effort, *, batch: int | None
+    ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says."""
 
     def renew(self) -> None:
@@ -93,12 +101,14 @@ class SessionMeasurer(Protocol):
         """Ends all processes."""
 
 
-def duet_measurer(model: Model, workload: Workload, max_error: float) -> SessionMeasurer:
+def duet_measurer(
+    model: Model, workload: Workload, max_error: float, batching: Batching | None
+) -> SessionMeasurer:
     """Returns the real measurer."""
-    return DuetMeasurer(model, workload, max_error=max_error)
+    return DuetMeasurer(model, workload, max_error=max_error, batching=batching)
 
 
-MakeMeasurer = Callable[[Model, Workload, float], SessionMeasurer]
+MakeMeasurer = Callable[[Model, Workload, float, Batching | None], SessionMeasurer]
 
 
 def compare(
@@ -164,10 +174,15 @@ def compare_subjects(
         CannotMeasureError: as :func:`compare`.
     """
     field = dict(enumerate((contest.baseline, *contest.subjects)))
-    measurer = make_measurer(contest.model, workload, max_error)
+    measurer = make_measurer(contest.model, workload, max_error, contest.batching(workload))
     try:
         entrants = {
-            number: partial(measurer.measure_session, subject.model.resolve(), subject.session)
+            number: partial(
+                measurer.measure_session,
+                subject.model.resolve(),
+                subject.session,
+                batch=subject.batch,
+            )
             for number, subject in field.items()
         }
         rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step)

@@ -8,6 +8,7 @@ from autotune.deploy.files import is_folder
 from autotune.deploy.records import Json, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.work import Work
 from autotune.facts.workload import Workload, workload_for
@@ -90,7 +91,7 @@ def profile(
     """
     subject = subject_of(path / _CONFIG if is_folder(path) else path)
     original = _original(subject, source)
-    workload = workload_for(original, data, shapes or {})
+    workload = _workload(subject, original, data, shapes or {})
     steps = 3 if subject.source_sha256 else 2
     default = profile_session(original.path, SessionConfig(), workload)
     on_step(1, steps)
@@ -118,6 +119,17 @@ def _original(subject: Subject, source: Path | None) -> Model:
     if source is not None:
         raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
     return describe(subject.model)
+
+
+def _workload(
+    subject: Subject, original: Model, data: Path | None, shapes: Mapping[str, Sequence[int]]
+) -> Workload:
+    """Returns the inputs of both sessions: batches, where the config was tuned for them."""
+    workload = workload_for(original, data, shapes)
+    if subject.batch is None:
+        return workload
+    batching = Batching.of(original, workload, [subject.batch])
+    return batching.workload(workload, subject.batch)
 
 
 def _session(
