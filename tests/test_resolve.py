@@ -14,9 +14,9 @@ from autotune.deploy.options import Value
 from autotune.errors import RequestError
 from autotune.facts import workload
 from autotune.facts.model_facts import Tensor
-from autotune.space.candidate import Candidate
+from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.files import find_space
-from autotune.space.resolve import resolve
+from autotune.space.resolve import batching_of, resolve
 from autotune.space.space import Space
 
 _EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))
@@ -244,3 +244,71 @@ def test_a_space_is_that_of_an_earlier_version(
         candidate = space.nearest(values)
         assert (candidate.to_json(), candidate.key) == (values, key)
         assert Candidate.from_json(values) == candidate
+
+
+def _sizes(space: Space) -> list[tuple[tuple[Value, ...], Value]]:
+    return [(p.values, p.default) for p in space.parameters if p.name == "batch"]
+
+
+def test_there_is_a_batch_parameter_where_sizes_are_given_alone() -> None:
+    """Without sizes the space, and with it the study, is the same as ever."""
+    assert _sizes(resolved("session")) == []
+    assert _sizes(resolved("session", batch=[8, 1])) == [((1, 8), 1)]
+    assert resolved("session", batch=[1, 8]).digest() != resolved("session").digest()
+
+
+def test_one_batch_size_alone_is_kept() -> None:
+    """It is no choice, and still another study than that of single samples."""
+    space = resolved("session", batch=[8])
+    assert _sizes(space) == [((8,), 8)]
+    assert space.nearest({}) == BASELINE
+    assert space.digest() != resolved("session").digest()
+
+
+def test_a_batch_exists_beside_every_provider() -> None:
+    """A provider other than the CPU's is searched with the same sizes."""
+    (batch,) = [
+        p
+        for p in resolved(providers=["cpu", "openvino"], batch=[1, 4]).parameters
+        if p.name == "batch"
+    ]
+    assert batch.when == {}
+
+
+def test_sizes_that_a_model_cannot_have_are_refused() -> None:
+    """What the user asks for is refused; what a file offers is left out with the reason."""
+    fixed = {"inputs": (Tensor(name="x", dtype="float32", shape=(1, 4)),)}
+    with pytest.raises(RequestError, match=r"--batch: no input of m.onnx has an open first"):
+        resolved("session", batch=[1, 4], **fixed)
+
+
+def test_sizes_of_a_file_are_left_out_where_a_model_cannot_have_them(tmp_path: Path) -> None:
+    """The other parameters of the file are searched; --batch takes the place of its sizes."""
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "[parameters.batch]\nvalues = [1, 4]\ndefault = 1\n"
+        '[parameters.arena]\nvalues = ["on", "off"]\ndefault = "on"\n',
+        encoding="utf-8",
+    )
+    assert _sizes(resolved(str(file))) == [((1, 4), 1)]
+    assert _sizes(resolved(str(file), batch=[2, 16])) == [((2, 16), 2)]
+    fixed = {"inputs": (Tensor(name="x", dtype="float32", shape=(1, 4)),)}
+    space = resolved(str(file), **fixed)
+    assert [p.name for p in space.parameters] == ["arena"]
+    assert "'x' has the shape [1, 4]" in space.left_out["batch"]
+
+
+def test_a_batch_is_not_fixed() -> None:
+    """The baseline has to run the size as well."""
+    with pytest.raises(RequestError, match="name the batch size with --batch 8"):
+        resolved("session", fixed={"batch": "8"})
+
+
+def test_the_batches_of_a_resolved_space() -> None:
+    """What the space offers is what the samples are stacked to."""
+    described = model()
+    inputs = workload.generate(described, {})
+    assert batching_of(resolved("session"), described, inputs) is None
+    batching = batching_of(resolved("session", batch=[1, 8]), described, inputs)
+    assert batching is not None
+    assert batching.sizes == (1, 8)

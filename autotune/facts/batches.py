@@ -1,7 +1,7 @@
 """Batches: samples stacked along the first dimension, for models that leave it open."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import psutil
@@ -76,6 +76,11 @@ class Batching:
     def timing(self, workload: Workload, batch: int) -> tuple[Feed, ...]:
         """Returns batches that are run in turn while timing, of samples taken evenly from all."""
         return stack(evenly(workload.feeds, max(TIMING_SAMPLES, batch)), self.inputs, batch)
+
+    def workload(self, workload: Workload, batch: int) -> Workload:
+        """Returns a workload whose samples are batches, for what looks at single runs."""
+        note = f"each run has a batch of {batch}"
+        return replace(workload, feeds=self.timing(workload, batch), notes=(*workload.notes, note))
 
     def check_memory(self, workload: Workload) -> None:
         """Refuses sizes whose inputs do not fit into memory.

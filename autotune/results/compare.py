@@ -10,6 +10,7 @@ import numpy as np
 
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.session import SessionConfig
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
@@ -48,6 +49,9 @@ class Comparison:
         baseline_p50_ms: Median latency of the baseline.
         p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
         baseline_p99_ms: The 99th percentile of the baseline.
+        batch: Samples of one run, where a config was tuned for batches; None where none was. The
+            latency is that of the batch, and the speed-up counts samples.
+        baseline_batch: The same of the baseline.
     """
 
     name: str
@@ -70,6 +74,8 @@ class Comparison:
     baseline_p50_ms: float
     p99_ms: float | None
     baseline_p99_ms: float | None
+    batch: int | None = None
+    baseline_batch: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +107,13 @@ class SessionMeasurer(Protocol):
     """The part of a measurer that a comparison uses."""
 
     def measure_session(
-        self, path: Path, config: SessionConfig, effort: Effort, *, sessions: str
+        self,
+        path: Path,
+        config: SessionConfig,
+        effort: Effort,
+        *,
+        batch: int | None,
+        sessions: str,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says."""
 
@@ -113,13 +125,13 @@ class SessionMeasurer(Protocol):
 
 
 def duet_measurer(
-    model: Model, workload: Workload, max_error: float, clients: int
+    model: Model, workload: Workload, max_error: float, batching: Batching | None, clients: int
 ) -> SessionMeasurer:
     """Returns the real measurer."""
-    return DuetMeasurer(model, workload, max_error=max_error, clients=clients)
+    return DuetMeasurer(model, workload, max_error=max_error, batching=batching, clients=clients)
 
 
-MakeMeasurer = Callable[[Model, Workload, float, int], SessionMeasurer]
+MakeMeasurer = Callable[[Model, Workload, float, Batching | None, int], SessionMeasurer]
 
 
 def compare(
@@ -192,7 +204,9 @@ def compare_subjects(
         CannotMeasureError: as :func:`compare`.
     """
     field = dict(enumerate((contest.baseline, *contest.subjects)))
-    measurer = make_measurer(contest.model, workload, max_error, clients)
+    measurer = make_measurer(
+        contest.model, workload, max_error, contest.batching(workload), clients
+    )
     try:
         entrants = {
             number: partial(
@@ -200,6 +214,7 @@ def compare_subjects(
                 subject.model.resolve(),
                 subject.session,
                 sessions=subject.sessions,
+                batch=subject.batch,
             )
             for number, subject in field.items()
         }

@@ -36,8 +36,6 @@ class Score:
         coverage: How much the comparison of the answers proves; None where an earlier version
             measured.
         provider: What was measured of another execution provider than the CPU's; None without one.
-        batch: Samples of a run; None in a study without batch sizes.
-        baseline_batch: Samples of a run of the default; None in the same way.
     """
 
     values: Values
@@ -51,18 +49,15 @@ class Score:
     noise_floor: float = SMALLEST_GAIN
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
-    batch: int | None = None
-    baseline_batch: int | None = None
 
     @property
     def speedup(self) -> Interval:
-        """How many times faster than the default, by the time that a sample takes."""
-        gain, factor = self.gains["latency_ms"], (self.batch or 1) / (self.baseline_batch or 1)
-        return Interval(value=factor * gain.value, low=factor * gain.low, high=factor * gain.high)
+        """How many times faster than the default."""
+        return self.gains["latency_ms"]
 
     @property
     def latency_ms(self) -> float:
-        """The default's latency divided by how much shorter a run is."""
+        """The default's latency divided by `speedup`."""
         return self.values["latency_ms"]
 
     @property
@@ -81,7 +76,7 @@ AnyScore = TypeVar("AnyScore", bound=Score)
 
 def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
     """Returns a score of other rounds with the latency that it has on the scale of `baseline`."""
-    latency_ms = baseline.latency_ms / own.gains["latency_ms"].value
+    latency_ms = baseline.latency_ms / own.speedup.value
     return replace(own, values={**own.values, "latency_ms": latency_ms})
 
 
@@ -90,7 +85,7 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
     base_values = _over_rounds(base)
     gains = {name: _gain(OBJECTIVES[name], own, base) for name in base_values}
     own_values = _over_rounds(own)
-    # one scale: the default's own time, and everything else by how much shorter its run is
+    # one scale: the default's own time, and everything else by its speed-up
     own_values["latency_ms"] = base_values["latency_ms"] / gains["latency_ms"].value
     return Score(
         values=own_values,
@@ -104,8 +99,6 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
         noise_floor=noise_floor(base),
         coverage=own[-1].fidelity.coverage,
         provider=provider_evidence(own),
-        batch=own[-1].batch,
-        baseline_batch=base[-1].batch,
     )
 
 
@@ -172,7 +165,7 @@ def _gain(
 
 
 def paired_speedup(own: Sequence[Measurement], baseline: Sequence[Measurement]) -> Interval:
-    """Returns how many times shorter a run is than the default's, measured in the same rounds.
+    """Returns how many times faster `own` is than the default measured in the same rounds.
 
     The default may have been measured in further rounds after them.
     """

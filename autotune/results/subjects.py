@@ -9,7 +9,9 @@ from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, StudyError
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
+from autotune.facts.workload import Workload
 from autotune.results.result import StudyResult
 from autotune.space.session import SESSIONS, SHARED
 
@@ -29,6 +31,8 @@ class Subject:
         session: How it is opened.
         sessions: Which sessions several clients have; see
             :data:`autotune.space.session.SESSIONS`.
+        batch: Samples of a run; None means as many as a run of the default has.
+        baseline_batch: Samples of a run of the default beside it.
         source: The model that it was tuned from, as far as that is there; None where unknown.
         source_sha256: Digest of that model; empty where unknown.
     """
@@ -37,6 +41,8 @@ class Subject:
     model: Path
     session: SessionConfig
     sessions: str = SHARED
+    batch: int | None = None
+    baseline_batch: int = 1
     source: Path | None = None
     source_sha256: str = ""
 
@@ -62,6 +68,8 @@ def subject_of(path: Path) -> Subject:
         model=path.parent / config.model.file,
         session=here.session,
         sessions=str(config.candidate.get(SESSIONS, SHARED)),
+        batch=config.batch,
+        baseline_batch=config.baseline_batch,
         source=_source(path.parent),
         source_sha256=config.model.source_sha256,
     )
@@ -82,6 +90,21 @@ class Contest:
     baseline: Subject
     model: Model
     untouched: bool
+
+    def batching(self, workload: Workload) -> Batching | None:
+        """Returns the batch sizes of all; None where no config was tuned for batches.
+
+        Args:
+            workload: Inputs of the model.
+
+        Raises:
+            RequestError: the samples cannot be stacked.
+        """
+        tuned = [subject for subject in (*self.subjects, self.baseline) if subject.batch]
+        if not tuned:
+            return None
+        sizes = {size for s in tuned for size in (s.batch, s.baseline_batch) if size}
+        return Batching.of(self.model, workload, sorted(sizes))
 
 
 def contest_of(paths: Sequence[Path], source: Path | None, baseline: Path | None) -> Contest:

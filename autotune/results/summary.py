@@ -133,8 +133,6 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         noise_floor=_UNCONFIRMED_FLOOR,
         coverage=own.fidelity.coverage,
         provider=provider_evidence([own]),
-        batch=own.batch,
-        baseline_batch=base.batch,
     )
 
 
