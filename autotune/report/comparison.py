@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.report.batches import compared_batches
 from autotune.report.coverage import coverage_remarks
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, percent
@@ -36,6 +37,8 @@ def render_comparisons(comparisons: Comparisons, verdicts: Sequence[Verdict]) ->
             Text(f"Errors are measured on {_INPUTS[comparisons.error_data]}."),
             *coverage_remarks(first.coverage),
         ]
+        if remark := compared_batches(comparisons):
+            lines.append(Text(remark))
     if not comparisons.untouched:
         lines.append(
             Text(
