@@ -1,5 +1,7 @@
 """Batches of samples: which models can have them, and how samples are stacked."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import psutil
 import pytest
@@ -19,7 +21,7 @@ def _of(*tensors: Tensor, sizes: tuple[int, ...] = (1, 4)) -> Batching:
     return Batching.of(model, generate(model, {}), sizes)
 
 
-def _workload(*samples: list[list[float]]) -> Workload:
+def _workload(*samples: Sequence[Sequence[float]]) -> Workload:
     feeds = tuple({"x": np.asarray(sample, np.float32)} for sample in samples)
     return Workload(feeds=feeds, source="user", notes=())
 

@@ -277,9 +277,9 @@ def test_a_batch_exists_beside_every_provider() -> None:
 
 def test_sizes_that_a_model_cannot_have_are_refused() -> None:
     """What the user asks for is refused; what a file offers is left out with the reason."""
-    fixed = {"inputs": (Tensor(name="x", dtype="float32", shape=(1, 4)),)}
+    fixed = Tensor(name="x", dtype="float32", shape=(1, 4))
     with pytest.raises(RequestError, match=r"--batch: no input of m.onnx has an open first"):
-        resolved("session", batch=[1, 4], **fixed)
+        resolved("session", batch=[1, 4], inputs=(fixed,))
 
 
 def test_sizes_of_a_file_are_left_out_where_a_model_cannot_have_them(tmp_path: Path) -> None:
@@ -292,8 +292,8 @@ def test_sizes_of_a_file_are_left_out_where_a_model_cannot_have_them(tmp_path: P
     )
     assert _sizes(resolved(str(file))) == [((1, 4), 1)]
     assert _sizes(resolved(str(file), batch=[2, 16])) == [((2, 16), 2)]
-    fixed = {"inputs": (Tensor(name="x", dtype="float32", shape=(1, 4)),)}
-    space = resolved(str(file), **fixed)
+    fixed = Tensor(name="x", dtype="float32", shape=(1, 4))
+    space = resolved(str(file), inputs=(fixed,))
     assert [p.name for p in space.parameters] == ["arena"]
     assert "'x' has the shape [1, 4]" in space.left_out["batch"]
 

@@ -86,7 +86,8 @@ def sample_sets(
     named = workload.dimensions(model)
     sets = {}
     for size in batching.sizes if batching else (1,):
-        files, answers, dimensions = single, references, named
+        files, dimensions = single, named
+        answers: Sequence[Outputs] = references
         if batching is not None:
             files = SampleFiles.of_batches(workload, batching, size, folder)
             answers = _batch_answers(child, model, files, limits)

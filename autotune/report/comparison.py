@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.report.batches import compared_batches
 from autotune.report.coverage import coverage_remarks
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, percent
@@ -39,6 +40,8 @@ def render_comparisons(comparisons: Comparisons, verdicts: Sequence[Verdict]) ->
             ),
             *_clients_remarks(comparisons),
         ]
+        if remark := compared_batches(comparisons):
+            lines.append(Text(remark))
     return Group(*lines, *answers_remarks(comparisons))
 
 
