@@ -11,6 +11,7 @@ from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import PositiveWhole, from_plain, section, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
+from autotune.facts.batches import Batching
 from autotune.results.parts import Ablation
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
@@ -147,6 +148,7 @@ class StudyResult:
             or give answers beyond the limit.
         ablation: What each change of the emitted config brings; None where the default was emitted,
             in a study that was cut short before, and where an earlier version wrote the result.
+        batching: The batch sizes; None where each run has one sample.
         clients: How many clients ran at once.
     """
 
@@ -178,6 +180,7 @@ class StudyResult:
     files: tuple[str, ...]
     others: tuple[Member, ...] = ()
     ablation: Ablation | None = None
+    batching: Batching | None = None
     clients: PositiveWhole = 1
 
     @property
@@ -204,7 +207,21 @@ class StudyResult:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as JSON values."""
-        return {"format": FORMAT, **to_plain(self)}
+        plain = to_plain(self)
+        if self.batching is None:
+            del plain["batching"]
+        return {"format": FORMAT, **plain}
+
+    def batch_of(self, member: Member) -> int:
+        """Returns the samples of a run of a member."""
+        smallest = 1 if self.batching is None else self.batching.smallest
+        return Candidate.of(member.candidate).batch(smallest)
+
+    def dimensions_of(self, member: Member) -> Mapping[str, int]:
+        """Returns the sizes of the model's named dimensions in the runs of a member."""
+        if self.batching is None:
+            return self.dimensions
+        return self.batching.dimensions(self.dimensions, self.batch_of(member))
 
     @classmethod
     def read(cls, folder: Path) -> "StudyResult":

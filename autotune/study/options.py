@@ -17,7 +17,7 @@ from autotune.search.objective import DEFAULT, LOADED_DEFAULT, check_preference,
 from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.search.trial import Limits, latency_limit
 from autotune.space.files import presets
-from autotune.space.parameters import CLIENTS
+from autotune.space.parameters import CLIENTS, batch_problem
 
 _MAX_ERROR = 0.05
 # Optuna's samplers take no larger one.
@@ -41,6 +41,9 @@ class StudyOptions:
         shapes: Shapes of generated inputs, by input name.
         providers: Words of the execution providers that are searched, such as ``cpu`` and
             ``openvino``; all that can be used on this machine if empty.
+        batch: Batch sizes that are searched, for a model whose inputs begin with an open batch
+            dimension; the default runs the smallest. Empty means that each run has one sample, or
+            the sizes of the space.
         max_error: Largest relative L2 error of an output. None means 0.05, and no limit where there
             is a `metric`.
         metric: ``module:function``, called with outputs, references and inputs (a list each, of
@@ -80,6 +83,7 @@ class StudyOptions:
     data: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     providers: tuple[str, ...] = ()
+    batch: tuple[int, ...] = ()
     max_error: float | None = None
     metric: str | None = None
     max_drop: float = 0.01
@@ -140,6 +144,8 @@ class StudyOptions:
             raise RequestError(
                 f"--seed must be at least 0 and at most {_LARGEST_SEED}, not {self.seed}"
             )
+        if problem := batch_problem(self.batch):
+            raise RequestError(f"--batch: {problem}")
         if self.clients is not None and (problem := CLIENTS.problem(self.clients)):
             raise RequestError(f"--clients {problem}")
         if self.data is not None and self.shapes:
@@ -219,4 +225,4 @@ def _typed(name: str, value: Any) -> Any:
         return tuple(map(Path, value))
     if name == "providers":
         return tuple(word.strip() for text in value for word in text.split(","))
-    return tuple(value) if name == "objectives" else value
+    return tuple(value) if name in {"objectives", "batch"} else value
