@@ -79,6 +79,7 @@ class DuetMeasurer:
         self._dimensions = workload.dimensions(model)
         self._preparer = preparer
         self._twins: dict[str, Candidate] = {}
+        self._history = 0
         self._max_error = max_error
         self._samples = samples
         self._limits = _FIRST_LIMITS
@@ -164,7 +165,7 @@ class DuetMeasurer:
         with _start_worker() as child:
             visit = Visit(child, self._files, self._limits)
             try:
-                if failure := visit.open(path, config, self._provider_cache):
+                if failure := visit.open(path, config, self._provider_cache, self._history):
                     return failure
                 visit.first_runs()
                 if failure := visit.judge(self._judge, self._max_error):
@@ -215,9 +216,10 @@ class DuetMeasurer:
         self._reference_ms = reference_ms
 
     def renew(self) -> None:
-        """Starts the reference again."""
+        """Starts the reference again; later processes have another history of the heap."""
         if self._reference is None:
             raise RuntimeError("closed")
+        self._history += 1
         self._reference.renew()
 
     def close(self) -> None:

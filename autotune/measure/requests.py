@@ -55,6 +55,7 @@ def request_session(
     config: SessionConfig,
     limit_s: float,
     cache: Path | None = None,
+    history: int = 0,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
 
@@ -65,6 +66,7 @@ def request_session(
         config: How it is opened.
         limit_s: How long to wait for it.
         cache: The folder in which a provider keeps what it compiles; None keeps nothing.
+        history: What its heap has seen before; see :func:`autotune.measure.heap.live`.
 
     Raises:
         ChildFailure: it could not.
@@ -76,6 +78,7 @@ def request_session(
         "samples": str(files.timing),
         "one_shape": files.one_shape,
         "cache": "" if cache is None else str(cache),
+        "history": history,
     }
     return child.request(request, limit_s, Opened)
 

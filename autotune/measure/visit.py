@@ -68,20 +68,25 @@ class Visit:
         self._spent_s: dict[str, float] = {}
         self._last_s = time.monotonic()
 
-    def open(self, model: Path, config: SessionConfig, cache: ProviderCache) -> Failure | None:
+    def open(
+        self, model: Path, config: SessionConfig, cache: ProviderCache, history: int = 0
+    ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
         Args:
             model: The model's file.
             config: How it is opened.
             cache: Where a provider keeps what it compiles.
+            history: What the heap has seen before; see :func:`autotune.measure.heap.live`.
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
             limit_s = max(limit_s, provider_named(config.accelerator).compile_s)
         if config.provider_cache:
             self._first_load_ms, folder = cache.first_load_ms(model, config), cache.folder
-        self._opened = request_session(self._child, self._files, model, config, limit_s, folder)
+        self._opened = request_session(
+            self._child, self._files, model, config, limit_s, folder, history
+        )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
         placement = self._opened.placement

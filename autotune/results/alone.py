@@ -14,7 +14,7 @@ from autotune.results.score import SMALLEST_GAIN, Score, is_gain
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
+from autotune.search.objective import OBJECTIVES, Objective
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
@@ -32,7 +32,10 @@ _WINNER = 0
 
 def _is_clear(without: Score, _: object) -> bool:
     """Returns whether it is known if a change matters, by the score of the winner without it."""
-    if any(abs(math.log(without.gains[name].value)) > _CLEARLY for name in DEFAULT):
+    if abs(math.log(without.speedup.value)) > _CLEARLY:
+        return True
+    other_memory = without.leaner or without.larger
+    if other_memory and abs(math.log(without.gains["peak_memory_mib"].value)) > _CLEARLY:
         return True
     speedup = factor_of(without.speedup)
     seems_needless = speedup.value <= 1 + SMALLEST_GAIN
@@ -134,7 +137,15 @@ _ALONE = Plan(effort=ABLATION, fewest=2, most=5, is_settled=_is_clear)
 def _as_whole(contest: Contest, change: Change) -> Part:
     """Returns the part that is all of the winner, by the numbers of the final comparison."""
     winner, baseline = contest.winner.values, contest.baseline.values
-    better = [o.name for o in contest.objectives if o.is_less(winner[o.name], baseline[o.name])]
+    better = [
+        o.name
+        for o in contest.objectives
+        if (
+            contest.winner.leaner
+            if o.name == "peak_memory_mib"
+            else o.is_less(winner[o.name], baseline[o.name])
+        )
+    ]
     return Part(
         changes=change.values,
         words=change.words,
@@ -197,6 +208,8 @@ def _part(contest: Contest, change: Change, without: Score, winner: Score) -> Pa
         name = objective.name
         if name == "latency_ms":
             better = is_gain(speedup)
+        elif name == "peak_memory_mib":
+            better = without.larger
         else:
             less = objective.is_less(winner.values[name], without.values[name])
             better = less and without.gains[name].high < 1

@@ -13,10 +13,11 @@ from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Outcome
+from autotune.results.peaks import SMALLEST_MEMORY_GAIN
 from autotune.results.run_off import OnStep, Rounds
 from autotune.results.score import Score, is_gain, is_loss
 from autotune.results.subjects import Subject, subject_of
-from autotune.search.objective import DEFAULT, OBJECTIVES, find
+from autotune.search.objective import DEFAULT, find
 
 THE_DEFAULT = "the default"
 _BASELINE = 0
@@ -36,11 +37,15 @@ class Comparison:
         error: Its largest fidelity error.
         faster: Whether it is faster by more than the noise.
         slower: Whether it is slower by more than the noise.
-        leaner: Whether it needs less memory by more than processes differ.
+        leaner: Whether it needs less memory by more than the luck of the heap.
         better: Whether it is faster, or leaner and not slower.
         noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds in which it was measured.
         coverage: How much the comparison of the answers proves.
+        peak_memory_interval_mib: Its peak memory, with the range in which that of another process
+            lies with 95 %; None where nothing was measured twice.
+        baseline_peak_memory_interval_mib: The same of the baseline.
+        memory_noise_floor: Relative difference below which no gain of memory is claimed.
     """
 
     name: str
@@ -57,6 +62,9 @@ class Comparison:
     noise_floor: float
     rounds: int
     coverage: Coverage | None
+    peak_memory_interval_mib: Interval | None = None
+    baseline_peak_memory_interval_mib: Interval | None = None
+    memory_noise_floor: float = SMALLEST_MEMORY_GAIN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +242,6 @@ def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model,
 
 
 def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
-    leaner = OBJECTIVES["peak_memory_mib"].is_less(own.peak_memory_mib, baseline.peak_memory_mib)
     faster = is_gain(own.speedup, own.noise_floor)
     slower = is_loss(own.speedup, own.noise_floor)
     return Comparison(
@@ -247,9 +254,12 @@ def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
         error=own.error,
         faster=faster,
         slower=slower,
-        leaner=leaner,
-        better=faster or (leaner and not slower),
+        leaner=own.leaner,
+        better=faster or (own.leaner and not slower),
         noise_floor=own.noise_floor,
         rounds=own.rounds,
         coverage=own.coverage,
+        peak_memory_interval_mib=own.peak_memory_interval,
+        baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
+        memory_noise_floor=own.memory_noise_floor,
     )

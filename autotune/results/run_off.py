@@ -12,6 +12,7 @@ from functools import partial
 
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import RUN_OFF, Effort, Failure, Measurement, Measurer, Outcome
+from autotune.results.peaks import HeapLuck
 from autotune.results.score import Score, score
 from autotune.search.objective import OBJECTIVES, Objective, complete, effort_for
 from autotune.search.trial import Trial
@@ -179,7 +180,8 @@ class Rounds:
 
     def beside(self, number: int, other: int) -> Score:
         """Returns the score of an entrant beside that of another one, by the rounds of both."""
-        return score(self._measurements[number], self._measurements[other])
+        luck = HeapLuck.of(self._measurements.values())
+        return score(self._measurements[number], self._measurements[other], luck)
 
     def last(self, number: int) -> Measurement:
         """Returns the last measurement of an entrant."""
@@ -215,7 +217,8 @@ class Rounds:
 
     def _scores(self, numbers: Sequence[int]) -> dict[int, Score]:
         base = self._measurements[self._baseline]
-        return {number: score(self._measurements[number], base) for number in numbers}
+        luck = HeapLuck.of(self._measurements.values())
+        return {number: score(self._measurements[number], base, luck) for number in numbers}
 
 
 def _is_loud(outcome: Outcome) -> bool:
