@@ -141,6 +141,7 @@ def test_memory(place: Path) -> None:
     figures = _json(place, "memory", "alone", "--repeats", "1", "--configs", "2")
     assert [row["config"] for row in figures["rows"]] == ["no NCHWc", "external data"]
     assert all(min(row["trial"] + row["script"]) > 0 for row in figures["rows"])
+    assert figures["held"] == 0  # one round has no range
 
 
 def test_models(place: Path) -> None:

@@ -31,6 +31,7 @@ from autotune.facts.workload import generate
 from autotune.measure.fidelity import Outputs
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Fidelity, Measurement
+from autotune.measure.visit import Visit
 from autotune.space.candidate import BASELINE, Candidate
 
 pytestmark = [
@@ -194,6 +195,24 @@ def test_renewing_takes_another_process(measurer: DuetMeasurer) -> None:
     measurer.renew()
     assert before not in _children()
     assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+
+
+def test_each_round_has_another_history_of_the_heap(
+    measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All processes before the first round have none, and all of a round have the same."""
+    histories: list[int] = []
+
+    def refuse(*arguments: Any) -> Failure:
+        histories.append(arguments[4])
+        return Failure(kind="refused", phase="open", message="not today")
+
+    monkeypatch.setattr(Visit, "open", refuse)
+    for _ in range(2):
+        measurer.measure(BASELINE, _SHORT)
+        measurer.measure(BASELINE, _SHORT)
+        measurer.renew()
+    assert histories == [0, 0, 1, 1]
 
 
 def test_close_leaves_nothing(model: Model) -> None:

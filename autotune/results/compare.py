@@ -15,10 +15,11 @@ from autotune.facts.model import Model
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
+from autotune.results.peaks import SMALLEST_MEMORY_GAIN
 from autotune.results.run_off import FINAL, OnStep, Plan, Rounds
 from autotune.results.score import Score, is_gain, is_loss
 from autotune.results.subjects import Contest, contest_of
-from autotune.search.objective import DEFAULT, OBJECTIVES, find
+from autotune.search.objective import DEFAULT, find
 
 _BASELINE = 0
 
@@ -38,7 +39,7 @@ class Comparison:
         error: Its largest fidelity error.
         faster: Whether it is faster by more than the noise.
         slower: Whether it is slower by more than the noise.
-        leaner: Whether it needs less memory by more than processes differ.
+        leaner: Whether it needs less memory by more than the luck of the heap.
         better: Whether it is faster, or leaner and not slower.
         noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds in which it was measured.
@@ -52,6 +53,10 @@ class Comparison:
         batch: Samples of one run, where a config was tuned for batches; None where none was. The
             latency is that of the batch, and the speed-up counts samples.
         baseline_batch: The same of the baseline.
+        peak_memory_interval_mib: Its peak memory, with the range in which that of another process
+            lies with 95 %; None where nothing was measured twice.
+        baseline_peak_memory_interval_mib: The same of the baseline.
+        memory_noise_floor: Relative difference below which no gain of memory is claimed.
     """
 
     name: str
@@ -76,6 +81,9 @@ class Comparison:
     baseline_p99_ms: float | None
     batch: int | None = None
     baseline_batch: int | None = None
+    peak_memory_interval_mib: Interval | None = None
+    baseline_peak_memory_interval_mib: Interval | None = None
+    memory_noise_floor: float = SMALLEST_MEMORY_GAIN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +274,6 @@ def _p50_ms(measurements: Sequence[Measurement]) -> float:
 
 def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
     own, baseline = side.score, beside.score
-    leaner = OBJECTIVES["peak_memory_mib"].is_less(own.peak_memory_mib, baseline.peak_memory_mib)
     faster = is_gain(own.speedup, own.noise_floor)
     slower = is_loss(own.speedup, own.noise_floor)
     return Comparison(
@@ -279,8 +286,8 @@ def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
         error=own.error,
         faster=faster,
         slower=slower,
-        leaner=leaner,
-        better=faster or (leaner and not slower),
+        leaner=own.leaner,
+        better=faster or (own.leaner and not slower),
         noise_floor=own.noise_floor,
         rounds=own.rounds,
         coverage=own.coverage,
@@ -290,4 +297,7 @@ def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
         baseline_p50_ms=beside.p50_ms,
         p99_ms=side.p99_ms,
         baseline_p99_ms=beside.p99_ms,
+        peak_memory_interval_mib=own.peak_memory_interval,
+        baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
+        memory_noise_floor=own.memory_noise_floor,
     )
