@@ -79,6 +79,15 @@ def test_the_options_of_a_precision_exist(name: str) -> None:
             ("per channel", "convolutions alone"),
         ),
         ({"precision": "fp16_mixed"}, ("fp16, sensitive nodes in fp32",)),
+        (
+            {"kept_in_float": 2, "ranking": "outputs", "unsigned_weights": True},
+            ("unsigned weights", "2 nodes kept in float", "ranked by the model's outputs"),
+        ),
+        (
+            {"calibration": "percentile_99.9", "embeddings": "int8"},
+            ("calibrated by the percentile 99.9", "embeddings in int8"),
+        ),
+        ({"calibration": "least_squares"}, ("calibrated by least squares",)),
         ({"pre_pass": "onnxslim+ort_extended"}, ("onnxslim+ort_extended",)),
         ({}, ()),
     ],

@@ -38,7 +38,7 @@ _STEPS: list[tuple[Callable[..., None], dict[str, Any], float]] = [
     (precision.int8_dynamic, {"reduce_range": True, "kept_in_float": 2}, 0.3),
     (precision.int8_static, {"unsigned_weights": True, "per_channel": True}, _FAR),
     (precision.int8_static, {"quantized_operators": "products", "unsigned_weights": True}, 0.3),
-    (precision.int8_dynamic, {"per_channel": True, "unsigned_weights": True}, 0.1),
+    (precision.int8_dynamic, {"per_channel": True, "unsigned_weights": True}, 0.3),
     (precision.int8_static, {"kept_in_float": 2, "ranking": "outputs"}, _FAR),
     (precision.int8_dynamic, {"kept_in_float": 2, "ranking": "outputs"}, 0.3),
     (precision.weight_only, {"kept_in_float": 1, "ranking": "outputs"}, 0.1),

@@ -91,6 +91,33 @@ def test_less_memory_does_not_excuse_a_slow_down(prefer: str) -> None:
     assert _chosen(_finalist(1, 0.8, 20.0), prefer=prefer) == 0
 
 
+def test_less_memory_within_the_luck_of_the_heap_is_no_gain() -> None:
+    """13.3 instead of 14.1 MiB is nothing where equal processes differ by as much."""
+    lucky = _finalist(1, 1.0, 94.0)
+    assert lucky.leaner
+    assert _chosen(lucky) == 1
+    noisy = replace(lucky, memory_noise_floor=0.1)
+    assert not noisy.leaner
+    assert _chosen(noisy) == 0
+    wide = Interval(value=1.06, low=0.95, high=1.2)
+    assert _chosen(replace(lucky, gains={**lucky.gains, "peak_memory_mib": wide})) == 0
+
+
+def test_less_memory_than_a_start_differs_by_is_no_gain() -> None:
+    """A tenth of a tiny peak is less than what two starts of one program differ by."""
+    tiny = _finalist(1, 1.0, 90.0)
+    tiny = replace(tiny, values={**tiny.values, "peak_memory_mib": 2.0})
+    assert not tiny.leaner
+
+
+def test_more_memory_is_larger() -> None:
+    """What needs a third more is larger, and what needs as much is neither."""
+    assert _finalist(1, 1.0, 133.0).larger
+    assert not _finalist(1, 1.0, 133.0).leaner
+    assert not _finalist(1, 1.0, 100.0).larger
+    assert not _finalist(1, 1.0, 100.0).leaner
+
+
 def test_memory_preferred_accepts_a_slow_down() -> None:
     """Where memory is what counts the leanest is emitted, slower or not."""
     assert _chosen(_finalist(1, 0.8, 20.0), _finalist(2, 1.5, 90.0), prefer="memory") == 1

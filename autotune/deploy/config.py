@@ -35,6 +35,14 @@ EARLIER_FORMAT = "autotune/1"
 FORMATS = (FORMAT, EARLIER_FORMAT)
 """All formats that this version reads."""
 
+# Evidence that came later: a config without it has no such key.
+_LEFT_OUT = (
+    "provider",
+    "peak_device_memory_mib",
+    "peak_memory_interval_mib",
+    "baseline_peak_memory_interval_mib",
+    "memory_noise_floor",
+)
 # A config is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
 
@@ -102,7 +110,8 @@ class Evidence:
         latency_ms: Latency of the config.
         baseline_latency_ms: Latency of the untouched model under a fresh ``SessionOptions()``.
         speedup: How many times faster the config is than the baseline, with its interval.
-        peak_memory_mib: The most memory that the session adds to the process before it.
+        peak_memory_mib: The most memory that the session adds to the process before it, in the
+            largest of the processes that were measured.
         baseline_peak_memory_mib: The same of the baseline.
         cpu_s: CPU time of a run, all threads.
         baseline_cpu_s: The same of the baseline.
@@ -128,6 +137,12 @@ class Evidence:
             CPU provider runs everything.
         peak_device_memory_mib: Memory of devices that the process held, at least 1; None where it
             is no objective of the study.
+        peak_memory_interval_mib: `peak_memory_mib` with the range in which the peak of another
+            process lies with 95 %; None where there was no final comparison, and where an earlier
+            version measured.
+        baseline_peak_memory_interval_mib: The same of the baseline.
+        memory_noise_floor: Relative difference of the peaks of equal processes that chance
+            explains; no gain of memory below it is claimed. None in the same way.
     """
 
     latency_ms: Positive
@@ -153,6 +168,9 @@ class Evidence:
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
     peak_device_memory_mib: float | None = None
+    peak_memory_interval_mib: Interval | None = None
+    baseline_peak_memory_interval_mib: Interval | None = None
+    memory_noise_floor: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +227,7 @@ class TunedConfig:
         """
         plain = to_plain(self)
         plain["session"] = self.session.to_json()
-        for name in ("provider", "peak_device_memory_mib"):
+        for name in _LEFT_OUT:
             if getattr(self.evidence, name) is None:
                 del plain["evidence"][name]
         if isinstance(self.model, ModelFile):

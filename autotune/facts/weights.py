@@ -46,6 +46,7 @@ _SMALLEST_TABLE = 1024
 _QUANTISED = ("Conv", "MatMul", "Gemm", "LSTM", "Attention")
 # Nodes that lie between a stored weight and the product that takes it.
 _FOLDED = frozenset({"Cast", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"})
+_ELEMENTWISE = frozenset({"Cast", "Identity"})
 
 
 def to_initializers(model: onnx.ModelProto) -> bool:
@@ -167,20 +168,29 @@ def embedding_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
     A table that other nodes take too is none: its float values would have to stay.
     """
-    inputs = {item.name for item in graph.input}
-    tables = {
-        item.name
-        for item in graph.initializer
-        if item.name not in inputs
-        and item.data_type == onnx.TensorProto.FLOAT
-        and len(item.dims) == 2
-        and element_count(item) >= _SMALLEST_TABLE
-    }
+    tables = _large_tables(graph)
     takers = [node for node in graph.node if _takes_rows(node, tables)]
     own = Counter(node.input[0] for node in takers)
     uses = Counter(name for node in all_nodes(graph) for name in node.input)
     uses.update(item.name for inner in all_graphs(graph) for item in inner.output)
     return [node for node in takers if own[node.input[0]] == uses[node.input[0]]]
+
+
+def _large_tables(graph: onnx.GraphProto) -> set[str]:
+    """Returns the names of large constant float matrices, those behind a cast too."""
+    inputs = {item.name for item in graph.input}
+    kinds = {
+        item.name: item.data_type
+        for item in graph.initializer
+        if item.name not in inputs
+        and len(item.dims) == 2
+        and element_count(item) >= _SMALLEST_TABLE
+    }
+    for node in graph.node:
+        if node.op_type in _ELEMENTWISE and node.input[0] in kinds:
+            cast = [item.i for item in node.attribute if item.name == "to"]
+            kinds[node.output[0]] = cast[0] if cast else kinds[node.input[0]]
+    return {name for name, kind in kinds.items() if kind == onnx.TensorProto.FLOAT}
 
 
 def _takes_rows(node: onnx.NodeProto, tables: Container[str]) -> bool:
@@ -200,6 +210,8 @@ def element_count(tensor: onnx.TensorProto) -> int:
 def fold_constants(model: onnx.ModelProto) -> None:
     """Computes casts and changes of shape of float weights in the main graph once and for all.
 
+    What nothing takes any more is dropped.
+
     Args:
         model: The model with its weights in memory; changed in place.
     """
@@ -207,7 +219,8 @@ def fold_constants(model: onnx.ModelProto) -> None:
 
     arrays: dict[str, onnx.TensorProto] = {item.name: item for item in model.graph.initializer}
     outputs = {item.name for item in model.graph.output}
-    kept = []
+    kept: list[onnx.NodeProto] = []
+    sources: set[str] = set()
     for node in model.graph.node:
         is_constant = all(name in arrays for name in node.input if name)
         if node.op_type not in _FOLDED or not is_constant or node.output[0] in outputs:
@@ -223,8 +236,15 @@ def fold_constants(model: onnx.ModelProto) -> None:
             ),
             opsets={item.domain: item.version for item in model.opset_import},
         )
+        sources.update(values)
         array: Any = evaluator.run(None, values)
         arrays[node.output[0]] = numpy_helper.from_array(array[0], node.output[0])
         model.graph.initializer.append(arrays[node.output[0]])
     del model.graph.node[:]
     model.graph.node.extend(kept)
+    used = {name for node in all_nodes(model.graph) for name in node.input}
+    used |= {item.name for inner in all_graphs(model.graph) for item in inner.output}
+    used |= {item.name for item in model.graph.input}
+    left = [item for item in model.graph.initializer if item.name not in sources - used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(left)

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from autotune.facts.weights import embedding_nodes
+from autotune.facts.weights import embedding_nodes, fold_constants
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.model_file import load, save
 
@@ -30,6 +30,7 @@ def quantise(source: Path, target: Path) -> None:
         StepRefusedError: it has no embeddings.
     """
     model = load(source)
+    fold_constants(model)
     nodes = embedding_nodes(model.graph)
     if not nodes:
         raise StepRefusedError("there is no embedding with a table of its own")

@@ -102,7 +102,8 @@ class Measurement:
         p99_ms: The 99th percentile, in the same way.
         load_ms: Time to create the session.
         first_run_ms: Time of the first run.
-        cpu_s: CPU time of a run, all threads; a pool that spins shows here.
+        cpu_s: CPU time of a run, all threads, for each sample of its batch; a pool that spins shows
+            here.
         runs: Timed runs in quiet turns.
         turns: The candidate's turns.
         quiet_turns: The candidate's turns on which the estimate rests; 0 if the machine was never
@@ -117,6 +118,8 @@ class Measurement:
         cached_load_ms: Time to create the session once the provider has compiled the model; None
             where it compiles nothing. `load_ms` is the first time then.
         copy_ms: Time of the copies to the device and back, which are no part of the latency.
+        batch: Samples of one run, whose latency is that of the whole batch; None in a study without
+            batch sizes.
         clients: How many clients ran at once. With several of them `ratio` is the reference's
             throughput over the candidate's, `latency_ms` the mean latency of a run as a client sees
             it, and percentiles are those of the runs of all clients.
@@ -145,8 +148,14 @@ class Measurement:
     placement: Placement | None = None
     cached_load_ms: float | None = None
     copy_ms: float | None = None
+    batch: PositiveWhole | None = None
     clients: PositiveWhole = 1
     mean_ms: Positive | None = None
+
+    @property
+    def sample_ms(self) -> float:
+        """The part of a run's latency that each sample of its batch takes."""
+        return self.latency_ms / (self.batch or 1)
 
     @property
     def clock_ms(self) -> float:
@@ -155,12 +164,14 @@ class Measurement:
 
     @property
     def throughput_per_s(self) -> float | None:
-        """Completed runs per second of all clients; None with one client.
+        """Samples per second of all clients; None with one client that has no batches.
 
         In a closed loop it is the number of clients over the mean latency, without noise of its
         own; see :attr:`autotune.measure.clients.Burst.mean_ms`.
         """
-        return None if self.clients == 1 else self.clients / self.latency_ms * 1e3
+        if self.clients == 1 and self.batch is None:
+            return None
+        return self.clients / self.sample_ms * 1e3
 
     @property
     def tail_ms(self) -> float:
@@ -274,7 +285,10 @@ class Measurer(Protocol):
         """Takes another latency of the baseline to multiply ratios with: that of a shared study."""
 
     def renew(self) -> None:
-        """Starts the reference again, so that the luck of one process does not decide a round."""
+        """Begins a round, in which the luck of the last one must not decide again.
+
+        The reference is started again, and later processes have another history of the heap.
+        """
 
     def close(self) -> None:
         """Ends every process. Measurements are kept."""

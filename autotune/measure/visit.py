@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.measure.crew import Side
 from autotune.measure.duet import Duet, play
 from autotune.measure.fidelity import OutputJudge, OutputMismatchError
+from autotune.measure.open_loop import OpenLoop
 from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Measurement, Memory
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.reference import Reference
@@ -21,6 +22,7 @@ from autotune.measure.requests import (
     SampleFiles,
     request_first_runs,
     request_held,
+    request_open_loop,
     request_outputs,
     request_session,
 )
@@ -40,6 +42,19 @@ class TimeLimits:
 
     load_s: float
     run_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadMeasurement:
+    """The numbers of one configuration under an offered load.
+
+    Attributes:
+        fidelity: How far the answers are from the unoptimised model's.
+        loop: The latencies of the requests, and whether the server kept up.
+    """
+
+    fidelity: Fidelity
+    loop: OpenLoop
 
 
 class Visit:
@@ -84,13 +99,16 @@ class Visit:
         self._spent_s: dict[str, float] = {}
         self._last_s = time.monotonic()
 
-    def open(self, model: Path, config: SessionConfig, cache: ProviderCache) -> Failure | None:
+    def open(
+        self, model: Path, config: SessionConfig, cache: ProviderCache, history: int = 0
+    ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
         Args:
             model: The model's file.
             config: How it is opened.
             cache: Where a provider keeps what it compiles.
+            history: What the heap has seen before; see :func:`autotune.measure.heap.live`.
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
@@ -106,6 +124,7 @@ class Visit:
             folder,
             clients=1 if self._sessions == PROCESSES else self._clients,
             sessions=self._clients if self._sessions == PER_CLIENT else 1,
+            history=history,
         )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
@@ -146,8 +165,8 @@ class Visit:
             max_error: Largest error of right outputs.
         """
         self.phase = "answers"
-        outputs = request_outputs(self._child, self._files, self._limits.run_s)
         try:
+            outputs = request_outputs(self._child, self._files, self._limits.run_s)
             self._fidelity = judge.compare(outputs)
         except OutputMismatchError as mismatch:
             return Failure(kind="wrong_answers", phase=self.phase, message=str(mismatch))
@@ -204,6 +223,16 @@ class Visit:
                 return duet
         raise AssertionError("unreachable")
 
+    def open_loop(self, arrivals_s: Sequence[float]) -> LoadMeasurement:
+        """Returns the latencies of requests by a schedule; it takes the place of :meth:`play`.
+
+        Args:
+            arrivals_s: When they arrive, in seconds from the beginning, in order.
+        """
+        self.phase = "turns"
+        loop = request_open_loop(self._child, arrivals_s, self._limits.run_s)
+        return LoadMeasurement(fidelity=self._fidelity, loop=loop)
+
     def measurement(self, duet: Duet, reference_ms: float) -> Measurement:
         """Returns the numbers by the turns so far.
 
@@ -230,7 +259,7 @@ class Visit:
             placement=self._opened.placement,
             copy_ms=self._first_runs.copy_ms,
             first_run_ms=self._first_runs.first_run_ms,
-            cpu_s=sum(turn.cpu_ns for turn in turns) / len(run_ms) / 1e9,
+            cpu_s=sum(turn.cpu_ns for turn in turns) / len(run_ms) / (self._files.batch or 1) / 1e9,
             runs=len(run_ms),
             turns=len(duet.candidate),
             quiet_turns=duet.quiet.count(True),
@@ -239,6 +268,7 @@ class Visit:
             raced=self._raced,
             spent_s=dict(self._spent_s),
             samples=None,
+            batch=self._files.batch,
             clients=self._clients,
             mean_ms=None if self._clients == 1 else float(np.median([turn.ms for turn in turns])),
         )

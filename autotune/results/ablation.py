@@ -163,6 +163,8 @@ def _is_as_good(contest: Contest, reduced: Finalist, rounds: Rounds) -> bool:
         if name == "latency_ms":
             # the burden of proof is on the smaller config
             loses = beside.speedup.value < 1 - SMALLEST_GAIN
+        elif name == "peak_memory_mib":
+            loses = beside.larger
         else:
             more = objective.is_less(winner.values[name], beside.values[name])
             loses = more and beside.gains[name].high < 1

@@ -9,6 +9,7 @@ from autotune.deploy.files import is_file, is_folder, read_json
 from autotune.deploy.records import Json, Several, Text, from_plain, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, FormatError, StudyError
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.work import Work
 from autotune.facts.workload import Workload, workload_for
@@ -99,7 +100,7 @@ def profile(
     file = path / CONFIG if is_folder(path) else path
     subject = subject_of(file)
     original = _original(subject, source)
-    workload = workload_for(original, data, shapes or {})
+    workload = _workload(subject, original, data, shapes or {})
     steps = 3 if subject.source_sha256 else 2
     default = profile_session(original.path, SessionConfig(), workload)
     on_step(1, steps)
@@ -173,6 +174,17 @@ def _original(subject: Subject, source: Path | None) -> Model:
     if source is not None:
         raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
     return describe(subject.model)
+
+
+def _workload(
+    subject: Subject, original: Model, data: Path | None, shapes: Mapping[str, Sequence[int]]
+) -> Workload:
+    """Returns the inputs of both sessions: batches, where the config was tuned for them."""
+    workload = workload_for(original, data, shapes)
+    if subject.batch is None:
+        return workload
+    batching = Batching.of(original, workload, [subject.batch])
+    return batching.workload(workload, subject.batch)
 
 
 def _session(

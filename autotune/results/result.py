@@ -11,7 +11,9 @@ from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import from_plain, section, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
+from autotune.facts.batches import Batching
 from autotune.results.parts import Ablation
+from autotune.results.score import SMALLEST_GAIN, is_gain, is_loss
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
@@ -57,6 +59,19 @@ class Member:
         """Its value in each objective that was measured."""
         numbers = {name: getattr(self.evidence, name) for name in OBJECTIVES}
         return {name: value for name, value in numbers.items() if value is not None}
+
+    @property
+    def memory_change(self) -> float:
+        """How much more memory it needs than the default, relative; 0 within the noise."""
+        evidence, gain = self.evidence, self.gains.get("peak_memory_mib")
+        own, default = evidence.peak_memory_mib, evidence.baseline_peak_memory_mib
+        if evidence.memory_noise_floor is None or gain is None:
+            # an earlier version wrote 0 where a tiny model added no memory that could be seen
+            change = own / default - 1 if default else 0.0
+            return change if abs(change) >= SMALLEST_GAIN else 0.0
+        floor = evidence.memory_noise_floor
+        is_other = is_gain(gain, floor) or is_loss(gain, floor)
+        return 1 / gain.value - 1 if is_other else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +162,7 @@ class StudyResult:
             or give answers beyond the limit.
         ablation: What each change of the emitted config brings; None where the default was emitted,
             in a study that was cut short before, and where an earlier version wrote the result.
+        batching: The batch sizes; None where each run has one sample.
     """
 
     study: str
@@ -177,6 +193,7 @@ class StudyResult:
     files: tuple[str, ...]
     others: tuple[Member, ...] = ()
     ablation: Ablation | None = None
+    batching: Batching | None = None
 
     @property
     def baseline(self) -> Member:
@@ -202,7 +219,21 @@ class StudyResult:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as JSON values."""
-        return {"format": FORMAT, **to_plain(self)}
+        plain = to_plain(self)
+        if self.batching is None:
+            del plain["batching"]
+        return {"format": FORMAT, **plain}
+
+    def batch_of(self, member: Member) -> int:
+        """Returns the samples of a run of a member."""
+        smallest = 1 if self.batching is None else self.batching.smallest
+        return Candidate.of(member.candidate).batch(smallest)
+
+    def dimensions_of(self, member: Member) -> Mapping[str, int]:
+        """Returns the sizes of the model's named dimensions in the runs of a member."""
+        if self.batching is None:
+            return self.dimensions
+        return self.batching.dimensions(self.dimensions, self.batch_of(member))
 
     @classmethod
     def read(cls, folder: Path) -> "StudyResult":

@@ -14,6 +14,7 @@ from functools import partial
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import RUN_OFF, Effort, Failure, Measurement, Measurer, Outcome
 from autotune.results.budget import Budget
+from autotune.results.peaks import HeapLuck
 from autotune.results.score import Score, score
 from autotune.search import pareto
 from autotune.search.objective import Objective, complete, effort_for
@@ -236,11 +237,16 @@ class Rounds:
 
     def beside(self, number: int, other: int) -> Score:
         """Returns the score of an entrant beside that of another one, by the rounds of both."""
-        return score(self._measurements[number], self._measurements[other])
+        luck = HeapLuck.of(self._measurements.values())
+        return score(self._measurements[number], self._measurements[other], luck)
 
     def measurements(self, number: int) -> Sequence[Measurement]:
         """Returns the measurements of an entrant, round by round from the first one on."""
         return self._measurements[number]
+
+    def last(self, number: int) -> Measurement:
+        """Returns the last measurement of an entrant."""
+        return self._measurements[number][-1]
 
     def _unsettled(self, racing: Sequence[int]) -> list[int]:
         scores = self._scores([self._baseline, *racing])
@@ -298,7 +304,8 @@ class Rounds:
 
     def _scores(self, numbers: Sequence[int]) -> dict[int, Score]:
         base = self._measurements[self._baseline]
-        return {number: score(self._measurements[number], base) for number in numbers}
+        luck = HeapLuck.of(self._measurements.values())
+        return {number: score(self._measurements[number], base, luck) for number in numbers}
 
 
 def _is_loud(outcome: Outcome) -> bool:

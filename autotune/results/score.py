@@ -9,12 +9,15 @@ import numpy as np
 from autotune.deploy.config import Coverage, Interval, ProviderEvidence
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import mean_log_interval
+from autotune.results.peaks import SMALLEST_MEMORY_GAIN, HeapLuck
 from autotune.search.objective import OBJECTIVES, Objective, Values, values
 
 # The best of six finalists is lucky as well, and a hundredth is what the memory layout of a process
 # is worth.
 SMALLEST_GAIN = 0.02
 """No gain below this is claimed, however quiet the machine."""
+
+_MEMORY = OBJECTIVES["peak_memory_mib"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +28,8 @@ class Score:
         values: Its value in every objective that was measured: the largest peak of memory, and the
             median over the rounds of the others.
         gains: By objective, the default's value over its own: geometric mean over the rounds with
-            its 95 % interval.
+            its 95 % interval. Of memory the interval follows from how much the processes of all
+            configurations differ.
         error: Largest fidelity error of the rounds.
         metric: Lowest value of the user's metric; None without one.
         drop: Largest fall of the metric; None without one.
@@ -36,6 +40,9 @@ class Score:
         coverage: How much the comparison of the answers proves; None where an earlier version
             measured.
         provider: What was measured of another execution provider than the CPU's; None without one.
+        peak_memory_interval: Its largest peak of memory, with the range in which that of another
+            process lies with 95 %; None where nothing was measured twice.
+        memory_noise_floor: Relative difference below which no gain of memory is claimed.
     """
 
     values: Values
@@ -49,6 +56,8 @@ class Score:
     noise_floor: float = SMALLEST_GAIN
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
+    peak_memory_interval: Interval | None = None
+    memory_noise_floor: float = SMALLEST_MEMORY_GAIN
 
     @property
     def speedup(self) -> Interval:
@@ -70,6 +79,26 @@ class Score:
         """Whether it is faster by more than the noise."""
         return is_gain(self.speedup, self.noise_floor)
 
+    @property
+    def leaner(self) -> bool:
+        """Whether it needs less memory by more than the luck of the heap."""
+        return self._memory_is_other and is_gain(self._memory_gain, self.memory_noise_floor)
+
+    @property
+    def larger(self) -> bool:
+        """Whether it needs more memory by more than the luck of the heap."""
+        return self._memory_is_other and is_loss(self._memory_gain, self.memory_noise_floor)
+
+    @property
+    def _memory_gain(self) -> Interval:
+        return self.gains[_MEMORY.name]
+
+    @property
+    def _memory_is_other(self) -> bool:
+        """Whether the difference is more than two starts of one program differ by, in MiB."""
+        difference_mib = self.peak_memory_mib * abs(self._memory_gain.value - 1)
+        return difference_mib > _MEMORY.tolerance_absolute
+
 
 AnyScore = TypeVar("AnyScore", bound=Score)
 
@@ -80,10 +109,16 @@ def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
     return replace(own, values={**own.values, "latency_ms": latency_ms})
 
 
-def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
-    """Returns the score of the measurements `own` beside those of the default, round by round."""
+def score(own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuck) -> Score:
+    """Returns the score of the measurements `own` beside those of the default, round by round.
+
+    Args:
+        own: Measurements of a configuration.
+        base: Those of the default.
+        luck: How much the peaks of equal processes differ.
+    """
     base_values = _over_rounds(base)
-    gains = {name: _gain(OBJECTIVES[name], own, base) for name in base_values}
+    gains = {name: _gain(OBJECTIVES[name], own, base, luck) for name in base_values}
     own_values = _over_rounds(own)
     # one scale: the default's own time, and everything else by its speed-up
     own_values["latency_ms"] = base_values["latency_ms"] / gains["latency_ms"].value
@@ -99,6 +134,8 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
         noise_floor=noise_floor(base),
         coverage=own[-1].fidelity.coverage,
         provider=provider_evidence(own),
+        peak_memory_interval=luck.expected(own),
+        memory_noise_floor=luck.floor(min(len(own), len(base))),
     )
 
 
@@ -147,13 +184,15 @@ def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
 
 
 def _gain(
-    objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement]
+    objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuck
 ) -> Interval:
     """Returns the default's value over the own one, by the rounds that both took part in."""
     if own is base:
         return Interval(value=1.0, low=1.0, high=1.0)
     if objective.name == "latency_ms":
         return paired_speedup(own, base)
+    if objective is _MEMORY:
+        return luck.gain(own, base)
     pairs = [
         (mine, theirs)
         for m, b in zip(own, base, strict=False)

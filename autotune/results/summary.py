@@ -23,6 +23,8 @@ from autotune.space.candidate import BASELINE, Candidate
 _DEVICE_MEMORY = "peak_device_memory_mib"
 # One process each, and the luckiest of many: only a clear lead counts.
 _UNCONFIRMED_FLOOR = 0.05
+# Two processes of one configuration may differ by as much: see benchmarks/memory.py.
+_UNCONFIRMED_MEMORY_FLOOR = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,7 @@ def summarise(
         files=(),
         others=tuple(_member(setting, finalist, default) for finalist in verdict.others),
         ablation=verdict.ablation,
+        batching=setting.batching,
     )
 
 
@@ -130,6 +133,7 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         rounds=0,
         steady=own.steady,
         noise_floor=_UNCONFIRMED_FLOOR,
+        memory_noise_floor=_UNCONFIRMED_MEMORY_FLOOR,
         coverage=own.fidelity.coverage,
         provider=provider_evidence([own]),
     )
@@ -169,6 +173,9 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
             trial=finalist.trial.number,
             coverage=finalist.coverage,
             provider=finalist.provider,
+            peak_memory_interval_mib=finalist.peak_memory_interval,
+            baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
+            memory_noise_floor=finalist.memory_noise_floor,
             peak_device_memory_mib=(
                 own.get(_DEVICE_MEMORY)
                 if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]
@@ -192,7 +199,7 @@ def _kinds(setting: Setting, trials: Trials, confirmed: Sequence[Finalist]) -> I
     ]
     numbers = {item.trial.number for item in rated}
     rated += [item for item in _estimated(setting, trials) if item.trial.number not in numbers]
-    base = next(item.values for item in rated if item.trial.candidate == BASELINE)
+    base = next(item for item in rated if item.trial.candidate == BASELINE)
     least = math.inf
     for answers in ("exact", "within", "beyond"):
         of_kind = [item for item in rated if item.answers(setting.limits) == answers]
@@ -206,7 +213,7 @@ def _kinds(setting: Setting, trials: Trials, confirmed: Sequence[Finalist]) -> I
             answers=answers,
             trial=best.trial.number,
             words=best.trial.candidate.in_words(),
-            speedup=base["latency_ms"] / best.values["latency_ms"],
+            speedup=base.sample_ms / best.sample_ms,
             confirmed=best.confirmed,
             peak_memory_mib=best.values["peak_memory_mib"],
             error=best.error,
@@ -222,6 +229,12 @@ class _Rated:
     error: float
     drop: float | None
     confirmed: bool
+
+    @property
+    def sample_ms(self) -> float:
+        """The time that a sample takes."""
+        assert self.trial.measurement is not None
+        return self.values["latency_ms"] / (self.trial.measurement.batch or 1)
 
     def answers(self, limits: Limits) -> str:
         """Returns the kind of its answers; see :class:`Kind`."""

@@ -7,7 +7,7 @@ parameters exist where the provider is the CPU's, and the options of another one
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.deploy.options import Value
+from autotune.deploy.options import BATCH, Value
 from autotune.deploy.providers import PROVIDERS
 from autotune.errors import RequestError
 from autotune.facts.providers import ProviderState
@@ -155,7 +155,8 @@ def _suits(word: str, parameter: str) -> bool:
     """Returns whether a parameter has an effect beside the provider `word`."""
     if parameter in PROVIDER_OPTIONS:
         return PROVIDER_OPTIONS[parameter][0] == word
-    if parameter == EXECUTION_PROVIDER or parameter in GRAPH_PARAMETERS or word == "cpu":
+    for_all = parameter in {EXECUTION_PROVIDER, BATCH} or parameter in GRAPH_PARAMETERS
+    if for_all or word == "cpu":
         return True
     return parameter in PROVIDERS[word].session_parameters
 

@@ -181,6 +181,7 @@ class Job:
                 reference_ms=reference_ms,
                 samples=self.setting.folder / SAMPLES,
                 provider_cache=self.setting.folder / CACHE_FOLDER,
+                batching=self.setting.batching,
             )
         )
         self._check_cost(measurer)
