@@ -23,6 +23,7 @@ from autotune.deploy.records import (
     section,
     to_plain,
 )
+from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig, as_config_error
 from autotune.errors import ConfigError, FormatError, shown
 
@@ -35,6 +36,13 @@ EARLIER_FORMAT = "autotune/1"
 FORMATS = (FORMAT, EARLIER_FORMAT)
 """All formats that this version reads."""
 
+# These are written where they are known alone, as earlier versions of the format have it.
+_ONLY_WHERE_KNOWN = (
+    "provider",
+    "peak_device_memory_mib",
+    "throughput_per_s",
+    "baseline_throughput_per_s",
+)
 # A config is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
 
@@ -96,7 +104,8 @@ class Evidence:
     """The measurements of a config on the machine that tuned it.
 
     Latencies are medians of one run on a quiet machine, as the final comparison (run-off) estimates
-    them.
+    them. With several clients they are means of what a client sees, and `speedup` is a ratio of
+    throughputs; see :attr:`TunedConfig.serving`.
 
     Attributes:
         latency_ms: Latency of the config.
@@ -128,6 +137,9 @@ class Evidence:
             CPU provider runs everything.
         peak_device_memory_mib: Memory of devices that the process held, at least 1; None where it
             is no objective of the study.
+        throughput_per_s: Samples per second of all clients; None with one client that runs single
+            samples.
+        baseline_throughput_per_s: The same of the baseline, whose one session they share.
     """
 
     latency_ms: Positive
@@ -153,6 +165,8 @@ class Evidence:
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
     peak_device_memory_mib: float | None = None
+    throughput_per_s: Positive | None = None
+    baseline_throughput_per_s: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +206,8 @@ class TunedConfig:
         environment: Where the config was tuned.
         candidate: The same as `model.steps` and `session` in autotune's own parameters, for a
             search that starts from here. Loading ignores it.
+        serving: How it was called; None where one caller was. Loading ignores it: the application
+            decides how many sessions it loads.
     """
 
     model: ModelFile | JointModelFile
@@ -200,6 +216,7 @@ class TunedConfig:
     requires: Requires
     environment: Environment
     candidate: Mapping[str, Value]
+    serving: Serving | None = None
 
     def to_json(self) -> Json:
         """Returns the config as JSON values, in the order in which a reader wants them.
@@ -209,9 +226,13 @@ class TunedConfig:
         """
         plain = to_plain(self)
         plain["session"] = self.session.to_json()
-        for name in ("provider", "peak_device_memory_mib"):
+        for name in _ONLY_WHERE_KNOWN:
             if getattr(self.evidence, name) is None:
                 del plain["evidence"][name]
+        if self.serving is None:
+            del plain["serving"]
+        else:
+            plain["serving"] = self.serving.to_json()
         if isinstance(self.model, ModelFile):
             return {"format": FORMAT, **plain}
         del plain["evidence"]["coverage"]
@@ -230,8 +251,9 @@ class TunedConfig:
                 f"{' and '.join(map(repr, FORMATS))}"
             )
         names = ["format", *(item.name for item in fields(cls))]
+        required = [name for name in names if name != "serving"]
         with as_config_error():
-            given = section(data, "", known=names, required=names)
+            given = section(data, "", known=names, required=required)
             is_earlier = given["format"] == EARLIER_FORMAT
             return cls(
                 model=read(JointModelFile if is_earlier else ModelFile, given["model"], "model"),
@@ -240,6 +262,7 @@ class TunedConfig:
                 requires=from_plain(Requires, given["requires"], "requires"),
                 environment=from_plain(Environment, given["environment"], "environment"),
                 candidate=read(Mapping[str, Value], given["candidate"], "candidate"),
+                serving=read(Serving | None, given.get("serving"), "serving"),
             )
 
     @classmethod

@@ -14,7 +14,7 @@ from autotune.results.score import SMALLEST_GAIN, Score, is_gain
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
+from autotune.search.objective import DEFAULT, OBJECTIVES, SPEEDS, Objective
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
@@ -71,8 +71,9 @@ class Contest:
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """Latency and memory, by which every config is judged, and those of the study."""
-        judged = (OBJECTIVES["latency_ms"], self.memory)
+        """Speed and memory, by which every config is judged, and those of the study."""
+        chosen = [o for o in self.setting.objectives if o.name in SPEEDS]
+        judged = ((chosen or [OBJECTIVES["latency_ms"]])[0], self.memory)
         return tuple(dict.fromkeys((*judged, *self.setting.objectives)))
 
     def rounds(self, entrants: Mapping[int, Candidate], plan: Plan) -> Rounds:
@@ -84,6 +85,7 @@ class Contest:
             seed=self.setting.seed,
             on_step=self.on_step,
             plan=plan,
+            fewest_runs=self.setting.limits.fewest_runs,
         )
 
     def has_worse_answers(self, score: Score) -> bool:
@@ -134,7 +136,7 @@ _ALONE = Plan(effort=ABLATION, fewest=2, most=5, is_settled=_is_clear)
 def _as_whole(contest: Contest, change: Change) -> Part:
     """Returns the part that is all of the winner, by the numbers of the final comparison."""
     winner, baseline = contest.winner.values, contest.baseline.values
-    better = [o.name for o in contest.objectives if o.is_less(winner[o.name], baseline[o.name])]
+    better = [o.name for o in contest.objectives if o.is_better(winner[o.name], baseline[o.name])]
     return Part(
         changes=change.values,
         words=change.words,
@@ -195,11 +197,11 @@ def _part(contest: Contest, change: Change, without: Score, winner: Score) -> Pa
     matters = []
     for objective in contest.objectives:
         name = objective.name
-        if name == "latency_ms":
+        if name in SPEEDS:
             better = is_gain(speedup)
         else:
-            less = objective.is_less(winner.values[name], without.values[name])
-            better = less and without.gains[name].high < 1
+            is_better = objective.is_better(winner.values[name], without.values[name])
+            better = is_better and without.gains[name].high < 1
         if better:
             matters.append(name)
     if contest.has_worse_answers(without):

@@ -41,7 +41,7 @@ class Comparison:
         rounds: Rounds in which it was measured.
         coverage: How much the comparison of the answers proves.
         batch: Samples of one run, where a config was tuned for batches; None where none was. The
-            latency is that of the batch, and the speed-up counts samples.
+            latency is then that of a batch, and the speed-up counts samples.
         baseline_batch: The same of the baseline.
     """
 
@@ -204,7 +204,7 @@ def compare_subjects(
 
 
 def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
-    leaner = OBJECTIVES["peak_memory_mib"].is_less(own.peak_memory_mib, baseline.peak_memory_mib)
+    leaner = OBJECTIVES["peak_memory_mib"].is_better(own.peak_memory_mib, baseline.peak_memory_mib)
     faster = is_gain(own.speedup, own.noise_floor)
     slower = is_loss(own.speedup, own.noise_floor)
     return Comparison(
@@ -222,4 +222,6 @@ def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
         noise_floor=own.noise_floor,
         rounds=own.rounds,
         coverage=own.coverage,
+        batch=own.batch,
+        baseline_batch=baseline.batch,
     )

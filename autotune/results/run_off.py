@@ -40,7 +40,7 @@ def is_settled(entrant: Score, field: Iterable[Score]) -> bool:
     memory = OBJECTIVES["peak_memory_mib"]
     return any(
         other.speedup.low > entrant.speedup.high
-        and not memory.is_less(entrant.peak_memory_mib, other.peak_memory_mib)
+        and not memory.is_better(entrant.peak_memory_mib, other.peak_memory_mib)
         for other in field
         if other is not entrant
     )
@@ -87,6 +87,7 @@ def run_off(
     seed: int,
     on_step: OnStep,
     beyond_limits: Sequence[Trial] = (),
+    fewest_runs: int = 0,
 ) -> list[Finalist]:
     """Returns the default and all other trials that never failed, in the order of the arguments.
 
@@ -99,6 +100,7 @@ def run_off(
         on_step: Called after each measurement.
         beyond_limits: Trials that break a limit and are measured to say what it costs; they beat
             no other.
+        fewest_runs: Timed runs of each measurement at least.
 
     Raises:
         CannotMeasureError: the default fails.
@@ -111,6 +113,7 @@ def run_off(
         seed=seed,
         on_step=on_step,
         out_of_competition={trial.number for trial in beyond_limits},
+        fewest_runs=fewest_runs,
     )
     return [
         Finalist(**vars(entrant), trial=trials[number]) for number, entrant in rounds.play().items()
@@ -132,6 +135,7 @@ class Rounds:
         on_step: Called after each measurement.
         plan: How many rounds there are, and how much they cost.
         out_of_competition: Entrants that settle no other.
+        fewest_runs: Timed runs of each measurement at least.
 
     Attributes:
         failures: By number, why an entrant was left out.
@@ -147,6 +151,7 @@ class Rounds:
         on_step: OnStep,
         plan: Plan = FINAL,
         out_of_competition: Collection[int] = (),
+        fewest_runs: int = 0,
     ) -> None:
         self.failures: dict[int, Failure] = {}
         self._entrants = entrants
@@ -156,6 +161,7 @@ class Rounds:
         self._on_step = on_step
         self._plan = plan
         self._out_of_competition = out_of_competition
+        self._fewest_runs = fewest_runs
         self._baseline, *self._others = entrants
         self._measurements: dict[int, list[Measurement]] = {number: [] for number in entrants}
         self._done = 0
@@ -206,7 +212,7 @@ class Rounds:
 
     def _measure(self, number: int) -> Outcome:
         """Measures; a measurement on a loud machine is taken again, while that is of any use."""
-        effort = effort_for(self._plan.effort, self._objectives)
+        effort = effort_for(self._plan.effort, self._objectives, self._fewest_runs)
         outcome = self._entrants[number](effort)
         if _is_loud(outcome) and self._in_vain < _MOST_IN_VAIN:
             outcome = self._entrants[number](effort)
