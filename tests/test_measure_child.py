@@ -36,6 +36,7 @@ def test_it_imports_nothing_of_the_parent() -> None:
         "autotune.facts.feeds",
         "autotune.measure.device_memory",
         "autotune.measure.flatten",
+        "autotune.measure.heap",
         "autotune.measure.measure_child",
         "autotune.measure.memory",
         "autotune.measure.replies",
@@ -55,6 +56,7 @@ def message(tmp_path: Path) -> dict[str, object]:
         "samples": str(samples),
         "session": SessionConfig().to_json(),
         "one_shape": True,
+        "history": 0,
     }
 
 

@@ -72,8 +72,8 @@ def test_hidden_weights_give_the_same_study(tmp_path: Path, place: str) -> None:
     plain = BUILDERS["transformer"]()
     described = _written(plain, tmp_path, "plain")
     hidden = _written(PLACES[place](plain), tmp_path, "hidden")
-    names = ("operators", "parameters", "quantisable", "quantisable_inside", "inputs", "subnormals")
-    names += ("embeddings",)
+    names = ["operators", "parameters", "quantisable", "quantisable_inside", "inputs", "subnormals"]
+    names.append("embeddings")
     assert [getattr(hidden, n) for n in names] == [getattr(described, n) for n in names]
     assert _space(hidden).digest() == _space(described).digest()
     assert _space(hidden).left_out == _space(described).left_out

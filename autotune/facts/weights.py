@@ -219,7 +219,8 @@ def fold_constants(model: onnx.ModelProto) -> None:
 
     arrays: dict[str, onnx.TensorProto] = {item.name: item for item in model.graph.initializer}
     outputs = {item.name for item in model.graph.output}
-    kept, sources = [], set()
+    kept: list[onnx.NodeProto] = []
+    sources: set[str] = set()
     for node in model.graph.node:
         is_constant = all(name in arrays for name in node.input if name)
         if node.op_type not in _FOLDED or not is_constant or node.output[0] in outputs:

@@ -19,7 +19,7 @@ from autotune.deploy.placement import placement_of
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
-from autotune.measure import memory
+from autotune.measure import heap, memory
 from autotune.measure.device_memory import DeviceMemory
 from autotune.measure.flatten import save_outputs
 from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes, Written
@@ -49,6 +49,7 @@ class Worker:
         self._device = "cpu"
         self._device_memory: DeviceMemory | None = None
         self._feeds: list[Feed] = []
+        self._kept_blocks: list[bytearray] = []
         self._next = 0
         self._mixed = False
 
@@ -75,6 +76,7 @@ class Worker:
             self._device = provider_named(config.accelerator).device
         if self._device != "cpu":
             self._device_memory = DeviceMemory.start()
+        self._kept_blocks = heap.live(message["history"])
         gc.collect()
         memory.reset_peak()
         base = memory.usage()

@@ -92,6 +92,7 @@ class DuetMeasurer:
         self._preparer = preparer
         self._twins: dict[str, Candidate] = {}
         self._fidelities: dict[str, Fidelity] = {}
+        self._history = 0
         self._max_error = max_error
         self._clients = clients
         self._samples = samples
@@ -241,7 +242,7 @@ class DuetMeasurer:
         with Crew(_start_worker, self._clients) if apart else _start_worker() as child:
             visit = Visit(child, samples.files, self._limits_of(samples), self._clients, sessions)
             try:
-                if failure := visit.open(path, config, self._provider_cache):
+                if failure := visit.open(path, config, self._provider_cache, self._history):
                     return failure
                 visit.first_runs()
                 session = f"{path} {samples.files.batch} {json.dumps(config.to_json())}"
@@ -288,7 +289,8 @@ class DuetMeasurer:
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
         """Returns how right the answers of an emitted config are; see :class:`Measurer`."""
-        batch = None if len(self._sets) == 1 else TunedConfig.read(config).batch
+        serving = None if len(self._sets) == 1 else TunedConfig.read(config).serving
+        batch = None if serving is None else serving.batch
         samples = self._sets[batch or self._smallest]
         limits = self._limits_of(samples)
         with Child(_EMITTED, memory_limit()) as child:
@@ -307,7 +309,8 @@ class DuetMeasurer:
         self._reference_ms = reference_ms
 
     def renew(self) -> None:
-        """Starts the reference again."""
+        """Starts the reference again; later processes have another history of the heap."""
+        self._history += 1
         self._running_reference().renew()
 
     def close(self) -> None:

@@ -285,7 +285,10 @@ class Measurer(Protocol):
         """Takes another latency of the baseline to multiply ratios with: that of a shared study."""
 
     def renew(self) -> None:
-        """Starts the reference again, so that the luck of one process does not decide a round."""
+        """Begins a round, in which the luck of the last one must not decide again.
+
+        The reference is started again, and later processes have another history of the heap.
+        """
 
     def close(self) -> None:
         """Ends every process. Measurements are kept."""

@@ -82,6 +82,7 @@ def request_session(
     *,
     clients: int = 1,
     sessions: int = 1,
+    history: int = 0,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
 
@@ -94,6 +95,7 @@ def request_session(
         cache: The folder in which a provider keeps what it compiles; None keeps nothing.
         clients: How many clients call in each process.
         sessions: How many sessions they have there: one for all of them, or one for each.
+        history: What its heap has seen before; see :func:`autotune.measure.heap.live`.
 
     Raises:
         ChildFailure: it could not.
@@ -107,6 +109,7 @@ def request_session(
         "cache": "" if cache is None else str(cache),
         "clients": clients,
         "sessions": sessions,
+        "history": history,
     }
     return child.request(request, limit_s, Opened)
 

@@ -99,13 +99,16 @@ class Visit:
         self._spent_s: dict[str, float] = {}
         self._last_s = time.monotonic()
 
-    def open(self, model: Path, config: SessionConfig, cache: ProviderCache) -> Failure | None:
+    def open(
+        self, model: Path, config: SessionConfig, cache: ProviderCache, history: int = 0
+    ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
         Args:
             model: The model's file.
             config: How it is opened.
             cache: Where a provider keeps what it compiles.
+            history: What the heap has seen before; see :func:`autotune.measure.heap.live`.
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
@@ -121,6 +124,7 @@ class Visit:
             folder,
             clients=1 if self._sessions == PROCESSES else self._clients,
             sessions=self._clients if self._sessions == PER_CLIENT else 1,
+            history=history,
         )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")

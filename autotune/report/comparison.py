@@ -9,7 +9,7 @@ from rich.text import Text
 from autotune.report.batches import compared_batches
 from autotune.report.coverage import coverage_remarks
 from autotune.report.tables import plain_table
-from autotune.report.text import interval, latency, percent
+from autotune.report.text import interval, latency, memory, percent
 from autotune.results.compare import Comparison, Comparisons
 from autotune.results.gate import Verdict
 from autotune.results.under_load import LoadComparison
@@ -36,7 +36,9 @@ def render_comparisons(comparisons: Comparisons, verdicts: Sequence[Verdict]) ->
             "",
             Text(
                 f"Measured side by side in up to {max(c.rounds for c in comparisons.configs)} "
-                f"rounds. In brackets: 95 % intervals. Noise floor: {percent(first.noise_floor)}."
+                "rounds. In brackets: 95 % intervals; of memory, where the peak of another process "
+                f"lies. Noise floor: {percent(first.noise_floor)}, of memory "
+                f"{percent(first.memory_noise_floor)}."
             ),
             *_clients_remarks(comparisons),
         ]
@@ -78,7 +80,7 @@ def _table(comparisons: Comparisons) -> Table:
         comparisons.baseline,
         latency(first.baseline_latency_ms),
         "1",
-        f"{first.baseline_peak_memory_mib:.1f}",
+        memory(first.baseline_peak_memory_mib, first.baseline_peak_memory_interval_mib),
         "",
         "baseline",
     )
@@ -87,7 +89,7 @@ def _table(comparisons: Comparisons) -> Table:
             config.name,
             latency(config.latency_ms),
             f"{config.speedup.value:.2f} ({interval(config.speedup)})",
-            f"{config.peak_memory_mib:.1f}",
+            memory(config.peak_memory_mib, config.peak_memory_interval_mib),
             f"{config.error:.1g}",
             speed_words(config),
         )

@@ -164,6 +164,8 @@ def _is_as_good(contest: Contest, reduced: Finalist, rounds: Rounds) -> bool:
         if name in SPEEDS:
             # the burden of proof is on the smaller config
             loses = beside.speedup.value < 1 - SMALLEST_GAIN
+        elif name == "peak_memory_mib":
+            loses = beside.larger
         else:
             is_worse = objective.is_better(winner.values[name], beside.values[name])
             loses = is_worse and beside.gains[name].high < 1

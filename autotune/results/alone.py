@@ -10,12 +10,13 @@ from autotune.measure.outcome import ABLATION, Failure, Measurer
 from autotune.results.budget import Budget
 from autotune.results.changes import Change, changes_of, is_free, put_back
 from autotune.results.parts import ANSWERS, RUNNING, Part
+from autotune.results.peaks import HeapLuck
 from autotune.results.run_off import Finalist, OnStep, Plan, Rounds
 from autotune.results.score import SMALLEST_GAIN, Score, is_gain, score
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import DEFAULT, OBJECTIVES, SPEEDS, Objective
+from autotune.search.objective import OBJECTIVES, SPEEDS, Objective
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
@@ -37,7 +38,10 @@ _WINNER = 0
 
 def _is_clear(without: Score, *_: object) -> bool:
     """Returns whether it is known if a change matters, by the score of the winner without it."""
-    if any(abs(math.log(without.gains[name].value)) > _CLEARLY for name in DEFAULT):
+    if abs(math.log(without.speedup.value)) > _CLEARLY:
+        return True
+    other_memory = without.leaner or without.larger
+    if other_memory and abs(math.log(without.gains["peak_memory_mib"].value)) > _CLEARLY:
         return True
     speedup = factor_of(without.speedup)
     seems_needless = speedup.value <= 1 + SMALLEST_GAIN
@@ -94,8 +98,8 @@ class Contest:
             seed=self.setting.seed,
             on_step=self.on_step,
             plan=plan,
-            fewest_runs=self.setting.limits.fewest_runs,
             budget=self.budget,
+            fewest_runs=self.setting.limits.fewest_runs,
         )
 
     def has_worse_answers(self, score: Score) -> bool:
@@ -155,11 +159,12 @@ def _known(contest: Contest, change: Change) -> Part | None:
         return _as_whole(contest, change)
     winner = contest.winner
     canonical = contest.measurer.canonical
+    luck = HeapLuck.of(finalist.measurements for finalist in contest.compared)
     if canonical(change.without) == canonical(change.of):  # the same session on the same graph
-        return _part(contest, change, score(winner.measurements, winner.measurements), winner)
+        return _part(contest, change, score(winner.measurements, winner.measurements, luck), winner)
     for finalist in contest.compared:
         if finalist.trial.candidate == change.without and finalist.measurements:
-            without = score(finalist.measurements, winner.measurements)
+            without = score(finalist.measurements, winner.measurements, luck)
             if _is_clear(without) and without.rounds >= _FEWEST_TO_DROP:
                 return _part(contest, change, without, winner)
     return None
@@ -168,7 +173,15 @@ def _known(contest: Contest, change: Change) -> Part | None:
 def _as_whole(contest: Contest, change: Change) -> Part:
     """Returns the part that is all of the winner, by the numbers of the final comparison."""
     winner, baseline = contest.winner.values, contest.baseline.values
-    better = [o.name for o in contest.objectives if o.is_better(winner[o.name], baseline[o.name])]
+    better = [
+        o.name
+        for o in contest.objectives
+        if (
+            contest.winner.leaner
+            if o.name == "peak_memory_mib"
+            else o.is_better(winner[o.name], baseline[o.name])
+        )
+    ]
     return Part(
         changes=change.values,
         words=change.words,
@@ -234,6 +247,8 @@ def _part(contest: Contest, change: Change, without: Score, winner: Score) -> Pa
         name = objective.name
         if name in SPEEDS:
             better = is_gain(speedup)
+        elif name == "peak_memory_mib":
+            better = without.larger
         else:
             is_better = objective.is_better(winner.values[name], without.values[name])
             better = is_better and without.gains[name].high < 1

@@ -15,10 +15,11 @@ from autotune.facts.model import Model
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
+from autotune.results.peaks import SMALLEST_MEMORY_GAIN
 from autotune.results.run_off import FINAL, OnStep, Plan, Rounds
 from autotune.results.score import Score, is_gain, is_loss
 from autotune.results.subjects import Contest, contest_of
-from autotune.search.objective import DEFAULT, OBJECTIVES, find
+from autotune.search.objective import DEFAULT, find
 
 _BASELINE = 0
 
@@ -38,20 +39,24 @@ class Comparison:
         error: Its largest fidelity error.
         faster: Whether it is faster by more than the noise.
         slower: Whether it is slower by more than the noise.
-        leaner: Whether it needs less memory by more than processes differ.
+        leaner: Whether it needs less memory by more than the luck of the heap.
         better: Whether it is faster, or leaner and not slower.
         noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds in which it was measured.
         coverage: How much the comparison of the answers proves.
-        throughput_per_s: Runs that all clients complete in a second.
-        baseline_throughput_per_s: Those of the baseline.
+        throughput_per_s: Samples per second of all clients.
+        baseline_throughput_per_s: The same of the baseline.
         p50_ms: Median latency, of the runs of all clients.
         baseline_p50_ms: Median latency of the baseline.
         p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
         baseline_p99_ms: The 99th percentile of the baseline.
         batch: Samples of one run, where a config was tuned for batches; None where none was. The
-            latency is that of the batch, and the speed-up counts samples.
+            latency is then that of a batch, and the speed-up counts samples.
         baseline_batch: The same of the baseline.
+        peak_memory_interval_mib: Its peak memory, with the range in which that of another process
+            lies with 95 %; None where nothing was measured twice.
+        baseline_peak_memory_interval_mib: The same of the baseline.
+        memory_noise_floor: Relative difference below which no gain of memory is claimed.
     """
 
     name: str
@@ -76,6 +81,9 @@ class Comparison:
     baseline_p99_ms: float | None
     batch: int | None = None
     baseline_batch: int | None = None
+    peak_memory_interval_mib: Interval | None = None
+    baseline_peak_memory_interval_mib: Interval | None = None
+    memory_noise_floor: float = SMALLEST_MEMORY_GAIN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,8 +259,8 @@ class _Side:
 
     @property
     def throughput_per_s(self) -> float:
-        """Completed runs of all clients: their number over the latency (Little's law)."""
-        return self.clients / self.score.latency_ms * 1e3
+        """Samples of the completed runs: those under way over the latency (Little's law)."""
+        return self.clients * (self.score.batch or 1) / self.score.latency_ms * 1e3
 
     @property
     def p99_ms(self) -> float | None:
@@ -266,8 +274,6 @@ def _p50_ms(measurements: Sequence[Measurement]) -> float:
 
 def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
     own, baseline = side.score, beside.score
-    memory = OBJECTIVES["peak_memory_mib"]
-    leaner = memory.is_better(own.peak_memory_mib, baseline.peak_memory_mib)
     faster = is_gain(own.speedup, own.noise_floor)
     slower = is_loss(own.speedup, own.noise_floor)
     return Comparison(
@@ -280,8 +286,8 @@ def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
         error=own.error,
         faster=faster,
         slower=slower,
-        leaner=leaner,
-        better=faster or (leaner and not slower),
+        leaner=own.leaner,
+        better=faster or (own.leaner and not slower),
         noise_floor=own.noise_floor,
         rounds=own.rounds,
         coverage=own.coverage,
@@ -291,4 +297,9 @@ def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
         baseline_p50_ms=beside.p50_ms,
         p99_ms=side.p99_ms,
         baseline_p99_ms=beside.p99_ms,
+        batch=own.batch,
+        baseline_batch=baseline.batch,
+        peak_memory_interval_mib=own.peak_memory_interval,
+        baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
+        memory_noise_floor=own.memory_noise_floor,
     )

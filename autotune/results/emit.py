@@ -90,16 +90,20 @@ def tuned_config(result: StudyResult, member: Member, model: ModelFile) -> Tuned
         ),
         environment=result.environment,
         candidate=member.candidate,
-        serving=_serving(result, candidate),
+        serving=_serving(result, member),
     )
 
 
-def _serving(result: StudyResult, candidate: Candidate) -> Serving | None:
-    """Returns how the clients of a study called a candidate; None where there was one."""
-    if result.clients == 1:
+def _serving(result: StudyResult, member: Member) -> Serving | None:
+    """Returns how a study called a member; None where one client ran samples as they are."""
+    if result.clients == 1 and result.batching is None:
         return None
-    sessions = str(candidate.to_json().get(SESSIONS, SHARED))
-    return Serving(clients=result.clients, sessions=sessions)
+    return Serving(
+        clients=result.clients,
+        sessions=str(member.candidate.get(SESSIONS, SHARED)),
+        batch=None if result.batching is None else result.batch_of(member),
+        baseline_batch=None if result.batching is None else result.batching.smallest,
+    )
 
 
 def pick_member(result: StudyResult, trial: int) -> StudyResult:

@@ -14,6 +14,7 @@ from functools import partial
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import RUN_OFF, Effort, Failure, Measurement, Measurer, Outcome
 from autotune.results.budget import Budget
+from autotune.results.peaks import HeapLuck
 from autotune.results.score import Score, score
 from autotune.search import pareto
 from autotune.search.objective import Objective, complete, effort_for
@@ -121,8 +122,8 @@ def run_off(
     seed: int,
     on_step: OnStep,
     beyond_limits: Sequence[Trial] = (),
-    fewest_runs: int = 0,
     budget: Budget | None = None,
+    fewest_runs: int = 0,
 ) -> list[Finalist]:
     """Returns the default and the other trials, in the order of the arguments.
 
@@ -137,8 +138,8 @@ def run_off(
         on_step: Called after each measurement.
         beyond_limits: Trials that break a limit and are measured to say what it costs; they beat
             no other.
-        fewest_runs: Timed runs of each measurement at least.
         budget: How long this may take; None means that nothing limits it.
+        fewest_runs: Timed runs of each measurement at least.
 
     Raises:
         CannotMeasureError: the default fails.
@@ -152,8 +153,8 @@ def run_off(
         on_step=on_step,
         plan=FINAL,
         out_of_competition={trial.number for trial in beyond_limits},
-        fewest_runs=fewest_runs,
         budget=budget,
+        fewest_runs=fewest_runs,
     )
     return [
         Finalist(
@@ -179,8 +180,8 @@ class Rounds:
         on_step: Called after each measurement.
         plan: How many rounds there are, and how much they cost.
         out_of_competition: Entrants that settle no other.
-        fewest_runs: Timed runs of each measurement at least.
         budget: How long this may take; None means that nothing limits it.
+        fewest_runs: Timed runs of each measurement at least.
 
     Attributes:
         failures: By number, why an entrant was left out.
@@ -196,8 +197,8 @@ class Rounds:
         on_step: OnStep,
         plan: Plan = Plan(),
         out_of_competition: Collection[int] = (),
-        fewest_runs: int = 0,
         budget: Budget | None = None,
+        fewest_runs: int = 0,
     ) -> None:
         self.failures: dict[int, Failure] = {}
         self._entrants = entrants
@@ -207,8 +208,8 @@ class Rounds:
         self._on_step = on_step
         self._plan = plan
         self._out_of_competition = out_of_competition
-        self._fewest_runs = fewest_runs
         self._budget = budget or Budget()
+        self._fewest_runs = fewest_runs
         self._baseline, *self._others = entrants
         self._measurements: dict[int, list[Measurement]] = {number: [] for number in entrants}
         self._done = 0
@@ -242,7 +243,8 @@ class Rounds:
 
     def beside(self, number: int, other: int) -> Score:
         """Returns the score of an entrant beside that of another one, by the rounds of both."""
-        return score(self._measurements[number], self._measurements[other])
+        luck = HeapLuck.of(self._measurements.values())
+        return score(self._measurements[number], self._measurements[other], luck)
 
     def measurements(self, number: int) -> Sequence[Measurement]:
         """Returns the measurements of an entrant, round by round from the first one on."""
@@ -308,7 +310,8 @@ class Rounds:
 
     def _scores(self, numbers: Sequence[int]) -> dict[int, Score]:
         base = self._measurements[self._baseline]
-        return {number: score(self._measurements[number], base) for number in numbers}
+        luck = HeapLuck.of(self._measurements.values())
+        return {number: score(self._measurements[number], base, luck) for number in numbers}
 
 
 def _is_loud(outcome: Outcome) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from autotune.deploy.config import Coverage, Interval, ProviderEvidence
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import mean_log_interval
+from autotune.results.peaks import SMALLEST_MEMORY_GAIN, HeapLuck
 from autotune.search.objective import (
     OBJECTIVES,
     SPEEDS,
@@ -23,6 +24,8 @@ from autotune.search.objective import (
 SMALLEST_GAIN = 0.02
 """No gain below this is claimed, however quiet the machine."""
 
+_MEMORY = OBJECTIVES["peak_memory_mib"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
@@ -32,7 +35,8 @@ class Score:
         values: Its value in every objective that was measured: the largest peak of memory, and the
             median over the rounds of the others.
         gains: By objective, how many times better it is than the default: geometric mean over the
-            rounds with its 95 % interval.
+            rounds with its 95 % interval. Of memory the interval follows from how much the
+            processes of all configurations differ.
         error: Largest fidelity error of the rounds.
         metric: Lowest value of the user's metric; None without one.
         drop: Largest fall of the metric; None without one.
@@ -43,6 +47,10 @@ class Score:
         coverage: How much the comparison of the answers proves; None where an earlier version
             measured.
         provider: What was measured of another execution provider than the CPU's; None without one.
+        peak_memory_interval: Its largest peak of memory, with the range in which that of another
+            process lies with 95 %; None where nothing was measured twice.
+        memory_noise_floor: Relative difference below which no gain of memory is claimed.
+        batch: Samples of a run; None without batch sizes.
     """
 
     values: Values
@@ -56,15 +64,21 @@ class Score:
     noise_floor: float = SMALLEST_GAIN
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
+    peak_memory_interval: Interval | None = None
+    memory_noise_floor: float = SMALLEST_MEMORY_GAIN
+    batch: int | None = None
 
     @property
     def speedup(self) -> Interval:
-        """How many times faster than the default; with several clients, of its throughput."""
-        return self.gains["latency_ms"]
+        """How many times faster than the default, by the time of a sample.
+
+        With several clients or batch sizes that is the ratio of the throughputs.
+        """
+        return self.gains[THROUGHPUT if THROUGHPUT in self.gains else "latency_ms"]
 
     @property
     def latency_ms(self) -> float:
-        """The default's latency divided by `speedup`."""
+        """The default's latency divided by the gain in latency."""
         return self.values["latency_ms"]
 
     @property
@@ -77,13 +91,33 @@ class Score:
         """Whether it is faster by more than the noise."""
         return is_gain(self.speedup, self.noise_floor)
 
+    @property
+    def leaner(self) -> bool:
+        """Whether it needs less memory by more than the luck of the heap."""
+        return self._memory_is_other and is_gain(self._memory_gain, self.memory_noise_floor)
+
+    @property
+    def larger(self) -> bool:
+        """Whether it needs more memory by more than the luck of the heap."""
+        return self._memory_is_other and is_loss(self._memory_gain, self.memory_noise_floor)
+
+    @property
+    def _memory_gain(self) -> Interval:
+        return self.gains[_MEMORY.name]
+
+    @property
+    def _memory_is_other(self) -> bool:
+        """Whether the difference is more than two starts of one program differ by, in MiB."""
+        difference_mib = self.peak_memory_mib * abs(self._memory_gain.value - 1)
+        return difference_mib > _MEMORY.tolerance_absolute
+
 
 AnyScore = TypeVar("AnyScore", bound=Score)
 
 
 def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
     """Returns a score of other rounds with the latency that it has on the scale of `baseline`."""
-    latency_ms = baseline.latency_ms / own.speedup.value
+    latency_ms = baseline.latency_ms / own.gains["latency_ms"].value
     return replace(own, values=_with_latency(own.values, latency_ms))
 
 
@@ -95,12 +129,18 @@ def _with_latency(of: Values, latency_ms: float) -> dict[str, float]:
     return changed
 
 
-def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
-    """Returns the score of the measurements `own` beside those of the default, round by round."""
+def score(own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuck) -> Score:
+    """Returns the score of the measurements `own` beside those of the default, round by round.
+
+    Args:
+        own: Measurements of a configuration.
+        base: Those of the default.
+        luck: How much the peaks of equal processes differ.
+    """
     base_values = _over_rounds(base)
-    gains = {name: _gain(OBJECTIVES[name], own, base) for name in base_values}
+    gains = {name: _gain(OBJECTIVES[name], own, base, luck) for name in base_values}
     own_values = _over_rounds(own)
-    # one scale: the default's own time, and everything else by its speed-up
+    # one scale: the default's own time, and everything else by its gain
     latency_ms = base_values["latency_ms"] / gains["latency_ms"].value
     return Score(
         values=_with_latency(own_values, latency_ms),
@@ -114,6 +154,9 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
         noise_floor=noise_floor(base),
         coverage=own[-1].fidelity.coverage,
         provider=provider_evidence(own),
+        peak_memory_interval=luck.expected(own),
+        memory_noise_floor=luck.floor(min(len(own), len(base))),
+        batch=own[-1].batch,
     )
 
 
@@ -162,13 +205,16 @@ def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
 
 
 def _gain(
-    objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement]
+    objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuck
 ) -> Interval:
     """Returns how many times better the own value is, by the rounds that both took part in."""
     if own is base:
         return Interval(value=1.0, low=1.0, high=1.0)
     if objective.name in SPEEDS:
-        return paired_speedup(own, base)
+        speedup = paired_speedup(own, base)
+        return speedup if objective.name == THROUGHPUT else of_runs(speedup, own[-1], base[-1])
+    if objective is _MEMORY:
+        return luck.gain(own, base)
     pairs = [
         (mine, theirs)
         for m, b in zip(own, base, strict=False)
@@ -182,10 +228,30 @@ def _gain(
 def paired_speedup(own: Sequence[Measurement], baseline: Sequence[Measurement]) -> Interval:
     """Returns how many times faster `own` is than the default measured in the same rounds.
 
-    The default may have been measured in further rounds after them.
+    The time of a sample counts. The default may have been measured in further rounds after them.
     """
     pairs = zip(own, baseline, strict=False)
-    return mean_log_interval([base.ratio.value / mine.ratio.value for mine, base in pairs])
+    return mean_log_interval([speedup_of(mine, base).value for mine, base in pairs])
+
+
+def speedup_of(own: Measurement, base: Measurement) -> Interval:
+    """Returns how many times faster one measurement is than another, by the time of a sample."""
+    factor = (own.batch or 1) / (base.batch or 1)
+    return Interval(
+        value=factor * base.ratio.value / own.ratio.value,
+        low=factor * base.ratio.value / own.ratio.high,
+        high=factor * base.ratio.value / own.ratio.low,
+    )
+
+
+def of_runs(speedup: Interval, own: Measurement, base: Measurement) -> Interval:
+    """Returns a speed-up by the time of a sample as one by the time of a run."""
+    factor = (base.batch or 1) / (own.batch or 1)
+    if factor == 1:
+        return speedup
+    return Interval(
+        value=factor * speedup.value, low=factor * speedup.low, high=factor * speedup.high
+    )
 
 
 def noise_floor(baseline: Sequence[Measurement]) -> float:

@@ -12,17 +12,19 @@ from autotune.measure.outcome import Failure
 from autotune.results.choice import Verdict
 from autotune.results.result import GraphRow, Kind, Member, StudyResult
 from autotune.results.run_off import Finalist
-from autotune.results.score import provider_evidence
+from autotune.results.score import of_runs, provider_evidence, speedup_of
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect, believed, explain
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import DEFAULT, OBJECTIVES, SPEEDS, THROUGHPUT, Values, find, values
+from autotune.search.objective import DEFAULT, OBJECTIVES, THROUGHPUT, Values, find, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 
 _DEVICE_MEMORY = "peak_device_memory_mib"
 # One process each, and the luckiest of many: only a clear lead counts.
 _UNCONFIRMED_FLOOR = 0.05
+# Two processes of one configuration may differ by as much: see benchmarks/memory.py.
+_UNCONFIRMED_MEMORY_FLOOR = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +120,10 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
     for name in own_values.keys() & base_values.keys():
         gain = OBJECTIVES[name].gain(own_values[name], base_values[name])
         gains[name] = Interval(value=gain, low=gain, high=gain)
-    speedup = Interval(
-        value=base.ratio.value / own.ratio.value,
-        low=base.ratio.value / own.ratio.high,
-        high=base.ratio.value / own.ratio.low,
-    )
-    gains |= {name: speedup for name in SPEEDS if name in gains}
+    speedup = speedup_of(own, base)
+    gains["latency_ms"] = of_runs(speedup, own, base)
+    if THROUGHPUT in gains:
+        gains[THROUGHPUT] = speedup
     return Finalist(
         trial=trial,
         values=own_values,
@@ -135,8 +135,10 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         rounds=0,
         steady=own.steady,
         noise_floor=_UNCONFIRMED_FLOOR,
+        memory_noise_floor=_UNCONFIRMED_MEMORY_FLOOR,
         coverage=own.fidelity.coverage,
         provider=provider_evidence([own]),
+        batch=own.batch,
     )
 
 
@@ -174,6 +176,9 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
             trial=finalist.trial.number,
             coverage=finalist.coverage,
             provider=finalist.provider,
+            peak_memory_interval_mib=finalist.peak_memory_interval,
+            baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
+            memory_noise_floor=finalist.memory_noise_floor,
             peak_device_memory_mib=(
                 own.get(_DEVICE_MEMORY)
                 if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]

@@ -146,7 +146,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 """All of them; see :class:`Objective`. ``cpu_s`` is the CPU time of a run, ``load_ms`` the creation
 of a session in a fresh process, ``p99_ms`` MLPerf's estimate of the 99th percentile,
 ``peak_device_memory_mib`` the memory of NVIDIA devices (at least 1 MiB), and ``throughput_per_s``
-the completed runs per second of several clients."""
+the samples per second of several clients, or of batches."""
 
 THROUGHPUT = "throughput_per_s"
 """The objective of several clients."""
@@ -218,7 +218,7 @@ def complete(outcome: Outcome, objectives: Sequence[Objective]) -> Outcome:
 def _lacking(objective: Objective, measurement: Measurement) -> str:
     """Returns why a measurement has no value for an objective."""
     if objective.name == THROUGHPUT:
-        return "throughput_per_s needs several clients: add --clients N"
+        return "throughput_per_s needs several clients or batch sizes: add --clients or --batch"
     if not objective.fewest_runs:
         return f"{objective.name} cannot be measured here: install autotune with the extra [nvidia]"
     return (

@@ -122,19 +122,20 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
 
 
 def _settled(options: StudyOptions, subject: "_Subject") -> StudyOptions:
-    """Returns the options with the clients and objectives that the study has.
+    """Returns the options with the clients, batch sizes and objectives that the study has.
 
     Raises:
-        RequestError: throughput is an objective, and there is one client.
+        RequestError: throughput is an objective, and one client runs single samples.
     """
-    options = options.with_changes(clients=subject.clients)
+    sizes = () if subject.batching is None else subject.batching.sizes
+    options = options.with_changes(clients=subject.clients, batch=sizes)
     options = _with_device_objectives(
         options.with_changes(objectives=options.sought), subject.space
     )
-    if subject.clients == 1 and objective.THROUGHPUT in options.objectives:
+    if subject.clients == 1 and not sizes and objective.THROUGHPUT in options.objectives:
         raise RequestError(
-            f"--objective {objective.THROUGHPUT} needs several clients: add --clients N. With one "
-            "client it is the inverse of latency_ms"
+            f"--objective {objective.THROUGHPUT} needs several clients or batch sizes: add "
+            "--clients N or --batch 1,2,4. With one client it is the inverse of latency_ms"
         )
     return options
 

@@ -12,7 +12,7 @@ from autotune.measure.outcome import Measurer
 from autotune.results.ablation import ablate, unfinished
 from autotune.results.alone import Contest
 from autotune.results.budget import Budget
-from autotune.results.choice import Verdict, choose
+from autotune.results.choice import Verdict, beyond_luck, choose
 from autotune.results.run_off import Finalist, OnStep, run_off
 from autotune.results.score import on_scale
 from autotune.results.setting import Setting
@@ -121,8 +121,8 @@ class FinalComparison:
             seed=self.setting.seed,
             on_step=self._steps("run-off"),
             beyond_limits=beyond,
-            fewest_runs=self._fewest_runs,
             budget=self.budget,
+            fewest_runs=self._fewest_runs,
         )
 
     @property
@@ -149,7 +149,8 @@ class FinalComparison:
         setting = self.setting
         eligible = [finalist for finalist in compared if finalist.trial is not beyond]
         picked = choose(eligible, setting.limits, setting.objectives, setting.prefer)
-        front = pareto.front(eligible, lambda finalist: finalist.values, setting.objectives)
+        objectives = beyond_luck(setting.objectives, compared[0])
+        front = pareto.front(eligible, lambda finalist: finalist.values, objectives)
         kept = [compared[0], *(finalist for finalist in front if finalist is not compared[0])]
         if picked not in kept:
             kept.append(picked)

@@ -229,7 +229,7 @@ class Job:
         asked = [(f"--objective {o.name}", o.fewest_runs) for o in setting.objectives]
         asked.append(("--max-latency on the 99th percentile", setting.limits.fewest_runs))
         for option, fewest_runs in asked:
-            run_ms = measurer.reference_ms / setting.clients
+            run_ms = self._longest_run_factor * measurer.reference_ms / setting.clients
             # candidate and reference take turns, and each turn has a cold run
             cost_s = fewest_runs * run_ms * 4 / 1e3
             if cost_s > _LONGEST_TRIAL_S:
@@ -238,6 +238,12 @@ class Job:
                     f"{option} needs {fewest_runs} runs; at {run_ms:.3g} ms each a trial would "
                     f"take {cost_s / 60:.0f} min. Leave it out: latency_ms is known from far fewer"
                 )
+
+    @property
+    def _longest_run_factor(self) -> float:
+        """How many times more samples the largest batch has than the default's."""
+        batching = self.setting.batching
+        return 1.0 if batching is None else batching.sizes[-1] / batching.smallest
 
     def _conclude(self, search: Search, measurer: Measurer, began_s: float) -> StudyResult:
         """Returns the written result of the final comparison.

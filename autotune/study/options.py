@@ -55,7 +55,7 @@ class StudyOptions:
         objectives: What the search optimises, by name: ``latency_ms``, ``peak_memory_mib``,
             ``cpu_s`` (CPU seconds of a run), ``load_ms`` (creating the session) and ``p99_ms``,
             which are minimised, and ``throughput_per_s``, which is maximised. With several clients
-            the default is ``throughput_per_s`` and ``peak_memory_mib``.
+            or batch sizes the default is ``throughput_per_s`` and ``peak_memory_mib``.
         prefer: Which member of the Pareto front is emitted: the word of an objective (``latency``,
             ``memory``, ``cpu``, ``load``, ``p99``, ``throughput``) or ``balanced``; the first
             objective if None.
@@ -154,8 +154,8 @@ class StudyOptions:
 
     @property
     def sought(self) -> tuple[str, ...]:
-        """The names of the objectives: with several clients the default ones are others."""
-        several = self.clients is not None and self.clients > 1
+        """The names of the objectives: with several clients or batches the default ones differ."""
+        several = (self.clients is not None and self.clients > 1) or bool(self.batch)
         return LOADED_DEFAULT if several and self.objectives == DEFAULT else self.objectives
 
     @property

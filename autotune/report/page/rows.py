@@ -9,6 +9,7 @@ from autotune.measure.outcome import Failure, Measurement
 from autotune.report.page.state import StudyState
 from autotune.report.text import percent, printable
 from autotune.results.result import Member, StudyResult
+from autotune.results.score import speedup_of
 from autotune.search.objective import THROUGHPUT, Values, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE
@@ -163,14 +164,7 @@ def _on_scale(state: StudyState, estimates: Values) -> Values:
 
 def _speedup(base: Measurement | None, own: Measurement) -> Interval | None:
     """Returns the speed-up by the numbers of the search, with the interval of its one duet."""
-    if base is None:
-        return None
-    factor = (own.batch or 1) / (base.batch or 1)
-    return Interval(
-        value=factor * base.ratio.value / own.ratio.value,
-        low=factor * base.ratio.value / own.ratio.high,
-        high=factor * base.ratio.value / own.ratio.low,
-    )
+    return None if base is None else speedup_of(own, base)
 
 
 def excess(measurement: Measurement, limits: Limits) -> str:
