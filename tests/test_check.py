@@ -11,6 +11,7 @@ from test_loader import write_config
 from autotune.deploy import cpu
 from autotune.deploy.check import check
 from autotune.deploy.config import Environment, Requires
+from autotune.deploy.serving import Serving
 from autotune.facts import sample_models
 
 
@@ -77,3 +78,10 @@ def test_no_config(tmp_path: Path) -> None:
     assert not checked.valid
     assert "cannot read the config" in checked.problem
     assert checked.exit_code(strict=False) == 2
+
+
+def test_a_config_of_several_clients(model: Path) -> None:
+    """The check says for how many clients it was tuned and which sessions they had."""
+    checked = check(write_config(model, make_config(serving=Serving(clients=8))))
+    assert checked.tuned_for == "tuned for 8 clients, which share one session"
+    assert check(write_config(model, make_config())).tuned_for == ""
