@@ -23,6 +23,7 @@ _EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").r
 _LATER_PARAMETERS = {
     *("smoothing", "float_outputs", "matrix_products", "equalized", "clipped", "bias_corrected"),
     "session.x64quantprecision",
+    "sessions",
 }
 """Parameters of `default` and `quantize` that the earlier version had not."""
 
