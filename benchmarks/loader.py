@@ -3,14 +3,18 @@
     python benchmarks/loader.py CONFIG [--json] [--quick]
 
 Each repetition is a fresh process that has onnxruntime imported: the time of importing the loader,
-reading and checking the config, and opening the session, less that of opening it directly.
+reading and checking the config, and opening the session, less that of opening it directly. The
+memory is what the process holds more after all of this but the session itself (Linux alone; Python
+keeps the loader compiled, as pip does when it installs a package).
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 
 from autotune.deploy.telemetry import switch_off
 
@@ -38,6 +42,20 @@ for _ in range(5):
     opens.append(time.perf_counter() - middle)
 print(imported - began, sorted(loads)[2] - sorted(opens)[2])
 """
+_MEMORY_SCRIPT = """
+import re, sys
+import onnxruntime
+
+def held_kib():
+    with open("/proc/self/status") as status:
+        return int(re.search(r"VmRSS:\\s+(\\d+) kB", status.read())[1])
+
+onnxruntime.SessionOptions()
+before = held_kib()
+import autotune
+autotune.session_options(sys.argv[1])
+print(held_kib() - before)
+"""
 
 
 def main() -> None:
@@ -51,17 +69,29 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     switch_off()  # the processes below inherit it
-    pairs = []
-    for _ in range(5 if given.quick else given.processes):
-        command = [sys.executable, "-c", _SCRIPT, given.config]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        pairs.append([float(word) * 1e3 for word in done.stdout.split()])
-    import_ms = statistics.median(pair[0] for pair in pairs)
-    load_ms = statistics.median(pair[1] for pair in pairs)
+    processes = 5 if given.quick else given.processes
+    with tempfile.TemporaryDirectory() as compiled:
+        # as in an installed package, the modules are compiled already in all processes but one
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": compiled}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        _printed(_SCRIPT, given.config, environment)
+        times = [_printed(_SCRIPT, given.config, environment) for _ in range(processes)]
+        memory = [_printed(_MEMORY_SCRIPT, given.config, environment) for _ in range(processes)]
+    import_ms = statistics.median(pair[0] for pair in times) * 1e3
+    load_ms = statistics.median(pair[1] for pair in times) * 1e3
+    memory_mib = statistics.median(kib for (kib,) in memory) / 1024
     print(f"importing the loader {import_ms:.1f} ms, loading a config {load_ms:.1f} ms")
-    print(f"added to a session's creation: {import_ms + load_ms:.1f} ms")
+    print(f"added to a session's creation: {import_ms + load_ms:.1f} ms, {memory_mib:.2f} MiB")
     if given.json:
-        print(json.dumps({"import_ms": import_ms, "load_ms": load_ms}))
+        summary = {"import_ms": import_ms, "load_ms": load_ms, "memory_mib": memory_mib}
+        print(json.dumps(summary))
+
+
+def _printed(script: str, config: str, environment: dict[str, str]) -> list[float]:
+    """Returns the numbers that a fresh process prints."""
+    command = [sys.executable, "-c", script, config]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pages
 
+from autotune.deploy.config import Interval
 from autotune.report.page.answer import Answer, answer_of
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import StudyState
@@ -49,6 +50,18 @@ def test_more_memory_is_no_gain() -> None:
     memory = _answer(pages.state(pages.result(members=(base, fast)))).cards[1]
     assert (memory.value, memory.good) == ("25 % more", False)
     assert memory.details[0] == "95 % interval 14–39 %"
+
+
+def test_memory_within_its_noise_floor_is_the_same() -> None:
+    """The ranges of both peaks stand beside the numbers."""
+    fast = pages.member(1, pages.WINNER, 5.5, 90.0)
+    expected = Interval(value=90.0, low=81.0, high=99.0)
+    evidence = replace(fast.evidence, memory_noise_floor=0.2, peak_memory_interval_mib=expected)
+    base = pages.result().members[0]
+    state = pages.state(pages.result(members=(base, replace(fast, evidence=evidence))))
+    memory = _answer(state).cards[1]
+    assert memory.value == "the same"
+    assert memory.details == ("90.0 (81.0–99.0) MiB, default 100.0 MiB",)
 
 
 def test_a_result_of_an_earlier_version_has_no_interval_for_memory() -> None:

@@ -37,7 +37,9 @@ class FakeSessions:
         self.closed = False
         self._cost = cost
 
-    def measure_session(self, path: Path, config: SessionConfig, effort: Effort) -> Outcome:
+    def measure_session(
+        self, path: Path, config: SessionConfig, effort: Effort, *, sessions: str
+    ) -> Outcome:
         """Returns what the cost function says."""
         threads = config.options.get("intra_op_num_threads", 0)
         self.opened.append(path.name)
@@ -55,7 +57,7 @@ def make_fake(cost: Callable[[str, int], Outcome]) -> tuple[FakeSessions, MakeMe
     """Returns a fake measurer, and what makes it."""
     fake = FakeSessions(cost)
 
-    def make(model: Model, workload: Workload, max_error: float) -> FakeSessions:
+    def make(model: Model, workload: Workload, max_error: float, clients: int) -> FakeSessions:
         return fake
 
     return fake, make

@@ -114,6 +114,28 @@ def test_a_default_that_stays_is_compared_with_what_saves_memory() -> None:
     assert leaner.speedup.value == 10 / 12.5
 
 
+def test_less_memory_by_luck_is_not_on_the_front() -> None:
+    """Processes of the default differ by a fifth, and what seems a tenth leaner is not a member."""
+    leaner = _trial(1, {"arena": "off"}, 10.0, 90.0)
+    sure = _trial(2, {"storage": "external_data"}, 10.0, 40.0)
+    peaks = iter([100.0, 80.0, 120.0, 90.0, 110.0, 100.0, 100.0])
+
+    class Lucky(Recorded):
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            outcome = super().measure(candidate, effort, is_beaten)
+            return measurement(10.0, next(peaks)) if candidate == BASELINE else outcome
+
+    verdict = _comparison([_BASE, leaner, sure], Lucky([leaner, sure])).run_off()
+    assert _numbers(verdict.members) == [0, 2]
+    assert _numbers(verdict.others) == [1]
+    default = verdict.members[0].peak_memory_interval
+    assert default is not None
+    assert default.low < 80.0 < 120.0 < default.high
+    assert verdict.members[1].memory_noise_floor > 0.1
+
+
 def test_a_default_that_stays_has_no_ablation() -> None:
     """There is nothing to put back."""
     trials = _front_of_slow_trials()

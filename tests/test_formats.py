@@ -81,7 +81,15 @@ def test_a_result_is_written_as_it_was_read(folder: Path) -> None:
     """
     data = json.loads((folder / "front.json").read_text(encoding="utf-8"))
     written = json.loads(json.dumps(StudyResult.read(folder).to_json()))
-    for name in ("coverage", "provider", "peak_device_memory_mib", *_THROUGHPUTS):
+    for name in (
+        "coverage",
+        "provider",
+        "peak_device_memory_mib",
+        "peak_memory_interval_mib",
+        "baseline_peak_memory_interval_mib",
+        "memory_noise_floor",
+        *_THROUGHPUTS,
+    ):
         assert [member["evidence"].pop(name) for member in written["members"]] == [None, None]
     assert [member.pop("gains") for member in written["members"]] == [{}, {}]
     assert written.pop("others") == []

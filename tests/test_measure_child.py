@@ -27,7 +27,6 @@ def test_it_imports_nothing_of_the_parent() -> None:
         "autotune.deploy.opening",
         "autotune.deploy.options",
         "autotune.deploy.placement",
-        "autotune.deploy.plugins",
         "autotune.deploy.providers",
         "autotune.deploy.records",
         "autotune.deploy.runtime",
@@ -37,6 +36,7 @@ def test_it_imports_nothing_of_the_parent() -> None:
         "autotune.facts.feeds",
         "autotune.measure.device_memory",
         "autotune.measure.flatten",
+        "autotune.measure.heap",
         "autotune.measure.measure_child",
         "autotune.measure.memory",
         "autotune.measure.replies",
@@ -56,6 +56,7 @@ def message(tmp_path: Path) -> dict[str, object]:
         "samples": str(samples),
         "session": SessionConfig().to_json(),
         "one_shape": True,
+        "history": 0,
     }
 
 
@@ -85,6 +86,18 @@ def test_a_turn_leaves_cold_runs_out(message: dict[str, object]) -> None:
     assert isinstance(turn, TurnTimes)
     assert len(turn.run_ns) == 3
     assert min(turn.run_ns) > 0
+
+
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_requests_arrive_by_a_schedule(message: dict[str, object], sessions: int) -> None:
+    """Two clients answer them, on one session or on one each; slow ones may be left out."""
+    worker = Worker()
+    worker.open({**message, "clients": 2, "sessions": sessions})
+    worker.first_runs({})
+    loop = worker.open_loop({"arrivals_s": [0.05, 0.06, 0.07, 0.5]})
+    assert 1 <= len(loop.latency_ms) <= 4
+    assert min(loop.latency_ms) > 0
+    assert loop.offered_per_s == pytest.approx(8)
 
 
 def test_nothing_runs_before_a_session_is_open() -> None:

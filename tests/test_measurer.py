@@ -31,6 +31,7 @@ from autotune.facts.workload import generate
 from autotune.measure.fidelity import Outputs
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Fidelity, Measurement
+from autotune.measure.visit import Visit
 from autotune.space.candidate import BASELINE, Candidate
 
 pytestmark = [
@@ -144,6 +145,22 @@ def test_answers_that_are_no_numbers_are_wrong(
     assert outcome.error is None
 
 
+def test_answers_are_compared_once_where_that_is_enough(
+    measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second measurement has the answers of the first; another session has its own."""
+    once = replace(_SHORT, compares_answers=False)
+    first = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(first, Measurement)
+    doubled = [{name: 2 * a for name, a in feed.items()} for feed in _references(measurer)]
+    monkeypatch.setattr(measurer._judge, "_references", doubled)
+    second = measurer.measure(BASELINE, once)
+    assert isinstance(second, Measurement)
+    assert second.fidelity == first.fidelity
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Failure)
+    assert isinstance(measurer.measure(Candidate.of({"arena": "off"}), once), Failure)
+
+
 def test_a_missing_output_is_named(measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that lacks an output of the unoptimised model is told which one."""
     more = [{**feed, "boxes": np.ones(2)} for feed in _references(measurer)]
@@ -194,6 +211,24 @@ def test_renewing_takes_another_process(measurer: DuetMeasurer) -> None:
     measurer.renew()
     assert before not in _children()
     assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
+
+
+def test_each_round_has_another_history_of_the_heap(
+    measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All processes before the first round have none, and all of a round have the same."""
+    histories: list[int] = []
+
+    def refuse(*arguments: Any) -> Failure:
+        histories.append(arguments[4])
+        return Failure(kind="refused", phase="open", message="not today")
+
+    monkeypatch.setattr(Visit, "open", refuse)
+    for _ in range(2):
+        measurer.measure(BASELINE, _SHORT)
+        measurer.measure(BASELINE, _SHORT)
+        measurer.renew()
+    assert histories == [0, 0, 1, 1]
 
 
 def test_close_leaves_nothing(model: Model) -> None:

@@ -8,7 +8,6 @@ import onnx
 import onnxruntime
 import pytest
 
-from autotune.deploy import opening
 from autotune.deploy.opening import TunedSession, open_session
 from autotune.deploy.options import ATTRIBUTES
 from autotune.deploy.providers import CPU, PROVIDERS
@@ -118,7 +117,8 @@ def test_an_empty_provider_option_is_the_providers_own_choice(
         def get_providers(self) -> list[str]:
             return list(self._providers)
 
-    monkeypatch.setattr(opening, "is_built_in", lambda _: True)
+    built_in = [PROVIDERS["openvino"].name, CPU]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: built_in)
     monkeypatch.setattr(onnxruntime, "InferenceSession", FakeSession)
     options = {"num_of_threads": "", "num_streams": "2"}
     config = SessionConfig(providers=((PROVIDERS["openvino"].name, options), (CPU, {})))

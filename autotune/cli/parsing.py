@@ -64,6 +64,15 @@ def factor(text: str) -> float:
     return value
 
 
+def rate(text: str) -> float:
+    """Returns a number of requests a second such as ``100`` or ``0.5``."""
+    match = re.fullmatch(_NUMBER, text.strip())
+    value = float(match[0]) if match else math.nan
+    if not 0 < value < math.inf:
+        raise typer.BadParameter(f"'{text}' is not a number of requests a second, such as 100.")
+    return value
+
+
 def pair(text: str) -> Pair:
     """Returns the two sides of ``KEY=VALUE``."""
     name, _, value = (side.strip() for side in text.partition("="))

@@ -36,10 +36,13 @@ EARLIER_FORMAT = "autotune/1"
 FORMATS = (FORMAT, EARLIER_FORMAT)
 """All formats that this version reads."""
 
-# These are written where they are known alone, as earlier versions of the format have it.
+# Evidence that came later: a config without it has no such key.
 _ONLY_WHERE_KNOWN = (
     "provider",
     "peak_device_memory_mib",
+    "peak_memory_interval_mib",
+    "baseline_peak_memory_interval_mib",
+    "memory_noise_floor",
     "throughput_per_s",
     "baseline_throughput_per_s",
 )
@@ -111,7 +114,8 @@ class Evidence:
         latency_ms: Latency of the config.
         baseline_latency_ms: Latency of the untouched model under a fresh ``SessionOptions()``.
         speedup: How many times faster the config is than the baseline, with its interval.
-        peak_memory_mib: The most memory that the session adds to the process before it.
+        peak_memory_mib: The most memory that the session adds to the process before it, in the
+            largest of the processes that were measured.
         baseline_peak_memory_mib: The same of the baseline.
         cpu_s: CPU time of a run, all threads.
         baseline_cpu_s: The same of the baseline.
@@ -137,6 +141,12 @@ class Evidence:
             CPU provider runs everything.
         peak_device_memory_mib: Memory of devices that the process held, at least 1; None where it
             is no objective of the study.
+        peak_memory_interval_mib: `peak_memory_mib` with the range in which the peak of another
+            process lies with 95 %; None where there was no final comparison, and where an earlier
+            version measured.
+        baseline_peak_memory_interval_mib: The same of the baseline.
+        memory_noise_floor: Relative difference of the peaks of equal processes that chance
+            explains; no gain of memory below it is claimed. None in the same way.
         throughput_per_s: Samples per second of all clients; None with one client that runs single
             samples.
         baseline_throughput_per_s: The same of the baseline, whose one session they share.
@@ -165,6 +175,9 @@ class Evidence:
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
     peak_device_memory_mib: float | None = None
+    peak_memory_interval_mib: Interval | None = None
+    baseline_peak_memory_interval_mib: Interval | None = None
+    memory_noise_floor: float | None = None
     throughput_per_s: Positive | None = None
     baseline_throughput_per_s: Positive | None = None
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from autotune.deploy import cpu
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import ATTRIBUTES, Value
-from autotune.deploy.plugins import has_plugin, plugin_devices
 from autotune.deploy.providers import WORDS, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
@@ -135,7 +134,12 @@ def _can_use(name: str) -> bool:
     """
     if name in onnxruntime.get_available_providers():
         return True
-    if name not in WORDS or not has_plugin(provider_named(name)):
+    if name not in WORDS:
+        return False
+    # seldom needed: no other application pays for the import
+    from autotune.deploy.plugins import has_plugin, plugin_devices
+
+    if not has_plugin(provider_named(name)):
         return False
     try:
         return bool(plugin_devices(provider_named(name)))

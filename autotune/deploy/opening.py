@@ -3,14 +3,12 @@
 Needs the standard library and onnxruntime, and nothing else of autotune's dependencies.
 """
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from autotune.deploy.options import Value
 from autotune.deploy.placement import RECORD_ENTRY
-from autotune.deploy.plugins import is_built_in, plugin_device, plugin_options
 from autotune.deploy.providers import CPU, WORDS, Provider, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
@@ -118,7 +116,10 @@ def make_session_options(session: SessionConfig) -> Any:
         names = ";".join(session.disabled_optimizers)
         settings.add_session_config_entry("optimization.disable_specified_optimizers", names)
     if session.env_allocator:
-        _register_allocator(session.env_allocator)
+        # seldom needed: no other application pays for the import
+        from autotune.deploy.allocator import register_allocator
+
+        register_allocator(session.env_allocator)
     return settings
 
 
@@ -146,10 +147,13 @@ def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dic
         # an empty text stands for the provider's own choice; OpenVINO takes it for a wrong value
         own = {option: text for option, text in given.items() if text}
         own |= {} if cache is None else cache_options(provider, cache)
-        if name == CPU or is_built_in(provider):
+        if name in onnxruntime.get_available_providers():
             names.append(name)
             chosen.append(own)
             continue
+        # seldom needed: no other application pays for the import
+        from autotune.deploy.plugins import plugin_device, plugin_options
+
         device = plugin_device(provider, own.pop("device_type", ""))
         settings.add_provider_for_devices([device], plugin_options(provider, own))
         plugins = True
@@ -172,33 +176,3 @@ def _attribute(name: str, value: object) -> object:
     if name == "graph_optimization_level":
         return getattr(onnxruntime.GraphOptimizationLevel, str(value))
     return value
-
-
-_registered_allocator: dict[str, int] = {}
-_registering = threading.Lock()
-
-
-def _register_allocator(chosen: Mapping[str, int]) -> None:
-    """Registers the CPU arena that sessions with ``session.use_env_allocators`` share.
-
-    It is one for the whole process: ONNX Runtime keeps the first, so a second, different request
-    is refused rather than ignored.
-    """
-    with _registering:
-        if _registered_allocator:
-            if _registered_allocator != dict(chosen):
-                raise ConfigError(
-                    f"this process already has a CPU allocator with {_registered_allocator}; "
-                    f"a config that asks for {dict(chosen)} needs a process of its own"
-                )
-            return
-        memory = onnxruntime.OrtMemoryInfo(
-            "Cpu",
-            onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR,
-            0,
-            onnxruntime.OrtMemType.DEFAULT,
-        )
-        arena = {"max_mem": 0, "initial_chunk_size_bytes": -1, "max_dead_bytes_per_chunk": -1}
-        settings = onnxruntime.OrtArenaCfg({**arena, **chosen})
-        onnxruntime.create_and_register_allocator(memory, settings)
-        _registered_allocator.update(chosen)

@@ -46,6 +46,23 @@ class Crew:
         joined: R = replies[0] if len(replies) == 1 else _JOIN[reply](replies)
         return joined
 
+    @property
+    def count(self) -> int:
+        """How many processes there are."""
+        return len(self._children)
+
+    def request_each(
+        self, messages: Sequence[Message], timeout_s: float, reply: type[R]
+    ) -> list[R]:
+        """Sends each process a message of its own, all at once; returns all replies.
+
+        Raises:
+            ChildFailure: as :meth:`request`.
+        """
+        for child, message in zip(self._children, messages, strict=True):
+            child.send(message)
+        return [child.receive(timeout_s, reply) for child in self._children]
+
     def freeze(self) -> None:
         """Suspends all."""
         for child in self._children:

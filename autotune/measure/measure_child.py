@@ -19,7 +19,7 @@ from autotune.deploy.placement import placement_of
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
-from autotune.measure import memory
+from autotune.measure import heap, memory
 from autotune.measure.device_memory import DeviceMemory
 from autotune.measure.flatten import save_outputs
 from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes, Written
@@ -28,6 +28,7 @@ from autotune.process.child_end import Handler, Message, serve
 
 if TYPE_CHECKING:  # threads are imported where there are several clients
     from autotune.measure.clients import Burst, Call, Clients
+    from autotune.measure.open_loop import OpenLoop, Server
 
 # Memory patterns settle in five; without the arena the heap grows for ten.
 _FEWEST_MEMORY_RUNS = 5
@@ -48,6 +49,7 @@ class Worker:
         self._device = "cpu"
         self._device_memory: DeviceMemory | None = None
         self._feeds: list[Feed] = []
+        self._kept_blocks: list[bytearray] = []
         self._next = 0
         self._mixed = False
 
@@ -60,6 +62,7 @@ class Worker:
             "answers": self.answers,
             "turn": self.turn,
             "burst": self.burst,
+            "open_loop": self.open_loop,
         }
 
     def open(self, message: Message) -> Opened:
@@ -73,6 +76,7 @@ class Worker:
             self._device = provider_named(config.accelerator).device
         if self._device != "cpu":
             self._device_memory = DeviceMemory.start()
+        self._kept_blocks = heap.live(message["history"])
         gc.collect()
         memory.reset_peak()
         base = memory.usage()
@@ -154,6 +158,17 @@ class Worker:
             unrecorded=message["unrecorded_runs"],
         )
 
+    def open_loop(self, message: Message) -> "OpenLoop":
+        """Sends requests by a schedule; returns their latencies. They take the samples in turn."""
+        from autotune.measure.open_loop import open_loop
+
+        def server(client: int) -> "Server":
+            runs = self._runs_of(client)
+            return lambda number: runs.run(number % len(self._feeds))
+
+        servers = [server(client) for client in range(self._client_count)]
+        return open_loop(servers, message["arrivals_s"])
+
     def _run_of_all(self) -> Sequence[int]:
         """Returns the times of a run of each client, all at once; the fast ones may run again."""
         if self._client_count == 1:
@@ -161,10 +176,7 @@ class Worker:
         return self._made_clients().burst(seconds=0, fewest=1).run_ns
 
     def _made_clients(self) -> "Clients":
-        """Returns the clients; they are made at the first use.
-
-        The first client has the first session, and so on; where there is one session it is shared.
-        """
+        """Returns the clients; they are made at the first use."""
         if self._clients is None:
             from autotune.measure.clients import Clients
 
@@ -174,8 +186,7 @@ class Worker:
 
     def _call_of(self, client: int) -> "Call":
         """Returns a client's call: its next sample, or all samples where their shapes differ."""
-        session = self._sessions[client % len(self._sessions)]
-        runs = runs_of(session, self._feeds, self._device)
+        runs = self._runs_of(client)
         numbers = range(len(self._feeds))
         samples = cycle([numbers] if self._mixed else [range(i, i + 1) for i in numbers])
 
@@ -184,6 +195,13 @@ class Worker:
                 runs.run(index)
 
         return call
+
+    def _runs_of(self, client: int) -> ArrayRuns | BoundRuns:
+        """Returns the runs of a client.
+
+        The first client has the first session, and so on; where there is one session it is shared.
+        """
+        return runs_of(self._sessions[client % len(self._sessions)], self._feeds, self._device)
 
     def _timed_run(self) -> int:
         """Returns the time of a run: of one sample, or the mean of all where their shapes differ.

@@ -1,9 +1,12 @@
 """The real measurer: a fresh process for each candidate, in a duet with the baseline's."""
 
+import json
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.providers import CACHE_FOLDER
@@ -17,18 +20,28 @@ from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.crew import Crew
 from autotune.measure.fidelity import Metric, OutputMismatchError
-from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Outcome, never_beaten
+from autotune.measure.outcome import (
+    Effort,
+    Failure,
+    Fidelity,
+    IsBeaten,
+    Measurement,
+    Outcome,
+    never_beaten,
+)
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.raw_samples import keep_raw
 from autotune.measure.reference import Reference
 from autotune.measure.replies import Loaded
 from autotune.measure.requests import request_first_runs, request_outputs, request_session
 from autotune.measure.sample_sets import SampleSet, sample_sets
-from autotune.measure.visit import TimeLimits, Visit
+from autotune.measure.visit import LoadMeasurement, TimeLimits, Visit
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.space.candidate import Candidate
 from autotune.space.session import SESSIONS, session_config
+
+Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
 _WORKER = "autotune.measure.measure_child"
 _EMITTED = "autotune.measure.emitted_child"
@@ -78,6 +91,8 @@ class DuetMeasurer:
         self._model = model
         self._preparer = preparer
         self._twins: dict[str, Candidate] = {}
+        self._fidelities: dict[str, Fidelity] = {}
+        self._history = 0
         self._max_error = max_error
         self._clients = clients
         self._samples = samples
@@ -174,8 +189,52 @@ class DuetMeasurer:
             batch: Samples of a run; None means the baseline's.
             sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         """
-        if self._reference is None:
-            raise RuntimeError("closed")
+        reference = self._running_reference()
+
+        def play(visit: Visit) -> Measurement:
+            duet = visit.play(reference, effort, is_beaten, self._reference_ms)
+            measurement = visit.measurement(duet, self._reference_ms)
+            if self._samples is None:
+                return measurement
+            return replace(measurement, samples=keep_raw(duet, self._samples, name))
+
+        return self._visit(path, config, batch, sessions, play, judges=effort.compares_answers)
+
+    def measure_open_loop(
+        self,
+        path: Path,
+        config: SessionConfig,
+        arrivals_s: Sequence[float],
+        *,
+        batch: int | None = None,
+        sessions: str = SHARED,
+    ) -> LoadMeasurement | Failure:
+        """Returns the outcome of opening `path` as `config` says and sending it requests.
+
+        Args:
+            path: The model's file.
+            config: How it is opened.
+            arrivals_s: When requests arrive, in seconds from the beginning, in order; at least two
+                for each client.
+            batch: Samples of a request; None means the baseline's.
+            sessions: Which sessions several clients have; see :data:`SESSIONS`.
+        """
+        return self._visit(path, config, batch, sessions, lambda visit: visit.open_loop(arrivals_s))
+
+    def _visit(
+        self,
+        path: Path,
+        config: SessionConfig,
+        batch: int | None,
+        sessions: str,
+        measure: Callable[[Visit], Numbers],
+        *,
+        judges: bool = True,
+    ) -> Numbers | Failure:
+        """Returns what `measure` says of a session in fresh processes whose answers are right.
+
+        Answers that were right once are compared again only if `judges` says so.
+        """
         samples = self._sets[batch or self._smallest]
         if failure := self._compile(path, config, samples):
             return failure
@@ -183,18 +242,30 @@ class DuetMeasurer:
         with Crew(_start_worker, self._clients) if apart else _start_worker() as child:
             visit = Visit(child, samples.files, self._limits_of(samples), self._clients, sessions)
             try:
-                if failure := visit.open(path, config, self._provider_cache):
+                if failure := visit.open(path, config, self._provider_cache, self._history):
                     return failure
                 visit.first_runs()
-                if failure := visit.judge(samples.judge, self._max_error):
+                session = f"{path} {samples.files.batch} {json.dumps(config.to_json())}"
+                if failure := self._judged(visit, samples, session, judges=judges):
                     return failure
-                duet = visit.play(self._reference, effort, is_beaten, self._reference_ms)
+                return measure(visit)
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase=visit.phase, message=fault.message)
-        measurement = visit.measurement(duet, self._reference_ms)
-        if self._samples is None:
-            return measurement
-        return replace(measurement, samples=keep_raw(duet, self._samples, name))
+
+    def _judged(
+        self, visit: Visit, samples: SampleSet, session: str, *, judges: bool
+    ) -> Failure | None:
+        """Compares the answers of a session, unless they were and once is enough; or says why not.
+
+        Comparing takes seconds where outputs are large, and a session gives the same answers again.
+        """
+        if not judges and session in self._fidelities:
+            visit.take_answers(self._fidelities[session])
+            return None
+        failure = visit.judge(samples.judge, self._max_error)
+        if failure is None:
+            self._fidelities[session] = visit.fidelity
+        return failure
 
     def _compile(self, path: Path, config: SessionConfig, samples: SampleSet) -> Failure | None:
         """Lets a provider compile the model in a process of its own, once; returns why it cannot.
@@ -238,10 +309,9 @@ class DuetMeasurer:
         self._reference_ms = reference_ms
 
     def renew(self) -> None:
-        """Starts the reference again."""
-        if self._reference is None:
-            raise RuntimeError("closed")
-        self._reference.renew()
+        """Starts the reference again; later processes have another history of the heap."""
+        self._history += 1
+        self._running_reference().renew()
 
     def close(self) -> None:
         """Ends the reference and removes what was written for it."""
@@ -249,6 +319,11 @@ class DuetMeasurer:
             self._reference.stop()
             self._reference = None
         self._scratch.cleanup()
+
+    def _running_reference(self) -> Reference:
+        if self._reference is None:
+            raise RuntimeError("closed")
+        return self._reference
 
     def _path(self, candidate: Candidate) -> Path:
         if self._preparer is None:

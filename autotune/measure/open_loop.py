@@ -76,8 +76,7 @@ class OpenLoop:
     """What an open loop measured.
 
     Attributes:
-        latency_ms: From the scheduled arrival to the answer, of each request that was answered, in
-            the order of arrival.
+        latency_ms: From the scheduled arrival to the answer, of each request that was answered.
         offered_per_s: Requests that arrived in a second, in the mean.
         achieved_per_s: Requests that were answered in a second, from the beginning to the last
             answer.
@@ -138,6 +137,19 @@ def open_loop(
         offered_per_s=rate_per_s,
         achieved_per_s=len(answered) / max(arrivals_s[n] + run.latency_s[n] for n in answered),
         kept_up=run.kept_up,
+    )
+
+
+def side_by_side(loops: Sequence[OpenLoop]) -> OpenLoop:
+    """Returns open loops of several processes at one time as one, the latencies process by process.
+
+    All of them have to keep up.
+    """
+    return OpenLoop(
+        latency_ms=tuple(ms for loop in loops for ms in loop.latency_ms),
+        offered_per_s=sum(loop.offered_per_s for loop in loops),
+        achieved_per_s=sum(loop.achieved_per_s for loop in loops),
+        kept_up=all(loop.kept_up for loop in loops),
     )
 
 

@@ -223,22 +223,26 @@ class Effort:
 
     Attributes:
         time_cap_s: Longest time of the duet on a machine that is quiet often enough.
-        patience_s: Longest time of the duet with all waiting for a quieter machine. Runs of
-            seconds may exceed it: three turns are the least.
+        patience_s: Longest time of the duet with all waiting for a quieter machine; less where
+            waiting was in vain before. Runs of seconds may exceed it: three turns are the least.
         half_width: The duet ends early once its interval is this narrow, relative to its value.
         fewest_runs: The duet does not end, beaten candidates apart, before so many timed runs;
             0 where no percentile is asked for.
+        compares_answers: Whether answers are compared that were compared before. If not, those of
+            the last comparison count.
     """
 
     time_cap_s: float
     patience_s: float
     half_width: float
     fewest_runs: int = 0
+    compares_answers: bool = True
 
 
 SEARCH = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
-RUN_OFF = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.005)
-ABLATION = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.01)
+# Longer duets scatter as much from process to process: see docs/measuring.md.
+RUN_OFF = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.005)
+ABLATION = Effort(time_cap_s=0.5, patience_s=4.0, half_width=0.01)
 
 IsBeaten = Callable[[Measurement], bool]
 """Called during a measurement with its numbers so far: is the candidate clearly beaten?"""
@@ -281,7 +285,10 @@ class Measurer(Protocol):
         """Takes another latency of the baseline to multiply ratios with: that of a shared study."""
 
     def renew(self) -> None:
-        """Starts the reference again, so that the luck of one process does not decide a round."""
+        """Begins a round, in which the luck of the last one must not decide again.
+
+        The reference is started again, and later processes have another history of the heap.
+        """
 
     def close(self) -> None:
         """Ends every process. Measurements are kept."""

@@ -10,6 +10,7 @@ import numpy as np
 from autotune.measure.clients import Burst
 from autotune.measure.crew import Side
 from autotune.measure.machine import stolen_ticks
+from autotune.measure.patience import Patience
 from autotune.measure.replies import TurnTimes
 from autotune.measure.statistics import quiet_limit
 from autotune.process.child import Child, ChildFailure
@@ -102,6 +103,9 @@ class Reference:
             long a run takes, in ms.
         limit_s: Returns how long to wait for a turn; called before each.
         clients: How many clients run at once.
+
+    Attributes:
+        patience: How long measurements beside it wait for a quiet machine.
     """
 
     def __init__(
@@ -110,6 +114,7 @@ class Reference:
         limit_s: Callable[[], float],
         clients: int = 1,
     ) -> None:
+        self.patience = Patience()
         self._start = start
         self._limit_s = limit_s
         self._clients = clients

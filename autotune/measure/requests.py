@@ -4,6 +4,7 @@ The child is :mod:`autotune.measure.measure_child`. The message ``turn`` is in
 :func:`autotune.measure.reference.take_turn`, which also freezes the child.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from autotune.facts.batches import Batching
 from autotune.facts.feeds import save_samples
 from autotune.facts.workload import Workload
 from autotune.measure.answers import read_outputs, samples_of
-from autotune.measure.crew import Side
+from autotune.measure.crew import Crew, Side
+from autotune.measure.open_loop import OpenLoop, side_by_side
 from autotune.measure.replies import FirstRuns, Held, Opened, Written
 
 
@@ -80,6 +82,7 @@ def request_session(
     *,
     clients: int = 1,
     sessions: int = 1,
+    history: int = 0,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
 
@@ -92,6 +95,7 @@ def request_session(
         cache: The folder in which a provider keeps what it compiles; None keeps nothing.
         clients: How many clients call in each process.
         sessions: How many sessions they have there: one for all of them, or one for each.
+        history: What its heap has seen before; see :func:`autotune.measure.heap.live`.
 
     Raises:
         ChildFailure: it could not.
@@ -105,6 +109,7 @@ def request_session(
         "cache": "" if cache is None else str(cache),
         "clients": clients,
         "sessions": sessions,
+        "history": history,
     }
     return child.request(request, limit_s, Opened)
 
@@ -143,3 +148,27 @@ def request_held(child: Side, limit_s: float) -> Held:
         ChildFailure: it did not answer.
     """
     return child.request({"do": "held"}, limit_s, Held)
+
+
+def request_open_loop(child: Side, arrivals_s: Sequence[float], limit_s: float) -> OpenLoop:
+    """Sends the sessions of `child` requests by a schedule; returns their latencies.
+
+    Clients of one process take requests out of one queue. Where each client has a process, requests
+    go to the processes in turn, as a round-robin load balancer sends them.
+
+    Args:
+        child: The process, or several.
+        arrivals_s: When requests arrive, in seconds from the beginning, in order; at least one for
+            each process.
+        limit_s: How long to wait for the answer after the last of them.
+
+    Raises:
+        ChildFailure: it did not answer.
+    """
+    timeout_s = arrivals_s[-1] + limit_s
+    if isinstance(child, Crew):
+        shares = [arrivals_s[first :: child.count] for first in range(child.count)]
+        messages = [{"do": "open_loop", "arrivals_s": list(share)} for share in shares]
+        return side_by_side(child.request_each(messages, timeout_s, OpenLoop))
+    message = {"do": "open_loop", "arrivals_s": list(arrivals_s)}
+    return child.request(message, timeout_s, OpenLoop)

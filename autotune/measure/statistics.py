@@ -10,7 +10,7 @@ from autotune.deploy.config import Interval
 from autotune.measure.outcome import FEWEST_QUIET
 
 # A turn of the reference this close to its fastest ones was not disturbed. See docs/measuring.md.
-_QUIET_SHARE = 0.15
+QUIET_SHARE = 0.15
 _FASTEST_QUANTILE = 0.05
 _STEADY_SHARE = 0.03
 # Below six its intervals are too narrow: of five normal numbers 93 % hold the truth.
@@ -26,7 +26,7 @@ def quiet_limit(reference_ms: Sequence[float]) -> float:
     fastest twentieth of its turns shows what it takes on a quiet machine; the share above is for
     the jitter that a quiet machine has as well.
     """
-    return float(np.quantile(np.asarray(reference_ms), _FASTEST_QUANTILE)) * (1 + _QUIET_SHARE)
+    return float(np.quantile(np.asarray(reference_ms), _FASTEST_QUANTILE)) * (1 + QUIET_SHARE)
 
 
 def duet_ratio(ratios: Sequence[float], quiet: Sequence[bool]) -> Interval:
@@ -112,7 +112,7 @@ def mean_log_interval(ratios: Sequence[float]) -> Interval:
     # what is left out counts as its neighbour does (Winsorised) in the standard error
     deviation = float(np.clip(logs, kept[0], kept[-1]).std(ddof=1))
     error = deviation / (len(kept) / count) / math.sqrt(count)
-    mean, reach = float(kept.mean()), _student_t(len(kept) - 1) * error
+    mean, reach = float(kept.mean()), student_t(len(kept) - 1) * error
     return Interval(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
@@ -149,7 +149,8 @@ def _over_latency(count: int, rank: int) -> int:
 _STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
-def _student_t(freedom: int) -> float:
+def student_t(freedom: int) -> float:
+    """Returns the two-sided 95 % quantile of Student's t for at least 1 degree of freedom."""
     return (
         _STUDENT_T[freedom - 1]
         if freedom <= len(_STUDENT_T)

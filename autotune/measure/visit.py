@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.measure.crew import Side
 from autotune.measure.duet import Duet, play
 from autotune.measure.fidelity import OutputJudge, OutputMismatchError
+from autotune.measure.open_loop import OpenLoop
 from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Measurement, Memory
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.reference import Reference
@@ -22,6 +23,7 @@ from autotune.measure.requests import (
     SampleFiles,
     request_first_runs,
     request_held,
+    request_open_loop,
     request_outputs,
     request_session,
 )
@@ -42,11 +44,25 @@ class TimeLimits:
     run_s: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoadMeasurement:
+    """The numbers of one configuration under an offered load.
+
+    Attributes:
+        fidelity: How far the answers are from the unoptimised model's.
+        loop: The latencies of the requests, and whether the server kept up.
+    """
+
+    fidelity: Fidelity
+    loop: OpenLoop
+
+
 class Visit:
     """One candidate's process and its numbers, phase by phase.
 
-    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge`,
-    :meth:`play`, :meth:`measurement`. Where the process fails they raise ``ChildFailure``.
+    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge` (or
+    :meth:`take_answers`), :meth:`play`, :meth:`measurement`. Where the process fails they raise
+    ``ChildFailure``.
 
     Args:
         child: The process.
@@ -83,13 +99,16 @@ class Visit:
         self._spent_s: dict[str, float] = {}
         self._last_s = time.monotonic()
 
-    def open(self, model: Path, config: SessionConfig, cache: ProviderCache) -> Failure | None:
+    def open(
+        self, model: Path, config: SessionConfig, cache: ProviderCache, history: int = 0
+    ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
         Args:
             model: The model's file.
             config: How it is opened.
             cache: Where a provider keeps what it compiles.
+            history: What the heap has seen before; see :func:`autotune.measure.heap.live`.
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
@@ -105,6 +124,7 @@ class Visit:
             folder,
             clients=1 if self._sessions == PROCESSES else self._clients,
             sessions=self._clients if self._sessions == PER_CLIENT else 1,
+            history=history,
         )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
@@ -127,6 +147,15 @@ class Visit:
         self.phase = "run"
         self._first_runs = request_first_runs(self._child, self._limits.run_s)
         self._lap("first_runs")
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """How right the answers are."""
+        return self._fidelity
+
+    def take_answers(self, fidelity: Fidelity) -> None:
+        """Takes how right the answers are from an earlier measurement of the same session."""
+        self._fidelity = fidelity
 
     def judge(self, judge: OutputJudge, max_error: float) -> Failure | None:
         """Compares the outputs with the unoptimised model's; returns why they are wrong, if so.
@@ -165,7 +194,8 @@ class Visit:
         self.phase = "turns"
 
         def check(duet: Duet) -> bool:
-            self._raced = is_beaten(self.measurement(duet, reference_ms))
+            # a loud machine may have slowed the candidate more than the reference
+            self._raced = is_beaten(self.measurement(duet, reference_ms / duet.loudness))
             return self._raced
 
         self._held_before = self._held_after = request_held(self._child, self._limits.run_s)
@@ -192,6 +222,16 @@ class Visit:
                 self._book(duet.spent_s, "other")
                 return duet
         raise AssertionError("unreachable")
+
+    def open_loop(self, arrivals_s: Sequence[float]) -> LoadMeasurement:
+        """Returns the latencies of requests by a schedule; it takes the place of :meth:`play`.
+
+        Args:
+            arrivals_s: When they arrive, in seconds from the beginning, in order.
+        """
+        self.phase = "turns"
+        loop = request_open_loop(self._child, arrivals_s, self._limits.run_s)
+        return LoadMeasurement(fidelity=self._fidelity, loop=loop)
 
     def measurement(self, duet: Duet, reference_ms: float) -> Measurement:
         """Returns the numbers by the turns so far.

@@ -12,7 +12,7 @@ from autotune.report.graphs import graph_table
 from autotune.report.providers import provider_remarks
 from autotune.report.serving import gain_words, is_loaded, serving_sentence
 from autotune.report.tables import plain_table
-from autotune.report.text import interval, latency, percent
+from autotune.report.text import interval, latency, memory, percent
 from autotune.report.why import BRINGS, changes, nearest
 from autotune.results.result import Kind, Member, StudyResult
 from autotune.search.objective import DEFAULT, OBJECTIVES, THROUGHPUT, Objective
@@ -101,11 +101,8 @@ def _change(result: StudyResult, objective: Objective) -> str:
 
 
 def _memory_change(member: Member) -> str:
-    evidence = member.evidence
-    own, default = evidence.peak_memory_mib, evidence.baseline_peak_memory_mib
-    # an earlier version wrote 0 where a tiny model added no memory that could be seen
-    change = own / default - 1 if default else 0.0
-    if abs(change) < 0.02:
+    change = member.memory_change
+    if not change:
         return "with the same memory"
     return f"with {abs(change):.0%} {'less' if change < 0 else 'more'} memory".replace("%", " %")
 
@@ -131,7 +128,7 @@ def _front_table(result: StudyResult) -> Table:
             str(member.trial),
             latency(evidence.latency_ms),
             "1" if member is result.baseline else speedup,
-            f"{evidence.peak_memory_mib:.1f}",
+            memory(evidence.peak_memory_mib, evidence.peak_memory_interval_mib),
             *(f"{member.values[objective.name]:.4g}" for objective in further),
             *([_p99(member)] if is_loaded(result) else []),
             f"{evidence.error:.1g}",
@@ -176,10 +173,16 @@ def _about_numbers(result: StudyResult) -> Iterator[Text]:
         "Final comparison: measured side by side with the default in up to "
         f"{max(m.evidence.rounds for m in result.members)} rounds. In brackets: 95 % intervals. "
         f"Noise floor: {percent(evidence.noise_floor)}; smaller differences do not count as gains. "
-        "Memory: what a session adds at its peak."
+        "Memory: what a session adds at its peak, in the largest of the processes."
     )
     if remark := batch_remark(result):
         yield Text(remark)
+    if evidence.memory_noise_floor is not None:
+        yield Text(
+            "In brackets beside it: where the peak of another process lies with 95 %, because the "
+            "heap depends on what a process did before. "
+            f"Noise floor of memory: {percent(evidence.memory_noise_floor)}."
+        )
 
 
 def _about_answers(result: StudyResult) -> Iterator[Text]:

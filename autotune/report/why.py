@@ -86,7 +86,9 @@ def nearest(result: StudyResult) -> list[str]:
     exact = [
         member
         for member in others
-        if member.evidence.error < EXACT_ERROR and member.evidence.peak_memory_mib < lean
+        if member.evidence.error < EXACT_ERROR
+        and member.memory_change < 0
+        and member.evidence.peak_memory_mib < lean
     ]
     fastest = max(others, key=lambda member: member.evidence.speedup.value)
     # what costs no time is named before what saves more

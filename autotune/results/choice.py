@@ -1,7 +1,7 @@
 """The choice of the config to emit, after the final comparison."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.results.parts import Ablation
 from autotune.results.run_off import Finalist
@@ -60,8 +60,10 @@ def choose(
         name = objective.name
         if name in SPEEDS:
             return is_gain(finalist.gains[name], finalist.noise_floor)
+        if name == "peak_memory_mib":
+            return finalist.leaner
         is_better = objective.is_better(finalist.values[name], baseline.values[name])
-        return is_better and (name == "peak_memory_mib" or finalist.gains[name].low > 1)
+        return is_better and finalist.gains[name].low > 1
 
     def wins(finalist: Finalist) -> bool:
         if not admitted(baseline) or better(first, finalist):
@@ -74,4 +76,20 @@ def choose(
     field = [baseline, *winners] if admitted(baseline) else winners
     if not winners:
         return baseline
-    return pareto.pick(field, lambda finalist: finalist.values, objectives, prefer)
+    compared = beyond_luck(objectives, baseline)
+    return pareto.pick(field, lambda finalist: finalist.values, compared, prefer)
+
+
+def beyond_luck(objectives: Sequence[Objective], baseline: Finalist) -> tuple[Objective, ...]:
+    """Returns the objectives, with memory that is the same within its noise floor.
+
+    Args:
+        objectives: The objectives of a study.
+        baseline: The default in the final comparison.
+    """
+    return tuple(
+        replace(objective, tolerance=max(objective.tolerance, baseline.memory_noise_floor))
+        if objective.name == "peak_memory_mib"
+        else objective
+        for objective in objectives
+    )

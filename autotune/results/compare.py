@@ -6,17 +6,20 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.session import SessionConfig
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Effort, Failure, Outcome
-from autotune.results.run_off import OnStep, Rounds
+from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
+from autotune.results.peaks import SMALLEST_MEMORY_GAIN
+from autotune.results.run_off import FINAL, OnStep, Plan, Rounds
 from autotune.results.score import Score, is_gain, is_loss
 from autotune.results.subjects import Contest, contest_of
-from autotune.search.objective import DEFAULT, OBJECTIVES, find
+from autotune.search.objective import DEFAULT, find
 
 _BASELINE = 0
 
@@ -27,22 +30,33 @@ class Comparison:
 
     Attributes:
         name: The configuration as the user named it.
-        speedup: How many times faster than the baseline, with its interval.
-        latency_ms: Its latency.
+        speedup: How many times faster than the baseline, with its interval; with several clients,
+            by how much larger its throughput is.
+        latency_ms: Its latency; with several clients, the mean as a client sees it.
         baseline_latency_ms: Latency of the baseline.
         peak_memory_mib: Its peak memory.
         baseline_peak_memory_mib: Peak memory of the baseline.
         error: Its largest fidelity error.
         faster: Whether it is faster by more than the noise.
         slower: Whether it is slower by more than the noise.
-        leaner: Whether it needs less memory by more than processes differ.
+        leaner: Whether it needs less memory by more than the luck of the heap.
         better: Whether it is faster, or leaner and not slower.
         noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds in which it was measured.
         coverage: How much the comparison of the answers proves.
+        throughput_per_s: Samples per second of all clients.
+        baseline_throughput_per_s: The same of the baseline.
+        p50_ms: Median latency, of the runs of all clients.
+        baseline_p50_ms: Median latency of the baseline.
+        p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
+        baseline_p99_ms: The 99th percentile of the baseline.
         batch: Samples of one run, where a config was tuned for batches; None where none was. The
             latency is then that of a batch, and the speed-up counts samples.
         baseline_batch: The same of the baseline.
+        peak_memory_interval_mib: Its peak memory, with the range in which that of another process
+            lies with 95 %; None where nothing was measured twice.
+        baseline_peak_memory_interval_mib: The same of the baseline.
+        memory_noise_floor: Relative difference below which no gain of memory is claimed.
     """
 
     name: str
@@ -59,8 +73,17 @@ class Comparison:
     noise_floor: float
     rounds: int
     coverage: Coverage | None
+    throughput_per_s: float
+    baseline_throughput_per_s: float
+    p50_ms: float
+    baseline_p50_ms: float
+    p99_ms: float | None
+    baseline_p99_ms: float | None
     batch: int | None = None
     baseline_batch: int | None = None
+    peak_memory_interval_mib: Interval | None = None
+    baseline_peak_memory_interval_mib: Interval | None = None
+    memory_noise_floor: float = SMALLEST_MEMORY_GAIN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +99,7 @@ class Comparisons:
         untouched: Whether that is the model that was tuned; otherwise it is the first config's own
             file.
         error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
+        clients: How many clients called at once.
     """
 
     baseline: str
@@ -84,13 +108,20 @@ class Comparisons:
     model: str
     untouched: bool
     error_data: str
+    clients: int = 1
 
 
 class SessionMeasurer(Protocol):
     """The part of a measurer that a comparison uses."""
 
     def measure_session(
-        self, path: Path, config: SessionConfig, effort: Effort, *, batch: int | None
+        self,
+        path: Path,
+        config: SessionConfig,
+        effort: Effort,
+        *,
+        batch: int | None,
+        sessions: str,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says."""
 
@@ -102,13 +133,13 @@ class SessionMeasurer(Protocol):
 
 
 def duet_measurer(
-    model: Model, workload: Workload, max_error: float, batching: Batching | None
+    model: Model, workload: Workload, max_error: float, batching: Batching | None, clients: int
 ) -> SessionMeasurer:
     """Returns the real measurer."""
-    return DuetMeasurer(model, workload, max_error=max_error, batching=batching)
+    return DuetMeasurer(model, workload, max_error=max_error, batching=batching, clients=clients)
 
 
-MakeMeasurer = Callable[[Model, Workload, float, Batching | None], SessionMeasurer]
+MakeMeasurer = Callable[[Model, Workload, float, Batching | None, int], SessionMeasurer]
 
 
 def compare(
@@ -119,6 +150,7 @@ def compare(
     data: Path | None,
     shapes: Mapping[str, tuple[int, ...]],
     max_error: float,
+    clients: int = 1,
     on_step: OnStep,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
@@ -135,6 +167,7 @@ def compare(
         data: Inputs; generated if None.
         shapes: Shapes of generated inputs.
         max_error: Largest fidelity error.
+        clients: How many clients call at once, in a closed loop.
         on_step: Called after each measurement.
         make_measurer: Makes the measurer.
 
@@ -148,6 +181,7 @@ def compare(
         contest,
         workload_for(contest.model, data, shapes),
         max_error=max_error,
+        clients=clients,
         on_step=on_step,
         make_measurer=make_measurer,
     )
@@ -158,7 +192,9 @@ def compare_subjects(
     workload: Workload,
     *,
     max_error: float,
+    clients: int = 1,
     on_step: OnStep,
+    plan: Plan = FINAL,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
     """Returns how subjects compare with a baseline; see :func:`compare`.
@@ -167,44 +203,77 @@ def compare_subjects(
         contest: The subjects and the baseline.
         workload: Inputs of the model.
         max_error: Largest fidelity error.
+        clients: How many clients call at once, in a closed loop.
         on_step: Called after each measurement.
+        plan: How many rounds there are, and how much they cost.
         make_measurer: Makes the measurer.
 
     Raises:
         CannotMeasureError: as :func:`compare`.
     """
     field = dict(enumerate((contest.baseline, *contest.subjects)))
-    measurer = make_measurer(contest.model, workload, max_error, contest.batching(workload))
+    measurer = make_measurer(
+        contest.model, workload, max_error, contest.batching(workload), clients
+    )
     try:
         entrants = {
             number: partial(
                 measurer.measure_session,
                 subject.model.resolve(),
                 subject.session,
+                sessions=subject.sessions,
                 batch=subject.batch,
             )
             for number, subject in field.items()
         }
-        rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step)
+        rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step, plan=plan)
         scores = rounds.play()
     finally:
         measurer.close()
+    sides = {
+        number: _Side(score, _p50_ms(rounds.measurements(number)), clients)
+        for number, score in scores.items()
+    }
     return Comparisons(
         baseline=contest.baseline.name,
         configs=tuple(
-            _comparison(field[number].name, score, scores[_BASELINE])
-            for number, score in scores.items()
+            _comparison(field[number].name, side, sides[_BASELINE])
+            for number, side in sides.items()
             if number != _BASELINE
         ),
         failures={field[number].name: failure for number, failure in rounds.failures.items()},
         model=str(contest.model.path),
         untouched=contest.untouched,
         error_data=workload.source,
+        clients=clients,
     )
 
 
-def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
-    leaner = OBJECTIVES["peak_memory_mib"].is_better(own.peak_memory_mib, baseline.peak_memory_mib)
+@dataclass(frozen=True)
+class _Side:
+    """One side of a comparison: its score over the rounds, and its median run by the clock."""
+
+    score: Score
+    p50_ms: float
+    clients: int
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Samples of the completed runs: those under way over the latency (Little's law)."""
+        return self.clients * (self.score.batch or 1) / self.score.latency_ms * 1e3
+
+    @property
+    def p99_ms(self) -> float | None:
+        """The 99th percentile, where there were enough runs."""
+        return self.score.values.get("p99_ms")
+
+
+def _p50_ms(measurements: Sequence[Measurement]) -> float:
+    return float(np.median([measurement.p50_ms for measurement in measurements]))
+
+
+def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
+    own, baseline = side.score, beside.score
     faster = is_gain(own.speedup, own.noise_floor)
     slower = is_loss(own.speedup, own.noise_floor)
     return Comparison(
@@ -217,11 +286,20 @@ def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
         error=own.error,
         faster=faster,
         slower=slower,
-        leaner=leaner,
-        better=faster or (leaner and not slower),
+        leaner=own.leaner,
+        better=faster or (own.leaner and not slower),
         noise_floor=own.noise_floor,
         rounds=own.rounds,
         coverage=own.coverage,
+        throughput_per_s=side.throughput_per_s,
+        baseline_throughput_per_s=beside.throughput_per_s,
+        p50_ms=side.p50_ms,
+        baseline_p50_ms=beside.p50_ms,
+        p99_ms=side.p99_ms,
+        baseline_p99_ms=beside.p99_ms,
         batch=own.batch,
         baseline_batch=baseline.batch,
+        peak_memory_interval_mib=own.peak_memory_interval,
+        baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
+        memory_noise_floor=own.memory_noise_floor,
     )

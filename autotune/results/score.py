@@ -9,6 +9,7 @@ import numpy as np
 from autotune.deploy.config import Coverage, Interval, ProviderEvidence
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import mean_log_interval
+from autotune.results.peaks import SMALLEST_MEMORY_GAIN, HeapLuck
 from autotune.search.objective import (
     OBJECTIVES,
     SPEEDS,
@@ -23,6 +24,8 @@ from autotune.search.objective import (
 SMALLEST_GAIN = 0.02
 """No gain below this is claimed, however quiet the machine."""
 
+_MEMORY = OBJECTIVES["peak_memory_mib"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
@@ -32,7 +35,8 @@ class Score:
         values: Its value in every objective that was measured: the largest peak of memory, and the
             median over the rounds of the others.
         gains: By objective, how many times better it is than the default: geometric mean over the
-            rounds with its 95 % interval.
+            rounds with its 95 % interval. Of memory the interval follows from how much the
+            processes of all configurations differ.
         error: Largest fidelity error of the rounds.
         metric: Lowest value of the user's metric; None without one.
         drop: Largest fall of the metric; None without one.
@@ -43,6 +47,9 @@ class Score:
         coverage: How much the comparison of the answers proves; None where an earlier version
             measured.
         provider: What was measured of another execution provider than the CPU's; None without one.
+        peak_memory_interval: Its largest peak of memory, with the range in which that of another
+            process lies with 95 %; None where nothing was measured twice.
+        memory_noise_floor: Relative difference below which no gain of memory is claimed.
         batch: Samples of a run; None without batch sizes.
     """
 
@@ -57,6 +64,8 @@ class Score:
     noise_floor: float = SMALLEST_GAIN
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
+    peak_memory_interval: Interval | None = None
+    memory_noise_floor: float = SMALLEST_MEMORY_GAIN
     batch: int | None = None
 
     @property
@@ -82,6 +91,26 @@ class Score:
         """Whether it is faster by more than the noise."""
         return is_gain(self.speedup, self.noise_floor)
 
+    @property
+    def leaner(self) -> bool:
+        """Whether it needs less memory by more than the luck of the heap."""
+        return self._memory_is_other and is_gain(self._memory_gain, self.memory_noise_floor)
+
+    @property
+    def larger(self) -> bool:
+        """Whether it needs more memory by more than the luck of the heap."""
+        return self._memory_is_other and is_loss(self._memory_gain, self.memory_noise_floor)
+
+    @property
+    def _memory_gain(self) -> Interval:
+        return self.gains[_MEMORY.name]
+
+    @property
+    def _memory_is_other(self) -> bool:
+        """Whether the difference is more than two starts of one program differ by, in MiB."""
+        difference_mib = self.peak_memory_mib * abs(self._memory_gain.value - 1)
+        return difference_mib > _MEMORY.tolerance_absolute
+
 
 AnyScore = TypeVar("AnyScore", bound=Score)
 
@@ -100,10 +129,16 @@ def _with_latency(of: Values, latency_ms: float) -> dict[str, float]:
     return changed
 
 
-def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
-    """Returns the score of the measurements `own` beside those of the default, round by round."""
+def score(own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuck) -> Score:
+    """Returns the score of the measurements `own` beside those of the default, round by round.
+
+    Args:
+        own: Measurements of a configuration.
+        base: Those of the default.
+        luck: How much the peaks of equal processes differ.
+    """
     base_values = _over_rounds(base)
-    gains = {name: _gain(OBJECTIVES[name], own, base) for name in base_values}
+    gains = {name: _gain(OBJECTIVES[name], own, base, luck) for name in base_values}
     own_values = _over_rounds(own)
     # one scale: the default's own time, and everything else by its gain
     latency_ms = base_values["latency_ms"] / gains["latency_ms"].value
@@ -119,6 +154,8 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement]) -> Score:
         noise_floor=noise_floor(base),
         coverage=own[-1].fidelity.coverage,
         provider=provider_evidence(own),
+        peak_memory_interval=luck.expected(own),
+        memory_noise_floor=luck.floor(min(len(own), len(base))),
         batch=own[-1].batch,
     )
 
@@ -168,7 +205,7 @@ def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
 
 
 def _gain(
-    objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement]
+    objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuck
 ) -> Interval:
     """Returns how many times better the own value is, by the rounds that both took part in."""
     if own is base:
@@ -176,6 +213,8 @@ def _gain(
     if objective.name in SPEEDS:
         speedup = paired_speedup(own, base)
         return speedup if objective.name == THROUGHPUT else of_runs(speedup, own[-1], base[-1])
+    if objective is _MEMORY:
+        return luck.gain(own, base)
     pairs = [
         (mine, theirs)
         for m, b in zip(own, base, strict=False)

@@ -13,6 +13,7 @@ from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.results.result import StudyResult
+from autotune.space.session import SESSIONS, SHARED
 
 THE_DEFAULT = "the default"
 """The name of the untouched model under default options."""
@@ -28,6 +29,8 @@ class Subject:
         name: How the user named it.
         model: The model file that is opened.
         session: How it is opened.
+        sessions: Which sessions several clients have; see
+            :data:`autotune.space.session.SESSIONS`.
         batch: Samples of a run; None means as many as a run of the default has.
         baseline_batch: Samples of a run of the default beside it; None where that is not known.
         source: The model that it was tuned from, as far as that is there; None where unknown.
@@ -37,6 +40,7 @@ class Subject:
     name: str
     model: Path
     session: SessionConfig
+    sessions: str = SHARED
     batch: int | None = None
     baseline_batch: int | None = None
     source: Path | None = None
@@ -63,6 +67,7 @@ def subject_of(path: Path) -> Subject:
         name=str(path),
         model=path.parent / config.model.file,
         session=here.session,
+        sessions=str(config.candidate.get(SESSIONS, SHARED)),
         batch=None if config.serving is None else config.serving.batch,
         baseline_batch=None if config.serving is None else config.serving.baseline_batch,
         source=_source(path.parent),

@@ -23,6 +23,8 @@ from autotune.space.candidate import BASELINE, Candidate
 _DEVICE_MEMORY = "peak_device_memory_mib"
 # One process each, and the luckiest of many: only a clear lead counts.
 _UNCONFIRMED_FLOOR = 0.05
+# Two processes of one configuration may differ by as much: see benchmarks/memory.py.
+_UNCONFIRMED_MEMORY_FLOOR = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +135,7 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         rounds=0,
         steady=own.steady,
         noise_floor=_UNCONFIRMED_FLOOR,
+        memory_noise_floor=_UNCONFIRMED_MEMORY_FLOOR,
         coverage=own.fidelity.coverage,
         provider=provider_evidence([own]),
         batch=own.batch,
@@ -173,6 +176,9 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
             trial=finalist.trial.number,
             coverage=finalist.coverage,
             provider=finalist.provider,
+            peak_memory_interval_mib=finalist.peak_memory_interval,
+            baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
+            memory_noise_floor=finalist.memory_noise_floor,
             peak_device_memory_mib=(
                 own.get(_DEVICE_MEMORY)
                 if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]

@@ -120,7 +120,8 @@ def _still_better(now: Comparison, evidence: Evidence) -> bool:
 
     A study emits the default itself where nothing beats it.
     """
-    was_leaner = evidence.peak_memory_mib < evidence.baseline_peak_memory_mib
+    floor = evidence.memory_noise_floor or 0.0
+    was_leaner = evidence.baseline_peak_memory_mib > (1 + floor) * evidence.peak_memory_mib
     if not evidence.significant and not was_leaner:
         return not now.slower
     return now.better or (not evidence.significant and not now.slower)

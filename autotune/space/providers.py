@@ -17,7 +17,12 @@ from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
 from autotune.space.space import Condition, Parameter, Space
 
 # The graph parameters with values that some provider has no use for, and the table's field.
-_FIELDS = {"precision": "precisions", "pre_pass": "pre_passes", "storage": "storage_forms"}
+_FIELDS = {
+    "precision": "precisions",
+    "embeddings": "embeddings",
+    "pre_pass": "pre_passes",
+    "storage": "storage_forms",
+}
 # What values of graph parameters need of the CPU provider, and of no other one.
 _CPU_NEEDS = frozenset({"fp16_kernels"})
 

@@ -10,8 +10,9 @@ from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import CPU_STATE, ProviderState
 from autotune.facts.workload import Workload
+from autotune.graph.parameters import GRAPH_PARAMETERS
 from autotune.graph.precision import PRECISIONS
-from autotune.graph.precision_options import OPERATOR_GROUPS
+from autotune.graph.precision_options import OFF, OPERATOR_GROUPS
 from autotune.space.needs import unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
 from autotune.space.providers import SearchedProviders
@@ -20,6 +21,30 @@ from autotune.space.space import Condition, Parameter, Space
 
 _ONLY_CPU = "only the CPU provider can be used here; `autotune hardware` lists the others"
 _NOTHING_LEFT = "it would leave nothing to quantise"
+
+
+def _others(name: str, *values: Value) -> tuple[Value, ...]:
+    """Returns the values of a graph parameter but these."""
+    return tuple(v for v in GRAPH_PARAMETERS[name].domain.choices if v not in values)
+
+
+_WITHOUT_EFFECT: tuple[Condition, ...] = (
+    # embeddings are in float already
+    {"precision": _others("precision", "int8_static", "int8_dynamic"), "embeddings": ("float",)},
+    {
+        "precision": ("int8_static",),
+        "quantized_operators": _others("quantized_operators", "all"),
+        "matrix_products": _others("matrix_products", "int8_dynamic"),
+        "embeddings": ("float",),
+    },
+    # no product with an input in eight bits is left
+    {
+        "quantized_operators": ("conv",),
+        "matrix_products": _others("matrix_products", "int8_dynamic"),
+        "smoothing": _others("smoothing", OFF),
+    },
+)
+"""Values of graph parameters that change nothing beside each other."""
 
 
 def resolve(
@@ -192,12 +217,32 @@ def _thread_counts(values: Sequence[Value], cores: int, default: Value) -> tuple
 
 
 def _impossible(parameters: Sequence[Parameter], model: Model) -> Iterator[Condition]:
-    """Gives the conditions under which so many nodes stay in float that none is quantised."""
+    """Gives the values that cannot be chosen together, or that change nothing together."""
     values = _values_of(parameters)
     for condition, count in _quantisable_nodes(model):
         too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= count)
         if too_many and condition.keys() <= values.keys():
             yield {**condition, "kept_in_float": too_many}
+    for condition in _WITHOUT_EFFECT:
+        within = _within(condition, values)
+        if within is not None:
+            yield within
+
+
+def _within(condition: Condition, values: Mapping[str, tuple[Value, ...]]) -> Condition | None:
+    """Returns what a condition is among these parameters; None where it cannot hold.
+
+    Parameters that are not among them have their default.
+    """
+    kept = {}
+    for name, excluded in condition.items():
+        if name in values:
+            kept[name] = tuple(value for value in excluded if value in values[name])
+            if not kept[name]:
+                return None
+        elif PARAMETERS[name].default not in excluded:
+            return None
+    return kept
 
 
 def _quantisable_nodes(model: Model) -> list[tuple[Condition, int]]:

@@ -22,7 +22,7 @@ from autotune.results.emit import CACHE
 from autotune.results.run_off import OnStep
 from autotune.results.subjects import Contest, Subject, default_of
 from autotune.search.trial import Trial
-from autotune.space.session import session_config
+from autotune.space.session import SESSIONS, SHARED, session_config
 from autotune.storage.database import open_storage, quiet_optuna
 from autotune.storage.identity import BATCHING
 from autotune.storage.locks import exclusive_use
@@ -47,6 +47,7 @@ def measure_again(
     source: Path | None,
     data: Path | None,
     max_error: float,
+    clients: int = 1,
     on_step: OnStep,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
@@ -58,6 +59,7 @@ def measure_again(
         source: Where the model of the study is now; where it was if None.
         data: Where the inputs of the study are now; where they were if None.
         max_error: Largest fidelity error.
+        clients: How many clients call at once, in a closed loop.
         on_step: Called after each measurement.
         make_measurer: Makes the measurer.
 
@@ -77,6 +79,7 @@ def measure_again(
             contest,
             study.workload,
             max_error=max_error,
+            clients=clients,
             on_step=on_step,
             make_measurer=make_measurer,
         )
@@ -148,6 +151,7 @@ def _subject(study: _Study, number: int, folder: Path) -> Subject:
         name=f"trial {number}",
         model=prepared.path,
         session=session_config(candidate.session.to_json(), dimensions),
+        sessions=str(candidate.to_json().get(SESSIONS, SHARED)),
         batch=batch,
         baseline_batch=smallest,
         source_sha256=study.model.sha256,

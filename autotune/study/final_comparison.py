@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import threadpoolctl
 
@@ -11,7 +11,8 @@ from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import Measurer
 from autotune.results.ablation import ablate, unfinished
 from autotune.results.alone import Contest
-from autotune.results.choice import Verdict, choose
+from autotune.results.budget import Budget
+from autotune.results.choice import Verdict, beyond_luck, choose
 from autotune.results.run_off import Finalist, OnStep, run_off
 from autotune.results.score import on_scale
 from autotune.results.setting import Setting
@@ -43,6 +44,7 @@ class FinalComparison:
         trials: The measured trials.
         baseline: The trial of the default.
         report: Called as it goes on.
+        budget: How long all of it may take.
     """
 
     setting: Setting
@@ -50,6 +52,7 @@ class FinalComparison:
     trials: Sequence[Trial]
     baseline: Trial
     report: OnProgress
+    budget: Budget = field(default_factory=Budget)
 
     def run_off(self) -> Verdict:
         """Returns what the run-off comes to; the winner is not put to the test yet.
@@ -81,9 +84,11 @@ class FinalComparison:
             measurer=self.measurer,
             baseline=baseline,
             winner=winner,
+            compared=[*verdict.members, *verdict.others],
             trials=self.trials,
             effects=self._effects,
             on_step=self._steps("ablation"),
+            budget=self.budget,
         )
         try:
             smallest, ablation = ablate(contest)
@@ -116,6 +121,7 @@ class FinalComparison:
             seed=self.setting.seed,
             on_step=self._steps("run-off"),
             beyond_limits=beyond,
+            budget=self.budget,
             fewest_runs=self._fewest_runs,
         )
 
@@ -143,7 +149,8 @@ class FinalComparison:
         setting = self.setting
         eligible = [finalist for finalist in compared if finalist.trial is not beyond]
         picked = choose(eligible, setting.limits, setting.objectives, setting.prefer)
-        front = pareto.front(eligible, lambda finalist: finalist.values, setting.objectives)
+        objectives = beyond_luck(setting.objectives, compared[0])
+        front = pareto.front(eligible, lambda finalist: finalist.values, objectives)
         kept = [compared[0], *(finalist for finalist in front if finalist is not compared[0])]
         if picked not in kept:
             kept.append(picked)

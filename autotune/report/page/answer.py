@@ -8,14 +8,12 @@ from autotune.deploy.config import Interval
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.report.result import headline
-from autotune.report.text import interval, latency, percent
+from autotune.report.text import interval, latency, memory, percent
 from autotune.report.why import nearest
 from autotune.results.emit import CONFIG
 from autotune.results.result import Member, StudyResult
 from autotune.search.objective import DEFAULT, OBJECTIVES
 from autotune.space.candidate import BASELINE, Candidate
-
-_SAME = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +138,11 @@ def _speed_card(result: StudyResult) -> Card:
 
 def _memory_card(member: Member) -> Card:
     evidence = member.evidence
-    own, default = evidence.peak_memory_mib, evidence.baseline_peak_memory_mib
-    sizes = f"{own:.1f} MiB, default {default:.1f} MiB"
-    less = 1 - own / default if default else 0.0  # a tiny model may add none that can be seen
-    if abs(less) < _SAME:
+    own = memory(evidence.peak_memory_mib, evidence.peak_memory_interval_mib)
+    default = memory(evidence.baseline_peak_memory_mib, evidence.baseline_peak_memory_interval_mib)
+    sizes = f"{own} MiB, default {default} MiB"
+    less = -member.memory_change
+    if not less:
         return Card(title="peak memory", value="the same", details=(sizes,))
     word = "less" if less > 0 else "more"
     return Card(
