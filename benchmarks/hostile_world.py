@@ -12,6 +12,7 @@ import onnx
 import optuna
 
 from autotune.deploy.config import Interval
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.telemetry import switch_off
 from autotune.errors import AutotuneError
 from autotune.facts.hardware import hardware
@@ -59,6 +60,10 @@ class ComputingMeasurer:
     def answers_of(self, _: Path) -> Fidelity:
         """Returns right answers: the benchmark is about what is read, not about answers."""
         return Fidelity(error=0.0, cosine=1.0, max_difference=0.0, agreement=None)
+
+    def measure_with(self, candidate: Candidate, effort: Effort, _: ProcessOptions) -> Outcome:
+        """Returns the same as without options of a process."""
+        return self.measure(candidate, effort)
 
     def rescale(self, reference_ms: float) -> None:
         """Does nothing: its scale is fixed."""

@@ -13,6 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from autotune.deploy import options
 from autotune.deploy.config import EARLIER_FORMAT, FORMAT, TunedConfig
 from autotune.deploy.model_files import JointModelFile, ModelFile
+from autotune.deploy.process_options import LARGEST_BYTES, SMALLEST_BYTES, Threshold
 from autotune.deploy.providers import CACHE_FOLDER, PROVIDERS
 from autotune.deploy.records import (
     Amount,
@@ -45,6 +46,7 @@ _CONSTRAINED: Mapping[Any, Json] = {
     PositiveWhole: {"type": "integer", "minimum": 1, "maximum": _LARGEST},
     Text: {"type": "string", "maxLength": 100_000},
     BareName: {"type": "string", "maxLength": 100_000, "pattern": _BARE_NAME},
+    Threshold: {"type": "integer", "minimum": SMALLEST_BYTES, "maximum": LARGEST_BYTES},
 }
 _PLAIN: Mapping[Any, Json] = {
     str: {"type": "string"},
@@ -73,7 +75,7 @@ def config_schema(config_format: str) -> Json:
     return {
         "$schema": _DIALECT,
         "title": f"A tuned config of autotune, format {config_format}",
-        **_closed(properties, required=list(properties)),
+        **_closed(properties, required=[n for n in properties if n != "process"]),
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, StorageError
@@ -108,6 +109,21 @@ class DuetMeasurer:
         self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
     ) -> Outcome:
         """Returns the outcome of measuring `candidate` in a process of its own."""
+        return self._measured(candidate, effort, is_beaten, None)
+
+    def measure_with(
+        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+    ) -> Outcome:
+        """Returns the outcome of measuring `candidate` in a process with these options."""
+        return self._measured(candidate, effort, never_beaten, process)
+
+    def _measured(
+        self,
+        candidate: Candidate,
+        effort: Effort,
+        is_beaten: IsBeaten,
+        process: ProcessOptions | None,
+    ) -> Outcome:
         began = time.monotonic()
         try:
             path = self._path(candidate)
@@ -115,7 +131,9 @@ class DuetMeasurer:
             return Failure(kind=error.kind, phase="prepare", message=error.message)
         prepare_s = time.monotonic() - began
         config = session_config(candidate.session.to_json(), self._dimensions)
-        outcome = self.measure_session(path, config, effort, is_beaten, name=candidate.key)
+        outcome = self.measure_session(
+            path, config, effort, is_beaten, name=candidate.key, process=process
+        )
         if isinstance(outcome, Failure):
             return outcome
         return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
@@ -148,6 +166,7 @@ class DuetMeasurer:
         is_beaten: IsBeaten = never_beaten,
         *,
         name: str = "session",
+        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
@@ -157,6 +176,7 @@ class DuetMeasurer:
             effort: How much this may cost.
             is_beaten: Asked meanwhile whether more of it is worth it.
             name: Name of the file with the raw run times.
+            process: Options of its process; None leaves them.
         """
         if self._reference is None:
             raise RuntimeError("closed")
@@ -165,7 +185,9 @@ class DuetMeasurer:
         with _start_worker() as child:
             visit = Visit(child, self._files, self._limits)
             try:
-                if failure := visit.open(path, config, self._provider_cache, self._history):
+                if failure := visit.open(
+                    path, config, self._provider_cache, history=self._history, process=process
+                ):
                     return failure
                 visit.first_runs()
                 if failure := visit.judge(self._judge, self._max_error):

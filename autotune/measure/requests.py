@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import save_samples
 from autotune.facts.workload import Workload
@@ -55,7 +56,9 @@ def request_session(
     config: SessionConfig,
     limit_s: float,
     cache: Path | None = None,
+    *,
     history: int = 0,
+    process: ProcessOptions | None = None,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
 
@@ -67,6 +70,7 @@ def request_session(
         limit_s: How long to wait for it.
         cache: The folder in which a provider keeps what it compiles; None keeps nothing.
         history: What its heap has seen before; see :func:`autotune.measure.heap.live`.
+        process: Options that it sets for itself; None leaves them.
 
     Raises:
         ChildFailure: it could not.
@@ -79,6 +83,7 @@ def request_session(
         "one_shape": files.one_shape,
         "cache": "" if cache is None else str(cache),
         "history": history,
+        "process": None if process is None else vars(process),
     }
     return child.request(request, limit_s, Opened)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
 from autotune.measure.duet import Duet, play
@@ -69,7 +70,13 @@ class Visit:
         self._last_s = time.monotonic()
 
     def open(
-        self, model: Path, config: SessionConfig, cache: ProviderCache, history: int = 0
+        self,
+        model: Path,
+        config: SessionConfig,
+        cache: ProviderCache,
+        *,
+        history: int = 0,
+        process: ProcessOptions | None = None,
     ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
@@ -78,6 +85,7 @@ class Visit:
             config: How it is opened.
             cache: Where a provider keeps what it compiles.
             history: What the heap has seen before; see :func:`autotune.measure.heap.live`.
+            process: Options of the process; None leaves them.
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
@@ -85,7 +93,14 @@ class Visit:
         if config.provider_cache:
             self._first_load_ms, folder = cache.first_load_ms(model, config), cache.folder
         self._opened = request_session(
-            self._child, self._files, model, config, limit_s, folder, history
+            self._child,
+            self._files,
+            model,
+            config,
+            limit_s,
+            folder,
+            history=history,
+            process=process,
         )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")

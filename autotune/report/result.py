@@ -8,6 +8,7 @@ from rich.text import Text
 
 from autotune.report.coverage import coverage_remarks
 from autotune.report.graphs import graph_table
+from autotune.report.process import process_remarks
 from autotune.report.providers import provider_remarks
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, memory, percent
@@ -131,6 +132,7 @@ def _description(member: Member) -> str:
 
 def _details(result: StudyResult) -> Iterator[Text]:
     yield from _about_numbers(result)
+    yield from process_remarks(result)
     yield from provider_remarks(result)
     yield from _about_answers(result)
     yield from _about_search(result)

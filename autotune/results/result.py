@@ -12,6 +12,7 @@ from autotune.deploy.options import Value
 from autotune.deploy.records import from_plain, section, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.results.parts import Ablation
+from autotune.results.process_effect import ProcessEffect
 from autotune.results.score import SMALLEST_GAIN, is_gain, is_loss
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
@@ -161,6 +162,8 @@ class StudyResult:
             or give answers beyond the limit.
         ablation: What each change of the emitted config brings; None where the default was emitted,
             in a study that was cut short before, and where an earlier version wrote the result.
+        process: What options of the process do to the default and to the emitted config; None where
+            nobody asked.
     """
 
     study: str
@@ -191,6 +194,7 @@ class StudyResult:
     files: tuple[str, ...]
     others: tuple[Member, ...] = ()
     ablation: Ablation | None = None
+    process: ProcessEffect | None = None
 
     @property
     def baseline(self) -> Member:

@@ -8,6 +8,7 @@ import optuna
 
 from autotune import __version__
 from autotune.deploy.config import Environment
+from autotune.deploy.process_options import has_glibc
 from autotune.deploy.providers import CACHE_FOLDER, PROVIDERS
 from autotune.errors import RequestError, StudyError
 from autotune.facts.hardware import Facts, Hardware
@@ -71,6 +72,11 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
     seams = seams or Seams()
     options.check()
     check_sampler(options.sampler)
+    if options.process_options and not has_glibc():
+        raise RequestError(
+            "--process-options sets thresholds of glibc's allocator, and this system has another C "
+            "library; leave it out"
+        )
     metric = None if options.metric is None else load_metric(options.metric)
     tried = [read_candidate(file) for file in options.first]
     report(Progress(stage="model"))
@@ -111,6 +117,7 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             tried=tried,
             kin=kin,
             early_stop=options.early_stop,
+            process_options=options.process_options,
             report=report,
             seams=seams,
         )
