@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,17 @@ from mutations import VALUES, Random, changed_bytes, changed_json, changed_npz, 
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import ATTRIBUTES, OPTIMIZERS, RUN_ENTRIES, SESSION_ENTRIES
+from autotune.deploy.records import to_plain
 from autotune.facts.model import describe
 from autotune.facts.workload import read
 from autotune.report.effects import render_effects
 from autotune.report.ending import render_ending
+from autotune.report.page.profile import profile_figure, time_of_run
+from autotune.report.page.state import read_state
+from autotune.report.profile import render_profiling
 from autotune.report.result import render_result
 from autotune.report.why import render_why
+from autotune.results.profiling import kept_profile
 from autotune.results.result import StudyResult, choose_member
 from autotune.search.trial import Trial
 from autotune.space.files import read_space
@@ -207,6 +212,18 @@ def _read_front(_: World, path: Path) -> str | None:
     again = json.loads(json.dumps(result.to_json()))
     same = _without_empty(again) | {"folder": 0} == _without_empty(data) | {"folder": 0}
     return None if same else "it was read as another result"
+
+
+def _read_profile(_: World, path: Path) -> str | None:
+    profiling = kept_profile(path.parent)
+    if profiling is None:
+        return None  # a changed digest: the profile of another config
+    render_profiling(profiling)
+    state = replace(read_state(path.parent), profiling=profiling)
+    profile_figure(state)
+    time_of_run(state)
+    same = to_plain(profiling) == json.loads(path.read_bytes())
+    return None if same else "it was read as another profile"
 
 
 def _without_empty(data: Any) -> Any:
@@ -423,6 +440,13 @@ READERS: tuple[Reader, ...] = (
         file=_named("front.json"),
         change=_change_json("front.json"),
         read=_read_front,
+    ),
+    Reader(
+        name="profile.json",
+        mutations=200,
+        file=_named("profile.json"),
+        change=_change_json("profile.json"),
+        read=_read_profile,
     ),
     Reader(
         name="starting points",

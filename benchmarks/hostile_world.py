@@ -12,14 +12,21 @@ import onnx
 import optuna
 
 from autotune.deploy.config import Interval
+from autotune.deploy.digest import digest_files
 from autotune.deploy.process_options import ProcessOptions
+from autotune.deploy.records import to_plain
 from autotune.deploy.telemetry import switch_off
 from autotune.errors import AutotuneError
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
 from autotune.facts.sample_models import lstm
+from autotune.facts.work import Work
 from autotune.facts.workload import workload_for
+from autotune.inspection.headroom import Peaks, headroom
+from autotune.inspection.profile import Profile, TimeShare
 from autotune.measure.outcome import Effort, Fidelity, IsBeaten, Measurement, Memory, never_beaten
+from autotune.results.emit import CONFIG, write_json
+from autotune.results.profiling import PROFILE_FILE, ProfiledSession, Profiling
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import Candidate
@@ -61,7 +68,7 @@ class ComputingMeasurer:
         """Returns right answers: the benchmark is about what is read, not about answers."""
         return Fidelity(error=0.0, cosine=1.0, max_difference=0.0, agreement=None)
 
-    def measure_with(self, candidate: Candidate, effort: Effort, _: ProcessOptions) -> Outcome:
+    def measure_with(self, candidate: Candidate, effort: Effort, _: ProcessOptions) -> Measurement:
         """Returns the same as without options of a process."""
         return self.measure(candidate, effort)
 
@@ -129,6 +136,7 @@ class World:
             self._study(name)
         self.model = describe(self.path)
         workload = workload_for(self.model, None, {})
+        self._write_profile()
         self._space = resolve(find_space("session"), self.model, workload, machine)
         self._facts = {"CPU": machine.cpu}
         self.samples = {
@@ -155,6 +163,43 @@ class World:
         )
         options = StudyOptions.of(self.path, trials=TRIALS, space="session", out=self.sound)
         run_study(options, lambda _: None, seams)
+
+    def _write_profile(self) -> None:
+        """Writes a made-up profile of the config."""
+        node = TimeShare(name="/lstm", operator="LSTM", nodes=1, time_ms=0.5, share=0.5)
+        profile = Profile(
+            run_ms=1.0,
+            profiled_ms=1.5,
+            runs=9,
+            operators=(node,),
+            slowest=(node,),
+            overheads=(node,),
+            executed=2,
+            providers=(node,),
+            provider_changes=0,
+            waiting_ms=0.1,
+            weights_mib=None,
+            activations_mib=None,
+            arena_mib=None,
+        )
+        work = Work(
+            float_operations=1000,
+            int8_operations=0,
+            weight_bytes=100,
+            boundary_bytes=10,
+            traffic_bytes=200,
+            by_operator={"LSTM": 1000},
+            nodes=2,
+            unknown=0,
+        )
+        peaks = Peaks(float_per_s=1e9, int8_per_s=1e9, bytes_per_s=1e9, moved_bytes=1)
+        room = headroom(work, peaks, 1.0)
+        session = ProfiledSession(
+            name="default", file="model.onnx", profile=profile, work=work, headroom=room
+        )
+        digest = digest_files([self.sound / CONFIG])
+        profiling = Profiling(sessions=(session,), peaks=peaks, config_sha256=digest)
+        write_json(to_plain(profiling), self.sound / PROFILE_FILE)
 
     def fill(self, case: Path) -> None:
         """Copies the files of the study to the folder `case`."""

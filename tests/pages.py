@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from fakes import measurement, refusal
+from small_inspections import PEAKS, PROFILE, READING
 
 from autotune.deploy.config import Environment, Evidence, Interval, Requires
 from autotune.deploy.options import Value
+from autotune.inspection.headroom import headroom
+from autotune.inspection.profile import TimeShare
 from autotune.measure.outcome import Outcome
 from autotune.report.page.state import StudyState
 from autotune.results.parts import Ablation, Part, Step
+from autotune.results.profiling import DEFAULT, ProfiledSession, Profiling
 from autotune.results.result import Member, StudyResult
 from autotune.search.beliefs import Effect
 from autotune.search.objective import find
@@ -185,3 +189,15 @@ def state(made: StudyResult | None = None, **changes: Any) -> StudyState:
         stage="" if made else "searching, 6/20",
     )
     return replace(study, **changes)
+
+
+def profiling(node: TimeShare) -> Profiling:
+    """Returns a profile of the default in which one node takes all the time that is shown."""
+    session = ProfiledSession(
+        name=DEFAULT,
+        file="tiny.onnx",
+        profile=replace(PROFILE, operators=(node,), overheads=(node,), slowest=(node,)),
+        work=READING.work,
+        headroom=headroom(READING.work, PEAKS, 4.0),
+    )
+    return Profiling(sessions=(session,), peaks=PEAKS)

@@ -1,6 +1,7 @@
 """What inspections of models without a fault say, for tests to change."""
 
 from autotune.facts.work import Work
+from autotune.inspection.headroom import Peaks
 from autotune.inspection.profile import Profile
 from autotune.inspection.reading import OptimisedGraph, Reading, Saturation, WeightGroup
 
@@ -47,3 +48,4 @@ PROFILE = Profile(
     activations_mib=2.0,
     arena_mib=4.0,
 )
+PEAKS = Peaks(float_per_s=1e9, int8_per_s=4e9, bytes_per_s=1e9, moved_bytes=1 << 20)

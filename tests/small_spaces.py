@@ -74,6 +74,7 @@ def resolved(
     cores: int = 8,
     fixed: Mapping[str, str] | None = None,
     providers: Sequence[str] = ("cpu",),
+    batch: Sequence[int] = (),
     **changes: Any,
 ) -> Space:
     """Returns a preset or a file of the user, resolved for such a model and machine.
@@ -83,4 +84,4 @@ def resolved(
     ready = tuple(ProviderState(word=word, state=READY, devices=("CPU",)) for word in providers)
     described = model(**changes)
     inputs = workload.generate(described, {})
-    return resolve(find_space(name), described, inputs, machine(cores), fixed, ready)
+    return resolve(find_space(name), described, inputs, machine(cores), fixed, ready, batch=batch)

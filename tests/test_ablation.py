@@ -14,6 +14,7 @@ from autotune.deploy.options import Value
 from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
 from autotune.results.ablation import ablate
 from autotune.results.alone import Contest
+from autotune.results.budget import Budget
 from autotune.results.parts import ANSWERS, RUNNING, Ablation
 from autotune.results.run_off import Finalist, run_off
 from autotune.search.beliefs import Effect
@@ -353,6 +354,140 @@ def test_an_attempt_that_failed_is_not_repeated() -> None:
     assert len(_candidate(smallest)) == 2
     # three rounds each: the final comparison, each change alone, without both, without one
     assert measurer.renewals == 12
+
+
+def _contest(
+    measurer: FakeMeasurer, compared: Sequence[Finalist], within: Space = _SPACE, **changes: Any
+) -> Contest:
+    """Returns the contest whose winner is the second of a run-off."""
+    return Contest(
+        setting=setting(within),
+        measurer=measurer,
+        baseline=compared[0],
+        winner=compared[1],
+        compared=compared,
+        trials=[finalist.trial for finalist in compared],
+        effects=lambda: (),
+        on_step=lambda _done, _total: None,
+        **changes,
+    )
+
+
+def _compared(measurer: FakeMeasurer, *values: Mapping[str, Value]) -> list[Finalist]:
+    """Returns the run-off of the default and candidates with these values."""
+    base, *others = (
+        Trial(number=i, candidate=Candidate.of(own), outcome=measurement(10.0))
+        for i, own in enumerate(({}, *values))
+    )
+    return run_off(
+        measurer, base, others, find(DEFAULT), seed=1, on_step=lambda _done, _total: None
+    )
+
+
+def test_what_the_run_off_measured_is_not_measured_again() -> None:
+    """The winner without a change took part in the same rounds: they say what it does."""
+    measurer = Planted({**_GAINS, "arena": (1.0, 0.7)})
+    winner = {**_INT8, "arena": "off"}
+    leaner = {"precision": "int8_dynamic", "arena": "off"}
+    compared = _compared(measurer, winner, leaner)
+    before = len(measurer.raced)
+    _, ablation = ablate(_contest(measurer, compared))
+    again = measurer.raced[before:]
+    (part,) = (part for part in ablation.parts if part.words == "external data")
+    assert part.matters_for == ("peak_memory_mib",)
+    assert part.memory is not None
+    assert part.memory.value == pytest.approx(0.8)
+    alone = [c for c in set(again) if len(c.values) == 2 and c != Candidate.of(leaner)]
+    assert len(alone) == 2
+    # what remains is the step before the last one, if it is the same config
+    assert again.count(Candidate.of(leaner)) in (0, 3)
+
+
+def test_a_change_that_opens_the_same_session_needs_no_measurement() -> None:
+    """The files without it come to the same graph, so it is needless."""
+
+    class Twins(Planted):
+        def canonical(self, candidate: Candidate) -> Candidate:
+            values = candidate.to_json()
+            values.pop("per_channel", None)
+            return Candidate.of(values)
+
+    measurer = Twins(_GAINS)
+    smallest, ablation = ablate(
+        _contest(measurer, _compared(measurer, {**_INT8, "per_channel": True}))
+    )
+    assert _candidate(smallest) == _INT8
+    (part,) = ablation.dropped
+    assert (part.words, part.matters_for) == ("per channel", ())
+    assert part.speedup == Interval(value=1.0, low=1.0, high=1.0)
+
+
+def test_two_needed_changes_are_two_steps_without_more_rounds() -> None:
+    """The last step was measured alone; the first one is what is left of the whole."""
+    measurer = Planted(_GAINS, noise=0.004)
+    compared = _compared(measurer, _INT8)
+    before = len(measurer.raced)
+    _, ablation = ablate(_contest(measurer, compared))
+    assert {c for c in measurer.raced[before:] if c == BASELINE} == set()
+    first, last = ablation.steps
+    assert (first.words, last.words) == ("int8 dynamic", "external data")
+    assert ablation.whole is not None
+    for name, truth in (("speedup", 1 / 0.6), ("memory", 0.5)):
+        step = getattr(first, name)
+        assert step.low <= truth <= step.high
+        product = step.value * getattr(last, name).value
+        assert product == pytest.approx(getattr(ablation.whole, name).value)
+
+
+class _Timed(Planted):
+    """Planted effects, measured in two seconds each on a clock of its own."""
+
+    now_s = 0.0
+
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
+        """Returns the planted numbers, later."""
+        self.now_s += 2.0
+        return super().measure(candidate, effort, is_beaten)
+
+
+_LONG: dict[str, Value] = {
+    **_INT8,
+    **_NEEDLESS,
+    "arena": "off",
+    "nchwc": "off",
+    "session.disable_prepacking": "1",
+}
+
+
+def _ablated_within(limit_s: float) -> tuple[Finalist, Ablation, list[Candidate]]:
+    """Returns the ablation of a long list within a time, and what it measured."""
+    measurer = _Timed(_GAINS, noise=0.01)
+    compared = _compared(measurer, _LONG)
+    before = len(measurer.raced)
+    budget = Budget(limit_s, lambda: measurer.now_s)
+    budget.book(before, 2.0 * before)
+    smallest, ablation = ablate(_contest(measurer, compared, budget=budget))
+    return smallest, ablation, measurer.raced[before:]
+
+
+def test_a_short_ablation_puts_changes_back_together() -> None:
+    """Three parts in two rounds, and the config without what is needless in three."""
+    smallest, ablation, measured = _ablated_within(1.0)
+    assert len(ablation.parts) == 3
+    assert smallest.rounds >= 3
+    # two rounds of the winner and three parts, three of the default, the winner and the smallest
+    assert len(measured) <= 2 * 4 + 3 * 3
+    assert ablation.whole is not None
+
+
+def test_an_ablation_keeps_to_its_time() -> None:
+    """With 100 s for measurements of 2 s it takes no more than that."""
+    _, ablation, measured = _ablated_within(100.0)
+    assert len(ablation.parts) > 3
+    assert 2.0 * len(measured) <= 100.0
+    assert len(_ablated_within(1e4)[2]) >= len(measured)
 
 
 def test_where_devices_count_their_memory_is_shown() -> None:

@@ -124,3 +124,14 @@ def test_other_members_are_refused(tmp_path: Path, member: tuple[str, bytes], re
     """With the file, and what is wrong with the member."""
     with pytest.raises(DataError, match=reason):
         read_arrays(_archive(tmp_path / "a.npz", member))
+
+
+def test_a_name_that_ends_like_a_file_hides_no_other(tmp_path: Path) -> None:
+    """numpy.savez writes inputs named ``x`` and ``x.npy`` as two members, and both are read."""
+    arrays: dict[str, Any] = {"x": np.ones(2), "x.npy": np.zeros(3)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    read = read_arrays(tmp_path / "a.npz")
+    assert {name: array.tolist() for name, array in read.items()} == {
+        "x": [1, 1],
+        "x.npy": [0, 0, 0],
+    }

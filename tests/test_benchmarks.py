@@ -204,10 +204,24 @@ def test_search(place: Path) -> None:
 
 
 def test_sensitivity(place: Path) -> None:
-    """More nodes in float never make a larger error than all of them in int8."""
+    """More nodes in float never make a larger error than all of them in int8, by both rankings."""
     rows = _json(place, "sensitivity", "cnn.onnx", "--most", "1", "--seconds", "0.1")
-    assert [row["kept_in_float"] for row in rows] == [0, 1]
-    assert rows[1]["error"] <= rows[0]["error"]
+    assert [(row["kept_in_float"], row["ranking"]) for row in rows] == [
+        (0, "nodes"),
+        (1, "nodes"),
+        (1, "outputs"),
+    ]
+    assert max(row["error"] for row in rows[1:]) <= rows[0]["error"]
+
+
+def test_serving(place: Path) -> None:
+    """Default and configs side by side in both loops; a config of one trial is the default."""
+    options = ("--clients", "2", "--trials", "1", "--rounds", "2", "--load", "0.1")
+    row = _json(place, "serving", "lstm.onnx", *options)["lstm"]["2"]
+    assert row["gain_clients"] > 0
+    for name in ("default", "one_client", "tuned"):
+        assert row[name]["throughput_per_s"] > 0
+        assert row["open_loop"][name].keys() == {"p50_ms", "p99_ms", "kept_up"}
 
 
 def test_smoothing(place: Path) -> None:

@@ -94,6 +94,11 @@ def test_the_help_names_all_targets() -> None:
         (["compare", "CONFIG", "--junit", "CONFIG"], "is compared; name another file"),
         (["compare", "CONFIG", "--junit", "lstm.autotune"], "is a folder"),
         (["compare", "CONFIG", "CONFIG"], "is named twice"),
+        (["compare", "CONFIG", "--clients", "0"], "--clients"),
+        (["compare", "CONFIG", "--qps", "0"], "'0' is not a number of requests a second"),
+        (["compare", "CONFIG", "--qps", "9", "--min-speedup", "2"], "there is no speed-up"),
+        (["compare", "CONFIG", "--qps", "9", "--max-memory", "1GiB"], "leave out --min-speedup"),
+        (["compare", "lstm.autotune", "--qps", "9", "--trial", "1"], "pick a trial first"),
         (["verify", "absent.json"], "cannot read the config absent.json"),
     ],
 )

@@ -35,6 +35,7 @@ def test_the_command_gives_the_options_back(monkeypatch: pytest.MonkeyPatch) -> 
         space="session",
         fix={"arena": "off"},
         providers=("cpu",),
+        batch=(1, 4),
         shapes={"x": (1, 3)},
         max_error=0.01,
         metric="judge:top1",

@@ -20,7 +20,8 @@ from autotune.facts import sample_models
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.measure.outcome import Effort, Failure, Outcome
-from autotune.results.compare import THE_DEFAULT, Comparisons, MakeMeasurer, compare
+from autotune.results.compare import Comparisons, MakeMeasurer, compare
+from autotune.results.subjects import THE_DEFAULT
 
 
 class FakeSessions:
@@ -36,7 +37,9 @@ class FakeSessions:
         self.closed = False
         self._cost = cost
 
-    def measure_session(self, path: Path, config: SessionConfig, effort: Effort) -> Outcome:
+    def measure_session(
+        self, path: Path, config: SessionConfig, effort: Effort, *, sessions: str
+    ) -> Outcome:
         """Returns what the cost function says."""
         threads = config.options.get("intra_op_num_threads", 0)
         self.opened.append(path.name)
@@ -54,7 +57,7 @@ def make_fake(cost: Callable[[str, int], Outcome]) -> tuple[FakeSessions, MakeMe
     """Returns a fake measurer, and what makes it."""
     fake = FakeSessions(cost)
 
-    def make(model: Model, workload: Workload, max_error: float) -> FakeSessions:
+    def make(model: Model, workload: Workload, max_error: float, clients: int) -> FakeSessions:
         return fake
 
     return fake, make

@@ -137,6 +137,51 @@ def test_a_machine_that_is_never_quiet_is_told(machine: _Machine) -> None:
     assert len(duet.candidate) >= 3
 
 
+def test_a_loud_machine_gives_as_many_turns_as_a_quiet_one(machine: _Machine) -> None:
+    """Three turns after four seconds of waiting were an estimate that is off by a third."""
+    machine.loud = lambda _: True
+    duet = _play(machine, _Process(machine, "candidate", 3.0))
+    assert len(duet.candidate) >= 12
+
+
+def test_a_machine_that_stays_loud_is_not_waited_for_again_and_again(machine: _Machine) -> None:
+    """The waits become shorter, and the turns no fewer."""
+    reference = _reference(machine)
+    machine.loud = lambda _: True
+    candidate = _Process(machine, "candidate", 3.0)
+    lengths = []
+    for _ in range(6):
+        began_s = machine.now_s
+        duet = play(reference, candidate, run_ms=3.0, effort=_EFFORT, limit_s=1.0)
+        lengths.append(machine.now_s - began_s)
+        assert len(duet.candidate) >= 12
+    assert lengths[0] >= _EFFORT.patience_s
+    assert lengths[-1] < _EFFORT.patience_s / 4
+
+
+def test_what_is_beaten_on_a_loud_machine_is_not_waited_for(machine: _Machine) -> None:
+    """One look at a few disturbed turns ends it, and teaches no impatience."""
+    reference = _reference(machine)
+    machine.loud = lambda _: True
+    candidate = _Process(machine, "candidate", 20.0)
+    looks: list[float] = []
+
+    def is_beaten(duet: Duet) -> bool:
+        looks.append(duet.loudness)
+        return True
+
+    began_s = machine.now_s
+    play(reference, candidate, run_ms=20.0, effort=_EFFORT, limit_s=1.0, is_beaten=is_beaten)
+    assert machine.now_s - began_s < _EFFORT.patience_s / 4
+    assert looks == [pytest.approx(2.0, rel=0.05)]
+    assert reference.patience.of(4.0) == 4.0
+
+
+def test_a_quiet_duet_has_no_loudness(machine: _Machine) -> None:
+    """The margin is for numbers of a loud machine alone."""
+    assert _play(machine, _Process(machine, "candidate", 3.0)).loudness == 1.0
+
+
 def test_who_is_clearly_beaten_stops_early(machine: _Machine) -> None:
     """The first look may end it."""
     looks: list[int] = []

@@ -4,9 +4,11 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from rich.console import Console
 
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import Failure
+from autotune.report.comparison import render_comparisons
 from autotune.report.junit import junit_document
 from autotune.results.compare import Comparison, Comparisons
 from autotune.results.gate import Gate, Verdict, exit_code, judge
@@ -29,11 +31,17 @@ def make_comparison(**changes: Any) -> Comparison:
         "noise_floor": 0.02,
         "rounds": 5,
         "coverage": None,
+        "throughput_per_s": 1000.0,
+        "baseline_throughput_per_s": 667.0,
+        "p50_ms": 2.0,
+        "baseline_p50_ms": 3.0,
+        "p99_ms": 2.5,
+        "baseline_p99_ms": None,
     }
     return Comparison(**{**parts, **changes})
 
 
-def make_comparisons(*configs: Comparison, **failures: Failure) -> Comparisons:
+def make_comparisons(*configs: Comparison, clients: int = 1, **failures: Failure) -> Comparisons:
     """Returns a comparison with the default."""
     return Comparisons(
         baseline="the default",
@@ -42,6 +50,7 @@ def make_comparisons(*configs: Comparison, **failures: Failure) -> Comparisons:
         model="model.onnx",
         untouched=True,
         error_data="generated",
+        clients=clients,
     )
 
 
@@ -89,6 +98,23 @@ def test_several_configs_are_compared_without_a_winner() -> None:
     assert _broken(judge(make_comparisons(*configs), Gate(max_error=0.05))) == []
     limited = judge(make_comparisons(*configs), Gate(max_error=0.05, min_speedup=2.0))
     assert _broken(limited) == ["speedup", "speedup"]
+
+
+def test_with_clients_the_least_speed_up_is_one_of_throughput() -> None:
+    """The verdict says so, and the table shows throughput and latencies under load."""
+    comparisons = make_comparisons(make_comparison(), clients=4)
+    verdicts = judge(comparisons, Gate(max_error=0.05, min_speedup=1.2))
+    (verdict,) = [verdict for verdict in verdicts if verdict.limit == "speedup"]
+    assert verdict.kept
+    assert verdict.words.startswith("throughput 1.500×")
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(render_comparisons(comparisons, verdicts))
+    text = capture.get()
+    row = next(line for line in text.splitlines() if line.startswith("best.json "))
+    assert row.split()[1:6] == ["1000", "1.50", "(1.40–1.60)", "2", "2.5"]
+    assert "4 clients send one request after another" in text
+    assert "too few requests" in text
 
 
 def test_wrong_answers_break_a_limit_and_a_crash_does_not_run() -> None:

@@ -90,6 +90,18 @@ def test_a_turn_leaves_cold_runs_out(message: dict[str, object]) -> None:
     assert min(turn.run_ns) > 0
 
 
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_requests_arrive_by_a_schedule(message: dict[str, object], sessions: int) -> None:
+    """Two clients answer them, on one session or on one each; slow ones may be left out."""
+    worker = Worker()
+    worker.open({**message, "clients": 2, "sessions": sessions})
+    worker.first_runs({})
+    loop = worker.open_loop({"arrivals_s": [0.05, 0.06, 0.07, 0.5]})
+    assert 1 <= len(loop.latency_ms) <= 4
+    assert min(loop.latency_ms) > 0
+    assert loop.offered_per_s == pytest.approx(8)
+
+
 def test_nothing_runs_before_a_session_is_open() -> None:
     """A message out of order is refused."""
     with pytest.raises(RuntimeError, match="no session is open"):

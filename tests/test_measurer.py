@@ -25,6 +25,7 @@ from autotune.deploy.records import from_plain, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.facts import sample_models
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import generate
 from autotune.measure.fidelity import Outputs
@@ -71,7 +72,7 @@ def measurer(model: Model) -> Iterator[DuetMeasurer]:
 
 
 def _references(measurer: DuetMeasurer) -> Sequence[Outputs]:
-    return measurer._judge._references
+    return measurer._sets[1].judge._references
 
 
 def _children() -> set[int]:
@@ -120,7 +121,7 @@ def test_wrong_answers_are_not_timed(
 ) -> None:
     """Answers too far from the unoptimised model's are a failure that tells the error."""
     doubled = [{name: 2 * a for name, a in feed.items()} for feed in _references(measurer)]
-    monkeypatch.setattr(measurer._judge, "_references", doubled)
+    monkeypatch.setattr(measurer._sets[1].judge, "_references", doubled)
     outcome = measurer.measure(BASELINE, _SHORT)
     assert isinstance(outcome, Failure)
     assert (outcome.kind, outcome.phase) == ("wrong_answers", "answers")
@@ -135,7 +136,7 @@ def test_answers_that_are_no_numbers_are_wrong(
         {name: np.full_like(a, np.nan) for name, a in feed.items()}
         for feed in _references(measurer)
     ]
-    monkeypatch.setattr(measurer._judge, "_references", broken)
+    monkeypatch.setattr(measurer._sets[1].judge, "_references", broken)
     monkeypatch.setattr(measurer, "_max_error", 1e9)
     outcome = measurer.measure(BASELINE, _SHORT)
     assert isinstance(outcome, Failure)
@@ -147,7 +148,7 @@ def test_answers_that_are_no_numbers_are_wrong(
 def test_a_missing_output_is_named(measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that lacks an output of the unoptimised model is told which one."""
     more = [{**feed, "boxes": np.ones(2)} for feed in _references(measurer)]
-    monkeypatch.setattr(measurer._judge, "_references", more)
+    monkeypatch.setattr(measurer._sets[1].judge, "_references", more)
     outcome = measurer.measure(BASELINE, _SHORT)
     assert outcome == Failure(
         kind="wrong_answers", phase="answers", message="the output 'boxes' is missing"
@@ -222,7 +223,7 @@ def test_close_leaves_nothing(model: Model) -> None:
     assert len(_children() - before) == 1
     opened.close()
     assert _children() <= before
-    assert not opened._files.timing.exists()
+    assert not opened._sets[1].files.timing.exists()
     opened.close()
 
 
@@ -319,8 +320,33 @@ def test_an_emitted_config_with_other_outputs_has_wrong_answers(
     """A written model that is another one is noticed."""
     config = _config_of(model, model.path.with_name("best.json"))
     more = [{**feed, "boxes": np.ones(2)} for feed in _references(measurer)]
-    monkeypatch.setattr(measurer._judge, "_references", more)
+    monkeypatch.setattr(measurer._sets[1].judge, "_references", more)
     failure = measurer.answers_of(config)
     assert failure == Failure(
         kind="wrong_answers", phase="answers", message="the output 'boxes' is missing"
     )
+
+
+def test_candidates_are_measured_in_their_batches(model: Model) -> None:
+    """A run has as many samples as the candidate says, with fixed dimensions as well."""
+    workload = generate(model, {})
+    batching = Batching.of(model, workload, [1, 4])
+    opened = DuetMeasurer(model, workload, max_error=0.05, batching=batching)
+    try:
+        single = opened.measure(BASELINE, _SHORT)
+        batched = opened.measure(Candidate.of({"batch": 4, "fixed_dimensions": True}), _SHORT)
+        failed = opened.measure_session(
+            model.path, SessionConfig(free_dimensions={"batch": 1}), _SHORT, batch=4
+        )
+    finally:
+        opened.close()
+    assert isinstance(single, Measurement)
+    assert isinstance(batched, Measurement)
+    assert (single.batch, batched.batch) == (1, 4)
+    assert batched.sample_ms == batched.latency_ms / 4
+    assert batched.throughput_per_s == pytest.approx(4e3 / batched.latency_ms)
+    assert batched.fidelity.error < 1e-3
+    assert batched.fidelity.coverage is not None
+    assert batched.fidelity.coverage.samples == len(workload.validation)
+    assert isinstance(failed, Failure)
+    assert failed.kind == "refused"

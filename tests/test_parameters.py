@@ -37,8 +37,10 @@ def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
     """Each pre-pass, precision and storage form that a space may offer is one step or several."""
     half = Candidate.of({name: value}).to_json()
     steps = [step.name for step in steps_of(half)]
-    if name in OPTIONS or not half:
+    if name in OPTIONS or not half or (name, value) == ("embeddings", "float"):
         assert steps == []
+    elif name == "embeddings":
+        assert steps == ["int8_embeddings"]
     else:
         assert steps == str(value).split("+")
         assert set(steps) <= STEPS.keys()
@@ -56,9 +58,9 @@ def test_a_combination_needs_what_its_parts_need() -> None:
 def test_the_options_of_a_precision_exist(name: str) -> None:
     """A precision names options that are parameters, and they are passed to its step alone."""
     options = PRECISIONS[name].options
-    assert options <= OPTIONS.keys()
+    assert options <= {*OPTIONS, "embeddings"}
     half = {option: OPTIONS[option].domain.choices[-1] for option in OPTIONS}
-    (step,) = steps_of({"precision": name, **half})
+    (step,) = steps_of({"precision": name, "embeddings": "float", **half})
     assert step.options.keys() == options
 
 
@@ -77,6 +79,15 @@ def test_the_options_of_a_precision_exist(name: str) -> None:
             ("per channel", "convolutions alone"),
         ),
         ({"precision": "fp16_mixed"}, ("fp16, sensitive nodes in fp32",)),
+        (
+            {"kept_in_float": 2, "ranking": "outputs", "unsigned_weights": True},
+            ("unsigned weights", "2 nodes kept in float", "ranked by the model's outputs"),
+        ),
+        (
+            {"calibration": "percentile_99.9", "embeddings": "int8"},
+            ("calibrated by the percentile 99.9", "embeddings in int8"),
+        ),
+        ({"calibration": "least_squares"}, ("calibrated by least squares",)),
         ({"pre_pass": "onnxslim+ort_extended"}, ("onnxslim+ort_extended",)),
         ({}, ()),
     ],

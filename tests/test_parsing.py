@@ -32,6 +32,8 @@ from autotune.cli import parsing
         (parsing.pair, " a = b=c ", ("a", "b=c")),
         (parsing.named_shape, "x=1,3,224,224", ("x", (1, 3, 224, 224))),
         (parsing.named_shape, "x = 1, 3", ("x", (1, 3))),
+        (parsing.batch_sizes, "8", (8,)),
+        (parsing.batch_sizes, "1, 2,4", (1, 2, 4)),
     ],
 )
 def test_values_have_the_unit_of_their_parser(
@@ -95,3 +97,10 @@ def test_shapes_have_a_name(text: str) -> None:
     """A shape without name or sizes is refused with the form."""
     with pytest.raises(typer.BadParameter, match="not of the form NAME=1,3,224,224"):
         parsing.named_shape(text)
+
+
+@pytest.mark.parametrize("text", ["", "1,", "1;2", "-1", "1.5", "two", "1,٣", "²", "1" * 10])
+def test_batch_sizes_are_whole_numbers_in_ascii_digits(text: str) -> None:
+    """Digits of other scripts are none, although Python reads them."""
+    with pytest.raises(typer.BadParameter, match="not a list of batch sizes"):
+        parsing.batch_sizes(text)

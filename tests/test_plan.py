@@ -12,22 +12,27 @@ def test_steps_have_their_order() -> None:
         "precision": "int8_dynamic",
         "per_channel": True,
         "calibration": "entropy",
+        "embeddings": "int8",
     }
     assert steps_of(half) == (
         ("onnxslim", {}),
-        ("int8_dynamic", {"per_channel": True}),
+        ("int8_dynamic", {"per_channel": True, "embeddings": "int8"}),
+        ("int8_embeddings", {}),
         ("ort_extended", {}),
         ("external_data", {}),
     )
     assert steps_of({}) == ()
+    assert steps_of({"embeddings": "int8"}) == (("int8_embeddings", {}),)
+    assert steps_of({"embeddings": "float"}) == ()
 
 
 def test_what_belongs_to_a_processor_says_so() -> None:
-    """Int8 needs VNNI unless its range is reduced; packed weights need the vectors they are for."""
+    """Int8 needs VNNI unless it cannot saturate; packed weights need the vectors they are for."""
     features = {"avx", "avx2", "avx512f", "avx512_vnni", "avx_vnni"}
     static: dict[str, Value] = {"precision": "int8_static"}
     assert needed_features(static, features) == ("avx512_vnni",)
     assert needed_features({**static, "reduce_range": True}, features) == ()
+    assert needed_features({**static, "unsigned_weights": True}, features) == ()
     assert needed_features({"storage": "prepacked"}, features) == ("avx512f",)
     assert needed_features({"pre_pass": "ort_all"}, {"avx2"}) == ("avx2",)
     assert needed_features({"storage": "external_data"}, features) == ()

@@ -36,6 +36,14 @@ _STEPS: list[tuple[Callable[..., None], dict[str, Any], float]] = [
     (precision.int8_dynamic, {"per_channel": True, "smoothing": "0.7", "clipped": True}, 0.3),
     (precision.int8_dynamic, {"per_channel": True}, 0.3),
     (precision.int8_dynamic, {"reduce_range": True, "kept_in_float": 2}, 0.3),
+    (precision.int8_static, {"unsigned_weights": True, "per_channel": True}, _FAR),
+    (precision.int8_static, {"quantized_operators": "products", "unsigned_weights": True}, 0.3),
+    (precision.int8_dynamic, {"per_channel": True, "unsigned_weights": True}, 0.3),
+    (precision.int8_static, {"kept_in_float": 2, "ranking": "outputs"}, _FAR),
+    (precision.int8_dynamic, {"kept_in_float": 2, "ranking": "outputs"}, 0.3),
+    (precision.weight_only, {"kept_in_float": 1, "ranking": "outputs"}, 0.1),
+    (precision.int8_static, {"calibration": "percentile_99.9"}, _FAR),
+    (precision.int8_static, {"calibration": "least_squares"}, _FAR),
     (precision.weight_only, {"bits": 8}, 0.1),
     (precision.weight_only, {"bits": 4, "block_size": 16, "accuracy_level": 0}, 0.5),
     (precision.fp16, {}, 0.05),
@@ -173,6 +181,38 @@ def test_products_are_quantised_apart_from_convolutions(tmp_path: Path) -> None:
         operators[products] = {node.op_type for node in onnx.load(target).graph.node}
     assert "DequantizeLinear" in operators["float"]
     assert operators["int8_dynamic"] - operators["float"] >= {"MatMulInteger"}
+
+
+def test_nodes_of_both_kinds_may_stay_in_float(tmp_path: Path) -> None:
+    """Where products are quantised apart, they are among the nodes that can be kept."""
+    source, feeds = write("cnn", tmp_path)
+    target = tmp_path / "out.onnx"
+    operators = set()
+    for count in (0, 4):
+        precision.int8_static(
+            source,
+            target,
+            feeds,
+            quantized_operators="conv",
+            matrix_products="int8_dynamic",
+            kept_in_float=count,
+        )
+        nodes = onnx.load(target).graph.node
+        operators.add((count, sum(n.op_type in {"MatMulInteger", "MatMul"} for n in nodes)))
+        assert distance(source, target, feeds) < 0.3
+    # its only matrix product is the cheapest node, and stays as it was
+    assert operators == {(0, 1), (4, 0)}
+
+
+def test_unsigned_weights_do_not_saturate(tmp_path: Path) -> None:
+    """Their products are exact on every processor, and weights keep eight bits."""
+    source, feeds = write("transformer", tmp_path)
+    target = tmp_path / "out.onnx"
+    errors = {}
+    for name in ("unsigned_weights", "reduce_range"):
+        precision.int8_dynamic(source, target, feeds, per_channel=True, **{name: True})
+        errors[name] = distance(source, target, feeds)
+    assert errors["unsigned_weights"] < errors["reduce_range"]
 
 
 def test_an_old_opset_is_raised(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from autotune.deploy.options import Value
 from autotune.facts import workload as workloads
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model, describe
-from autotune.graph import channels, prepare, prepare_child, quantisation, sensitivity
+from autotune.graph import calibration, channels, prepare, prepare_child, quantisation, sensitivity
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.plan import needed_features, steps_of
 from autotune.graph.prepare import PreparationError, Preparer
@@ -342,7 +342,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The second graph half in int8 infers no shapes, calibrates nothing and ranks no nodes."""
     counts: dict[str, int] = {}
     _counted(monkeypatch, quantisation, "ready_to_quantise", counts)
-    _counted(monkeypatch, quantisation, "activation_ranges", counts)
+    _counted(monkeypatch, calibration, "activation_ranges", counts)
     _counted(monkeypatch, channels, "measure", counts)
     _counted(monkeypatch, sensitivity, "rank", counts)
     source, feeds = write("transformer", tmp_path)
@@ -368,6 +368,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     make("int8_dynamic", kept_in_float=2)
     assert counts == once
     make("int8_static", calibration="percentile")
+    make("int8_static", calibration="least_squares")
     assert counts == {**once, "activation_ranges": 2}
     make("int8_dynamic", smoothing="0.5")
     make("int8_dynamic", smoothing="0.7")

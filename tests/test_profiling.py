@@ -7,22 +7,33 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from small_inspections import PROFILE, READING
+from small_inspections import PEAKS, PROFILE, READING
 from small_models import write
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
+from autotune.deploy.digest import digest_files
+from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError, ConfigError
+from autotune.errors import CannotMeasureError, ConfigError, StudyError
 from autotune.facts.model import describe
 from autotune.facts.workload import generate
-from autotune.inspection.headroom import Peaks, headroom
+from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare, profile_session
 from autotune.report.profile import render_profiling
-from autotune.results.profiling import DEFAULT, TUNED, ProfiledSession, Profiling, profile
+from autotune.results.emit import write_json
+from autotune.results.profiling import (
+    DEFAULT,
+    PROFILE_FILE,
+    TUNED,
+    ProfiledSession,
+    Profiling,
+    kept_profile,
+    profile,
+    profile_study,
+)
 
 CONFIG = Path(__file__).parent / "data" / "config_2"
-PEAKS = Peaks(float_per_s=1e9, int8_per_s=4e9, bytes_per_s=1e9, moved_bytes=1 << 20)
 
 
 def _row(name: str, time_ms: float, share: float) -> TimeShare:
@@ -94,10 +105,59 @@ def test_config_is_profiled_beside_the_default(tmp_path: Path) -> None:
     """A folder stands for the config in it; without the original its own file is the default."""
     folder = tmp_path / "study"
     shutil.copytree(CONFIG, folder)
-    result = profile(folder)
+    result = profile_study(folder)
+    assert kept_profile(folder) == result
     assert [session.name for session in result.sessions] == [DEFAULT, TUNED]
     assert all(session.profile.operators for session in result.sessions)
     assert all(session.headroom.roof_ms > 0 for session in result.sessions)
+
+
+def _kept(folder: Path) -> Profiling:
+    """Writes a config and a profile of it to `folder`; returns the profile."""
+    (folder / "best.json").write_text("{}")
+    profiling = Profiling(
+        sessions=(_session(DEFAULT, _row("Conv", 3.0, 0.75)),),
+        peaks=PEAKS,
+        config_sha256=digest_files([folder / "best.json"]),
+    )
+    write_json(to_plain(profiling), folder / PROFILE_FILE)
+    return profiling
+
+
+def test_profile_of_a_study_is_kept(tmp_path: Path) -> None:
+    """It belongs to one config: beside another one it does not count."""
+    assert kept_profile(tmp_path) is None
+    profiling = _kept(tmp_path)
+    assert kept_profile(tmp_path) == profiling
+    (tmp_path / "best.json").write_text("{ }")
+    assert kept_profile(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ({"sessions": []}, "must not be empty"),
+        ({"peaks": {}}, "'peaks.float_per_s' is missing"),
+        ({"config_sha256": 1}, "must be a string"),
+        ({"more": 1}, "unknown key 'more'"),
+    ],
+)
+def test_damaged_profile_is_refused(tmp_path: Path, damage: dict[str, object], reason: str) -> None:
+    """The message names the key, and what writes the file again."""
+    data = to_plain(_kept(tmp_path)) | damage
+    write_json(data, tmp_path / PROFILE_FILE)
+    with pytest.raises(StudyError, match=reason) as refusal:
+        kept_profile(tmp_path)
+    assert f"autotune profile {tmp_path}" in str(refusal.value)
+
+
+def test_inputs_are_not_overwritten_by_a_profile(tmp_path: Path) -> None:
+    """Inputs at the place of the profile are refused before anything runs."""
+    data = tmp_path / PROFILE_FILE
+    data.write_bytes(b"inputs")
+    with pytest.raises(StudyError, match="would be overwritten"):
+        profile_study(tmp_path, data=data)
+    assert data.read_bytes() == b"inputs"
 
 
 def test_config_of_another_model_is_refused(tmp_path: Path) -> None:

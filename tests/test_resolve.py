@@ -14,17 +14,19 @@ from autotune.deploy.options import Value
 from autotune.errors import RequestError
 from autotune.facts import workload
 from autotune.facts.model_facts import Tensor
-from autotune.space.candidate import Candidate
+from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.files import find_space
-from autotune.space.resolve import resolve
+from autotune.space.resolve import batching_of, resolve
 from autotune.space.space import Space
 
 _EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))
 _LATER_PARAMETERS = {
     *("smoothing", "float_outputs", "matrix_products", "equalized", "clipped", "bias_corrected"),
-    "session.x64quantprecision",
+    *("session.x64quantprecision", "unsigned_weights", "ranking", "embeddings"),
 }
 """Parameters of `default` and `quantize` that the earlier version had not."""
+_LATER_VALUES = {"calibration": {"percentile_99.9", "percentile_99.99", "least_squares"}}
+"""Values of its parameters that the earlier version had not."""
 
 
 @pytest.mark.parametrize(
@@ -50,9 +52,10 @@ def test_no_candidate_keeps_all_nodes_in_float() -> None:
     """So many nodes stay in float that something is left to quantise, with each precision."""
     operators = {"Conv": 5, "Gemm": 2, "Relu": 5}
     # with these free there are too many candidates to list
-    names = ("clipped", "equalized", "bias_corrected", "float_outputs")
+    names = ("clipped", "equalized", "bias_corrected", "float_outputs", "unsigned_weights")
     fixed = dict.fromkeys(names, "false")
-    fixed |= {"smoothing": "off", "matrix_products": "float"}
+    fixed |= {"smoothing": "off", "matrix_products": "float", "ranking": "nodes"}
+    fixed |= {"calibration": "minmax"}
     space = resolved("quantize", operators=operators, fixed=fixed)
     assert space.left_out["kept_in_float=8"] == "it would leave nothing to quantise"
     counts: dict[object, set[Value]] = {}
@@ -109,6 +112,63 @@ def test_exact_products_exist_where_int8_saturates() -> None:
     assert "session.x64quantprecision" in vnni.left_out
 
 
+def test_unsigned_weights_exist_where_int8_saturates() -> None:
+    """They stand beside seven bits and exact products; the three exclude each other."""
+    operators = {"MatMul": 4}
+    space = resolved("quantize", operators=operators)
+    unsigned: dict[str, Value] = {"precision": "int8_static", "unsigned_weights": True}
+    assert space.nearest(unsigned) == Candidate.of(unsigned)
+    exact = {**unsigned, "session.x64quantprecision": "1"}
+    assert space.nearest(exact) == Candidate.of(unsigned)
+    for name in ("reduce_range", "symmetric"):
+        signed: dict[str, Value] = {"precision": "int8_static", name: True}
+        assert space.nearest({**unsigned, name: True}) == Candidate.of(signed)
+    described = model(operators=operators)
+    inputs = workload.generate(described, {})
+    vnni = resolve(find_space("quantize"), described, inputs, machine(8, ("avx_vnni",)))
+    assert "do not saturate" in vnni.left_out["unsigned_weights"]
+
+
+def test_a_ranking_needs_nodes_in_float() -> None:
+    """Where no node stays in float there is nothing to rank."""
+    space = resolved(operators={"MatMul": 8})
+    kept: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 2, "ranking": "outputs"}
+    assert space.nearest(kept) == Candidate.of(kept)
+    without: dict[str, Value] = {"precision": "int8_dynamic"}
+    assert space.nearest({**without, "ranking": "outputs"}) == Candidate.of(without)
+    assert "ranking" in resolved(operators={"MatMul": 1}).left_out
+
+
+def test_embeddings_need_a_table() -> None:
+    """They are offered beside every precision, and in float only where they would not be."""
+    assert "no embedding" in resolved(operators={"MatMul": 4}).left_out["embeddings"]
+    space = resolved("quantize", operators={"MatMul": 4}, embeddings=1)
+    for precision in ("fp32", "int8_static", "int8_dynamic", "int8_weight_only"):
+        beside: dict[str, Value] = {"precision": precision, "embeddings": "int8"}
+        assert space.nearest(beside).to_json()["embeddings"] == "int8"
+        in_float = space.nearest({**beside, "embeddings": "float"}).to_json()
+        assert ("embeddings" in in_float) == (precision in {"int8_static", "int8_dynamic"})
+    products: dict[str, Value] = {"precision": "int8_static", "quantized_operators": "products"}
+    assert space.nearest({**products, "embeddings": "float"}) == Candidate.of(products)
+    large = resolved("quantize", embeddings=1, size_bytes=(1 << 31) + 1)
+    assert "over 2 GiB" in large.left_out["embeddings=int8"]
+
+
+def test_smoothing_follows_the_products() -> None:
+    """Beside convolutions in static int8 it exists where products are dynamic."""
+    space = resolved("quantize", operators={"Conv": 4, "MatMul": 4})
+    mixed: dict[str, Value] = {
+        "precision": "int8_static",
+        "quantized_operators": "conv",
+        "matrix_products": "int8_dynamic",
+        "smoothing": "0.5",
+    }
+    assert space.nearest(mixed) == Candidate.of(mixed)
+    for products in ("float", "int8_weights"):
+        half = space.nearest({**mixed, "matrix_products": products})
+        assert "smoothing" not in half.to_json()
+
+
 def test_a_model_over_2_gib_has_no_int8_but_that_of_weights() -> None:
     """What ONNX Runtime's tools cannot do is left out with the reason, before it is tried."""
     space = resolved(operators={"MatMul": 4}, size_bytes=(1 << 31) + 1)
@@ -163,11 +223,16 @@ def test_a_space_is_that_of_an_earlier_version(
     """
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     space = _earlier_space(row)
-    earlier = tuple(p for p in space.parameters if p.name not in _LATER_PARAMETERS)
+    earlier = tuple(
+        replace(p, values=tuple(v for v in p.values if v not in _LATER_VALUES.get(p.name, ())))
+        for p in space.parameters
+        if p.name not in _LATER_PARAMETERS
+    )
+    impossible = tuple(c for c in space.impossible if not c.keys() & _LATER_PARAMETERS)
     left_out = {
         k: v for k, v in space.left_out.items() if k.partition("=")[0] not in _LATER_PARAMETERS
     }
-    space = replace(space, parameters=earlier, left_out=left_out)
+    space = replace(space, parameters=earlier, left_out=left_out, impossible=impossible)
     assert space.digest() == row["digest"]
     # the execution provider came later; where only the CPU's is ready it changes nothing
     assert sorted(space.left_out.keys() - {"execution_provider"}) == row["left_out"]
@@ -179,3 +244,71 @@ def test_a_space_is_that_of_an_earlier_version(
         candidate = space.nearest(values)
         assert (candidate.to_json(), candidate.key) == (values, key)
         assert Candidate.from_json(values) == candidate
+
+
+def _sizes(space: Space) -> list[tuple[tuple[Value, ...], Value]]:
+    return [(p.values, p.default) for p in space.parameters if p.name == "batch"]
+
+
+def test_there_is_a_batch_parameter_where_sizes_are_given_alone() -> None:
+    """Without sizes the space, and with it the study, is the same as ever."""
+    assert _sizes(resolved("session")) == []
+    assert _sizes(resolved("session", batch=[8, 1])) == [((1, 8), 1)]
+    assert resolved("session", batch=[1, 8]).digest() != resolved("session").digest()
+
+
+def test_one_batch_size_alone_is_kept() -> None:
+    """It is no choice, and still another study than that of single samples."""
+    space = resolved("session", batch=[8])
+    assert _sizes(space) == [((8,), 8)]
+    assert space.nearest({}) == BASELINE
+    assert space.digest() != resolved("session").digest()
+
+
+def test_a_batch_exists_beside_every_provider() -> None:
+    """A provider other than the CPU's is searched with the same sizes."""
+    (batch,) = [
+        p
+        for p in resolved(providers=["cpu", "openvino"], batch=[1, 4]).parameters
+        if p.name == "batch"
+    ]
+    assert batch.when == {}
+
+
+def test_sizes_that_a_model_cannot_have_are_refused() -> None:
+    """What the user asks for is refused; what a file offers is left out with the reason."""
+    fixed = Tensor(name="x", dtype="float32", shape=(1, 4))
+    with pytest.raises(RequestError, match=r"--batch: no input of m.onnx has an open first"):
+        resolved("session", batch=[1, 4], inputs=(fixed,))
+
+
+def test_sizes_of_a_file_are_left_out_where_a_model_cannot_have_them(tmp_path: Path) -> None:
+    """The other parameters of the file are searched; --batch takes the place of its sizes."""
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "[parameters.batch]\nvalues = [1, 4]\ndefault = 1\n"
+        '[parameters.arena]\nvalues = ["on", "off"]\ndefault = "on"\n',
+        encoding="utf-8",
+    )
+    assert _sizes(resolved(str(file))) == [((1, 4), 1)]
+    assert _sizes(resolved(str(file), batch=[2, 16])) == [((2, 16), 2)]
+    fixed = Tensor(name="x", dtype="float32", shape=(1, 4))
+    space = resolved(str(file), inputs=(fixed,))
+    assert [p.name for p in space.parameters] == ["arena"]
+    assert "'x' has the shape [1, 4]" in space.left_out["batch"]
+
+
+def test_a_batch_is_not_fixed() -> None:
+    """The baseline has to run the size as well."""
+    with pytest.raises(RequestError, match="name the batch size with --batch 8"):
+        resolved("session", fixed={"batch": "8"})
+
+
+def test_the_batches_of_a_resolved_space() -> None:
+    """What the space offers is what the samples are stacked to."""
+    described = model()
+    inputs = workload.generate(described, {})
+    assert batching_of(resolved("session"), described, inputs) is None
+    batching = batching_of(resolved("session", batch=[1, 8]), described, inputs)
+    assert batching is not None
+    assert batching.sizes == (1, 8)

@@ -41,9 +41,11 @@ def _product(path: Path) -> tuple[list[Feed], np.ndarray]:
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-@pytest.mark.parametrize("reduce_range", [False, True])
+@pytest.mark.parametrize(
+    ("reduce_range", "unsigned"), [(False, False), (True, False), (False, True)]
+)
 def test_weights_are_rounded_as_onnx_runtime_does(
-    tmp_path: Path, per_channel: bool, reduce_range: bool
+    tmp_path: Path, per_channel: bool, reduce_range: bool, unsigned: bool
 ) -> None:
     """The integers in the quantised file, times their scales, are the rounded weight."""
     feeds, weight = _product(tmp_path / "source.onnx")
@@ -54,11 +56,16 @@ def test_weights_are_rounded_as_onnx_runtime_does(
         feeds,
         per_channel=per_channel,
         reduce_range=reduce_range,
+        unsigned_weights=unsigned,
         quantized_operators="products",
     )
     values = {i.name: numpy_helper.to_array(i) for i in onnx.load(target).graph.initializer}
-    written = values["w_quantized"].astype(np.float32) * values["w_scale"]
-    rounded = rounding.round_weight(weight, 1 if per_channel else None, reduce_range=reduce_range)
+    integers = values["w_quantized"].astype(np.float32) - values["w_zero_point"]
+    assert values["w_quantized"].dtype == (np.uint8 if unsigned else np.int8)
+    written = integers * values["w_scale"]
+    rounded = rounding.round_weight(
+        weight, 1 if per_channel else None, reduce_range=reduce_range, unsigned=unsigned
+    )
     np.testing.assert_allclose(written, rounded, atol=1e-5)
 
 

@@ -8,8 +8,9 @@ from fakes import REFERENCE_MS, FakeMeasurer, measurement, parameter, refusal, s
 from autotune.deploy.config import Interval
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.results.budget import Budget
 from autotune.results.choice import choose
-from autotune.results.run_off import MOST_ROUNDS, Finalist, run_off
+from autotune.results.run_off import MOST_ROUNDS, Finalist, is_settled, run_off
 from autotune.results.score import noise_floor, paired_speedup
 from autotune.search.finalists import MOST_FINALISTS, finalists
 from autotune.search.objective import DEFAULT, find, values
@@ -345,7 +346,110 @@ def test_what_is_settled_rests() -> None:
 
     trial = Trial(number=2, candidate=near, outcome=measurement(10.0))
     base, first, second = _run_off(FakeMeasurer(cost), _trial(1, 1.0), trial)
-    assert first.rounds < second.rounds == base.rounds
+    assert first.rounds == 2 < second.rounds == base.rounds
+
+
+def test_what_may_be_better_in_another_objective_stays() -> None:
+    """A slower one that needs less CPU time is not beaten where that is an objective."""
+    wide = Interval(value=1.3, low=1.0, high=1.6)
+    fast, slow = _finalist(1, 1.5), replace(_finalist(2, 1.2), rounds=2)
+    thrifty = replace(slow, gains={**slow.gains, "cpu_s": wide})
+    assert is_settled(slow, [fast], _BOTH)
+    assert not is_settled(thrifty, [fast], find([*DEFAULT, "cpu_s"]))
+    leaner = replace(slow, values={**slow.values, "peak_memory_mib": 50.0})
+    assert not is_settled(leaner, [fast], _BOTH)
+
+
+def test_answers_are_compared_in_the_first_round() -> None:
+    """A session gives the same answers again; comparing large ones takes seconds."""
+    compared: list[tuple[Candidate, bool]] = []
+
+    class Noting(FakeMeasurer):
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            compared.append((candidate, effort.compares_answers))
+            return super().measure(candidate, effort, is_beaten)
+
+    _run_off(Noting(_by_threads), _trial(1, 1.0))
+    assert [again for _, again in compared] == [True, True, False, False, False, False]
+    assert len({candidate for candidate, _ in compared[:2]}) == 2
+
+
+class _Timed(FakeMeasurer):
+    """A measurer whose measurements take two seconds, on a clock of its own."""
+
+    now_s = 0.0
+
+    def measure(
+        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+    ) -> Outcome:
+        """Returns what the cost function says, later."""
+        self.now_s += 2.0
+        return super().measure(candidate, effort, is_beaten)
+
+
+def _shaky(candidate: Candidate, _round: dict[Candidate, int]) -> tuple[float, float]:
+    """Returns a latency that differs from round to round, and memory that makes a front."""
+    count = _round[candidate] = _round.get(candidate, 0) + 1
+    threads = int(candidate.to_json().get("intra_op_num_threads", 0))
+    luck = 0.1 * (count % 3) if threads else 0.0
+    return (10.0 + threads) * (1 + luck), 100.0 - 4 * threads
+
+
+def _within(limit_s: float, count: int = 6) -> tuple[list[Finalist], _Timed]:
+    """Returns a run-off of a default and so many others that no round settles."""
+    seen: dict[Candidate, int] = {}
+    measurer = _Timed(lambda candidate: _shaky(candidate, seen))
+    found = run_off(
+        measurer,
+        Trial(number=0, candidate=BASELINE, outcome=measurement(10.0)),
+        [_trial(i, 10.0 + i) for i in range(1, count + 1)],
+        _BOTH,
+        seed=3,
+        on_step=lambda _done, _total: None,
+        budget=Budget(limit_s, lambda: measurer.now_s),
+    )
+    return found, measurer
+
+
+def test_the_rounds_keep_their_part_of_the_budget() -> None:
+    """Of 200 s one half is theirs; what follows has the rest."""
+    found, measurer = _within(200.0, count=12)
+    assert measurer.now_s <= 0.5 * 200.0
+    assert len(found) > 3
+    assert 3 <= max(item.rounds for item in found) < MOST_ROUNDS
+
+
+def test_enough_time_is_no_limit() -> None:
+    """Every finalist has all rounds where the study was long."""
+    found, measurer = _within(1e4)
+    assert [item.rounds for item in found] == [MOST_ROUNDS] * 7
+    assert len(measurer.raced) == 7 * MOST_ROUNDS
+
+
+def test_the_fewest_rounds_are_played_whatever_the_time() -> None:
+    """One round of all, then two of the default and the ends of the front: no interval of one."""
+    found, measurer = _within(1.0)
+    assert [(item.trial.number, item.rounds) for item in found] == [(0, 3), (1, 3), (6, 3)]
+    assert len(measurer.raced) == 7 + 2 * 3
+
+
+def test_what_breaks_a_limit_leaves_first_where_time_is_short() -> None:
+    """It is there for a sentence alone."""
+    seen: dict[Candidate, int] = {}
+    measurer = _Timed(lambda candidate: _shaky(candidate, seen))
+    found = run_off(
+        measurer,
+        Trial(number=0, candidate=BASELINE, outcome=measurement(10.0)),
+        [_trial(1, 11.0), _trial(2, 12.0)],
+        _BOTH,
+        seed=3,
+        on_step=lambda _done, _total: None,
+        beyond_limits=[_trial(7, 1.0, error=0.1)],
+        budget=Budget(1.0, lambda: measurer.now_s),
+    )
+    assert [item.trial.number for item in found] == [0, 1, 2]
 
 
 def test_a_measurement_of_a_loud_machine_is_taken_again() -> None:

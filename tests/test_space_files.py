@@ -117,3 +117,32 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     file.write_bytes(b"x = 1\n\xff")
     with pytest.raises(SpaceError, match="no UTF-8 text: byte 6"):
         read_space(file)
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ("values = [2, 4]\ndefault = 1", "default: must be the smallest of the values, 2"),
+        ("values = [1, 4]\ndefault = true", "default: must be the smallest of the values, 1"),
+        ("values = [1, 4]", "default: must be the smallest of the values, 1"),
+        ("values = [1, 4, 4]\ndefault = 1", "values: 4 is there twice"),
+        ("values = [0, 4]\ndefault = 0", "values: must be from 1 to 65536, not 0"),
+        ("values = []\ndefault = 1", "values: must be a list of at least one value"),
+        (f"values = {list(range(1, 18))}\ndefault = 1", "17 sizes are too many"),
+    ],
+)
+def test_wrong_batch_sizes_of_a_file_are_faults(tmp_path: Path, table: str, fault: str) -> None:
+    """The default of a file is its smallest size, because the baseline runs that."""
+    file = tmp_path / "mine.toml"
+    file.write_text(f"[parameters.batch]\n{table}\n", encoding="utf-8")
+    with pytest.raises(SpaceError) as refused:
+        read_space(file)
+    assert f"parameters.batch.{fault}" in str(refused.value) or fault in str(refused.value)
+
+
+def test_a_file_can_have_batch_sizes(tmp_path: Path) -> None:
+    """They are a parameter like any other, and the smallest is its default."""
+    file = tmp_path / "mine.toml"
+    file.write_text("[parameters.batch]\nvalues = [8, 2]\ndefault = 2\n", encoding="utf-8")
+    (batch,) = read_space(file).parameters
+    assert (batch.name, batch.values, batch.default) == ("batch", (8, 2), 2)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from autotune.errors import RequestError
+from autotune.facts.batches import Batching
 from autotune.space.candidate import Candidate
-from autotune.space.start import read_candidate
+from autotune.space.start import in_batches, read_candidate
 
 
 def _file(tmp_path: Path, data: Any) -> Path:
@@ -49,3 +50,22 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """So that a typing error is seen."""
     with pytest.raises(RequestError, match=r"nowhere\.json"):
         read_candidate(tmp_path / "nowhere.json")
+
+
+_BATCHING = Batching(sizes=(2, 8), inputs=("x",), dimension="N")
+
+
+def test_a_candidate_of_the_user_has_a_batch_size_of_the_study() -> None:
+    """The smallest size goes unnamed, so that each candidate has one form."""
+    threads = {"intra_op_num_threads": 3}
+    large = Candidate.of({**threads, "batch": 8})
+    assert in_batches(large, _BATCHING) == large
+    assert in_batches(Candidate.of({**threads, "batch": 2}), _BATCHING) == Candidate.of(threads)
+    assert in_batches(Candidate.of(threads), None) == Candidate.of(threads)
+
+
+@pytest.mark.parametrize("batching", [_BATCHING, None])
+def test_a_candidate_of_another_batch_size_is_refused(batching: Batching | None) -> None:
+    """It would be measured with other samples than the user meant."""
+    with pytest.raises(RequestError, match="batches of 16; add 16 to --batch"):
+        in_batches(Candidate.of({"batch": 16}), batching)

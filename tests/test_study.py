@@ -1,6 +1,7 @@
 """The search and the whole job, with a measurer that computes."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from autotune.results.result import StudyResult
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
+from autotune.storage.clock import Clock
 from autotune.storage.trials import read_trials
 from autotune.study import job
 from autotune.study.job import Interrupted
@@ -423,6 +425,32 @@ def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.process
+class _TimedWorld(FakeWorld):
+    """A world in which every measurement takes three seconds, on a clock of its own."""
+
+    now_s = 0.0
+
+    def timed(self, candidate: Candidate) -> tuple[float, float] | Failure:
+        """Returns a cost that differs from process to process, later."""
+        self.now_s += 3.0
+        latency, memory = thread_cost(candidate)  # type: ignore[misc]  # none of it fails
+        return latency * (1 + 0.03 * math.sin(self.now_s)), memory
+
+
+@pytest.mark.parametrize("trials", [70, 140])
+def test_the_final_comparison_takes_a_third_of_a_study(
+    model: Path, tmp_path: Path, trials: int
+) -> None:
+    """Half as long as the search, with the rounds that look for the smallest config."""
+    world = _TimedWorld(lambda candidate: world.timed(candidate))
+    clock = Clock(monotonic=lambda: world.now_s, sleep=lambda _: None)
+    result = world.tune(model, space="session", trials=trials, out=tmp_path, seams={"clock": clock})
+    (measurer,) = world.measurers
+    assert len(measurer.searched) == result.trials
+    assert 3.0 * len(measurer.raced) <= 0.5 * 3.0 * len(measurer.searched)
+    assert result.best.evidence.rounds >= 3
+
+
 def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """Ctrl-C writes the best so far; the same command then completes, measuring nothing twice."""
     calls = iter(range(1000))

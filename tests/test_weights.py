@@ -72,7 +72,8 @@ def test_hidden_weights_give_the_same_study(tmp_path: Path, place: str) -> None:
     plain = BUILDERS["transformer"]()
     described = _written(plain, tmp_path, "plain")
     hidden = _written(PLACES[place](plain), tmp_path, "hidden")
-    names = ("operators", "parameters", "quantisable", "quantisable_inside", "inputs", "subnormals")
+    names = ["operators", "parameters", "quantisable", "quantisable_inside", "inputs", "subnormals"]
+    names.append("embeddings")
     assert [getattr(hidden, n) for n in names] == [getattr(described, n) for n in names]
     assert _space(hidden).digest() == _space(described).digest()
     assert _space(hidden).left_out == _space(described).left_out
@@ -101,6 +102,10 @@ def test_half_precision_weights_are_quantised(tmp_path: Path) -> None:
     assert model.quantisable == _written(plain, tmp_path, "plain").quantisable
     workload = workloads.generate(model, {})
     preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
+    table = preparer.prepare({"embeddings": "int8"})
+    kinds = {item.data_type for item in onnx.load(table.path).graph.initializer}
+    assert TensorProto.FLOAT16 not in kinds
+    assert distance(model.path, table.path, workload.feeds) < 0.02
     for precision, operator in (
         ("int8_dynamic", "MatMulInteger"),
         ("int8_weight_only", "MatMulNBits"),

@@ -12,6 +12,7 @@ import pytest
 from fakes import measurement, refusal
 
 from autotune.errors import MissingPackageError
+from autotune.inspection.profile import TimeShare
 from autotune.report.page.state import StudyState
 from autotune.report.page.writing import (
     HOW_TO_INSTALL,
@@ -40,6 +41,7 @@ def hostile_state() -> StudyState:
         notes=(EVIL,),
         environment=replace(made.environment, cpu=EVIL),
     )
+    node = TimeShare(name=EVIL, operator=EVIL, nodes=1, time_ms=1.0, share=0.5)
     outcome = measurement(10.0)
     fidelity = replace(outcome.fidelity, errors={EVIL: (0.1, None)})
     default = Trial(number=0, candidate=BASELINE, outcome=replace(outcome, fidelity=fidelity))
@@ -49,6 +51,7 @@ def hostile_state() -> StudyState:
         name=EVIL,
         metric=EVIL,
         facts={EVIL: EVIL},
+        profiling=pages.profiling(node),
         trials=(default, replace(pages.trials()[-1], outcome=refusal(EVIL))),
     )
 
@@ -153,6 +156,17 @@ def test_little_is_enough_for_a_page(made: Any) -> None:
     trials = () if made else pages.trials()[:1]
     page = render_page(pages.state(made, trials=trials, options=None, stage=""))
     assert "<h1>" in page
+
+
+def test_a_kept_profile_is_shown() -> None:
+    """Times of operators are a figure, the nodes that compute nothing and the slowest a table."""
+    node = TimeShare(name="conv_7", operator="Conv", nodes=1, time_ms=1.25, share=0.625)
+    page = render_page(pages.state(pages.result(), profiling=pages.profiling(node)))
+    assert '<section id="profile">' in page
+    assert '"x": [1.25]' in page
+    assert '<td class="wrap">conv_7</td><td>Conv</td><td class="number">1.250</td>' in page
+    assert "The default takes 4 ms" in page
+    assert '<section id="profile">' not in render_page(pages.state(pages.result()))
 
 
 def test_the_page_is_replaced_whole(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,8 +17,10 @@ from autotune.cli.options import MAX_MEMORY, DataOption, JsonOption, ShapeOption
 from autotune.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from autotune.results.compare import Comparisons
-    from autotune.results.gate import Gate
+    from autotune.results.gate import Gate, Verdict
 
 _MODEL = typer.Option(
     "--model", help="The original model. Needed only where the study's folder does not know it."
@@ -44,6 +47,18 @@ _TRIAL = typer.Option(help="Number of a trial of the study to measure once more.
 _MIN_SPEEDUP = typer.Option(
     metavar="1.2", parser=parsing.factor, help="Least speed-up over the baseline."
 )
+_CLIENTS = typer.Option(
+    min=1,
+    max=1024,
+    help="Measure while so many clients send one request after another (closed loop): "
+    "throughput, and latencies under that load. --min-speedup is then a factor of throughput.",
+)
+_QPS = typer.Option(
+    metavar="100",
+    parser=parsing.rate,
+    help="Measure latencies while so many requests a second arrive at random (open loop). "
+    "--clients is how many of them run at once; if left out, one for each core.",
+)
 _JUNIT = typer.Option(metavar="FILE.xml", help="Write the verdicts to this file as JUnit XML.")
 
 
@@ -54,6 +69,8 @@ def compare_configs(
     model: Annotated[Path | None, _MODEL] = None,
     data: DataOption = None,
     shape: ShapeOption = [],
+    clients: Annotated[int | None, _CLIENTS] = None,
+    qps: Annotated[float | None, _QPS] = None,
     min_speedup: Annotated[float | None, _MIN_SPEEDUP] = None,
     max_memory: Annotated[float | None, MAX_MEMORY] = None,
     max_error: Annotated[float, _MAX_ERROR] = 0.05,
@@ -63,67 +80,107 @@ def compare_configs(
     """Measures configs and models side by side with the default.
 
     The exit code is 3 if a limit is broken, and 4 if a config does not run here. Without
-    --min-speedup and --max-memory, a single config has to be better than the baseline.
+    --min-speedup and --max-memory, a single config has to be better than the baseline. With --qps,
+    each config has to keep up with the requests.
     """
     with signals_later():
-        from autotune.cli.progress import steps
-        from autotune.results.compare import compare
         from autotune.results.gate import Gate
 
     if twice := [path for path in paths if paths.count(path) > 1]:
         raise RequestError(f"{twice[0]} is named twice")
     _check_output(junit, [*paths, *filter(None, (baseline, model, data))])
-    if trial:
-        comparisons = _compare_trials(paths, trial, baseline, shape, model, data, max_error)
-    else:
-        with steps("comparing") as on_step:
-            comparisons = compare(
-                paths,
-                model,
-                baseline=baseline,
-                data=data,
-                shapes=dict(shape),
-                max_error=max_error,
-                on_step=on_step,
-            )
     gate = Gate(min_speedup=min_speedup, max_memory_mib=max_memory, max_error=max_error)
-    _report(comparisons, gate, junit, as_json=as_json)
-
-
-def _report(comparisons: "Comparisons", gate: "Gate", junit: Path | None, *, as_json: bool) -> None:
-    """Prints the outcome, writes the verdicts, and ends with their exit code."""
-    from autotune.report.comparison import render_comparisons
-    from autotune.report.junit import junit_document
-    from autotune.results.gate import exit_code, judge
-
-    verdicts = judge(comparisons, gate)
-    code = exit_code(verdicts)
-    if junit is not None:
-        _write(junit_document(verdicts, "autotune compare"), junit)
-    if as_json:
-        print_json(
-            {
-                **asdict(comparisons),
-                "verdicts": [asdict(verdict) for verdict in verdicts],
-                "passed": code == 0,
-            }
-        )
+    files = _Files(paths=paths, baseline=baseline, model=model, data=data, shapes=dict(shape))
+    if qps is not None:
+        if trial:
+            raise RequestError("--qps compares configs; pick a trial first, and leave out --trial")
+        _compare_under_load(files, qps, clients, gate, junit, as_json=as_json)
+    elif trial:
+        _compare_trials(files, trial, clients or 1, gate, junit, as_json=as_json)
     else:
-        output.print(render_comparisons(comparisons, verdicts))
-    if code:
-        raise typer.Exit(code)
+        _compare(files, clients or 1, gate, junit, as_json=as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Files:
+    """What a request compares, and by which inputs."""
+
+    paths: list[Path]
+    baseline: Path | None
+    model: Path | None
+    data: Path | None
+    shapes: dict[str, tuple[int, ...]]
+
+
+def _compare(
+    files: _Files, clients: int, gate: "Gate", junit: Path | None, *, as_json: bool
+) -> None:
+    with signals_later():
+        from autotune.cli.progress import steps
+        from autotune.results.compare import compare
+
+    with steps("comparing") as on_step:
+        comparisons = compare(
+            files.paths,
+            files.model,
+            baseline=files.baseline,
+            data=files.data,
+            shapes=files.shapes,
+            max_error=gate.max_error,
+            clients=clients,
+            on_step=on_step,
+        )
+    _report_comparisons(comparisons, gate, junit, as_json=as_json)
+
+
+def _compare_under_load(
+    files: _Files,
+    qps: float,
+    clients: int | None,
+    gate: "Gate",
+    junit: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    with signals_later():
+        from autotune.cli.progress import steps
+        from autotune.deploy.cpu import usable_cores
+        from autotune.report.under_load import render_under_load
+        from autotune.results.gate import judge_under_load
+        from autotune.results.under_load import compare_under_load
+
+    if gate.has_limits:
+        raise RequestError(
+            "--qps offers the same load to all, so there is no speed-up, and memory is not "
+            "measured; leave out --min-speedup and --max-memory, or --qps"
+        )
+    with steps("comparing") as on_step:
+        comparison = compare_under_load(
+            files.paths,
+            files.model,
+            rate_per_s=qps,
+            clients=clients or usable_cores(),
+            baseline=files.baseline,
+            data=files.data,
+            shapes=files.shapes,
+            max_error=gate.max_error,
+            on_step=on_step,
+        )
+    verdicts = judge_under_load(comparison, gate)
+    shown = asdict(comparison) if as_json else render_under_load(comparison, verdicts)
+    _report(shown, verdicts, junit)
 
 
 def _compare_trials(
-    paths: list[Path],
+    files: _Files,
     trials: list[int],
-    baseline: Path | None,
-    shape: list[parsing.NamedShape],
-    model: Path | None,
-    data: Path | None,
-    max_error: float,
-) -> "Comparisons":
-    if len(paths) != 1 or baseline is not None or shape:
+    clients: int,
+    gate: "Gate",
+    junit: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    if len(files.paths) != 1 or files.baseline is not None or files.shapes:
         raise RequestError(
             "--trial measures trials of one study against its default, on its inputs; name its "
             "folder alone, and leave out --baseline and --shape"
@@ -133,14 +190,52 @@ def _compare_trials(
         from autotune.study.again import measure_again
 
     with steps("comparing") as on_step:
-        return measure_again(
-            paths[0],
+        comparisons = measure_again(
+            files.paths[0],
             list(dict.fromkeys(trials)),
-            source=model,
-            data=data,
-            max_error=max_error,
+            source=files.model,
+            data=files.data,
+            max_error=gate.max_error,
+            clients=clients,
             on_step=on_step,
         )
+    _report_comparisons(comparisons, gate, junit, as_json=as_json)
+
+
+def _report_comparisons(
+    comparisons: "Comparisons", gate: "Gate", junit: Path | None, *, as_json: bool
+) -> None:
+    from autotune.report.comparison import render_comparisons
+    from autotune.results.gate import judge
+
+    verdicts = judge(comparisons, gate)
+    shown = asdict(comparisons) if as_json else render_comparisons(comparisons, verdicts)
+    _report(shown, verdicts, junit)
+
+
+def _report(
+    shown: "dict[str, Any] | RenderableType", verdicts: "Sequence[Verdict]", junit: Path | None
+) -> None:
+    """Prints the outcome, writes the verdicts, and ends with their exit code.
+
+    Args:
+        shown: The outcome: a dictionary is printed as JSON, with the verdicts.
+        verdicts: What the gate says of it.
+        junit: The file for the verdicts; None writes none.
+    """
+    from autotune.report.junit import junit_document
+    from autotune.results.gate import exit_code
+
+    code = exit_code(verdicts)
+    if junit is not None:
+        _write(junit_document(verdicts, "autotune compare"), junit)
+    if isinstance(shown, dict):
+        listed = [asdict(verdict) for verdict in verdicts]
+        print_json({**shown, "verdicts": listed, "passed": code == 0})
+    else:
+        output.print(shown)
+    if code:
+        raise typer.Exit(code)
 
 
 def _check_output(junit: Path | None, inputs: list[Path]) -> None:

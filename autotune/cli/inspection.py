@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.console import output, print_json
+from autotune.cli.console import messages, output, print_json
 from autotune.cli.interrupts import signals_later
 from autotune.cli.options import DataOption, JsonOption, ShapeOption
+from autotune.cli.report import write_last_page
 
 
 def inspect_file(
@@ -63,16 +64,20 @@ def profile_session(
     """Shows where the time of a run goes.
 
     It also shows how far a run is from what the machine could do at most. A tuned config is shown
-    beside the default.
+    beside the default. The profile of a study's folder is kept there, and its report.html shows it.
     """
     with signals_later():
         from autotune.cli.progress import steps
+        from autotune.deploy.files import is_folder
         from autotune.report.profile import render_profiling
-        from autotune.results.profiling import profile
+        from autotune.results.profiling import profile, profile_study
 
+    measure = profile_study if is_folder(what) else profile
     with steps("profiling") as on_step:
-        profiling = profile(what, model, data=data, shapes=dict(shape), on_step=on_step)
+        profiling = measure(what, model, data=data, shapes=dict(shape), on_step=on_step)
     if as_json:
         print_json(profiling.to_json())
     else:
         output.print(render_profiling(profiling))
+    if is_folder(what):
+        messages.print(write_last_page(what), soft_wrap=True)

@@ -64,6 +64,15 @@ def factor(text: str) -> float:
     return value
 
 
+def rate(text: str) -> float:
+    """Returns a number of requests a second such as ``100`` or ``0.5``."""
+    match = re.fullmatch(_NUMBER, text.strip())
+    value = float(match[0]) if match else math.nan
+    if not 0 < value < math.inf:
+        raise typer.BadParameter(f"'{text}' is not a number of requests a second, such as 100.")
+    return value
+
+
 def pair(text: str) -> Pair:
     """Returns the two sides of ``KEY=VALUE``."""
     name, _, value = (side.strip() for side in text.partition("="))
@@ -85,6 +94,17 @@ def named_shape(text: str) -> NamedShape:
             "Write whole numbers above 0 with commas between them, such as 1,3,224,224."
         )
     return NamedShape(name, tuple(map(int, items)))
+
+
+def batch_sizes(text: str) -> tuple[int, ...]:
+    """Returns the whole numbers of ``1,2,4,8``."""
+    items = [size.strip() for size in text.split(",")]
+    if not all(re.fullmatch("[0-9]{1,9}", item) for item in items):
+        raise typer.BadParameter(
+            f"'{text}' is not a list of batch sizes. "
+            "Write whole numbers with commas between them, such as 1,2,4,8."
+        )
+    return tuple(map(int, items))
 
 
 def _quantity(text: str, units: Mapping[str, float], noun: str, example: str) -> float:

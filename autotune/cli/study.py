@@ -62,6 +62,13 @@ OPTIONS: Mapping[str, Any] = {
         help="The execution providers to search, such as cpu,openvino. If left out, all that can "
         "be used here; `autotune hardware` lists them.",
     ),
+    "batch": typer.Option(
+        "--batch",
+        metavar="1,2,4,8",
+        parser=parsing.batch_sizes,
+        help="Batch sizes to search, for a model with a batch dimension. The default runs the "
+        "smallest; throughput is counted in samples.",
+    ),
     "data": DATA,
     "shapes": SHAPE,
     "max_error": typer.Option(
@@ -172,6 +179,7 @@ def study(**values: Any) -> None:
     """
     as_json = values.pop("as_json")
     values |= {name: dict(values[name]) for name in ("fix", "shapes")}
+    values["batch"] = [size for sizes in values["batch"] for size in sizes]
     run_study(StudyOptions.of(**values), as_json=as_json)
 
 

@@ -17,6 +17,13 @@ Value = bool | int | str
 """The value of an option."""
 
 
+BATCH = "batch"
+"""The parameter that chooses how many samples a run has."""
+
+LARGEST_BATCH = 65_536
+"""The largest batch size."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Domain:
     """The values that one option takes: either listed, or the integers from `low` to `high`."""

@@ -56,6 +56,7 @@ class Provider:
         session_parameters: Names of the parameters of a session that have an effect beside it, the
             CPU provider's own apart.
         precisions: Precisions that make sense with it, ``fp32`` apart.
+        embeddings: Values of ``embeddings`` that make sense with it, the default apart.
         pre_passes: Pre-passes that make sense with it, ``none`` apart.
         storage_forms: Storage forms that make sense with it, ``inline`` apart.
         compile_s: How long the first creation of a session may take.
@@ -71,6 +72,7 @@ class Provider:
     session: Mapping[str, Value] = field(default_factory=dict)
     session_parameters: frozenset[str] = frozenset()
     precisions: tuple[str, ...] = ()
+    embeddings: tuple[str, ...] = ()
     pre_passes: tuple[str, ...] = ()
     storage_forms: tuple[str, ...] = ("external_data",)
     compile_s: float = 120.0

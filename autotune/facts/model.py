@@ -38,6 +38,7 @@ class Model:
         has_gelu: Whether there is a GELU, whole or in pieces.
         quantisable: How many nodes of each type have a constant float weight, in the main graph.
         quantisable_inside: The same in the branches and bodies of its nodes.
+        embeddings: How many nodes take rows out of a large constant table of their own.
         branches: How many heavy nodes can run side by side, at least.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
     """
@@ -56,6 +57,7 @@ class Model:
     quantisable_inside: Mapping[str, int]
     branches: int
     subnormals: int
+    embeddings: int = 0
 
     @property
     def is_dynamic(self) -> bool:
@@ -96,6 +98,7 @@ def describe(path: Path) -> Model:
         quantisable_inside=facts.quantisable_inside,
         branches=facts.branches,
         subnormals=facts.subnormals,
+        embeddings=facts.embeddings,
     )
 
 

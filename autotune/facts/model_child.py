@@ -11,7 +11,12 @@ from onnx import external_data_helper, numpy_helper
 from autotune.facts.graphs import all_graphs, all_nodes, all_weights
 from autotune.facts.model_facts import ModelFacts, Tensor
 from autotune.facts.optimised import count_subnormals, optimised_model
-from autotune.facts.weights import element_count, quantisable_nodes, to_initializers
+from autotune.facts.weights import (
+    element_count,
+    embedding_nodes,
+    quantisable_nodes,
+    to_initializers,
+)
 from autotune.process.child_end import Message, serve
 
 # Nodes that are worth a thread of their own.
@@ -62,6 +67,7 @@ def inspect(message: Message) -> ModelFacts:
         quantisable_inside=dict(quantisable_inside),
         branches=max(map(_branches, all_graphs(model.graph))),
         subnormals=_subnormals(path),
+        embeddings=len(embedding_nodes(model.graph)),
     )
 
 

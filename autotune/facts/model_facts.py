@@ -46,6 +46,7 @@ class ModelFacts:
         has_gelu: Whether there is a GELU, whole or in pieces.
         quantisable: How many nodes of each type have a constant float weight, in the main graph.
         quantisable_inside: The same in the branches and bodies of its nodes.
+        embeddings: How many nodes take rows out of a large constant table of their own.
         branches: How many heavy nodes can run side by side, at least.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
     """
@@ -61,3 +62,4 @@ class ModelFacts:
     quantisable_inside: Mapping[str, Whole]
     branches: Whole
     subnormals: Whole
+    embeddings: Whole = 0

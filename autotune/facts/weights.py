@@ -5,7 +5,7 @@ half precision, and into the branches of an If or the body of a Loop.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import onnx
@@ -40,10 +40,13 @@ _WEIGHTS_OF: Mapping[str, tuple[int, ...]] = {
     "PRelu": (1,),
     "Gather": (0,),
 }
+# A smaller table is not worth its scales.
+_SMALLEST_TABLE = 1024
 # What ONNX Runtime's tools quantise where its weight is constant.
 _QUANTISED = ("Conv", "MatMul", "Gemm", "LSTM", "Attention")
 # Nodes that lie between a stored weight and the product that takes it.
 _FOLDED = frozenset({"Cast", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"})
+_ELEMENTWISE = frozenset({"Cast", "Identity"})
 
 
 def to_initializers(model: onnx.ModelProto) -> bool:
@@ -160,6 +163,42 @@ def _count(
                 _count(body, constants, inner, inner)
 
 
+def embedding_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Returns the nodes of the main graph that take rows out of a large constant float table.
+
+    A table that other nodes take too is none: its float values would have to stay.
+    """
+    tables = _large_tables(graph)
+    takers = [node for node in graph.node if _takes_rows(node, tables)]
+    own = Counter(node.input[0] for node in takers)
+    uses = Counter(name for node in all_nodes(graph) for name in node.input)
+    uses.update(item.name for inner in all_graphs(graph) for item in inner.output)
+    return [node for node in takers if own[node.input[0]] == uses[node.input[0]]]
+
+
+def _large_tables(graph: onnx.GraphProto) -> set[str]:
+    """Returns the names of large constant float matrices, those behind a cast too."""
+    inputs = {item.name for item in graph.input}
+    kinds = {
+        item.name: item.data_type
+        for item in graph.initializer
+        if item.name not in inputs
+        and len(item.dims) == 2
+        and element_count(item) >= _SMALLEST_TABLE
+    }
+    for node in graph.node:
+        if node.op_type in _ELEMENTWISE and node.input[0] in kinds:
+            cast = [item.i for item in node.attribute if item.name == "to"]
+            kinds[node.output[0]] = cast[0] if cast else kinds[node.input[0]]
+    return {name for name, kind in kinds.items() if kind == onnx.TensorProto.FLOAT}
+
+
+def _takes_rows(node: onnx.NodeProto, tables: Container[str]) -> bool:
+    """Returns whether a node takes rows of one of these tables."""
+    is_rows = not any(item.name == "axis" and item.i != 0 for item in node.attribute)
+    return node.op_type == "Gather" and is_rows and node.input[0] in tables
+
+
 def element_count(tensor: onnx.TensorProto) -> int:
     """Returns the number of elements of the tensor."""
     count = 1
@@ -171,6 +210,8 @@ def element_count(tensor: onnx.TensorProto) -> int:
 def fold_constants(model: onnx.ModelProto) -> None:
     """Computes casts and changes of shape of float weights in the main graph once and for all.
 
+    What nothing takes any more is dropped.
+
     Args:
         model: The model with its weights in memory; changed in place.
     """
@@ -178,7 +219,8 @@ def fold_constants(model: onnx.ModelProto) -> None:
 
     arrays: dict[str, onnx.TensorProto] = {item.name: item for item in model.graph.initializer}
     outputs = {item.name for item in model.graph.output}
-    kept = []
+    kept: list[onnx.NodeProto] = []
+    sources: set[str] = set()
     for node in model.graph.node:
         is_constant = all(name in arrays for name in node.input if name)
         if node.op_type not in _FOLDED or not is_constant or node.output[0] in outputs:
@@ -194,8 +236,15 @@ def fold_constants(model: onnx.ModelProto) -> None:
             ),
             opsets={item.domain: item.version for item in model.opset_import},
         )
+        sources.update(values)
         array: Any = evaluator.run(None, values)
         arrays[node.output[0]] = numpy_helper.from_array(array[0], node.output[0])
         model.graph.initializer.append(arrays[node.output[0]])
     del model.graph.node[:]
     model.graph.node.extend(kept)
+    used = {name for node in all_nodes(model.graph) for name in node.input}
+    used |= {item.name for inner in all_graphs(model.graph) for item in inner.output}
+    used |= {item.name for item in model.graph.input}
+    left = [item for item in model.graph.initializer if item.name not in sources - used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(left)

@@ -20,13 +20,15 @@ from autotune.facts.model_facts import Tensor
 
 _GENERATED_SAMPLES = 8
 _VALIDATION_SAMPLES = 16
-# MLPerf asks for rotating inputs (no caching); more than a handful only fills the caches.
-_TIMING_SAMPLES = 8
 _CALIBRATION_SAMPLES = 128
 # Samples are drawn as float64, whatever the type of the input.
 _ITEM_BYTES = 8
 # More of the user's samples only fill the memory.
 _MOST_SAMPLES = 100_000
+
+# MLPerf asks for rotating inputs (no caching); more than a handful only fills the caches.
+TIMING_SAMPLES = 8
+"""Samples that are run in turn while timing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +58,7 @@ class Workload:
     @property
     def timing(self) -> tuple[Feed, ...]:
         """Samples that are run in turn while timing, taken evenly from all."""
-        step = max(1, len(self.feeds) // _TIMING_SAMPLES)
-        return self.feeds[::step][:_TIMING_SAMPLES]
+        return evenly(self.feeds, TIMING_SAMPLES)
 
     @property
     def one_shape(self) -> bool:
@@ -87,6 +88,12 @@ class Workload:
                     seen = sizes.setdefault(size, set())
                     seen.update(feed[tensor.name].shape[axis] for feed in self.feeds)
         return {name: seen.pop() for name, seen in sizes.items() if len(seen) == 1}
+
+
+def evenly(feeds: Sequence[Feed], count: int) -> tuple[Feed, ...]:
+    """Returns at most `count` samples, taken evenly from all."""
+    step = max(1, len(feeds) // count)
+    return tuple(feeds[::step][:count])
 
 
 def workload_for(

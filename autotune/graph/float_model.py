@@ -8,13 +8,13 @@ from typing import Any
 import onnx
 
 from autotune.facts.feeds import Feed
-from autotune.graph import channels, quantisation, rounding, sensitivity, smoothing
+from autotune.graph import calibration, channels, quantisation, rounding, sensitivity, smoothing
+from autotune.graph.calibration import Ranges
 from autotune.graph.channels import Channels
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import load
-
-OFF = "off"
-"""The value of ``smoothing`` that leaves activations as they are."""
+from autotune.graph.precision_options import OFF
+from autotune.graph.ranking import ranked
 
 
 class FloatModel:
@@ -77,15 +77,16 @@ class FloatModel:
 
         return self if alpha == OFF else self._changed(f"smoothed_{alpha}", make)
 
-    def clipped(self, *, per_channel: bool, reduce_range: bool) -> "FloatModel":
+    def clipped(self, **weights: bool) -> "FloatModel":
         """Returns the model with clipped weights; see :func:`autotune.graph.rounding.clip`."""
 
         def make(path: Path) -> None:
             model = self.load()
-            rounding.clip(model, per_channel=per_channel, reduce_range=reduce_range)
+            rounding.clip(model, **weights)
             onnx.save(model, path)
 
-        return self._changed(f"clipped_{per_channel:d}{reduce_range:d}", make)
+        marks = "_".join(name for name, is_on in sorted(weights.items()) if is_on)
+        return self._changed(f"clipped-{marks}", make)
 
     def _changed(self, change: str, make: Any) -> "FloatModel":
         name = f"{self._name}-{change}"
@@ -99,42 +100,40 @@ class FloatModel:
         )
         return channels.from_json(record)
 
-    def ranges(self, calibration: str, scratch: Path) -> dict[str, list[Any]]:
+    def ranges(self, method: str, scratch: Path) -> Ranges:
         """Returns the ranges of all activations.
 
         Args:
-            calibration: How they are taken.
+            method: How they are taken: a value of ``calibration``.
             scratch: Where a copy of the file may be written.
         """
+        source = calibration.SOURCES[method]
 
-        def make() -> dict[str, list[Any]]:
+        def make() -> dict[str, Ranges]:
             copy = self.copy_to(scratch)
             try:
-                return quantisation.activation_ranges(copy, self._samples, calibration)
+                return calibration.activation_ranges(copy, self._samples, source)
             finally:
                 copy.unlink()
 
-        ranges: dict[str, list[Any]] = self._shared.record(
-            f"{self._name}-ranges_{calibration}", make
-        )
-        return ranges
+        ranges: dict[str, Ranges] = self._shared.record(f"{self._name}-ranges_{source}", make)
+        return ranges[method]
 
-    def most_sensitive(self, types: Sequence[str], count: int) -> list[str]:
+    def most_sensitive(self, types: Sequence[str], count: int, ranking: str) -> list[str]:
         """Returns the names of the `count` nodes of these types that are best left in float.
 
         Args:
             types: Types of nodes that are considered; none means all that can be quantised.
             count: How many; 0 ranks nothing.
+            ranking: A value of the parameter of this name.
         """
         if not count:
             return []
         model = self.load()
-        ranking = self._shared.record(
-            f"{self._name}-ranking", lambda: sensitivity.rank(model, self._samples)
-        )
+        names = ranked(self._name, self._shared, model, self._samples, by=ranking)
         allowed = types or sensitivity.QUANTISABLE
         types_by_name = {node.name: node.op_type for node in model.graph.node}
-        return [name for name in ranking if types_by_name[name] in allowed][:count]
+        return [name for name in names if types_by_name[name] in allowed][:count]
 
 
 def added_products(model: onnx.ModelProto) -> list[str]:

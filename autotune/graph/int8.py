@@ -14,11 +14,13 @@ import onnx
 
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_nodes
+from autotune.facts.weights import embedding_nodes
 from autotune.graph import quantisation, rounding, sensitivity
+from autotune.graph.calibration import Ranges
 from autotune.graph.entries import StepRefusedError
-from autotune.graph.float_model import OFF, FloatModel, added_products
+from autotune.graph.float_model import FloatModel, added_products
 from autotune.graph.intermediates import Intermediates
-from autotune.graph.precision_options import OPERATOR_GROUPS
+from autotune.graph.precision_options import AS_PRECISION, OFF, OPERATOR_GROUPS
 
 # A convolution that is quantised at run time is slower than one in float.
 _DYNAMIC_TYPES = ("MatMul", "LSTM", "Attention", "Gather", "EmbedLayerNormalization")
@@ -31,13 +33,17 @@ class StaticOptions:
     """How a model gets weights and activations in eight bits.
 
     Attributes:
-        calibration: How ranges are taken: ``minmax``, ``percentile`` or ``entropy``.
+        calibration: How ranges are taken: one of :data:`autotune.graph.calibration.SOURCES`.
         per_channel: Whether each output channel of a weight has a scale of its own.
         reduce_range: Whether weights have seven bits, which do not saturate without VNNI.
+        unsigned_weights: Whether weights are unsigned, which do not saturate without VNNI either.
         symmetric: Whether activations are signed, with zero in the middle.
         quantized_operators: A name of :data:`autotune.graph.precision_options.OPERATOR_GROUPS`.
         float_outputs: Whether matrix products write floats, so that their outputs are not rounded.
         kept_in_float: How many of the most sensitive nodes are left alone.
+        ranking: What makes a node sensitive: its own outputs (``nodes``) or the model's.
+        embeddings: What becomes of embeddings: ``as_precision`` quantises them with the other
+            nodes where all types are, the other values leave them alone.
         smoothing: How much of the outliers of activations goes into weights.
         equalized: Whether the weights of consecutive convolutions get ranges of one size.
         clipped: Whether the largest weights are clipped for the others' sake.
@@ -48,10 +54,13 @@ class StaticOptions:
     calibration: str = "minmax"
     per_channel: bool = False
     reduce_range: bool = False
+    unsigned_weights: bool = False
     symmetric: bool = False
     quantized_operators: str = "all"
     float_outputs: bool = False
     kept_in_float: int = 0
+    ranking: str = "nodes"
+    embeddings: str = AS_PRECISION
     smoothing: str = OFF
     equalized: bool = False
     clipped: bool = False
@@ -67,6 +76,21 @@ class StaticOptions:
     def weighted_types(self) -> tuple[str, ...]:
         """Those of them that have weights."""
         return self.types or sensitivity.QUANTISABLE
+
+    @property
+    def ranked_types(self) -> tuple[str, ...]:
+        """Types of the nodes that may stay in float, those of ``matrix_products`` among them."""
+        apart = () if self.matrix_products == "float" else _MATRIX_PRODUCTS
+        return (*self.weighted_types, *apart)
+
+    @property
+    def weights(self) -> dict[str, bool]:
+        """What weights become, as :mod:`autotune.graph.rounding` takes it."""
+        return {
+            "per_channel": self.per_channel,
+            "reduce_range": self.reduce_range,
+            "unsigned": self.unsigned_weights,
+        }
 
 
 def static(
@@ -90,37 +114,45 @@ def static(
         StepRefusedError: there is nothing to quantise, or the model cannot be made ready.
     """
     how = StaticOptions(**options)
-    weight = {"per_channel": how.per_channel, "reduce_range": how.reduce_range}
     ready = FloatModel.ready(source, samples, shared or Intermediates())
     if not sensitivity.quantisable(ready.load(), how.weighted_types):
         raise StepRefusedError("there is no node with a constant weight to quantise")
     adjusted = (ready.equalised() if how.equalized else ready).smoothed(how.smoothing)
     if how.clipped:
-        adjusted = adjusted.clipped(**weight)
-    in_float = adjusted.most_sensitive(how.types, how.kept_in_float)
+        adjusted = adjusted.clipped(**how.weights)
+    in_float = adjusted.most_sensitive(how.ranked_types, how.kept_in_float, how.ranking)
     model = adjusted.load()
     if how.bias_corrected:
         names = set(sensitivity.quantisable(model, how.weighted_types)) - set(in_float)
-        rounding.correct_bias(model, adjusted.inputs(), names, **weight)
+        rounding.correct_bias(model, adjusted.inputs(), names, **how.weights)
+    products = set(sensitivity.quantisable(model, _MATRIX_PRODUCTS)) - set(in_float)
+    left_alone = [*in_float, *_embeddings_apart(model, how.embeddings)]
     ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
-    _quantise_statically(model, target, ranges, in_float, how)
-    if how.matrix_products == "int8_dynamic":
+    _quantise_statically(model, target, ranges, left_alone, how)
+    if how.matrix_products == "int8_dynamic" and products:
         half = target.with_name("half.onnx")
         target.replace(half)
-        _quantise_dynamically(half, target, in_float=in_float, **weight)
+        _quantise_dynamically(half, target, left_alone=left_alone, **how.weights)
         half.unlink()
-    elif how.matrix_products == "int8_weights":
-        onnx.save(quantisation.with_packed_weights(onnx.load(target), in_float), target)
+    elif how.matrix_products == "int8_weights" and products:
+        onnx.save(quantisation.with_packed_weights(onnx.load(target), left_alone), target)
+
+
+def _embeddings_apart(model: onnx.ModelProto, embeddings: str) -> list[str]:
+    """Returns the names of the embeddings that are not quantised with the other nodes."""
+    if embeddings == AS_PRECISION:
+        return []
+    return [node.name for node in embedding_nodes(model.graph)]
 
 
 def _quantise_statically(
     model: onnx.ModelProto,
     target: Path,
-    ranges: dict[str, list[Any]],
-    in_float: Sequence[str],
+    ranges: Ranges,
+    left_alone: Sequence[str],
     how: StaticOptions,
 ) -> None:
-    """Writes the model with quantised nodes, none of them in `in_float`."""
+    """Writes the model with quantised nodes, none of them in `left_alone`."""
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.calibrate import TensorData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -130,17 +162,19 @@ def _quantise_statically(
             model,
             how.per_channel,
             how.reduce_range,
-            QuantType.QInt8,
+            QuantType.QUInt8 if how.unsigned_weights else QuantType.QInt8,
             QuantType.QInt8 if how.symmetric else QuantType.QUInt8,
             {
                 name: TensorData(lowest=np.array(low, kind), highest=np.array(high, kind))
                 for name, (kind, low, high) in ranges.items()
             },
             [],
-            [*in_float, *added_products(model)],
+            [*left_alone, *added_products(model)],
             list(how.types) or quantisation.quantisable_types(),
             {
                 "ActivationSymmetric": how.symmetric,
+                # convolutions take one zero for all channels
+                "WeightSymmetric": True,
                 # it compares arrays as if they were numbers where a MatMul has scales per channel
                 "QDQDisableWeightAdjustForInt32Bias": how.per_channel,
                 "OpTypesToExcludeOutputQuantization": (
@@ -160,7 +194,10 @@ def dynamic(
     shared: Intermediates | None = None,
     per_channel: bool = False,
     reduce_range: bool = False,
+    unsigned_weights: bool = False,
     kept_in_float: int = 0,
+    ranking: str = "nodes",
+    embeddings: str = AS_PRECISION,
     smoothing: str = OFF,
     clipped: bool = False,
 ) -> None:
@@ -173,20 +210,30 @@ def dynamic(
         StepRefusedError: there is nothing to quantise, or the model cannot be made ready.
     """
     adjusted = FloatModel.ready(source, samples, shared or Intermediates()).smoothed(smoothing)
+    weights = {
+        "per_channel": per_channel,
+        "reduce_range": reduce_range,
+        "unsigned": unsigned_weights,
+    }
     if clipped:
-        adjusted = adjusted.clipped(per_channel=per_channel, reduce_range=reduce_range)
-    in_float = adjusted.most_sensitive(_MATRIX_PRODUCTS, kept_in_float)
+        adjusted = adjusted.clipped(**weights)
+    in_float = adjusted.most_sensitive(_MATRIX_PRODUCTS, kept_in_float, ranking)
+    apart = _embeddings_apart(adjusted.load(), embeddings)
     copy = adjusted.copy_to(target.with_name("float.onnx"))
-    _quantise_dynamically(
-        copy, target, in_float=in_float, per_channel=per_channel, reduce_range=reduce_range
-    )
+    _quantise_dynamically(copy, target, left_alone=[*in_float, *apart], **weights)
     copy.unlink()
 
 
 def _quantise_dynamically(
-    source: Path, target: Path, *, in_float: Sequence[str], per_channel: bool, reduce_range: bool
+    source: Path,
+    target: Path,
+    *,
+    left_alone: Sequence[str],
+    per_channel: bool,
+    reduce_range: bool,
+    unsigned: bool,
 ) -> None:
-    """Writes the model with quantised matrix products, none of them in `in_float`.
+    """Writes the model with quantised matrix products and embeddings, none of them in `left_alone`.
 
     Raises:
         StepRefusedError: there is nothing to quantise.
@@ -200,10 +247,14 @@ def _quantise_dynamically(
             op_types_to_quantize=list(_DYNAMIC_TYPES),
             per_channel=per_channel,
             reduce_range=reduce_range,
-            weight_type=QuantType.QInt8,
+            weight_type=QuantType.QUInt8 if unsigned else QuantType.QInt8,
             # a Gemm becomes a MatMul of this name first
-            nodes_to_exclude=[*in_float, *(f"{name}_MatMul" for name in in_float)],
-            extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
+            nodes_to_exclude=[*left_alone, *(f"{name}_MatMul" for name in left_alone)],
+            extra_options={
+                "MatMulConstBOnly": True,
+                "EnableSubgraph": True,
+                "WeightSymmetric": True,
+            },
         )
     written = onnx.load(target, load_external_data=False).graph
     if _DYNAMIC_RESULTS.isdisjoint(node.op_type for node in all_nodes(written)):

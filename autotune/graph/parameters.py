@@ -6,18 +6,19 @@ from autotune.deploy.options import Value
 from autotune.graph.entries import GraphParameter
 from autotune.graph.passes import PRE_PASSES
 from autotune.graph.precision import PRECISIONS
-from autotune.graph.precision_options import OPTIONS
+from autotune.graph.precision_options import AS_PRECISION, EMBEDDINGS, OPTIONS
 from autotune.graph.storage_form import STORAGE_FORMS
 
 GRAPH_PARAMETERS: Mapping[str, GraphParameter] = {
     "pre_pass": GraphParameter.of_entries("none", PRE_PASSES),
     "precision": GraphParameter.of_entries("fp32", PRECISIONS),
     **OPTIONS,
+    "embeddings": GraphParameter.of_entries(AS_PRECISION, EMBEDDINGS),
     "storage": GraphParameter.of_entries("inline", STORAGE_FORMS),
 }
 """All of them by name, in the order in which their words are listed."""
 
-ANSWER_PARAMETERS = frozenset({"precision", *OPTIONS})
+ANSWER_PARAMETERS = frozenset({"precision", "embeddings", *OPTIONS})
 """Those that are meant to change the answers; the others change them by rounding, or by a fault."""
 
 PACKAGES = tuple(

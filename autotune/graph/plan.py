@@ -7,9 +7,13 @@ from autotune.deploy.options import Value
 from autotune.graph.entries import Step
 from autotune.graph.passes import PASSES
 from autotune.graph.precision import PRECISIONS, Precision
+from autotune.graph.precision_options import EMBEDDINGS
 from autotune.graph.storage_form import STORAGE_FORMS
 
-STEPS: Mapping[str, Step] = {**PASSES, **PRECISIONS, **STORAGE_FORMS}
+_EMBEDDINGS = {
+    f"{value}_embeddings": step for value, step in EMBEDDINGS.items() if isinstance(step, Step)
+}
+STEPS: Mapping[str, Step] = {**PASSES, **PRECISIONS, **_EMBEDDINGS, **STORAGE_FORMS}
 """Every step by name."""
 
 
@@ -28,8 +32,9 @@ class PlannedStep(NamedTuple):
 def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
     """Returns what is done to the model for a graph half, in order.
 
-    Pre-passes first, then precision; ONNX Runtime's own optimisation after that, because it writes
-    operators that quantisation does not know; the storage form last.
+    Pre-passes first, then precision, then embeddings, whose operator the tools do not know; ONNX
+    Runtime's own optimisation after that, because it writes operators that quantisation does not
+    know; the storage form last.
 
     Args:
         half: Graph parameters that differ from their default, by name.
@@ -40,6 +45,9 @@ def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
         name = str(half["precision"])
         names = PRECISIONS[name].options
         steps.append(PlannedStep(name, {k: v for k, v in half.items() if k in names}))
+    embeddings = f"{half.get('embeddings')}_embeddings"
+    if embeddings in _EMBEDDINGS:
+        steps.append(PlannedStep(embeddings, {}))
     steps += [PlannedStep(name, {}) for name in passes if PASSES[name].late]
     if "storage" in half:
         steps.append(PlannedStep(str(half["storage"]), {}))
@@ -88,4 +96,5 @@ def _saturates(step: PlannedStep) -> bool:
         isinstance(entry, Precision)
         and entry.saturates
         and not step.options.get("reduce_range", False)
+        and not step.options.get("unsigned_weights", False)
     )

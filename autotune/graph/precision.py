@@ -31,9 +31,10 @@ class Precision(Step):
 
     Attributes:
         options: Names of the options that ``run`` takes, from
-            :data:`autotune.graph.precision_options.OPTIONS`.
+            :data:`autotune.graph.precision_options.OPTIONS`, and ``embeddings``.
         wants_samples: Whether ``run`` reads the samples.
-        saturates: Whether its products saturate on x86 without VNNI, unless ``reduce_range`` is on.
+        saturates: Whether its products saturate on x86 without VNNI, unless ``reduce_range`` or
+            ``unsigned_weights`` is on.
         float_types: Types of the nodes that it quantises and that ``kept_in_float`` leaves alone.
         always_quantised: Types of the nodes that it quantises whatever ``kept_in_float`` is.
     """
@@ -69,6 +70,7 @@ def weight_only(
     block_size: int = 32,
     accuracy_level: int = 4,
     kept_in_float: int = 0,
+    ranking: str = "nodes",
 ) -> None:
     """Writes the model with the weights of matrix products in blocks of `bits` bits.
 
@@ -82,6 +84,7 @@ def weight_only(
         accuracy_level: What ONNX Runtime may round activations to: 0 leaves them in fp32, 4 takes
             eight bits.
         kept_in_float: How many of the most sensitive nodes are left alone.
+        ranking: What makes a node sensitive: see :mod:`autotune.graph.ranking`.
 
     Raises:
         StepRefusedError: there is nothing to quantise.
@@ -90,6 +93,7 @@ def weight_only(
     from autotune.graph import quantisation, sensitivity
     from autotune.graph.intermediates import Intermediates
     from autotune.graph.model_file import load, save
+    from autotune.graph.ranking import ranked
 
     model = load(source)
     fold_constants(model)
@@ -99,10 +103,10 @@ def weight_only(
     excluded: list[str] = []
     if kept_in_float:
         # the file of the other precisions has Gemm where this one has MatMul
-        ranking = (shared or Intermediates()).record(
-            "weights-ranking", lambda: sensitivity.rank(model, samples, ("MatMul",))
+        names = ranked(
+            "weights", shared or Intermediates(), model, samples, by=ranking, types=("MatMul",)
         )
-        excluded = ranking[:kept_in_float]
+        excluded = names[:kept_in_float]
     packed = quantisation.with_packed_weights(
         model, excluded, bits=bits, block_size=block_size, accuracy_level=accuracy_level
     )
@@ -170,7 +174,7 @@ def _weight_only(bits: int) -> Precision:
         words=f"int{bits} weights",
         needs=("matmul",),
         packages=("onnx_ir",),
-        options=frozenset({"block_size", "accuracy_level", "kept_in_float"}),
+        options=frozenset({"block_size", "accuracy_level", "kept_in_float", "ranking"}),
         float_types=("MatMul",),
     )
 
@@ -187,7 +191,7 @@ PRECISIONS: Mapping[str, Precision] = {
         options=frozenset(
             {"calibration", "per_channel", "reduce_range", "symmetric", "quantized_operators"}
             | {"kept_in_float", "smoothing", "equalized", "clipped", "bias_corrected"}
-            | {"float_outputs", "matrix_products"}
+            | {"float_outputs", "matrix_products", "ranking", "unsigned_weights", "embeddings"}
         ),
         saturates=True,
         float_types=("Conv", "MatMul", "Gemm"),
@@ -196,7 +200,10 @@ PRECISIONS: Mapping[str, Precision] = {
         run=int8_dynamic,
         words="int8 dynamic",
         needs=("matrix_products", "small_model"),
-        options=frozenset({"per_channel", "reduce_range", "kept_in_float", "smoothing", "clipped"}),
+        options=frozenset(
+            {"per_channel", "reduce_range", "kept_in_float", "smoothing", "clipped"}
+            | {"ranking", "unsigned_weights", "embeddings"}
+        ),
         saturates=True,
         float_types=OPERATOR_GROUPS["matmul"].types,
         always_quantised=("LSTM", "Attention"),

@@ -1,9 +1,8 @@
-"""What the precisions share: a model ready for quantisation, calibration samples, silent tools."""
+"""What the precisions share: a model ready for quantisation, distances of outputs, silent tools."""
 
 import contextlib
 import io
 import logging
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,9 @@ from autotune.graph.model_file import LARGEST_PROTO_BYTES, load, save, size_with
 
 # The first opset with a scale for each channel, and with QDQ around most operators.
 _QDQ_OPSET = 13
-# By the names of ONNX Runtime's enumeration.
-_CALIBRATION_METHODS = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
 # It has no eight-bit kernel, and ONNX Runtime cannot open a model that has its scale in eight bits
 # with session.x64quantprecision.
 _NOT_QUANTISED = {"LayerNormalization"}
-# Histograms of more samples take minutes.
-_HISTOGRAM_SAMPLES = 16
 
 
 def ready_to_quantise(source: Path, path: Path) -> None:
@@ -59,52 +54,6 @@ def ready_to_quantise(source: Path, path: Path) -> None:
     model = load(path)
     sensitivity.name_nodes(model)
     onnx.save(model, path)
-
-
-def activation_ranges(
-    path: Path, samples: Sequence[Feed], calibration: str
-) -> dict[str, list[Any]]:
-    """Returns the type, the lowest and the highest value of each tensor that can be quantised.
-
-    Args:
-        path: The model; a file of the same name is written beside it for a while.
-        samples: Calibration samples.
-        calibration: How ranges are taken: ``minmax``, ``percentile`` or ``entropy``.
-    """
-    from onnxruntime.quantization import CalibrationMethod
-    from onnxruntime.quantization.calibrate import create_calibrator
-
-    if calibration != "minmax":
-        samples = samples[:_HISTOGRAM_SAMPLES]
-    with silent_tools(), tempfile.TemporaryDirectory() as folder:
-        calibrator = create_calibrator(
-            path,
-            quantisable_types(),
-            augmented_model_path=str(Path(folder) / "augmented.onnx"),
-            calibrate_method=CalibrationMethod[_CALIBRATION_METHODS[calibration]],
-        )
-        for group in _calibration_groups(samples, calibration):
-            calibrator.collect_data(CalibrationReader(group))
-        tensors = calibrator.compute_data()
-    ranges = {}
-    for name in tensors:
-        low, high = (np.asarray(value) for value in tensors[name].range_value)
-        ranges[name] = [str(low.dtype), low.tolist(), high.tolist()]
-    return ranges
-
-
-def _calibration_groups(samples: Sequence[Feed], calibration: str) -> list[list[Feed]]:
-    """Returns the samples that a calibrator gets together.
-
-    One at a time needs the least memory, and is the only way for samples that differ in shape. But
-    the first group gives a histogram its bins: a tensor that is all but constant in one sample, and
-    not in the next, ends in "Too many bins for data range", or in bins without number.
-    """
-    groups = [[feed] for feed in samples]
-    if calibration == "minmax":
-        return groups
-    shapes = {tuple((name, array.shape) for name, array in group[0].items()) for group in groups}
-    return groups if len(shapes) > 1 else [[feed for group in groups for feed in group]]
 
 
 def quantisable_types() -> list[str]:
@@ -148,18 +97,6 @@ def with_packed_weights(
     return packed
 
 
-class CalibrationReader:
-    """Calibration samples as ONNX Runtime's quantisation reads them."""
-
-    def __init__(self, samples: Sequence[Feed]) -> None:
-        self._next = iter(samples)
-
-    def get_next(self) -> dict[str, Any] | None:
-        """Returns the next sample, or None at the end."""
-        feed = next(self._next, None)
-        return None if feed is None else dict(feed)
-
-
 def convert_to_fp16(model: onnx.ModelProto, target: Path, in_fp32: Sequence[str]) -> None:
     """Writes the model in half precision; its inputs and outputs keep their types.
 
@@ -198,14 +135,20 @@ def largest_distance(
         actual = exact_outputs(path, samples)
     except Exception:  # noqa: BLE001  # some mixtures of precisions are no valid model
         return np.inf
+    return max(map(output_distance, expected, actual), default=0.0)
+
+
+def output_distance(expected: Sequence[Any], actual: Sequence[Any]) -> float:
+    """Returns the largest relative L2 distance of a float output of one run."""
     worst = 0.0
-    for expected_outputs, outputs in zip(expected, actual, strict=True):
-        for x, y in zip(expected_outputs, outputs, strict=True):
-            if isinstance(x, np.ndarray) and x.dtype.kind == "f":
-                size = float(np.linalg.norm(x))
-                gap = float(np.linalg.norm(x.astype(np.float64) - y))
-                worst = max(worst, gap / size if size else float(gap > 0))
-    return worst if np.isfinite(worst) else np.inf
+    for x, y in zip(expected, actual, strict=True):
+        if isinstance(x, np.ndarray) and x.dtype.kind == "f":
+            size = float(np.linalg.norm(x))
+            gap = float(np.linalg.norm(x.astype(np.float64) - y))
+            if not np.isfinite(gap):
+                return np.inf
+            worst = max(worst, gap / size if size else float(gap > 0))
+    return worst
 
 
 @contextlib.contextmanager

@@ -15,18 +15,24 @@ from autotune.graph.wiring import Array, Wiring
 
 # Shares of the largest weight that are tried as the limit.
 _LIMITS = np.linspace(1.0, 0.5, 26)
-_STEPS, _STEPS_OF_REDUCED_RANGE = 127, 64
+# Steps to each side of zero. Unsigned weights have their zero at 128, and one step less above it.
+_STEPS, _STEPS_OF_REDUCED_RANGE, _STEPS_OF_UNSIGNED = 127.0, 64.0, 127.5
+_MOST_OF_UNSIGNED = 127
 
 
-def round_weight(weight: Array, axis: int | None, *, reduce_range: bool = False) -> Array:
-    """Returns the weight as ONNX Runtime rounds it to signed integers around zero.
+def round_weight(
+    weight: Array, axis: int | None, *, reduce_range: bool = False, unsigned: bool = False
+) -> Array:
+    """Returns the weight as ONNX Runtime rounds it to integers around zero.
 
     Args:
         weight: The weight.
         axis: The axis whose entries have a scale each; None for one scale.
         reduce_range: Whether seven bits are used instead of eight.
+        unsigned: Whether the integers are unsigned, with zero at 128.
     """
-    return _rounded(weight, _largest(weight, axis), reduce_range=reduce_range)
+    largest = _largest(weight, axis)
+    return _rounded(weight, largest, reduce_range=reduce_range, unsigned=unsigned)
 
 
 def _largest(weight: Array, axis: int | None) -> Array:
@@ -36,19 +42,24 @@ def _largest(weight: Array, axis: int | None) -> Array:
     return np.asarray(np.abs(weight).max(axis=others, keepdims=True))
 
 
-def _rounded(weight: Array, limit: Array, *, reduce_range: bool) -> Array:
-    step = limit / (_STEPS_OF_REDUCED_RANGE if reduce_range else _STEPS)
+def _rounded(weight: Array, limit: Array, *, reduce_range: bool, unsigned: bool) -> Array:
+    steps = _STEPS_OF_UNSIGNED if unsigned else _STEPS
+    step = limit / (_STEPS_OF_REDUCED_RANGE if reduce_range else steps)
     step = np.where(step > 0, step, 1.0)
-    return np.asarray(np.round(np.clip(weight, -limit, limit) / step) * step)
+    counts = np.round(np.clip(weight, -limit, limit) / step)
+    return np.asarray(np.minimum(counts, _MOST_OF_UNSIGNED) * step)
 
 
-def clip(model: onnx.ModelProto, *, per_channel: bool, reduce_range: bool) -> None:
+def clip(
+    model: onnx.ModelProto, *, per_channel: bool, reduce_range: bool, unsigned: bool = False
+) -> None:
     """Clips the weights of products at the limits that round them with the least squared error.
 
     Args:
         model: The float model, its nodes named; changed in place.
         per_channel: Whether each output channel has a limit of its own.
         reduce_range: Whether weights will have seven bits.
+        unsigned: Whether weights will be unsigned.
     """
     wiring = Wiring(model)
     for node in model.graph.node:
@@ -59,12 +70,11 @@ def clip(model: onnx.ModelProto, *, per_channel: bool, reduce_range: bool) -> No
         axis = output_axis(node, taken or 0) if per_channel else None
         largest = _largest(weight, axis)
         others = tuple(i for i in range(weight.ndim) if largest.shape[i] == 1)
-        errors = [
-            ((_rounded(weight, share * largest, reduce_range=reduce_range) - weight) ** 2).sum(
-                axis=others, keepdims=True
-            )
-            for share in _LIMITS
-        ]
+        errors = []
+        for share in _LIMITS:
+            limit = share * largest
+            rounded = _rounded(weight, limit, reduce_range=reduce_range, unsigned=unsigned)
+            errors.append(((rounded - weight) ** 2).sum(axis=others, keepdims=True))
         limit = _LIMITS[np.argmin(errors, axis=0)] * largest
         wiring.replace(node, 1, np.clip(weight, -limit, limit))
     wiring.drop_unused()
@@ -87,6 +97,7 @@ def correct_bias(
     *,
     per_channel: bool,
     reduce_range: bool,
+    unsigned: bool = False,
 ) -> None:
     """Takes from the bias of products what the rounding of their weights adds on average.
 
@@ -98,6 +109,7 @@ def correct_bias(
         names: The nodes that will be quantised.
         per_channel: Whether each output channel of a weight has a scale of its own.
         reduce_range: Whether weights will have seven bits.
+        unsigned: Whether weights will be unsigned.
     """
     wiring = Wiring(model)
     for node in model.graph.node:
@@ -106,7 +118,9 @@ def correct_bias(
             continue
         weight = np.asarray(wiring.constant(node.input[1]), np.float64)
         axis = output_axis(node, taken)
-        rounded = round_weight(weight, axis if per_channel else None, reduce_range=reduce_range)
+        rounded = round_weight(
+            weight, axis if per_channel else None, reduce_range=reduce_range, unsigned=unsigned
+        )
         shift = _mean_output(node, rounded - weight, taken, inputs[node.input[0]].mean)
         place = _bias(wiring, node, len(shift))
         if place is not None:

@@ -6,9 +6,8 @@ the relative error of its output, squared (independent errors add up so) and ove
 is how much accuracy leaving it in float gains for its cost. Ranked by errors alone, the one heavy
 convolution of a model comes first, and leaving that in float loses all of the speed.
 
-That takes a second or two; measuring the whole model with one node quantised at a time takes a
-minute for each hundred nodes. The ranking does not see how much of a node's error reaches the
-model's output.
+That takes a second or two. The ranking does not see how much of a node's error reaches the model's
+outputs; that of :mod:`autotune.graph.output_sensitivity` does, for more runs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,11 +34,27 @@ _GROUP = 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Target:
-    """A node that can be quantised, with its constant inputs."""
+class Target:
+    """A node that can be quantised.
+
+    Attributes:
+        node: The node.
+        constants: All its inputs but the first one, by name.
+    """
 
     node: onnx.NodeProto
     constants: dict[str, Array]
+
+    @property
+    def weight(self) -> Array:
+        """Its weight."""
+        return self.constants[self.node.input[1]]
+
+    @property
+    def channels(self) -> int:
+        """How many output channels it has."""
+        shape = self.weight.shape
+        return int(shape[0] if len(shape) > 2 else shape[-1])
 
 
 def name_nodes(model: onnx.ModelProto) -> None:
@@ -55,7 +70,7 @@ def name_nodes(model: onnx.ModelProto) -> None:
 
 def quantisable(model: onnx.ModelProto, types: Sequence[str] = QUANTISABLE) -> list[str]:
     """Returns the names of the nodes of these types that have a constant weight, in order."""
-    return [target.node.name for target in _targets(model, types)]
+    return [target.node.name for target in targets(model, types)]
 
 
 def rank(
@@ -69,19 +84,20 @@ def rank(
         types: Types of nodes that are ranked.
     """
     scores: dict[str, float] = {}
-    targets: dict[str, list[_Target]] = {}
-    for target in _targets(model, types):
-        targets.setdefault(target.node.input[0], []).append(target)
-    for tensor, array in tensors(model, list(targets), samples[:_SAMPLES]):
-        for target in targets[tensor]:
+    takers: dict[str, list[Target]] = {}
+    for target in targets(model, types):
+        takers.setdefault(target.node.input[0], []).append(target)
+    for tensor, array in tensors(model, list(takers), samples[:_SAMPLES]):
+        for target in takers[tensor]:
             name = target.node.name
             scores[name] = scores.get(name, 0.0) + _score(model, target, array)
     return sorted(scores, key=lambda name: (-scores[name], name))
 
 
-def _targets(model: onnx.ModelProto, types: Sequence[str]) -> list[_Target]:
+def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[Target]:
+    """Returns the nodes of these types that have a constant weight, in order."""
     weights = {item.name: item for item in model.graph.initializer}
-    targets = []
+    quantisable_nodes: list[Target] = []
     for node in model.graph.node:
         if node.op_type not in types or len(node.input) < 2 or node.input[1] not in weights:
             continue
@@ -90,8 +106,8 @@ def _targets(model: onnx.ModelProto, types: Sequence[str]) -> list[_Target]:
         names = [name for name in node.input[1:] if name]
         if all(name in weights for name in names):
             constants = {name: numpy_helper.to_array(weights[name]) for name in names}
-            targets.append(_Target(node=node, constants=constants))
-    return targets
+            quantisable_nodes.append(Target(node=node, constants=constants))
+    return quantisable_nodes
 
 
 def tensors(
@@ -127,18 +143,16 @@ def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
     return serialised
 
 
-def _score(model: onnx.ModelProto, target: _Target, x: Array) -> float:
+def _score(model: onnx.ModelProto, target: Target, x: Array) -> float:
     """Returns the squared relative error that eight bits cause, over the node's operations."""
     weight = target.node.input[1]
-    rounded = {**target.constants, weight: _round_weight(target.constants[weight])}
+    rounded = {**target.constants, weight: _round_weight(target.weight)}
     exact = _run(model, target.node, x, target.constants)
     coarse = _run(model, target.node, _round(x), rounded)
     size = float(np.linalg.norm(exact))
     error = float(np.linalg.norm(exact - coarse)) / size if size else 0.0
     # each output element takes as many products as the weight has for its channel
-    shape = target.constants[weight].shape
-    channels = shape[0] if len(shape) > 2 else shape[-1]
-    operations = exact.size * target.constants[weight].size / max(channels, 1)
+    operations = exact.size * target.weight.size / max(target.channels, 1)
     return error**2 / max(float(operations), 1.0)
 
 
@@ -180,12 +194,17 @@ def _round(x: Array) -> Array:
     return np.asarray(np.round((values - low) / step) * step + low, np.float32)
 
 
-def _round_weight(weight: Array) -> Array:
-    """Returns the weight rounded to 254 steps around zero, for each output channel its own.
+def weight_steps(weight: Array) -> NDArray[np.float32]:
+    """Returns the step between eight-bit values of a weight, for each output channel its own.
 
     That is the first axis of a convolution's weight and the last one of a matrix.
     """
     axes = tuple(range(1, weight.ndim)) if weight.ndim > 2 else (0,)
     largest = np.abs(weight).max(axis=axes, keepdims=True)
-    step = np.where(largest > 0, largest / 127, 1.0)
+    return np.asarray(np.where(largest > 0, largest / 127, 1.0), np.float32)
+
+
+def _round_weight(weight: Array) -> Array:
+    """Returns the weight rounded to 254 steps around zero."""
+    step = weight_steps(weight)
     return np.asarray(np.round(weight / step) * step, np.float32)

@@ -8,7 +8,7 @@ run moves, so that what fits into a cache is compared with the speed of that cac
 
 from dataclasses import dataclass
 
-from autotune.deploy.records import Json, MeasuredPositive, Whole, to_plain
+from autotune.deploy.records import Json, MeasuredAmount, MeasuredPositive, Whole, to_plain
 from autotune.errors import CannotMeasureError
 from autotune.facts.work import Work
 from autotune.process.child import Child, ChildFailure, memory_limit
@@ -49,10 +49,10 @@ class Headroom:
         is_complete: Whether all nodes were counted; otherwise the roof is higher than shown.
     """
 
-    latency_ms: float
-    arithmetic_ms: float
-    memory_ms: float
-    operations_per_s: float
+    latency_ms: MeasuredPositive
+    arithmetic_ms: MeasuredAmount
+    memory_ms: MeasuredAmount
+    operations_per_s: MeasuredAmount
     is_complete: bool
 
     @property

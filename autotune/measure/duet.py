@@ -14,14 +14,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from autotune.deploy.config import Interval
-from autotune.measure.outcome import Effort
+from autotune.measure.crew import Side
+from autotune.measure.outcome import FEWEST_QUIET, Effort
 from autotune.measure.reference import Reference, Turn, take_turn
-from autotune.measure.statistics import duet_ratio, warm_up
-from autotune.process.child import Child
+from autotune.measure.statistics import QUIET_SHARE, duet_ratio, warm_up
 
 _FEWEST_PAIRS = 3
 _ENOUGH_PAIRS = 12
+# Where the first turns are loud, so many pairs wait for nothing: what is surely beaten is not worth
+# waiting for. Slow models have fewer, in a share of the patience.
+_LOUD_LOOK = 8
+_LOUD_LOOK_SHARE = 1 / 8
 # Looks at the interval are spaced, so that stopping early is not fishing for a lucky moment.
 _LOOKS = frozenset({8, 14, 20, *range(30, 1000, 10)})
 # A pause lets a neighbour finish and the host place the virtual cores anew: on a shared host two of
@@ -79,6 +85,17 @@ class Duet:
         return duet_ratio(self.ratios[first:], self.quiet[first:])
 
     @property
+    def loudness(self) -> float:
+        """How many times slower the reference was than on a quiet machine.
+
+        1 where the estimate rests on quiet turns.
+        """
+        if self.quiet.count(True) >= min(FEWEST_QUIET, len(self.quiet) / 2):
+            return 1.0
+        quiet_ms = self.quiet_ms / (1 + QUIET_SHARE)
+        return max(1.0, float(np.median([turn.ms for turn in self.reference])) / quiet_ms)
+
+    @property
     def quiet_candidate(self) -> list[Turn]:
         """The turns of the candidate that give the evidence: the quiet ones, or all if none is."""
         first = self.settled_from or 0
@@ -94,12 +111,13 @@ class Duet:
 
 def play(
     reference: Reference,
-    candidate: Child,
+    candidate: Side,
     *,
     run_ms: float,
     effort: Effort,
     limit_s: float,
     is_beaten: Callable[[Duet], bool] = lambda _: False,
+    clients: int = 1,
 ) -> Duet:
     """Returns the turns of both, until their ratio is precise enough or the time is up.
 
@@ -110,34 +128,61 @@ def play(
         effort: How precise the ratio must be, and how long to go on.
         limit_s: How long to wait for a turn.
         is_beaten: Asked at the looks whether more turns are still worth it.
+        clients: How many clients run at once, in the reference as well.
 
     Raises:
         ChildFailure: one of them did not answer.
     """
-    stage = _Stage(reference, candidate, run_ms, limit_s)
-    # both sides' turns, a cold run in each, and as much again for the neighbours
-    longest_s = effort.patience_s + 8 * effort.fewest_runs * run_ms / 1e3
-    while True:
-        stage.wait_for_quiet(effort.patience_s)
+    stage = _Stage(reference, candidate, run_ms, limit_s, clients)
+    patience_s = reference.patience.of(effort.patience_s)
+    waits = stage.has_loud_look(effort)
+    while not _is_over(stage, effort, patience_s, run_ms / clients):
+        if waits:
+            stage.wait_for_quiet(patience_s)
         stage.take_pair()
-        elapsed_s = stage.elapsed_s
-        if elapsed_s > longest_s and len(stage.second) >= _FEWEST_PAIRS:
-            return stage.duet()
-        has_runs = stage.quiet_runs >= effort.fewest_runs
-        if elapsed_s > effort.time_cap_s and stage.quiet_pairs >= _ENOUGH_PAIRS and has_runs:
-            return stage.duet()
+        if not waits and (stage.quiet_pairs or stage.has_loud_look(effort)):
+            waits = True
+            if stage.is_loud and len(stage.second) >= _FEWEST_PAIRS and is_beaten(stage.duet()):
+                return stage.duet()  # nothing was waited for, and nothing learnt of the machine
         if stage.quiet_pairs in _LOOKS:
             duet = stage.duet()
+            has_runs = stage.quiet_runs >= effort.fewest_runs
             if is_beaten(duet) or (has_runs and _is_precise(duet, effort)):
-                return duet
+                break
+    reference.patience.learn(is_quiet=not stage.is_loud)
+    return stage.duet()
+
+
+def _is_over(stage: "_Stage", effort: Effort, patience_s: float, run_ms: float) -> bool:
+    """Returns whether the time of a duet is up.
+
+    Where the machine stays loud that is when the patience ends, with as many disturbed pairs as
+    there would be undisturbed ones.
+    """
+    elapsed_s, pairs = stage.elapsed_s, len(stage.second)
+    # both sides' turns, a cold run in each, and as much again for the neighbours
+    runs_s = 8 * effort.fewest_runs * run_ms / 1e3
+    if elapsed_s > max(patience_s, effort.time_cap_s) + effort.time_cap_s / 2 + runs_s:
+        return pairs >= _FEWEST_PAIRS
+    if stage.quiet_runs < effort.fewest_runs:
+        return False
+    if stage.is_loud:
+        return elapsed_s > max(patience_s, effort.time_cap_s / 2) and pairs >= _ENOUGH_PAIRS
+    return elapsed_s > effort.time_cap_s and stage.quiet_pairs >= _ENOUGH_PAIRS
 
 
 class _Stage:
     """A duet under way."""
 
     def __init__(
-        self, reference: Reference, candidate: Child, run_ms: float, limit_s: float
+        self,
+        reference: Reference,
+        candidate: Side,
+        run_ms: float,
+        limit_s: float,
+        clients: int,
     ) -> None:
+        self._clients = clients
         self._reference = reference
         self._candidate = candidate
         self._run_ms = run_ms
@@ -149,6 +194,16 @@ class _Stage:
         self.second: list[Turn] = []
         self.quiet_pairs = 0
         self.quiet_runs = 0
+
+    @property
+    def is_loud(self) -> bool:
+        """Whether there are too few quiet turns for an estimate that rests on them."""
+        return self.quiet_pairs < min(FEWEST_QUIET, len(self.second) / 2)
+
+    def has_loud_look(self, effort: Effort) -> bool:
+        """Returns whether there are enough turns for a look at a candidate on a loud machine."""
+        late = self.elapsed_s > _LOUD_LOOK_SHARE * effort.patience_s
+        return late or len(self.second) >= _LOUD_LOOK
 
     @property
     def elapsed_s(self) -> float:
@@ -166,7 +221,7 @@ class _Stage:
     def take_pair(self) -> None:
         """Takes a turn of the candidate and the reference's turn after it."""
         began = time.monotonic()
-        turn = take_turn(self._candidate, self._run_ms, self._limit_s)
+        turn = take_turn(self._candidate, self._run_ms, self._limit_s, self._clients)
         self._spent_s["candidate"] += time.monotonic() - began
         self.second.append(turn)
         self._before.append(len(self._first) - 1)

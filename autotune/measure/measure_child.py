@@ -6,7 +6,10 @@ Every measurement starts one: what it imports is part of the time of each trial,
 
 import gc
 import time
+from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnxruntime
@@ -24,6 +27,10 @@ from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes, Written
 from autotune.measure.runs import ArrayRuns, BoundRuns, runs_of
 from autotune.process.child_end import Handler, Message, serve
 
+if TYPE_CHECKING:  # threads are imported where there are several clients
+    from autotune.measure.clients import Burst, Call, Clients
+    from autotune.measure.open_loop import OpenLoop, Server
+
 # Memory patterns settle in five; without the arena the heap grows for ten.
 _FEWEST_MEMORY_RUNS = 5
 _MEMORY_RUNS = 20
@@ -33,10 +40,12 @@ _FEWEST_MEMORY_S = 3.0
 
 
 class Worker:
-    """The state of the child: one session and the samples that it runs."""
+    """The state of the child: its sessions and the samples that they run."""
 
     def __init__(self) -> None:
-        self._session: onnxruntime.InferenceSession | None = None
+        self._sessions: list[onnxruntime.InferenceSession] = []
+        self._client_count = 1
+        self._clients: Clients | None = None
         self._runs: ArrayRuns | BoundRuns | None = None
         self._device = "cpu"
         self._device_memory: DeviceMemory | None = None
@@ -53,10 +62,13 @@ class Worker:
             "held": self.held,
             "answers": self.answers,
             "turn": self.turn,
+            "burst": self.burst,
+            "open_loop": self.open_loop,
         }
 
     def open(self, message: Message) -> Opened:
-        """Creates the session; returns how long that took and the memory around it."""
+        """Creates the sessions; returns how long that took and the memory around it."""
+        self._client_count = message.get("clients", 1)
         self._feeds = list(load_samples(Path(message["samples"])))
         self._mixed = not message["one_shape"]
         config = SessionConfig.from_json(message["session"])
@@ -72,18 +84,21 @@ class Worker:
         memory.reset_peak()
         base = memory.usage()
         began = time.perf_counter_ns()
-        self._session = open_session(Path(message["model"]), config, cache=cache)
+        self._sessions = [
+            open_session(Path(message["model"]), config, cache=cache)
+            for _ in range(message.get("sessions", 1))
+        ]
         load_ms = (time.perf_counter_ns() - began) / 1e6
         self._runs = None
         return Opened(
             load_ms=load_ms,
             base_mib=base.resident_mib,
             load_peak_mib=memory.usage().peak_mib,
-            placement=None if config.accelerator is None else placement_of(self._session),
+            placement=None if config.accelerator is None else placement_of(self._opened()),
         )
 
     def first_runs(self, _: Message) -> FirstRuns:
-        """Runs the samples in turn, some twenty runs in sum; returns times and memory.
+        """Runs the samples in turn, some twenty runs of each client; returns times and memory.
 
         Memory grows in the first runs: ONNX Runtime plans memory patterns and extends the arena,
         and without an arena the allocator's heap finds its size. Samples that differ in shape are
@@ -91,18 +106,18 @@ class Worker:
         """
         memory.reset_peak()
         began = time.perf_counter()
-        times: list[int] = []
+        rounds: list[Sequence[int]] = []
         fewest = max(_FEWEST_MEMORY_RUNS, len(self._feeds))
         while (
-            len(times) < 2
-            or (len(times) < fewest and time.perf_counter() - began < _FEWEST_MEMORY_S)
-            or (len(times) < _MEMORY_RUNS and time.perf_counter() - began < _MEMORY_S)
+            len(rounds) < 2
+            or (len(rounds) < fewest and time.perf_counter() - began < _FEWEST_MEMORY_S)
+            or (len(rounds) < _MEMORY_RUNS and time.perf_counter() - began < _MEMORY_S)
         ):
-            times.append(self._timed_run())
+            rounds.append(self._run_of_all())
         after = memory.usage()
         return FirstRuns(
-            first_run_ms=times[0] / 1e6,
-            run_ms=float(np.median(times[1:])) / 1e6,
+            first_run_ms=rounds[0][0] / 1e6,
+            run_ms=float(np.median(np.concatenate(rounds[1:]))) / 1e6,
             run_peak_mib=after.peak_mib,
             copy_ms=self._bound().copy_ms(),
             device=None if self._device_memory is None else self._device_memory.usage(),
@@ -135,6 +150,62 @@ class Worker:
         samples = len(self._feeds) if self._mixed else 1
         return TurnTimes(run_ns=tuple(times), cpu_ns=cpu_ns // samples)
 
+    def burst(self, message: Message) -> "Burst":
+        """Lets all clients run at once for a short while; returns the times of their runs.
+
+        The first runs after a pause are left out here as well.
+        """
+        return self._made_clients().burst(
+            seconds=message["seconds"],
+            fewest=message["fewest_runs"],
+            unrecorded=message["unrecorded_runs"],
+        )
+
+    def open_loop(self, message: Message) -> "OpenLoop":
+        """Sends requests by a schedule; returns their latencies. They take the samples in turn."""
+        from autotune.measure.open_loop import open_loop
+
+        def server(client: int) -> "Server":
+            runs = self._runs_of(client)
+            return lambda number: runs.run(number % len(self._feeds))
+
+        servers = [server(client) for client in range(self._client_count)]
+        return open_loop(servers, message["arrivals_s"])
+
+    def _run_of_all(self) -> Sequence[int]:
+        """Returns the times of a run of each client, all at once; the fast ones may run again."""
+        if self._client_count == 1:
+            return (self._timed_run(),)
+        return self._made_clients().burst(seconds=0, fewest=1).run_ns
+
+    def _made_clients(self) -> "Clients":
+        """Returns the clients; they are made at the first use."""
+        if self._clients is None:
+            from autotune.measure.clients import Clients
+
+            calls = [self._call_of(number) for number in range(self._client_count)]
+            self._clients = Clients(calls, len(self._feeds) if self._mixed else 1)
+        return self._clients
+
+    def _call_of(self, client: int) -> "Call":
+        """Returns a client's call: its next sample, or all samples where their shapes differ."""
+        runs = self._runs_of(client)
+        numbers = range(len(self._feeds))
+        samples = cycle([numbers] if self._mixed else [range(i, i + 1) for i in numbers])
+
+        def call() -> None:
+            for index in next(samples):
+                runs.run(index)
+
+        return call
+
+    def _runs_of(self, client: int) -> ArrayRuns | BoundRuns:
+        """Returns the runs of a client.
+
+        The first client has the first session, and so on; where there is one session it is shared.
+        """
+        return runs_of(self._sessions[client % len(self._sessions)], self._feeds, self._device)
+
     def _timed_run(self) -> int:
         """Returns the time of a run: of one sample, or the mean of all where their shapes differ.
 
@@ -155,9 +226,9 @@ class Worker:
         return self._runs
 
     def _opened(self) -> onnxruntime.InferenceSession:
-        if self._session is None:
+        if not self._sessions:
             raise RuntimeError("no session is open")
-        return self._session
+        return self._sessions[0]
 
 
 if __name__ == "__main__":

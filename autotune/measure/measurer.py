@@ -1,45 +1,52 @@
 """The real measurer: a fresh process for each candidate, in a duet with the baseline's."""
 
-import math
+import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
+from autotune.deploy.config import TunedConfig
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, StorageError
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
-from autotune.measure.coverage import coverage_of, incomparable
-from autotune.measure.fidelity import Metric, OutputJudge, OutputMismatchError, Outputs, compare
-from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Outcome, never_beaten
+from autotune.measure.crew import Crew
+from autotune.measure.fidelity import Metric, OutputMismatchError
+from autotune.measure.outcome import (
+    Effort,
+    Failure,
+    Fidelity,
+    IsBeaten,
+    Measurement,
+    Outcome,
+    never_beaten,
+)
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.raw_samples import keep_raw
 from autotune.measure.reference import Reference
 from autotune.measure.replies import Loaded
-from autotune.measure.requests import (
-    SampleFiles,
-    request_first_runs,
-    request_outputs,
-    request_session,
-)
-from autotune.measure.visit import TimeLimits, Visit
+from autotune.measure.requests import request_first_runs, request_outputs, request_session
+from autotune.measure.sample_sets import SampleSet, sample_sets
+from autotune.measure.visit import LoadMeasurement, TimeLimits, Visit
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.space.candidate import Candidate
-from autotune.space.session import session_config
+from autotune.space.session import PROCESSES, SESSIONS, SHARED, session_config
+
+Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
 _WORKER = "autotune.measure.measure_child"
 _EMITTED = "autotune.measure.emitted_child"
 # Until the speed of the baseline is known; afterwards the limits follow it.
 _FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
-# Another order of the same sums differs by less, in half precision too.
-_SAME_ANSWERS = 1e-3
 _CALIBRATION_TURNS = 80
 _CALIBRATION_BUDGET_S = 5.0
 
@@ -58,10 +65,13 @@ class DuetMeasurer:
         reference_ms: Latency of the baseline as the study knows it; measured if None.
         samples: Folder where the raw run times of each measurement are kept; None keeps none.
         provider_cache: Folder where providers keep what they compile; None means a temporary one.
+        batching: The batch sizes, the baseline's first; None means that each run has one sample.
+        clients: How many clients call at once. Those of the baseline share one session.
 
     Raises:
         CannotMeasureError: the model does not run on these inputs, or its answers cannot be
-            compared: they are no numbers, or differ from run to run by more than `max_error`.
+            compared: they are no numbers, or differ from run to run by more than `max_error`; or
+            it does not run in batches.
     """
 
     def __init__(
@@ -75,13 +85,17 @@ class DuetMeasurer:
         reference_ms: float | None = None,
         samples: Path | None = None,
         provider_cache: Path | None = None,
+        batching: Batching | None = None,
+        clients: int = 1,
     ) -> None:
         self._model = model
-        self._dimensions = workload.dimensions(model)
         self._preparer = preparer
         self._twins: dict[str, Candidate] = {}
+        self._fidelities: dict[str, Fidelity] = {}
         self._history = 0
+        self._process: ProcessOptions | None = None
         self._max_error = max_error
+        self._clients = clients
         self._samples = samples
         self._limits = _FIRST_LIMITS
         self._reference: Reference | None = None
@@ -90,9 +104,18 @@ class DuetMeasurer:
             provider_cache or Path(self._scratch.name) / CACHE_FOLDER
         )
         try:
-            self._files = SampleFiles.write(workload, Path(self._scratch.name))
-            self._judge = self._make_judge(workload, metric)
-            self._reference = Reference(self._start_baseline, lambda: self._limits.run_s)
+            with _start_worker() as child:
+                self._sets = sample_sets(
+                    child,
+                    model,
+                    workload,
+                    Path(self._scratch.name),
+                    batching=batching,
+                    metric=metric,
+                    max_error=max_error,
+                    limits=_FIRST_LIMITS,
+                )
+            self._reference = Reference(self._start_baseline, lambda: self._limits.run_s, clients)
             self._reference_ms = reference_ms or self._reference.calibrate(
                 _CALIBRATION_TURNS, _CALIBRATION_BUDGET_S
             )
@@ -109,34 +132,31 @@ class DuetMeasurer:
         self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
     ) -> Outcome:
         """Returns the outcome of measuring `candidate` in a process of its own."""
-        return self._measured(candidate, effort, is_beaten, None)
-
-    def measure_with(
-        self, candidate: Candidate, effort: Effort, process: ProcessOptions
-    ) -> Outcome:
-        """Returns the outcome of measuring `candidate` in a process with these options."""
-        return self._measured(candidate, effort, never_beaten, process)
-
-    def _measured(
-        self,
-        candidate: Candidate,
-        effort: Effort,
-        is_beaten: IsBeaten,
-        process: ProcessOptions | None,
-    ) -> Outcome:
         began = time.monotonic()
         try:
             path = self._path(candidate)
         except PreparationError as error:
             return Failure(kind=error.kind, phase="prepare", message=error.message)
         prepare_s = time.monotonic() - began
-        config = session_config(candidate.session.to_json(), self._dimensions)
+        batch = candidate.batch(self._smallest)
+        config = session_config(candidate.session.to_json(), self._sets[batch].dimensions)
+        sessions = str(candidate.to_json().get(SESSIONS, SHARED))
         outcome = self.measure_session(
-            path, config, effort, is_beaten, name=candidate.key, process=process
+            path, config, effort, is_beaten, name=candidate.key, batch=batch, sessions=sessions
         )
         if isinstance(outcome, Failure):
             return outcome
         return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
+
+    def measure_with(
+        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+    ) -> Outcome:
+        """Returns the outcome of measuring `candidate` in a process with these options."""
+        self._process = process
+        try:
+            return self.measure(candidate, effort)
+        finally:
+            self._process = None
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """Returns the first candidate so far that opens the same session on the same graph.
@@ -166,7 +186,8 @@ class DuetMeasurer:
         is_beaten: IsBeaten = never_beaten,
         *,
         name: str = "session",
-        process: ProcessOptions | None = None,
+        batch: int | None = None,
+        sessions: str = SHARED,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
@@ -176,31 +197,91 @@ class DuetMeasurer:
             effort: How much this may cost.
             is_beaten: Asked meanwhile whether more of it is worth it.
             name: Name of the file with the raw run times.
-            process: Options of its process; None leaves them.
+            batch: Samples of a run; None means the baseline's.
+            sessions: Which sessions several clients have; see :data:`SESSIONS`.
         """
-        if self._reference is None:
-            raise RuntimeError("closed")
-        if failure := self._compile(path, config):
+        reference = self._running_reference()
+
+        def play(visit: Visit) -> Measurement:
+            duet = visit.play(reference, effort, is_beaten, self._reference_ms)
+            measurement = visit.measurement(duet, self._reference_ms)
+            if self._samples is None:
+                return measurement
+            return replace(measurement, samples=keep_raw(duet, self._samples, name))
+
+        return self._visit(path, config, batch, sessions, play, judges=effort.compares_answers)
+
+    def measure_open_loop(
+        self,
+        path: Path,
+        config: SessionConfig,
+        arrivals_s: Sequence[float],
+        *,
+        batch: int | None = None,
+        sessions: str = SHARED,
+    ) -> LoadMeasurement | Failure:
+        """Returns the outcome of opening `path` as `config` says and sending it requests.
+
+        Args:
+            path: The model's file.
+            config: How it is opened.
+            arrivals_s: When requests arrive, in seconds from the beginning, in order; at least two
+                for each client.
+            batch: Samples of a request; None means the baseline's.
+            sessions: Which sessions several clients have; see :data:`SESSIONS`.
+        """
+        return self._visit(path, config, batch, sessions, lambda visit: visit.open_loop(arrivals_s))
+
+    def _visit(
+        self,
+        path: Path,
+        config: SessionConfig,
+        batch: int | None,
+        sessions: str,
+        measure: Callable[[Visit], Numbers],
+        *,
+        judges: bool = True,
+    ) -> Numbers | Failure:
+        """Returns what `measure` says of a session in fresh processes whose answers are right.
+
+        Answers that were right once are compared again only if `judges` says so.
+        """
+        samples = self._sets[batch or self._smallest]
+        if failure := self._compile(path, config, samples):
             return failure
-        with _start_worker() as child:
-            visit = Visit(child, self._files, self._limits)
+        apart = self._clients > 1 and sessions == PROCESSES
+        with Crew(_start_worker, self._clients) if apart else _start_worker() as child:
+            visit = Visit(child, samples.files, self._limits_of(samples), self._clients, sessions)
             try:
-                if failure := visit.open(
-                    path, config, self._provider_cache, history=self._history, process=process
-                ):
+                failure = visit.open(
+                    path, config, self._provider_cache, history=self._history, process=self._process
+                )
+                if failure:
                     return failure
                 visit.first_runs()
-                if failure := visit.judge(self._judge, self._max_error):
+                session = f"{path} {samples.files.batch} {json.dumps(config.to_json())}"
+                if failure := self._judged(visit, samples, session, judges=judges):
                     return failure
-                duet = visit.play(self._reference, effort, is_beaten, self._reference_ms)
+                return measure(visit)
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase=visit.phase, message=fault.message)
-        measurement = visit.measurement(duet, self._reference_ms)
-        if self._samples is None:
-            return measurement
-        return replace(measurement, samples=keep_raw(duet, self._samples, name))
 
-    def _compile(self, path: Path, config: SessionConfig) -> Failure | None:
+    def _judged(
+        self, visit: Visit, samples: SampleSet, session: str, *, judges: bool
+    ) -> Failure | None:
+        """Compares the answers of a session, unless they were and once is enough; or says why not.
+
+        Comparing takes seconds where outputs are large, and a session gives the same answers again.
+        """
+        if not judges and session in self._fidelities:
+            visit.take_answers(self._fidelities[session])
+            return None
+        failure = visit.judge(samples.judge, self._max_error)
+        if failure is None:
+            self._fidelities[session] = visit.fidelity
+        return failure
+
+    def _compile(self, path: Path, config: SessionConfig, samples: SampleSet) -> Failure | None:
         """Lets a provider compile the model in a process of its own, once; returns why it cannot.
 
         The measured process then finds the result in the cache, as an application does from its
@@ -211,7 +292,7 @@ class DuetMeasurer:
             return None
         cache.folder.mkdir(parents=True, exist_ok=True)
         with _start_worker() as child:
-            visit = Visit(child, self._files, self._limits)
+            visit = Visit(child, samples.files, self._limits_of(samples))
             try:
                 if failure := visit.open(path, config, cache):
                     return failure
@@ -222,12 +303,15 @@ class DuetMeasurer:
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
         """Returns how right the answers of an emitted config are; see :class:`Measurer`."""
+        batch = None if len(self._sets) == 1 else TunedConfig.read(config).batch
+        samples = self._sets[batch or self._smallest]
+        limits = self._limits_of(samples)
         with Child(_EMITTED, memory_limit()) as child:
             try:
                 message = {"do": "load", "config": str(config.resolve())}
-                child.request(message, self._limits.load_s, Loaded)
-                outputs = request_outputs(child, self._files, self._limits.run_s)
-                return self._judge.compare(outputs)
+                child.request(message, limits.load_s, Loaded)
+                outputs = request_outputs(child, samples.files, limits.run_s)
+                return samples.judge.compare(outputs)
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase="answers", message=fault.message)
             except OutputMismatchError as mismatch:
@@ -239,10 +323,8 @@ class DuetMeasurer:
 
     def renew(self) -> None:
         """Starts the reference again; later processes have another history of the heap."""
-        if self._reference is None:
-            raise RuntimeError("closed")
         self._history += 1
-        self._reference.renew()
+        self._running_reference().renew()
 
     def close(self) -> None:
         """Ends the reference and removes what was written for it."""
@@ -250,6 +332,11 @@ class DuetMeasurer:
             self._reference.stop()
             self._reference = None
         self._scratch.cleanup()
+
+    def _running_reference(self) -> Reference:
+        if self._reference is None:
+            raise RuntimeError("closed")
+        return self._reference
 
     def _path(self, candidate: Candidate) -> Path:
         if self._preparer is None:
@@ -262,55 +349,20 @@ class DuetMeasurer:
                 "make room and type the same command again"
             ) from None
 
-    def _make_judge(self, workload: Workload, metric: Metric | None) -> OutputJudge:
-        """Returns what compares outputs with those of no optimisation, on the CPU."""
-        plain = SessionConfig(options={"graph_optimization_level": "ORT_DISABLE_ALL"})
-        with _start_worker() as child:
-            try:
-                request_session(child, self._files, self._source, plain, self._limits.load_s)
-                references = request_outputs(child, self._files, self._limits.run_s)
-                repeated = request_outputs(child, self._files, self._limits.run_s)
-            except ChildFailure as failure:
-                raise CannotMeasureError(
-                    f"{self._model.path.name} does not run on these inputs ({failure.kind}): "
-                    f"{without_places(failure.message).rstrip('.')}. Give real ones with --data, "
-                    "or their sizes with --shape."
-                ) from None
-        if reason := incomparable(references):
-            raise CannotMeasureError(
-                f"the answers of {self._model.path.name} cannot be compared on these inputs: "
-                f"{reason}. Give other inputs with --data."
-            )
-        coverage = coverage_of(references, self._repeat_error(references, repeated))
-        return OutputJudge(references, workload.validation, metric, coverage)
-
-    def _repeat_error(self, references: Sequence[Outputs], repeated: Sequence[Outputs]) -> float:
-        """Returns the error between two runs of the unoptimised model on the same samples.
-
-        Raises:
-            CannotMeasureError: it alone is larger than a right answer's may be.
-        """
-        try:
-            error = compare(references, repeated).error
-            difference = f"error {error:.2g} between two runs on the same inputs"
-        except OutputMismatchError as mismatch:
-            error, difference = math.inf, f"in the second run {mismatch}"
-        if error < _SAME_ANSWERS:
-            return 0.0
-        if not (math.isfinite(error) and error <= self._max_error):
-            raise CannotMeasureError(
-                f"the answers of {self._model.path.name} differ from run to run ({difference}), so "
-                "they cannot be compared. Export the model for inference, without dropout and "
-                "without random numbers."
-            )
-        return error
-
     def _start_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the time of a run in ms."""
-        config = session_config({}, self._dimensions)
+        samples = self._sets[self._smallest]
+        config = session_config({}, samples.dimensions)
         child = _start_worker()
         try:
-            opened = request_session(child, self._files, self._source, config, _FIRST_LIMITS.load_s)
+            opened = request_session(
+                child,
+                samples.files,
+                self._source,
+                config,
+                _FIRST_LIMITS.load_s,
+                clients=self._clients,
+            )
             runs = request_first_runs(child, _FIRST_LIMITS.run_s)
         except ChildFailure as failure:
             child.stop()
@@ -328,6 +380,16 @@ class DuetMeasurer:
             run_s=max(30.0, 200 * max(runs.first_run_ms, runs.run_ms) / 1e3),
         )
         return child, runs.run_ms
+
+    def _limits_of(self, samples: SampleSet) -> TimeLimits:
+        """Returns how long to wait for a process that runs these samples."""
+        factor = (samples.files.batch or 1) / self._smallest
+        return replace(self._limits, run_s=factor * self._limits.run_s)
+
+    @property
+    def _smallest(self) -> int:
+        """The baseline's batch size."""
+        return next(iter(self._sets))
 
     @property
     def _source(self) -> Path:

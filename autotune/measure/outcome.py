@@ -8,7 +8,7 @@ from typing import Protocol
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.placement import Placement
 from autotune.deploy.process_options import ProcessOptions
-from autotune.deploy.records import Amount, Positive
+from autotune.deploy.records import Amount, Positive, PositiveWhole
 from autotune.space.candidate import Candidate
 
 LEAST_MEMORY_MIB = 0.1
@@ -103,7 +103,8 @@ class Measurement:
         p99_ms: The 99th percentile, in the same way.
         load_ms: Time to create the session.
         first_run_ms: Time of the first run.
-        cpu_s: CPU time of a run, all threads; a pool that spins shows here.
+        cpu_s: CPU time of a run, all threads, for each sample of its batch; a pool that spins shows
+            here.
         runs: Timed runs in quiet turns.
         turns: The candidate's turns.
         quiet_turns: The candidate's turns on which the estimate rests; 0 if the machine was never
@@ -118,6 +119,12 @@ class Measurement:
         cached_load_ms: Time to create the session once the provider has compiled the model; None
             where it compiles nothing. `load_ms` is the first time then.
         copy_ms: Time of the copies to the device and back, which are no part of the latency.
+        batch: Samples of one run, whose latency is that of the whole batch; None in a study without
+            batch sizes.
+        clients: How many clients ran at once. With several of them `ratio` is the reference's
+            throughput over the candidate's, `latency_ms` the mean latency of a run as a client sees
+            it, and percentiles are those of the runs of all clients.
+        mean_ms: With several clients the mean latency by the clock in quiet turns; None with one.
     """
 
     ratio: Interval
@@ -142,6 +149,36 @@ class Measurement:
     placement: Placement | None = None
     cached_load_ms: float | None = None
     copy_ms: float | None = None
+    batch: PositiveWhole | None = None
+    clients: PositiveWhole = 1
+    mean_ms: Positive | None = None
+
+    @property
+    def sample_ms(self) -> float:
+        """The part of a run's latency that each sample of its batch takes."""
+        return self.latency_ms / (self.batch or 1)
+
+    @property
+    def clock_ms(self) -> float:
+        """The latency by the clock in quiet turns: the median run, under load the mean."""
+        return self.p50_ms if self.mean_ms is None else self.mean_ms
+
+    @property
+    def throughput_per_s(self) -> float | None:
+        """Samples per second of all clients; None with one client that has no batches.
+
+        In a closed loop it is the number of clients over the mean latency, without noise of its
+        own; see :attr:`autotune.measure.clients.Burst.mean_ms`.
+        """
+        if self.clients == 1 and self.batch is None:
+            return None
+        return self.clients / self.sample_ms * 1e3
+
+    @property
+    def tail_ms(self) -> float:
+        """The 99th percentile, or where there were too few runs the highest that is known."""
+        known = (self.p99_ms, self.p95_ms, self.p90_ms)
+        return next((ms for ms in known if ms is not None), self.p50_ms)
 
     @property
     def peak_device_memory_mib(self) -> float | None:
@@ -187,22 +224,26 @@ class Effort:
 
     Attributes:
         time_cap_s: Longest time of the duet on a machine that is quiet often enough.
-        patience_s: Longest time of the duet with all waiting for a quieter machine. Runs of
-            seconds may exceed it: three turns are the least.
+        patience_s: Longest time of the duet with all waiting for a quieter machine; less where
+            waiting was in vain before. Runs of seconds may exceed it: three turns are the least.
         half_width: The duet ends early once its interval is this narrow, relative to its value.
         fewest_runs: The duet does not end, beaten candidates apart, before so many timed runs;
             0 where no percentile is asked for.
+        compares_answers: Whether answers are compared that were compared before. If not, those of
+            the last comparison count.
     """
 
     time_cap_s: float
     patience_s: float
     half_width: float
     fewest_runs: int = 0
+    compares_answers: bool = True
 
 
 SEARCH = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
-RUN_OFF = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.005)
-ABLATION = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.01)
+# Longer duets scatter as much from process to process: see docs/measuring.md.
+RUN_OFF = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.005)
+ABLATION = Effort(time_cap_s=0.5, patience_s=4.0, half_width=0.01)
 
 IsBeaten = Callable[[Measurement], bool]
 """Called during a measurement with its numbers so far: is the candidate clearly beaten?"""

@@ -41,12 +41,15 @@ def write_raw(duet: Duet, path: Path) -> None:
     It has, for each side, all runs one after another, and the runs of each turn. The arrays are
     ``reference_ns``, ``reference_runs``, ``candidate_ns``, ``candidate_runs``,
     ``candidate_cpu_ns`` (one per turn), ``before`` (number of the reference's turn before each of
-    the candidate's) and ``quiet_ms``.
+    the candidate's) and ``quiet_ms``. With several clients ``reference_mean_ms`` and
+    ``candidate_mean_ms`` have the estimate of each turn.
     """
     arrays: dict[str, np.ndarray] = {}
     for side, turns in (("reference", duet.reference), ("candidate", duet.candidate)):
         arrays[f"{side}_ns"] = np.asarray([ns for turn in turns for ns in turn.run_ns])
         arrays[f"{side}_runs"] = np.asarray([len(turn.run_ns) for turn in turns])
+        if turns[0].mean_ms is not None:
+            arrays[f"{side}_mean_ms"] = np.asarray([turn.mean_ms for turn in turns])
     with create(path) as file:
         np.savez_compressed(
             file,

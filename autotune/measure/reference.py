@@ -7,12 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.measure.clients import Burst
+from autotune.measure.crew import Side
 from autotune.measure.machine import stolen_ticks
+from autotune.measure.patience import Patience
 from autotune.measure.replies import TurnTimes
 from autotune.measure.statistics import quiet_limit
-from autotune.process.child import Child
+from autotune.process.child import Child, ChildFailure
 
 _TURN_S = 0.010
+# Under load runs wait for each other: longer turns scatter less.
+_LOADED_TURN_S = 0.050
+_FEWEST_LOADED_RUNS = 2
 # The first run of a turn is cold; leaving it out costs little where runs are this short.
 _COLD_RUN_MS = 5.0
 # In runs this long the cost of a cold cache is lost.
@@ -31,25 +37,32 @@ class Turn:
         run_ns: The time of each run.
         cpu_ns: The CPU time of all threads in all of them.
         stolen: Whether the host took a core away meanwhile.
+        mean_ms: With several clients the mean latency while all of them were busy, which is their
+            number over the throughput; None with one client.
     """
 
     run_ns: tuple[int, ...]
     cpu_ns: int
     stolen: bool
+    mean_ms: float | None = None
 
     @property
     def ms(self) -> float:
-        """The turn's own estimate of a run: the median."""
-        return float(np.median(self.run_ns)) / 1e6
+        """The turn's own estimate of a run: the median, or with several clients the mean.
+
+        A ratio of means is the inverse ratio of throughputs.
+        """
+        return float(np.median(self.run_ns)) / 1e6 if self.mean_ms is None else self.mean_ms
 
 
-def take_turn(child: Child, run_ms: float, limit_s: float) -> Turn:
+def take_turn(child: Side, run_ms: float, limit_s: float, clients: int = 1) -> Turn:
     """Thaws `child` for a turn and freezes it again.
 
     Args:
         child: A worker with an open session.
         run_ms: About how long its runs take: one of 100 ms is not repeated for warmth.
         limit_s: How long to wait for it.
+        clients: How many clients run at once.
 
     Raises:
         ChildFailure: it did not answer.
@@ -60,12 +73,24 @@ def take_turn(child: Child, run_ms: float, limit_s: float) -> Turn:
         "unrecorded_runs": 0 if run_ms > _LONG_RUN_MS else 1,
         "fewest_runs": 1 if run_ms > _COLD_RUN_MS else 2,
     }
+    if clients > 1:
+        request |= {
+            "do": "burst",
+            "seconds": _LOADED_TURN_S,
+            "fewest_runs": _FEWEST_LOADED_RUNS,
+        }
+    reply: type[TurnTimes | Burst] = Burst if clients > 1 else TurnTimes
     stolen_before = stolen_ticks()
     child.thaw()
-    times = child.request(request, limit_s, TurnTimes)
+    times = child.request(request, limit_s, reply)
     child.freeze()
     stolen = stolen_ticks() > stolen_before
-    return Turn(run_ns=times.run_ns, cpu_ns=times.cpu_ns, stolen=stolen)
+    mean_ms = None
+    if isinstance(times, Burst):
+        if times.clients != clients:
+            raise ChildFailure("protocol", f"runs of {times.clients} clients, not {clients}")
+        mean_ms = times.mean_ms
+    return Turn(run_ns=times.run_ns, cpu_ns=times.cpu_ns, stolen=stolen, mean_ms=mean_ms)
 
 
 class Reference:
@@ -77,13 +102,22 @@ class Reference:
         start: Starts the process and opens the baseline in it; returns it, frozen, with about how
             long a run takes, in ms.
         limit_s: Returns how long to wait for a turn; called before each.
+        clients: How many clients run at once.
+
+    Attributes:
+        patience: How long measurements beside it wait for a quiet machine.
     """
 
     def __init__(
-        self, start: Callable[[], tuple[Child, float]], limit_s: Callable[[], float]
+        self,
+        start: Callable[[], tuple[Child, float]],
+        limit_s: Callable[[], float],
+        clients: int = 1,
     ) -> None:
+        self.patience = Patience()
         self._start = start
         self._limit_s = limit_s
+        self._clients = clients
         self._times: deque[float] = deque(maxlen=_MEMORY_TURNS)
         self._child, self._run_ms = start()
 
@@ -103,7 +137,7 @@ class Reference:
         Raises:
             ChildFailure: it did not answer.
         """
-        turn = take_turn(self._child, self._run_ms, self._limit_s())
+        turn = take_turn(self._child, self._run_ms, self._limit_s(), self._clients)
         self._times.append(turn.ms)
         return turn
 
@@ -116,7 +150,7 @@ class Reference:
         spent_s = 0.0
         count = 0
         while count < _FEWEST_CALIBRATION_TURNS or (count < turns and spent_s < budget_s):
-            spent_s += sum(self.turn().run_ns) / 1e9
+            spent_s += sum(self.turn().run_ns) / 1e9 / self._clients
             count += 1
             if count % 8 == 0:
                 time.sleep(_CALIBRATION_PAUSE_S)

@@ -4,6 +4,7 @@ The child is :mod:`autotune.measure.measure_child`. The message ``turn`` is in
 :func:`autotune.measure.reference.take_turn`, which also freezes the child.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from numpy.typing import NDArray
 
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.session import SessionConfig
+from autotune.facts.batches import Batching
 from autotune.facts.feeds import save_samples
 from autotune.facts.workload import Workload
-from autotune.measure.answers import read_outputs
+from autotune.measure.answers import read_outputs, samples_of
+from autotune.measure.crew import Crew, Side
+from autotune.measure.open_loop import OpenLoop, side_by_side
 from autotune.measure.replies import FirstRuns, Held, Opened, Written
-from autotune.process.child import Child
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +31,16 @@ class SampleFiles:
         validation: The samples whose outputs are compared.
         outputs: Where a child writes these outputs.
         one_shape: Whether all samples have the same shapes.
+        batch: Samples of one run; None where a sample is run as it is.
+        validated: How many samples are compared.
     """
 
     timing: Path
     validation: Path
     outputs: Path
     one_shape: bool
+    batch: int | None = None
+    validated: int = 0
 
     @classmethod
     def write(cls, workload: Workload, folder: Path) -> "SampleFiles":
@@ -48,15 +55,34 @@ class SampleFiles:
         save_samples(workload.validation, files.validation)
         return files
 
+    @classmethod
+    def of_batches(
+        cls, workload: Workload, batching: Batching, batch: int, folder: Path
+    ) -> "SampleFiles":
+        """Writes batches of so many samples."""
+        files = cls(
+            timing=folder / f"timing-{batch}.npz",
+            validation=folder / f"validation-{batch}.npz",
+            outputs=folder / f"answers-{batch}.npz",
+            one_shape=True,
+            batch=batch,
+            validated=len(workload.validation),
+        )
+        save_samples(batching.timing(workload, batch), files.timing)
+        save_samples(batching.validation(workload, batch), files.validation)
+        return files
+
 
 def request_session(
-    child: Child,
+    child: Side,
     files: SampleFiles,
     model: Path,
     config: SessionConfig,
     limit_s: float,
     cache: Path | None = None,
     *,
+    clients: int = 1,
+    sessions: int = 1,
     history: int = 0,
     process: ProcessOptions | None = None,
 ) -> Opened:
@@ -69,6 +95,8 @@ def request_session(
         config: How it is opened.
         limit_s: How long to wait for it.
         cache: The folder in which a provider keeps what it compiles; None keeps nothing.
+        clients: How many clients call in each process.
+        sessions: How many sessions they have there: one for all of them, or one for each.
         history: What its heap has seen before; see :func:`autotune.measure.heap.live`.
         process: Options that it sets for itself; None leaves them.
 
@@ -82,13 +110,15 @@ def request_session(
         "samples": str(files.timing),
         "one_shape": files.one_shape,
         "cache": "" if cache is None else str(cache),
+        "clients": clients,
+        "sessions": sessions,
         "history": history,
         "process": None if process is None else vars(process),
     }
     return child.request(request, limit_s, Opened)
 
 
-def request_first_runs(child: Child, limit_s: float) -> FirstRuns:
+def request_first_runs(child: Side, limit_s: float) -> FirstRuns:
     """Lets `child` run until its memory has settled.
 
     Raises:
@@ -98,23 +128,51 @@ def request_first_runs(child: Child, limit_s: float) -> FirstRuns:
 
 
 def request_outputs(
-    child: Child, files: SampleFiles, limit_s: float
+    child: Side, files: SampleFiles, limit_s: float
 ) -> list[dict[str, NDArray[np.generic]]]:
-    """Returns the outputs of the validation samples, as `child` computes them.
+    """Returns the outputs of the validation samples, as `child` computes them, sample by sample.
 
     Raises:
         ChildFailure: it could not.
+        OutputMismatchError: the outputs of a batch are not those of its samples, one after another.
     """
     files.outputs.unlink(missing_ok=True)  # another candidate's must not pass for this one's
     request = {"do": "answers", "samples": str(files.validation), "to": str(files.outputs)}
     child.request(request, limit_s, Written)
-    return read_outputs(files.outputs)
+    outputs = read_outputs(files.outputs)
+    if files.batch is None or files.batch == 1:
+        return outputs
+    return samples_of(outputs, files.batch, files.validated)
 
 
-def request_held(child: Child, limit_s: float) -> Held:
+def request_held(child: Side, limit_s: float) -> Held:
     """Returns the memory that `child` holds now.
 
     Raises:
         ChildFailure: it did not answer.
     """
     return child.request({"do": "held"}, limit_s, Held)
+
+
+def request_open_loop(child: Side, arrivals_s: Sequence[float], limit_s: float) -> OpenLoop:
+    """Sends the sessions of `child` requests by a schedule; returns their latencies.
+
+    Clients of one process take requests out of one queue. Where each client has a process, requests
+    go to the processes in turn, as a round-robin load balancer sends them.
+
+    Args:
+        child: The process, or several.
+        arrivals_s: When requests arrive, in seconds from the beginning, in order; at least one for
+            each process.
+        limit_s: How long to wait for the answer after the last of them.
+
+    Raises:
+        ChildFailure: it did not answer.
+    """
+    timeout_s = arrivals_s[-1] + limit_s
+    if isinstance(child, Crew):
+        shares = [arrivals_s[first :: child.count] for first in range(child.count)]
+        messages = [{"do": "open_loop", "arrivals_s": list(share)} for share in shares]
+        return side_by_side(child.request_each(messages, timeout_s, OpenLoop))
+    message = {"do": "open_loop", "arrivals_s": list(arrivals_s)}
+    return child.request(message, timeout_s, OpenLoop)

@@ -10,7 +10,7 @@ from autotune.deploy.config import Interval
 from autotune.measure.outcome import FEWEST_QUIET
 
 # A turn of the reference this close to its fastest ones was not disturbed. See docs/measuring.md.
-_QUIET_SHARE = 0.15
+QUIET_SHARE = 0.15
 _FASTEST_QUANTILE = 0.05
 _STEADY_SHARE = 0.03
 # Below six its intervals are too narrow: of five normal numbers 93 % hold the truth.
@@ -26,7 +26,7 @@ def quiet_limit(reference_ms: Sequence[float]) -> float:
     fastest twentieth of its turns shows what it takes on a quiet machine; the share above is for
     the jitter that a quiet machine has as well.
     """
-    return float(np.quantile(np.asarray(reference_ms), _FASTEST_QUANTILE)) * (1 + _QUIET_SHARE)
+    return float(np.quantile(np.asarray(reference_ms), _FASTEST_QUANTILE)) * (1 + QUIET_SHARE)
 
 
 def duet_ratio(ratios: Sequence[float], quiet: Sequence[bool]) -> Interval:

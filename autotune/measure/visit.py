@@ -2,15 +2,19 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
+from autotune.measure.crew import Side
 from autotune.measure.duet import Duet, play
 from autotune.measure.fidelity import OutputJudge, OutputMismatchError
+from autotune.measure.open_loop import OpenLoop
 from autotune.measure.outcome import Effort, Failure, Fidelity, IsBeaten, Measurement, Memory
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.reference import Reference
@@ -19,11 +23,13 @@ from autotune.measure.requests import (
     SampleFiles,
     request_first_runs,
     request_held,
+    request_open_loop,
     request_outputs,
     request_session,
 )
 from autotune.measure.statistics import percentile
-from autotune.process.child import Child, ChildFailure
+from autotune.process.child import ChildFailure
+from autotune.space.session import PER_CLIENT, PROCESSES, SHARED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,23 +45,48 @@ class TimeLimits:
     run_s: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoadMeasurement:
+    """The numbers of one configuration under an offered load.
+
+    Attributes:
+        fidelity: How far the answers are from the unoptimised model's.
+        loop: The latencies of the requests, and whether the server kept up.
+    """
+
+    fidelity: Fidelity
+    loop: OpenLoop
+
+
 class Visit:
     """One candidate's process and its numbers, phase by phase.
 
-    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge`,
-    :meth:`play`, :meth:`measurement`. Where the process fails they raise ``ChildFailure``.
+    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge` (or
+    :meth:`take_answers`), :meth:`play`, :meth:`measurement`. Where the process fails they raise
+    ``ChildFailure``.
 
     Args:
         child: The process.
         files: Its samples.
         limits: How long to wait for it.
+        clients: How many clients call its sessions at once.
+        sessions: ``shared``, ``per_client`` or ``processes``: which sessions they have.
 
     Attributes:
         phase: The phase that has begun, as :class:`autotune.measure.outcome.Failure` names it.
     """
 
-    def __init__(self, child: Child, files: SampleFiles, limits: TimeLimits) -> None:
+    def __init__(
+        self,
+        child: Side,
+        files: SampleFiles,
+        limits: TimeLimits,
+        clients: int = 1,
+        sessions: str = SHARED,
+    ) -> None:
         self.phase = "open"
+        self._clients = clients
+        self._sessions = sessions
         self._child = child
         self._files = files
         self._limits = limits
@@ -99,6 +130,8 @@ class Visit:
             config,
             limit_s,
             folder,
+            clients=1 if self._sessions == PROCESSES else self._clients,
+            sessions=self._clients if self._sessions == PER_CLIENT else 1,
             history=history,
             process=process,
         )
@@ -124,6 +157,15 @@ class Visit:
         self._first_runs = request_first_runs(self._child, self._limits.run_s)
         self._lap("first_runs")
 
+    @property
+    def fidelity(self) -> Fidelity:
+        """How right the answers are."""
+        return self._fidelity
+
+    def take_answers(self, fidelity: Fidelity) -> None:
+        """Takes how right the answers are from an earlier measurement of the same session."""
+        self._fidelity = fidelity
+
     def judge(self, judge: OutputJudge, max_error: float) -> Failure | None:
         """Compares the outputs with the unoptimised model's; returns why they are wrong, if so.
 
@@ -132,8 +174,8 @@ class Visit:
             max_error: Largest error of right outputs.
         """
         self.phase = "answers"
-        outputs = request_outputs(self._child, self._files, self._limits.run_s)
         try:
+            outputs = request_outputs(self._child, self._files, self._limits.run_s)
             self._fidelity = judge.compare(outputs)
         except OutputMismatchError as mismatch:
             return Failure(kind="wrong_answers", phase=self.phase, message=str(mismatch))
@@ -161,7 +203,8 @@ class Visit:
         self.phase = "turns"
 
         def check(duet: Duet) -> bool:
-            self._raced = is_beaten(self.measurement(duet, reference_ms))
+            # a loud machine may have slowed the candidate more than the reference
+            self._raced = is_beaten(self.measurement(duet, reference_ms / duet.loudness))
             return self._raced
 
         self._held_before = self._held_after = request_held(self._child, self._limits.run_s)
@@ -175,6 +218,7 @@ class Visit:
                     effort=effort,
                     limit_s=self._limits.run_s,
                     is_beaten=check,
+                    clients=self._clients,
                 )
             except ChildFailure:
                 if last_try or reference.is_running():
@@ -187,6 +231,16 @@ class Visit:
                 self._book(duet.spent_s, "other")
                 return duet
         raise AssertionError("unreachable")
+
+    def open_loop(self, arrivals_s: Sequence[float]) -> LoadMeasurement:
+        """Returns the latencies of requests by a schedule; it takes the place of :meth:`play`.
+
+        Args:
+            arrivals_s: When they arrive, in seconds from the beginning, in order.
+        """
+        self.phase = "turns"
+        loop = request_open_loop(self._child, arrivals_s, self._limits.run_s)
+        return LoadMeasurement(fidelity=self._fidelity, loop=loop)
 
     def measurement(self, duet: Duet, reference_ms: float) -> Measurement:
         """Returns the numbers by the turns so far.
@@ -214,7 +268,7 @@ class Visit:
             placement=self._opened.placement,
             copy_ms=self._first_runs.copy_ms,
             first_run_ms=self._first_runs.first_run_ms,
-            cpu_s=sum(turn.cpu_ns for turn in turns) / len(run_ms) / 1e9,
+            cpu_s=sum(turn.cpu_ns for turn in turns) / len(run_ms) / (self._files.batch or 1) / 1e9,
             runs=len(run_ms),
             turns=len(duet.candidate),
             quiet_turns=duet.quiet.count(True),
@@ -223,6 +277,9 @@ class Visit:
             raced=self._raced,
             spent_s=dict(self._spent_s),
             samples=None,
+            batch=self._files.batch,
+            clients=self._clients,
+            mean_ms=None if self._clients == 1 else float(np.median([turn.ms for turn in turns])),
         )
 
     def _memory(self) -> Memory:

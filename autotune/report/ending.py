@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.report.batches import batch_remark
 from autotune.report.coverage import coverage_remarks
 from autotune.report.result import headline
 from autotune.report.tables import plain_table
@@ -79,6 +80,8 @@ def _shown(result: StudyResult) -> list[Member]:
 
 def _remarks(result: StudyResult) -> Iterator[Text]:
     best = result.best.evidence
+    if remark := batch_remark(result):
+        yield Text(remark)
     if not result.complete:
         yield _line("There was no final comparison: these are the numbers of the search.")
     data = "your" if best.error_data == "user" else "generated"

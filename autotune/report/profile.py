@@ -1,6 +1,6 @@
 """Where the time goes: one session, or the default and a tuned config side by side."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -21,9 +21,9 @@ _LEAST_SHOWN_MS = 0.001
 def render_profiling(profiling: Profiling) -> RenderableType:
     """Returns the headline, the operators, the overheads, the slowest nodes and the memory."""
     sessions = profiling.sessions
-    parts: list[RenderableType] = [Text(_headline(session), style="bold") for session in sessions]
-    parts += ["", _operators(sessions)]
-    parts += ["", *_overheads(sessions), *_remarks(sessions)]
+    parts: list[RenderableType] = [Text(headline(session), style="bold") for session in sessions]
+    parts += ["", _table("operator", sessions, operators(sessions))]
+    parts += ["", _overheads(sessions), *(Text(remark(session)) for session in sessions)]
     parts += ["", Text(peaks_sentence(profiling.peaks))]
     parts += [Text(headroom_sentence(s.headroom, f"The {s.name}")) for s in sessions]
     for session in sessions:
@@ -57,7 +57,8 @@ def peaks_sentence(peaks: Peaks) -> str:
     )
 
 
-def _headline(session: ProfiledSession) -> str:
+def headline(session: ProfiledSession) -> str:
+    """Returns the latency of a session and its most costly operator, in a sentence."""
     profile = session.profile
     first = profile.operators[0] if profile.operators else None
     most = f"; {percent(first.share)} of it in {first.name}" if first else ""
@@ -67,32 +68,35 @@ def _headline(session: ProfiledSession) -> str:
     )
 
 
-def _operators(sessions: Sequence[ProfiledSession]) -> Table:
-    """Returns time and share of each operator type, in each session."""
-    return _side_by_side(
-        "operator", sessions, lambda profile: profile.operators, most=_MOST_OPERATORS
-    )
+Rows = Mapping[str, Sequence[TimeShare | None]]
+"""By name a time for each session; None where a session has none."""
 
 
-def _side_by_side(
-    heading: str,
-    sessions: Sequence[ProfiledSession],
-    rows_of: Callable[[Profile], Sequence[TimeShare]],
-    most: int,
-) -> Table:
-    """Returns a row for each name that is among the first in some session."""
+def operators(sessions: Sequence[ProfiledSession]) -> Rows:
+    """Returns the operator types that take longest in some session."""
+    return _side_by_side([session.profile.operators for session in sessions])
+
+
+def overheads(sessions: Sequence[ProfiledSession]) -> Rows:
+    """Returns the nodes that only move or convert numbers, by what they do."""
+    return _side_by_side([session.profile.overheads for session in sessions])
+
+
+def _side_by_side(columns: Sequence[Sequence[TimeShare]]) -> Rows:
+    """Returns each name that is among the first of some column."""
+    names = dict.fromkeys(row.name for column in columns for row in column[:_MOST_OPERATORS])
+    by_name = [{row.name: row for row in column} for column in columns]
+    return {name: [column.get(name) for column in by_name] for name in names}
+
+
+def _table(heading: str, sessions: Sequence[ProfiledSession], rows: Rows) -> Table:
     table = plain_table()
     table.add_column(heading)
     for session in sessions:
         for column in ("nodes", "ms", "share"):
             table.add_column(f"{session.name}: {column}", justify="right")
-    by_name = [{row.name: row for row in rows_of(session.profile)} for session in sessions]
-    names = dict.fromkeys(
-        row.name for session in sessions for row in rows_of(session.profile)[:most]
-    )
-    for name in names:
-        cells = [cell for rows in by_name for cell in _cells(rows.get(name))]
-        table.add_row(Text(name), *cells)
+    for name, times in rows.items():
+        table.add_row(Text(name), *(cell for time in times for cell in _cells(time)))
     return table
 
 
@@ -102,34 +106,30 @@ def _cells(row: TimeShare | None) -> tuple[str, str, str]:
     return f"{row.nodes:.0f}", f"{row.time_ms:.3f}", percent(row.share)
 
 
-def _overheads(sessions: Sequence[ProfiledSession]) -> list[RenderableType]:
+def _overheads(sessions: Sequence[ProfiledSession]) -> RenderableType:
     """Returns the table of nodes that compute nothing, if there are any."""
-    if not any(session.profile.overheads for session in sessions):
-        return [Text("No node only moves or converts numbers.")]
-    return [
-        _side_by_side(
-            "moves and conversions", sessions, lambda p: p.overheads, most=_MOST_OPERATORS
+    rows = overheads(sessions)
+    if not rows:
+        return Text("No node only moves or converts numbers.")
+    return _table("moves and conversions", sessions, rows)
+
+
+def remark(session: ProfiledSession) -> str:
+    """Returns waiting, execution providers and memory of a session, in a sentence."""
+    profile = session.profile
+    parts = [f"waiting for threads {profile.waiting_ms:.3f} ms"]
+    if len(profile.providers) > 1:
+        names = ", ".join(f"{row.name} {percent(row.share)}" for row in profile.providers)
+        parts.append(f"{profile.provider_changes:.0f} changes of provider ({names})")
+    if profile.arena_mib is None:
+        parts.append("no arena, so no counters of memory")
+    else:
+        parts.append(
+            f"arena {profile.arena_mib:.1f} MiB: weights {profile.weights_mib:.1f}, "
+            f"activations {profile.activations_mib:.1f} at their peak"
         )
-    ]
-
-
-def _remarks(sessions: Sequence[ProfiledSession]) -> Iterator[Text]:
-    """Gives waiting, providers and memory, a line for each session."""
-    for session in sessions:
-        profile = session.profile
-        parts = [f"waiting for threads {profile.waiting_ms:.3f} ms"]
-        if len(profile.providers) > 1:
-            names = ", ".join(f"{row.name} {percent(row.share)}" for row in profile.providers)
-            parts.append(f"{profile.provider_changes:.0f} changes of provider ({names})")
-        if profile.arena_mib is None:
-            parts.append("no arena, so no counters of memory")
-        else:
-            parts.append(
-                f"arena {profile.arena_mib:.1f} MiB: weights {profile.weights_mib:.1f}, "
-                f"activations {profile.activations_mib:.1f} at their peak"
-            )
-        parts.append(f"{profile.profiled_ms / max(profile.run_ms, 1e-9):.2f}x with the profiler")
-        yield Text(f"{session.name}: {'; '.join(parts)}.")
+    parts.append(f"{profile.profiled_ms / max(profile.run_ms, 1e-9):.2f}x with the profiler")
+    return f"{session.name}: {'; '.join(parts)}."
 
 
 def _nodes(profile: Profile) -> Table:

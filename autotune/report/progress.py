@@ -61,7 +61,7 @@ def standing(progress: Progress) -> str:
         return ""
     if best.number == baseline.number:
         return "best so far: the default"
-    speedup = baseline.measurement.latency_ms / best.measurement.latency_ms
+    speedup = baseline.measurement.sample_ms / best.measurement.sample_ms
     memory = _memory(best.measurement.peak_memory_mib)
     default = _memory(baseline.measurement.peak_memory_mib)
     return f"best {speedup:.2f}×, {memory} MiB (default {default})"

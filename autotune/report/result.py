@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.report.batches import batch_remark
 from autotune.report.coverage import coverage_remarks
 from autotune.report.graphs import graph_table
 from autotune.report.process import process_remarks
@@ -153,6 +154,8 @@ def _about_numbers(result: StudyResult) -> Iterator[Text]:
         f"Noise floor: {percent(evidence.noise_floor)}; smaller differences do not count as gains. "
         "Memory: what a session adds at its peak, in the largest of the processes."
     )
+    if remark := batch_remark(result):
+        yield Text(remark)
     if evidence.memory_noise_floor is not None:
         yield Text(
             "In brackets beside it: where the peak of another process lies with 95 %, because the "

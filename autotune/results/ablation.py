@@ -9,8 +9,9 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
-from autotune.results.alone import Contest, factor_of, finite, parts_of
+from autotune.results.alone import FARTHEST, Contest, factor_of, finite, parts_of
 from autotune.results.changes import changes_of, outermost, put_back
 from autotune.results.choice import choose
 from autotune.results.parts import Ablation, Part, Step
@@ -85,6 +86,8 @@ def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
     refused: list[Names] = []
     halves = [needless] if needless else []
     while halves and len(refused) < _MOST_ATTEMPTS:
+        if refused and not _pays_for_rounds(contest, len((_DEFAULT, _WINNER, _REDUCED))):
+            break
         half = halves.pop(0)
         names = dropped | _names(half)
         smaller = None
@@ -97,26 +100,30 @@ def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
         if len(half) > 1:
             middle = len(half) // 2
             halves[:0] = [half[:middle], half[middle:]]
-    return reduction or _verified(contest, frozenset(), parts) or _unreduced(contest)
+    return reduction or _unreduced(contest, parts)
+
+
+def _pays_for_rounds(contest: Contest, entrants: int) -> bool:
+    """Returns whether there is time for rounds of so many configs."""
+    return contest.budget.pays_for() >= _TOGETHER.enough * entrants
 
 
 def _verified(contest: Contest, names: Names, parts: Sequence[Part]) -> _Reduction | None:
     """Returns the winner without the parameters `names`; None if it is not as good in rounds.
 
-    Without names it is the winner itself, by the numbers of the final comparison; None if it has
-    only one step, which these numbers describe.
+    Without names it is the winner itself, by the numbers of the final comparison. The steps are
+    measured as far as there is time for them.
     """
     winner, space = contest.winner.trial.candidate, contest.setting.space
     reduced = put_back(winner, names, space)
     groups = list(_groups(contest, reduced, parts))
-    if reduced == winner and len(groups) < 2:
-        return None
     last = _WINNER if reduced == winner else _REDUCED
     later = [frozenset().union(*groups[i:]) for i in range(1, len(groups))]
     ladder = dict(enumerate((put_back(reduced, n, space) for n in later), _FIRST_STEP))
-    rounds = contest.rounds(
-        {_DEFAULT: BASELINE, _WINNER: winner, last: reduced, **ladder}, _TOGETHER
-    )
+    entrants = {_DEFAULT: BASELINE, _WINNER: winner, last: reduced}
+    if not _pays_for_rounds(contest, len(entrants) + len(ladder)):
+        ladder = {}
+    rounds = contest.rounds(entrants | ladder, _TOGETHER)
     scores = rounds.play()
     if not {_WINNER, last} <= scores.keys():
         return None
@@ -125,13 +132,13 @@ def _verified(contest: Contest, names: Names, parts: Sequence[Part]) -> _Reducti
         finalist = _as_finalist(contest, reduced, scores[last], rounds)
         if not _is_as_good(contest, finalist, rounds):
             return None
-    return _Reduction(
-        finalist=finalist,
-        steps=tuple(
-            _steps(contest, reduced, zip([*ladder, last], groups, strict=True), rounds, scores)
-        ),
-        whole=_step(contest, reduced.to_json(), rounds.beside(last, _DEFAULT)),
-    )
+    whole = _step(contest, reduced.to_json(), rounds.beside(last, _DEFAULT))
+    if ladder:
+        numbered = zip([*ladder, last], groups, strict=True)
+        steps = tuple(_steps(contest, reduced, numbered, rounds, scores))
+    else:
+        steps = tuple(_calculated(whole, groups, parts))
+    return _Reduction(finalist=finalist, steps=steps, whole=whole)
 
 
 def _as_finalist(contest: Contest, reduced: Candidate, score: Score, rounds: Rounds) -> Finalist:
@@ -142,7 +149,7 @@ def _as_finalist(contest: Contest, reduced: Candidate, score: Score, rounds: Rou
         trial=Trial(
             number=numbers.get(reduced, contest.winner.trial.number),
             candidate=reduced,
-            outcome=rounds.last(_REDUCED),
+            outcome=rounds.measurements(_REDUCED)[-1],
         ),
     )
     return on_scale(finalist, contest.baseline)
@@ -169,11 +176,65 @@ def _is_as_good(contest: Contest, reduced: Finalist, rounds: Rounds) -> bool:
     return is_emitted and not contest.has_worse_answers(reduced)
 
 
-def _unreduced(contest: Contest) -> _Reduction:
-    """Returns the winner as it is, all of its changes in one step."""
+def _unreduced(contest: Contest, parts: Sequence[Part]) -> _Reduction:
+    """Returns the winner as it is, with the steps to it.
+
+    Two steps follow from what is known; for three, those before the last are measured, if there is
+    time for that.
+    """
     candidate = contest.winner.trial.candidate
+    groups = list(_groups(contest, candidate, parts))
+    entrants = len((_DEFAULT, *groups))
+    if len(groups) > 2 and _pays_for_rounds(contest, entrants):
+        measured = _verified(contest, frozenset(), parts)
+        if measured is not None:
+            return measured
     whole = _step(contest, candidate.to_json(), contest.winner)
-    return _Reduction(finalist=contest.winner, steps=(whole,), whole=whole)
+    steps = tuple(_calculated(whole, groups, parts))
+    return _Reduction(finalist=contest.winner, steps=steps, whole=whole)
+
+
+def _calculated(whole: Step, groups: Sequence[Names], parts: Sequence[Part]) -> Iterator[Step]:
+    """Yields two steps that make the whole; the last is the weakest change that was put back alone.
+
+    One step alone where no change was.
+    """
+    last = next(
+        (
+            part
+            for names in reversed(groups)
+            for part in parts
+            if names == part.changes.keys() and len(groups) > 1
+        ),
+        None,
+    )
+    if last is None or last.speedup is None or last.memory is None:
+        yield whole
+        return
+    first = {name: value for name, value in whole.changes.items() if name not in last.changes}
+    yield Step(
+        changes=first,
+        words=Candidate.of(first).in_words(),
+        speedup=_quotient(whole.speedup, last.speedup),
+        memory=_quotient(whole.memory, last.memory),
+    )
+    yield Step(changes=last.changes, words=last.words, speedup=last.speedup, memory=last.memory)
+
+
+def _quotient(whole: Interval, part: Interval) -> Interval:
+    """Returns the factor that is left of the whole without the part.
+
+    The ends are as far away, in logarithms, as those of two independent factors (root of the sum of
+    squares).
+    """
+    value = whole.value / part.value
+    up = math.hypot(math.log(whole.high / whole.value), _reach_down(part))
+    down = math.hypot(_reach_down(whole), math.log(part.high / part.value))
+    return Interval(value=value, low=value * math.exp(-down), high=value * math.exp(up))
+
+
+def _reach_down(factor: Interval) -> float:
+    return math.log(factor.value / max(factor.low, factor.value / FARTHEST))
 
 
 def _groups(contest: Contest, candidate: Candidate, parts: Sequence[Part]) -> Iterator[Names]:

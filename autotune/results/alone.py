@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import ABLATION, Failure, Measurer
+from autotune.results.budget import Budget
 from autotune.results.changes import Change, changes_of, is_free, put_back
 from autotune.results.parts import ANSWERS, RUNNING, Part
+from autotune.results.peaks import HeapLuck
 from autotune.results.run_off import Finalist, OnStep, Plan, Rounds
-from autotune.results.score import SMALLEST_GAIN, Score, is_gain
+from autotune.results.score import SMALLEST_GAIN, Score, is_gain, score
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect
 from autotune.search.finalists import EXACT_ERROR
@@ -18,19 +20,23 @@ from autotune.search.objective import OBJECTIVES, Objective
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
-# Of a longer list, the weakest changes by the model of the search are put back together.
+# Of a longer list, or of one that takes too long, the weakest changes by the model of the search
+# are put back together.
 _MOST_ALONE = 6
+_FEWEST_ALONE = 3
+# Three rounds of the default, the winner and the config without what is needless follow.
+_SPARE = 9
 _FEWEST_TO_DROP = 3
 # A change that does so much in two rounds matters, whatever a third one says.
 _CLEARLY = math.log(1.1)
 # Another order of the same sums makes that much difference to an error.
 _SAME_ERROR = 1.1
 # JSON has no infinite numbers.
-_FARTHEST = 1e3
+FARTHEST = 1e3
 _WINNER = 0
 
 
-def _is_clear(without: Score, _: object) -> bool:
+def _is_clear(without: Score, *_: object) -> bool:
     """Returns whether it is known if a change matters, by the score of the winner without it."""
     if abs(math.log(without.speedup.value)) > _CLEARLY:
         return True
@@ -51,19 +57,23 @@ class Contest:
         measurer: Measures candidates.
         baseline: The default in the final comparison.
         winner: The winner of the final comparison.
+        compared: What else was measured in its rounds.
         trials: The measured trials of the study.
         effects: Returns how much each value alone changes the objectives, by the model of the
             search; called where there are many changes.
         on_step: Called after each measurement.
+        budget: How long the ablation may take.
     """
 
     setting: Setting
     measurer: Measurer
     baseline: Finalist
     winner: Finalist
+    compared: Sequence[Finalist] = ()
     trials: Sequence[Trial]
     effects: Callable[[], Sequence[Effect]]
     on_step: OnStep
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def memory(self) -> Objective:
@@ -87,6 +97,7 @@ class Contest:
             seed=self.setting.seed,
             on_step=self.on_step,
             plan=plan,
+            budget=self.budget,
         )
 
     def has_worse_answers(self, score: Score) -> bool:
@@ -113,8 +124,14 @@ def parts_of(contest: Contest) -> list[Part]:
         for change in changes_of(contest.winner.trial.candidate, space)
         if all(is_free(name, space) for name in change.values)
     ]
-    parts = [_as_whole(contest, change) for change in changes if change.without == BASELINE]
-    to_measure = [change for change in changes if change.without != BASELINE]
+    parts = []
+    to_measure = []
+    for change in changes:
+        part = _known(contest, change)
+        if part is None:
+            to_measure.append(change)
+        else:
+            parts.append(part)
     if to_measure:
         parts += _measured(contest, _few(contest, to_measure))
     return parts
@@ -122,16 +139,33 @@ def parts_of(contest: Contest) -> list[Part]:
 
 def finite(interval: Interval) -> Interval:
     """Returns the interval with an end that JSON can hold."""
-    return Interval(value=interval.value, low=interval.low, high=min(interval.high, _FARTHEST))
+    return Interval(value=interval.value, low=interval.low, high=min(interval.high, FARTHEST))
 
 
 def factor_of(gain: Interval) -> Interval:
     """Returns the factor of which `gain` is the inverse, with finite ends."""
-    low = max(gain.low, 1 / _FARTHEST)
+    low = max(gain.low, 1 / FARTHEST)
     return Interval(value=1 / gain.value, low=1 / finite(gain).high, high=1 / low)
 
 
-_ALONE = Plan(effort=ABLATION, fewest=2, most=5, is_settled=_is_clear)
+_ALONE = Plan(effort=ABLATION, fewest=2, enough=2, most=5, is_settled=_is_clear, spare=_SPARE)
+
+
+def _known(contest: Contest, change: Change) -> Part | None:
+    """Returns the part if the final comparison or the files tell what it does; None if not."""
+    if change.without == BASELINE:
+        return _as_whole(contest, change)
+    winner = contest.winner
+    canonical = contest.measurer.canonical
+    luck = HeapLuck.of(finalist.measurements for finalist in contest.compared)
+    if canonical(change.without) == canonical(change.of):  # the same session on the same graph
+        return _part(contest, change, score(winner.measurements, winner.measurements, luck), winner)
+    for finalist in contest.compared:
+        if finalist.trial.candidate == change.without and finalist.measurements:
+            without = score(finalist.measurements, winner.measurements, luck)
+            if _is_clear(without) and without.rounds >= _FEWEST_TO_DROP:
+                return _part(contest, change, without, winner)
+    return None
 
 
 def _as_whole(contest: Contest, change: Change) -> Part:
@@ -160,14 +194,17 @@ def _as_whole(contest: Contest, change: Change) -> Part:
 
 def _few(contest: Contest, changes: Sequence[Change]) -> list[Change]:
     """Returns the changes, the weakest of a long list in one."""
-    if len(changes) <= _MOST_ALONE:
+    # each round has the winner as well
+    paid_for = (contest.budget.pays_for() - _SPARE) / _ALONE.enough - 1
+    most = int(min(_MOST_ALONE, max(_FEWEST_ALONE, paid_for)))
+    if len(changes) <= most:
         return list(changes)
     believed: dict[str, float] = {}
     for effect in contest.effects():
         shift = abs(math.log(effect.factor.value)) if effect.is_known else 0.0
         believed[effect.parameter] = max(shift, believed.get(effect.parameter, 0.0))
     ranked = sorted(changes, key=lambda c: -max(believed.get(name, 0.0) for name in c.values))
-    strong, weak = ranked[: _MOST_ALONE - 1], ranked[_MOST_ALONE - 1 :]
+    strong, weak = ranked[: most - 1], ranked[most - 1 :]
     names = [name for change in weak for name in change.values]
     candidate = contest.winner.trial.candidate
     return [*strong, Change(candidate, put_back(candidate, names, contest.setting.space))]

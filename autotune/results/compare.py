@@ -6,20 +6,21 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError
-from autotune.facts.model import Model, describe
+from autotune.facts.batches import Batching
+from autotune.facts.model import Model
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Effort, Failure, Outcome
+from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 from autotune.results.peaks import SMALLEST_MEMORY_GAIN
-from autotune.results.run_off import OnStep, Rounds
+from autotune.results.run_off import FINAL, OnStep, Plan, Rounds
 from autotune.results.score import Score, is_gain, is_loss
-from autotune.results.subjects import Subject, subject_of
+from autotune.results.subjects import Contest, contest_of
 from autotune.search.objective import DEFAULT, find
 
-THE_DEFAULT = "the default"
 _BASELINE = 0
 
 
@@ -29,8 +30,9 @@ class Comparison:
 
     Attributes:
         name: The configuration as the user named it.
-        speedup: How many times faster than the baseline, with its interval.
-        latency_ms: Its latency.
+        speedup: How many times faster than the baseline, with its interval; with several clients,
+            by how much larger its throughput is.
+        latency_ms: Its latency; with several clients, the mean as a client sees it.
         baseline_latency_ms: Latency of the baseline.
         peak_memory_mib: Its peak memory.
         baseline_peak_memory_mib: Peak memory of the baseline.
@@ -42,6 +44,15 @@ class Comparison:
         noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds in which it was measured.
         coverage: How much the comparison of the answers proves.
+        throughput_per_s: Runs that all clients complete in a second.
+        baseline_throughput_per_s: Those of the baseline.
+        p50_ms: Median latency, of the runs of all clients.
+        baseline_p50_ms: Median latency of the baseline.
+        p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
+        baseline_p99_ms: The 99th percentile of the baseline.
+        batch: Samples of one run, where a config was tuned for batches; None where none was. The
+            latency is that of the batch, and the speed-up counts samples.
+        baseline_batch: The same of the baseline.
         peak_memory_interval_mib: Its peak memory, with the range in which that of another process
             lies with 95 %; None where nothing was measured twice.
         baseline_peak_memory_interval_mib: The same of the baseline.
@@ -62,6 +73,14 @@ class Comparison:
     noise_floor: float
     rounds: int
     coverage: Coverage | None
+    throughput_per_s: float
+    baseline_throughput_per_s: float
+    p50_ms: float
+    baseline_p50_ms: float
+    p99_ms: float | None
+    baseline_p99_ms: float | None
+    batch: int | None = None
+    baseline_batch: int | None = None
     peak_memory_interval_mib: Interval | None = None
     baseline_peak_memory_interval_mib: Interval | None = None
     memory_noise_floor: float = SMALLEST_MEMORY_GAIN
@@ -80,6 +99,7 @@ class Comparisons:
         untouched: Whether that is the model that was tuned; otherwise it is the first config's own
             file.
         error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
+        clients: How many clients called at once.
     """
 
     baseline: str
@@ -88,12 +108,21 @@ class Comparisons:
     model: str
     untouched: bool
     error_data: str
+    clients: int = 1
 
 
 class SessionMeasurer(Protocol):
     """The part of a measurer that a comparison uses."""
 
-    def measure_session(self, path: Path, config: SessionConfig, effort: Effort) -> Outcome:
+    def measure_session(
+        self,
+        path: Path,
+        config: SessionConfig,
+        effort: Effort,
+        *,
+        batch: int | None,
+        sessions: str,
+    ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says."""
 
     def renew(self) -> None:
@@ -103,12 +132,14 @@ class SessionMeasurer(Protocol):
         """Ends all processes."""
 
 
-def duet_measurer(model: Model, workload: Workload, max_error: float) -> SessionMeasurer:
+def duet_measurer(
+    model: Model, workload: Workload, max_error: float, batching: Batching | None, clients: int
+) -> SessionMeasurer:
     """Returns the real measurer."""
-    return DuetMeasurer(model, workload, max_error=max_error)
+    return DuetMeasurer(model, workload, max_error=max_error, batching=batching, clients=clients)
 
 
-MakeMeasurer = Callable[[Model, Workload, float], SessionMeasurer]
+MakeMeasurer = Callable[[Model, Workload, float, Batching | None, int], SessionMeasurer]
 
 
 def compare(
@@ -119,6 +150,7 @@ def compare(
     data: Path | None,
     shapes: Mapping[str, tuple[int, ...]],
     max_error: float,
+    clients: int = 1,
     on_step: OnStep,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
@@ -135,6 +167,7 @@ def compare(
         data: Inputs; generated if None.
         shapes: Shapes of generated inputs.
         max_error: Largest fidelity error.
+        clients: How many clients call at once, in a closed loop.
         on_step: Called after each measurement.
         make_measurer: Makes the measurer.
 
@@ -143,105 +176,104 @@ def compare(
             that this machine lacks, or the configs were tuned from different models.
         CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
-    subjects = [subject_of(path) for path in paths]
-    opponent = None if baseline is None else subject_of(baseline)
-    everyone = [*subjects, *([] if opponent is None else [opponent])]
-    model, untouched = _reference(everyone, source)
+    contest = contest_of(paths, source, baseline)
     return compare_subjects(
-        subjects,
-        opponent,
-        model,
-        workload_for(model, data, shapes),
-        untouched=untouched,
+        contest,
+        workload_for(contest.model, data, shapes),
         max_error=max_error,
+        clients=clients,
         on_step=on_step,
         make_measurer=make_measurer,
     )
 
 
 def compare_subjects(
-    subjects: Sequence[Subject],
-    baseline: Subject | None,
-    model: Model,
+    contest: Contest,
     workload: Workload,
     *,
-    untouched: bool,
     max_error: float,
+    clients: int = 1,
     on_step: OnStep,
+    plan: Plan = FINAL,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
     """Returns how subjects compare with a baseline; see :func:`compare`.
 
     Args:
-        subjects: The subjects.
-        baseline: The baseline; if None, `model` under default options.
-        model: The model whose answers are the right ones.
-        workload: Its inputs.
-        untouched: Whether `model` is the one that was tuned.
+        contest: The subjects and the baseline.
+        workload: Inputs of the model.
         max_error: Largest fidelity error.
+        clients: How many clients call at once, in a closed loop.
         on_step: Called after each measurement.
+        plan: How many rounds there are, and how much they cost.
         make_measurer: Makes the measurer.
 
     Raises:
         CannotMeasureError: as :func:`compare`.
     """
-    if baseline is None:
-        baseline = Subject(name=THE_DEFAULT, model=model.path, session=SessionConfig())
-    field = dict(enumerate((baseline, *subjects)))
-    measurer = make_measurer(model, workload, max_error)
+    field = dict(enumerate((contest.baseline, *contest.subjects)))
+    measurer = make_measurer(
+        contest.model, workload, max_error, contest.batching(workload), clients
+    )
     try:
         entrants = {
-            number: partial(measurer.measure_session, subject.model.resolve(), subject.session)
+            number: partial(
+                measurer.measure_session,
+                subject.model.resolve(),
+                subject.session,
+                sessions=subject.sessions,
+                batch=subject.batch,
+            )
             for number, subject in field.items()
         }
-        rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step)
+        rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step, plan=plan)
         scores = rounds.play()
     finally:
         measurer.close()
+    sides = {
+        number: _Side(score, _p50_ms(rounds.measurements(number)), clients)
+        for number, score in scores.items()
+    }
     return Comparisons(
-        baseline=baseline.name,
+        baseline=contest.baseline.name,
         configs=tuple(
-            _comparison(field[number].name, score, scores[_BASELINE])
-            for number, score in scores.items()
+            _comparison(field[number].name, side, sides[_BASELINE])
+            for number, side in sides.items()
             if number != _BASELINE
         ),
         failures={field[number].name: failure for number, failure in rounds.failures.items()},
-        model=str(model.path),
-        untouched=untouched,
+        model=str(contest.model.path),
+        untouched=contest.untouched,
         error_data=workload.source,
+        clients=clients,
     )
 
 
-def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model, bool]:
-    """Returns the model whose answers are right, and whether it is the one that was tuned.
+@dataclass(frozen=True)
+class _Side:
+    """One side of a comparison: its score over the rounds, and its median run by the clock."""
 
-    Raises:
-        ConfigError: `source` is not the model of a config, or the configs have different ones.
-    """
-    digests = {subject.source_sha256: subject for subject in subjects if subject.source_sha256}
-    if len(digests) > 1:
-        first, second = list(digests.values())[:2]
-        raise ConfigError(
-            f"{first.name} and {second.name} were tuned from different models, so their answers "
-            "cannot be compared"
-        )
-    if source is not None:
-        model = describe(source)
-        for digest, subject in digests.items():
-            if digest != model.sha256:
-                raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
-        return model, True
-    candidates = [subject.source for subject in subjects if subject.source is not None]
-    models = [subject.model for subject in subjects if not subject.source_sha256]
-    for path in (*candidates, *models):
-        model = describe(path)
-        if not digests or model.sha256 in digests:
-            return model, True
-    model = describe(subjects[0].model)
-    return model, model.sha256 in digests
+    score: Score
+    p50_ms: float
+    clients: int
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Completed runs of all clients: their number over the latency (Little's law)."""
+        return self.clients / self.score.latency_ms * 1e3
+
+    @property
+    def p99_ms(self) -> float | None:
+        """The 99th percentile, where there were enough runs."""
+        return self.score.values.get("p99_ms")
 
 
-def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
+def _p50_ms(measurements: Sequence[Measurement]) -> float:
+    return float(np.median([measurement.p50_ms for measurement in measurements]))
+
+
+def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
+    own, baseline = side.score, beside.score
     faster = is_gain(own.speedup, own.noise_floor)
     slower = is_loss(own.speedup, own.noise_floor)
     return Comparison(
@@ -259,6 +291,12 @@ def _comparison(name: str, own: Score, baseline: Score) -> Comparison:
         noise_floor=own.noise_floor,
         rounds=own.rounds,
         coverage=own.coverage,
+        throughput_per_s=side.throughput_per_s,
+        baseline_throughput_per_s=beside.throughput_per_s,
+        p50_ms=side.p50_ms,
+        baseline_p50_ms=beside.p50_ms,
+        p99_ms=side.p99_ms,
+        baseline_p99_ms=beside.p99_ms,
         peak_memory_interval_mib=own.peak_memory_interval,
         baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
         memory_noise_floor=own.memory_noise_floor,

@@ -77,7 +77,7 @@ def emit(result: StudyResult, prepared: PreparedModel) -> StudyResult:
 def tuned_config(result: StudyResult, member: Member, model: ModelFile) -> TunedConfig:
     """Returns the config of one member, whose model was written as `model`."""
     candidate = Candidate.of(member.candidate)
-    session = session_config(candidate.session.to_json(), result.dimensions)
+    session = session_config(candidate.session.to_json(), result.dimensions_of(member))
     return TunedConfig(
         model=model,
         session=session,

@@ -1,11 +1,12 @@
 """Limits that the outcome of a comparison has to keep: the gate of a build."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autotune.errors import CannotMeasureError, NotBetterError
 from autotune.measure.outcome import Failure
 from autotune.results.compare import Comparison, Comparisons
+from autotune.results.under_load import LoadComparison, UnderLoad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +14,8 @@ class Gate:
     """The limits of a gate.
 
     Attributes:
-        min_speedup: Least speed-up over the baseline; None means no limit.
+        min_speedup: Least speed-up over the baseline, with several clients least factor of
+            throughput; None means no limit.
         max_memory_mib: Largest peak memory that a session may add; None means no limit.
         max_error: Largest relative L2 error of an output.
     """
@@ -34,7 +36,7 @@ class Verdict:
 
     Attributes:
         config: The configuration as the user named it.
-        limit: ``runs``, ``error``, ``speedup``, ``memory`` or ``better``.
+        limit: ``runs``, ``error``, ``speedup``, ``memory``, ``better`` or ``rate``.
         kept: Whether it keeps the limit.
         words: The number and the limit, in words.
     """
@@ -54,11 +56,23 @@ def judge(comparisons: Comparisons, gate: Gate) -> tuple[Verdict, ...]:
     alone = len(comparisons.configs) + len(comparisons.failures) == 1
     verdicts = [_of_failure(name, failure, gate) for name, failure in comparisons.failures.items()]
     for config in comparisons.configs:
-        verdicts += _of_config(config, comparisons.baseline, gate, alone=alone)
+        verdicts += _of_config(config, comparisons, gate, alone=alone)
     return tuple(verdicts)
 
 
-def exit_code(verdicts: tuple[Verdict, ...]) -> int:
+def judge_under_load(comparison: LoadComparison, gate: Gate) -> tuple[Verdict, ...]:
+    """Returns the verdicts on all configurations under an offered load.
+
+    Each has to keep up with it. Limits of speed and memory do not apply.
+    """
+    failures = comparison.failures.items()
+    verdicts = [_of_failure(name, failure, gate) for name, failure in failures]
+    for config in comparison.configs:
+        verdicts += [_of_error(config, gate), _of_rate(config, comparison.offered_per_s)]
+    return tuple(verdicts)
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> int:
     """Returns 0 if all limits are kept, 4 if a configuration does not run here, else 3."""
     broken = {verdict.limit for verdict in verdicts if not verdict.kept}
     if "runs" in broken:
@@ -73,22 +87,39 @@ def _of_failure(name: str, failure: Failure, gate: Gate) -> Verdict:
     return Verdict(config=name, limit="runs", kept=False, words=failure.message)
 
 
-def _of_config(config: Comparison, baseline: str, gate: Gate, *, alone: bool) -> Iterator[Verdict]:
-    name = config.name
-    yield Verdict(
-        config=name,
+def _of_error(config: Comparison | UnderLoad, gate: Gate) -> Verdict:
+    return Verdict(
+        config=config.name,
         limit="error",
         kept=config.error <= gate.max_error,
         words=f"error {config.error:.2g}, at most {gate.max_error:g} is allowed",
     )
+
+
+def _of_rate(config: UnderLoad, offered_per_s: float) -> Verdict:
+    words = "keeps up with" if config.kept_up else f"answers {config.achieved_per_s:.4g} of"
+    return Verdict(
+        config=config.name,
+        limit="rate",
+        kept=config.kept_up,
+        words=f"{words} {offered_per_s:g} requests a second",
+    )
+
+
+def _of_config(
+    config: Comparison, comparisons: Comparisons, gate: Gate, *, alone: bool
+) -> Iterator[Verdict]:
+    name, baseline = config.name, comparisons.baseline
+    quantity = "" if comparisons.clients == 1 else "throughput "
+    yield _of_error(config, gate)
     speedup = config.speedup
     if gate.min_speedup is not None:
         yield Verdict(
             config=name,
             limit="speedup",
             kept=speedup.value >= gate.min_speedup,
-            words=f"{speedup.value:.3f}× ({speedup.low:.3f}–{speedup.high:.3f}) over {baseline}, "
-            f"at least {gate.min_speedup:g}× is required",
+            words=f"{quantity}{speedup.value:.3f}× ({speedup.low:.3f}–{speedup.high:.3f}) over "
+            f"{baseline}, at least {gate.min_speedup:g}× is required",
         )
     if gate.max_memory_mib is not None:
         yield Verdict(

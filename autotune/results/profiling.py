@@ -4,16 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.files import is_folder
-from autotune.deploy.records import Json, to_plain
+from autotune.deploy.digest import digest_files
+from autotune.deploy.files import is_file, is_folder, read_json
+from autotune.deploy.records import Json, Several, Text, from_plain, to_plain
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError
+from autotune.errors import ConfigError, FormatError, StudyError
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.work import Work
 from autotune.facts.workload import Workload, workload_for
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.profile import Profile, profile_session
 from autotune.inspection.reading import read_model
+from autotune.results.emit import CONFIG, PAGE, write_json
+from autotune.results.overwriting import refuse_overwriting
 from autotune.results.subjects import Subject, subject_of
 
 OnStep = Callable[[int, int], None]
@@ -22,7 +26,10 @@ OnStep = Callable[[int, int], None]
 DEFAULT = "default"
 TUNED = "tuned config"
 
-_CONFIG = "best.json"
+PROFILE_FILE = "profile.json"
+"""The profile of a study's config, in its folder."""
+
+_LARGEST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +44,8 @@ class ProfiledSession:
         headroom: How far a run is from the machine's roof.
     """
 
-    name: str
-    file: str
+    name: Text
+    file: Text
     profile: Profile
     work: Work
     headroom: Headroom
@@ -51,10 +58,12 @@ class Profiling:
     Attributes:
         sessions: The default, and then the tuned config if there is one.
         peaks: The machine's peaks, measured in between.
+        config_sha256: Digest of the tuned config's file; empty without one.
     """
 
-    sessions: tuple[ProfiledSession, ...]
+    sessions: Several[ProfiledSession]
     peaks: Peaks
+    config_sha256: Text = ""
 
     def to_json(self) -> Json:
         """Returns the record as JSON values, with what follows from the headroom's fields."""
@@ -88,9 +97,10 @@ def profile(
         ConfigError: the config is wrong, or needs something that this machine lacks.
         CannotMeasureError: the model does not run on these inputs.
     """
-    subject = subject_of(path / _CONFIG if is_folder(path) else path)
+    file = path / CONFIG if is_folder(path) else path
+    subject = subject_of(file)
     original = _original(subject, source)
-    workload = workload_for(original, data, shapes or {})
+    workload = _workload(subject, original, data, shapes or {})
     steps = 3 if subject.source_sha256 else 2
     default = profile_session(original.path, SessionConfig(), workload)
     on_step(1, steps)
@@ -103,7 +113,53 @@ def profile(
         own_work = _work_of(subject.model, workload, work)
         sessions.append(_session(TUNED, subject.model, tuned, own_work, peaks))
         on_step(3, steps)
-    return Profiling(sessions=tuple(sessions), peaks=peaks)
+    return Profiling(
+        sessions=tuple(sessions),
+        peaks=peaks,
+        config_sha256=digest_files([file]) if subject.source_sha256 else "",
+    )
+
+
+def profile_study(
+    folder: Path,
+    source: Path | None = None,
+    *,
+    data: Path | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    on_step: OnStep = lambda _done, _total: None,
+) -> Profiling:
+    """Returns where the time of a run goes with a study's config, and keeps it in the folder.
+
+    The page of the study shows it. The arguments and errors are those of :func:`profile`.
+
+    Raises:
+        StudyError: an input lies where the file is written.
+        OSError: the file cannot be written.
+    """
+    inputs = [path for path in (source, data) if path is not None]
+    refuse_overwriting([folder / PROFILE_FILE, folder / PAGE], inputs)
+    profiling = profile(folder, source, data=data, shapes=shapes, on_step=on_step)
+    write_json(to_plain(profiling), folder / PROFILE_FILE)
+    return profiling
+
+
+def kept_profile(folder: Path) -> Profiling | None:
+    """Returns the profile that was kept beside a study's config; None where it has none.
+
+    A profile of an earlier config of the folder does not count.
+
+    Raises:
+        StudyError: the file is no profile.
+    """
+    if not is_file(folder / PROFILE_FILE) or not is_file(folder / CONFIG):
+        return None
+    try:
+        profiling = from_plain(Profiling, read_json(folder / PROFILE_FILE, _LARGEST_BYTES))
+    except FormatError as error:
+        raise StudyError(
+            f"{folder / PROFILE_FILE}: {error}. `autotune profile {folder}` writes it again."
+        ) from None
+    return profiling if profiling.config_sha256 == digest_files([folder / CONFIG]) else None
 
 
 def _original(subject: Subject, source: Path | None) -> Model:
@@ -118,6 +174,17 @@ def _original(subject: Subject, source: Path | None) -> Model:
     if source is not None:
         raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
     return describe(subject.model)
+
+
+def _workload(
+    subject: Subject, original: Model, data: Path | None, shapes: Mapping[str, Sequence[int]]
+) -> Workload:
+    """Returns the inputs of both sessions: batches, where the config was tuned for them."""
+    workload = workload_for(original, data, shapes)
+    if subject.batch is None:
+        return workload
+    batching = Batching.of(original, workload, [subject.batch])
+    return batching.workload(workload, subject.batch)
 
 
 def _session(

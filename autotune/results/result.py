@@ -11,6 +11,7 @@ from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import from_plain, section, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
+from autotune.facts.batches import Batching
 from autotune.results.parts import Ablation
 from autotune.results.process_effect import ProcessEffect
 from autotune.results.score import SMALLEST_GAIN, is_gain, is_loss
@@ -164,6 +165,7 @@ class StudyResult:
             in a study that was cut short before, and where an earlier version wrote the result.
         process: What options of the process do to the default and to the emitted config; None where
             nobody asked.
+        batching: The batch sizes; None where each run has one sample.
     """
 
     study: str
@@ -195,6 +197,7 @@ class StudyResult:
     others: tuple[Member, ...] = ()
     ablation: Ablation | None = None
     process: ProcessEffect | None = None
+    batching: Batching | None = None
 
     @property
     def baseline(self) -> Member:
@@ -220,7 +223,21 @@ class StudyResult:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as JSON values."""
-        return {"format": FORMAT, **to_plain(self)}
+        plain = to_plain(self)
+        if self.batching is None:
+            del plain["batching"]
+        return {"format": FORMAT, **plain}
+
+    def batch_of(self, member: Member) -> int:
+        """Returns the samples of a run of a member."""
+        smallest = 1 if self.batching is None else self.batching.smallest
+        return Candidate.of(member.candidate).batch(smallest)
+
+    def dimensions_of(self, member: Member) -> Mapping[str, int]:
+        """Returns the sizes of the model's named dimensions in the runs of a member."""
+        if self.batching is None:
+            return self.dimensions
+        return self.batching.dimensions(self.dimensions, self.batch_of(member))
 
     @classmethod
     def read(cls, folder: Path) -> "StudyResult":

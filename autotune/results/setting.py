@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.config import Environment
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.search.objective import Objective
@@ -27,6 +28,7 @@ class Setting:
         prefer: The word of what decides between members of the front.
         seed: Random seed.
         environment: The machine and the versions.
+        batching: The batch sizes; None where each run has one sample.
     """
 
     study: str
@@ -39,3 +41,4 @@ class Setting:
     prefer: str
     seed: int
     environment: Environment
+    batching: Batching | None = None

@@ -1,5 +1,6 @@
 """What can be compared: tuned configs and models, each as a file that a session opens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,14 @@ from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, StudyError
+from autotune.facts.batches import Batching
+from autotune.facts.model import Model, describe
+from autotune.facts.workload import Workload
 from autotune.results.result import StudyResult
+from autotune.space.session import SESSIONS, SHARED
+
+THE_DEFAULT = "the default"
+"""The name of the untouched model under default options."""
 
 _MODEL_END = ".onnx"
 
@@ -21,6 +29,10 @@ class Subject:
         name: How the user named it.
         model: The model file that is opened.
         session: How it is opened.
+        sessions: Which sessions several clients have; see
+            :data:`autotune.space.session.SESSIONS`.
+        batch: Samples of a run; None means as many as a run of the default has.
+        baseline_batch: Samples of a run of the default beside it.
         source: The model that it was tuned from, as far as that is there; None where unknown.
         source_sha256: Digest of that model; empty where unknown.
     """
@@ -28,6 +40,9 @@ class Subject:
     name: str
     model: Path
     session: SessionConfig
+    sessions: str = SHARED
+    batch: int | None = None
+    baseline_batch: int = 1
     source: Path | None = None
     source_sha256: str = ""
 
@@ -52,9 +67,103 @@ def subject_of(path: Path) -> Subject:
         name=str(path),
         model=path.parent / config.model.file,
         session=here.session,
+        sessions=str(config.candidate.get(SESSIONS, SHARED)),
+        batch=config.batch,
+        baseline_batch=config.baseline_batch,
         source=_source(path.parent),
         source_sha256=config.model.source_sha256,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """What is compared with what.
+
+    Attributes:
+        subjects: The configurations, in the order of the request.
+        baseline: What they are compared with.
+        model: The model whose answers are the right ones.
+        untouched: Whether that is the model that was tuned.
+    """
+
+    subjects: tuple[Subject, ...]
+    baseline: Subject
+    model: Model
+    untouched: bool
+
+    def batching(self, workload: Workload) -> Batching | None:
+        """Returns the batch sizes of all; None where no config was tuned for batches.
+
+        Args:
+            workload: Inputs of the model.
+
+        Raises:
+            RequestError: the samples cannot be stacked.
+        """
+        tuned = [subject for subject in (*self.subjects, self.baseline) if subject.batch]
+        if not tuned:
+            return None
+        sizes = {size for s in tuned for size in (s.batch, s.baseline_batch) if size}
+        return Batching.of(self.model, workload, sorted(sizes))
+
+
+def contest_of(paths: Sequence[Path], source: Path | None, baseline: Path | None) -> Contest:
+    """Returns what a comparison of these files compares.
+
+    Args:
+        paths: Tuned configs, and models (``.onnx``), which are opened with default options.
+        source: The untouched model; if None, the one that the study beside a config names, as far
+            as it is there and unchanged, or else the first file's own model.
+        baseline: A config or model to compare with; if None, the untouched model under default
+            options.
+
+    Raises:
+        ConfigError: a config is wrong, its model files are others than it says, it needs something
+            that this machine lacks, or the configs were tuned from different models.
+    """
+    subjects = tuple(subject_of(path) for path in paths)
+    opponent = None if baseline is None else subject_of(baseline)
+    model, untouched = _reference([*subjects, *filter(None, [opponent])], source)
+    return Contest(
+        subjects=subjects,
+        baseline=opponent or default_of(model),
+        model=model,
+        untouched=untouched,
+    )
+
+
+def default_of(model: Model) -> Subject:
+    """Returns the untouched model under default options."""
+    return Subject(name=THE_DEFAULT, model=model.path, session=SessionConfig())
+
+
+def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model, bool]:
+    """Returns the model whose answers are right, and whether it is the one that was tuned.
+
+    Raises:
+        ConfigError: `source` is not the model of a config, or the configs have different ones.
+    """
+    digests = {subject.source_sha256: subject for subject in subjects if subject.source_sha256}
+    if len(digests) > 1:
+        first, second = list(digests.values())[:2]
+        raise ConfigError(
+            f"{first.name} and {second.name} were tuned from different models, so their answers "
+            "cannot be compared"
+        )
+    if source is not None:
+        model = describe(source)
+        for digest, subject in digests.items():
+            if digest != model.sha256:
+                raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
+        return model, True
+    candidates = [subject.source for subject in subjects if subject.source is not None]
+    models = [subject.model for subject in subjects if not subject.source_sha256]
+    for path in (*candidates, *models):
+        model = describe(path)
+        if not digests or model.sha256 in digests:
+            return model, True
+    model = describe(subjects[0].model)
+    return model, model.sha256 in digests
 
 
 def _source(folder: Path) -> Path | None:

@@ -94,6 +94,7 @@ def summarise(
         others=tuple(_member(setting, finalist, default) for finalist in verdict.others),
         ablation=verdict.ablation,
         process=verdict.process,
+        batching=setting.batching,
     )
 
 
@@ -199,7 +200,7 @@ def _kinds(setting: Setting, trials: Trials, confirmed: Sequence[Finalist]) -> I
     ]
     numbers = {item.trial.number for item in rated}
     rated += [item for item in _estimated(setting, trials) if item.trial.number not in numbers]
-    base = next(item.values for item in rated if item.trial.candidate == BASELINE)
+    base = next(item for item in rated if item.trial.candidate == BASELINE)
     least = math.inf
     for answers in ("exact", "within", "beyond"):
         of_kind = [item for item in rated if item.answers(setting.limits) == answers]
@@ -213,7 +214,7 @@ def _kinds(setting: Setting, trials: Trials, confirmed: Sequence[Finalist]) -> I
             answers=answers,
             trial=best.trial.number,
             words=best.trial.candidate.in_words(),
-            speedup=base["latency_ms"] / best.values["latency_ms"],
+            speedup=base.sample_ms / best.sample_ms,
             confirmed=best.confirmed,
             peak_memory_mib=best.values["peak_memory_mib"],
             error=best.error,
@@ -229,6 +230,12 @@ class _Rated:
     error: float
     drop: float | None
     confirmed: bool
+
+    @property
+    def sample_ms(self) -> float:
+        """The time that a sample takes."""
+        assert self.trial.measurement is not None
+        return self.values["latency_ms"] / (self.trial.measurement.batch or 1)
 
     def answers(self, limits: Limits) -> str:
         """Returns the kind of its answers; see :class:`Kind`."""

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.deploy.options import Value
+from autotune.deploy.options import BATCH, Value
 from autotune.errors import FormatError, did_you_mean, shown
 from autotune.graph.parameters import GRAPH_PARAMETERS, graph_words
 from autotune.space.parameters import PARAMETERS
@@ -60,6 +60,10 @@ class Candidate:
     def key(self) -> str:
         """16 hexadecimal digits that stand for this candidate."""
         return hashlib.sha256(json.dumps(self.values).encode()).hexdigest()[:16]
+
+    def batch(self, smallest: int) -> int:
+        """Returns the samples of a run; a candidate that names no batch size has the smallest."""
+        return int(dict(self.values).get(BATCH, smallest))
 
     @property
     def graph(self) -> "Candidate":

@@ -7,10 +7,10 @@ from typing import Any
 
 import autotune
 from autotune.deploy.files import is_file, read_text
-from autotune.deploy.options import Value
+from autotune.deploy.options import BATCH, Value
 from autotune.errors import FormatError, SpaceError, did_you_mean, shown
 from autotune.space.needs import NEEDS
-from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS
+from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, batch_problem
 from autotune.space.space import Condition, Parameter, Space
 
 # A space is read whole into memory; a real one has a few kilobytes.
@@ -130,6 +130,8 @@ def _value_problem(name: str, value: object) -> str | None:
 
 def _read_default(where: str, name: str, table: Mapping[str, Any], faults: list[str]) -> Value:
     """Returns the parameter's own default, which the table must repeat."""
+    if name == BATCH:
+        return _read_smallest(where, table, faults)
     default = PARAMETERS[name].default
     if "default" not in table:
         faults.append(f"{where}.default: is missing; ONNX Runtime's is {default!r}")
@@ -139,6 +141,20 @@ def _read_default(where: str, name: str, table: Mapping[str, Any], faults: list[
             f"not {shown(table['default'])}"
         )
     return default
+
+
+def _read_smallest(where: str, table: Mapping[str, Any], faults: list[str]) -> Value:
+    """Returns the smallest batch size, which is the baseline's; the table must repeat it."""
+    if faults:  # the sizes may be none
+        return 1
+    sizes = table["values"]
+    if problem := batch_problem(sizes):
+        faults.append(f"{where}.values: {problem}")
+    smallest: Value = min(sizes)
+    default = table.get("default")
+    if default != smallest or type(default) is not int:
+        faults.append(f"{where}.default: must be the smallest of the values, {smallest}")
+    return smallest
 
 
 def _read_needs(where: str, needs: object, faults: list[str]) -> tuple[str, ...]:

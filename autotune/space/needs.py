@@ -119,6 +119,10 @@ NEEDS: Mapping[str, Need] = {
         lacking="the model has no two convolutions with constant weights",
         is_met=lambda model, *_: model.quantisable.get("Conv", 0) > 1,
     ),
+    "embeddings": Need(
+        lacking="the model has no embedding: no node that takes rows out of a large constant table",
+        is_met=lambda model, *_: model.embeddings > 0,
+    ),
     "small_model": Need(
         lacking="ONNX Runtime's tools cannot quantise a model over 2 GiB",
         is_met=lambda model, *_: model.size_bytes <= _LARGEST_QUANTISED_BYTES,

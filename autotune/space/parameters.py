@@ -1,9 +1,9 @@
 """Every parameter that a search space may use, with its values."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from autotune.deploy.options import Domain, Value
+from autotune.deploy.options import BATCH, Domain, Value
 from autotune.graph.parameters import GRAPH_PARAMETERS
 from autotune.space.session import SESSION_PARAMETERS
 
@@ -18,6 +18,21 @@ CORES: Mapping[str, int] = {"cores": 1, "cores/2": 2, "cores/4": 4}
 
 THREAD_COUNTS = frozenset({"intra_op_num_threads", "inter_op_num_threads"})
 """Parameters that count threads; a file may give them values of :data:`CORES`."""
+
+# Every size costs a file of samples, and runs of the unoptimised model.
+_MOST_BATCHES = 16
+
+
+def batch_problem(sizes: Sequence[object]) -> str | None:
+    """Returns why these are no batch sizes of a study; None if they are."""
+    for size in sizes:
+        if problem := PARAMETERS[BATCH].problem(size):
+            return f"a size {problem}"
+        if sizes.count(size) > 1:
+            return f"{size} is there twice"
+    if len(sizes) > _MOST_BATCHES:
+        return f"{len(sizes)} sizes are too many; name at most {_MOST_BATCHES}"
+    return None
 
 
 def parse_value(name: str, text: str) -> Value:

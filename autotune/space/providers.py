@@ -7,7 +7,7 @@ parameters exist where the provider is the CPU's, and the options of another one
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.deploy.options import Value
+from autotune.deploy.options import BATCH, Value
 from autotune.deploy.providers import PROVIDERS
 from autotune.errors import RequestError
 from autotune.facts.providers import ProviderState
@@ -17,7 +17,12 @@ from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
 from autotune.space.space import Condition, Parameter, Space
 
 # The graph parameters with values that some provider has no use for, and the table's field.
-_FIELDS = {"precision": "precisions", "pre_pass": "pre_passes", "storage": "storage_forms"}
+_FIELDS = {
+    "precision": "precisions",
+    "embeddings": "embeddings",
+    "pre_pass": "pre_passes",
+    "storage": "storage_forms",
+}
 # What values of graph parameters need of the CPU provider, and of no other one.
 _CPU_NEEDS = frozenset({"fp16_kernels"})
 
@@ -150,7 +155,8 @@ def _suits(word: str, parameter: str) -> bool:
     """Returns whether a parameter has an effect beside the provider `word`."""
     if parameter in PROVIDER_OPTIONS:
         return PROVIDER_OPTIONS[parameter][0] == word
-    if parameter == EXECUTION_PROVIDER or parameter in GRAPH_PARAMETERS or word == "cpu":
+    for_all = parameter in {EXECUTION_PROVIDER, BATCH} or parameter in GRAPH_PARAMETERS
+    if for_all or word == "cpu":
         return True
     return parameter in PROVIDERS[word].session_parameters
 

@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from autotune.deploy.options import Value
+from autotune.deploy.options import BATCH, Value
 from autotune.errors import RequestError, did_you_mean
+from autotune.facts.batches import Batching
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import CPU_STATE, ProviderState
 from autotune.facts.workload import Workload
+from autotune.graph.parameters import GRAPH_PARAMETERS
 from autotune.graph.precision import PRECISIONS
-from autotune.graph.precision_options import OPERATOR_GROUPS
+from autotune.graph.precision_options import OFF, OPERATOR_GROUPS
 from autotune.space.needs import unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
 from autotune.space.providers import SearchedProviders
@@ -21,6 +23,30 @@ _ONLY_CPU = "only the CPU provider can be used here; `autotune hardware` lists t
 _NOTHING_LEFT = "it would leave nothing to quantise"
 
 
+def _others(name: str, *values: Value) -> tuple[Value, ...]:
+    """Returns the values of a graph parameter but these."""
+    return tuple(v for v in GRAPH_PARAMETERS[name].domain.choices if v not in values)
+
+
+_WITHOUT_EFFECT: tuple[Condition, ...] = (
+    # embeddings are in float already
+    {"precision": _others("precision", "int8_static", "int8_dynamic"), "embeddings": ("float",)},
+    {
+        "precision": ("int8_static",),
+        "quantized_operators": _others("quantized_operators", "all"),
+        "matrix_products": _others("matrix_products", "int8_dynamic"),
+        "embeddings": ("float",),
+    },
+    # no product with an input in eight bits is left
+    {
+        "quantized_operators": ("conv",),
+        "matrix_products": _others("matrix_products", "int8_dynamic"),
+        "smoothing": _others("smoothing", OFF),
+    },
+)
+"""Values of graph parameters that change nothing beside each other."""
+
+
 def resolve(
     space: Space,
     model: Model,
@@ -28,6 +54,7 @@ def resolve(
     machine: Hardware,
     fixed: Mapping[str, str] | None = None,
     providers: Sequence[ProviderState] = (CPU_STATE,),
+    batch: Sequence[int] = (),
 ) -> Space:
     """Returns what of `space` exists for this model, these inputs and this machine.
 
@@ -38,16 +65,19 @@ def resolve(
         machine: This machine.
         fixed: Parameters that have one value in all candidates, as typed by the user.
         providers: The execution providers that may be searched, all of them ready.
+        batch: Batch sizes, which take the place of those of the space.
 
     Raises:
-        RequestError: `fixed` names an unknown parameter, or a value that it does not take here.
+        RequestError: `fixed` names an unknown parameter, or a value that it does not take here; or
+            the model cannot be run in batches of `batch`.
     """
     fixed_values = _parsed(fixed or {})
     unmet = unmet_needs(model, workload, machine)
-    searched = SearchedProviders.of(space.parameters, fixed_values, providers, unmet)
-    kept: list[Parameter] = []
     left_out: dict[str, str] = {}
-    for parameter in searched.arranged(space.parameters):
+    offered_parameters = _batched(space.parameters, model, workload, batch, left_out)
+    searched = SearchedProviders.of(offered_parameters, fixed_values, providers, unmet)
+    kept: list[Parameter] = []
+    for parameter in searched.arranged(offered_parameters):
         if parameter.name in fixed_values:
             continue
         offered = {**{name: (v,) for name, v in fixed_values.items()}, **_values_of(kept)}
@@ -55,7 +85,8 @@ def resolve(
             left_out[parameter.name] = reason
             continue
         fitting = _fitting_values(parameter, model, searched, machine.usable_cores, left_out)
-        if set(fitting) == {parameter.default}:
+        # one batch size alone is what the study is about
+        if set(fitting) == {parameter.default} and parameter.name != BATCH:
             left_out[parameter.name] = (
                 _ONLY_CPU
                 if parameter.name == EXECUTION_PROVIDER
@@ -76,6 +107,8 @@ def _parsed(fixed: Mapping[str, str]) -> dict[str, Value]:
     """Returns the typed values of `fixed`; see :func:`resolve`."""
     values = {}
     for name, text in fixed.items():
+        if name == BATCH:
+            raise RequestError(f"--fix: name the batch size with --batch {text}")
         if name not in PARAMETERS:
             raise RequestError(
                 f"--fix: there is no parameter '{name}'.{did_you_mean(name, PARAMETERS)}"
@@ -85,6 +118,42 @@ def _parsed(fixed: Mapping[str, str]) -> dict[str, Value]:
         except ValueError as error:
             raise RequestError(f"--fix: {error}") from None
     return values
+
+
+def _batched(
+    parameters: Sequence[Parameter],
+    model: Model,
+    workload: Workload,
+    batch: Sequence[int],
+    left_out: dict[str, str],
+) -> tuple[Parameter, ...]:
+    """Returns the parameters with the batch sizes of the study, if it has some.
+
+    Raises:
+        RequestError: the model cannot be run in the batches that the user asks for.
+    """
+    own = next((p for p in parameters if p.name == BATCH), None)
+    sizes = batch or (own.values if own else ())
+    if not sizes:
+        return tuple(parameters)
+    try:
+        batching = Batching.of(model, workload, [int(size) for size in sizes])
+    except RequestError as error:
+        if batch:
+            raise RequestError(f"--batch: {error}") from None
+        left_out[BATCH] = str(error)
+        return tuple(parameter for parameter in parameters if parameter is not own)
+    if own is None:
+        made = Parameter(name=BATCH, values=batching.sizes, default=batching.smallest)
+        return (*parameters, made)
+    changed = replace(own, values=batching.sizes, default=batching.smallest)
+    return tuple(changed if parameter is own else parameter for parameter in parameters)
+
+
+def batching_of(space: Space, model: Model, workload: Workload) -> Batching | None:
+    """Returns the batches of a resolved space; None where it has no batch sizes."""
+    sizes = next((p.values for p in space.parameters if p.name == BATCH), ())
+    return Batching.of(model, workload, [int(size) for size in sizes]) if sizes else None
 
 
 def _values_of(parameters: Sequence[Parameter]) -> dict[str, tuple[Value, ...]]:
@@ -146,12 +215,32 @@ def _thread_counts(values: Sequence[Value], cores: int, default: Value) -> tuple
 
 
 def _impossible(parameters: Sequence[Parameter], model: Model) -> Iterator[Condition]:
-    """Gives the conditions under which so many nodes stay in float that none is quantised."""
+    """Gives the values that cannot be chosen together, or that change nothing together."""
     values = _values_of(parameters)
     for condition, count in _quantisable_nodes(model):
         too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= count)
         if too_many and condition.keys() <= values.keys():
             yield {**condition, "kept_in_float": too_many}
+    for condition in _WITHOUT_EFFECT:
+        within = _within(condition, values)
+        if within is not None:
+            yield within
+
+
+def _within(condition: Condition, values: Mapping[str, tuple[Value, ...]]) -> Condition | None:
+    """Returns what a condition is among these parameters; None where it cannot hold.
+
+    Parameters that are not among them have their default.
+    """
+    kept = {}
+    for name, excluded in condition.items():
+        if name in values:
+            kept[name] = tuple(value for value in excluded if value in values[name])
+            if not kept[name]:
+                return None
+        elif PARAMETERS[name].default not in excluded:
+            return None
+    return kept
 
 
 def _quantisable_nodes(model: Model) -> list[tuple[Condition, int]]:

@@ -8,12 +8,25 @@ parameters are options of :mod:`autotune.deploy.options` under ONNX Runtime's ow
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from autotune.deploy.options import ATTRIBUTES, SESSION_ENTRIES, Domain, Value
+from autotune.deploy.options import (
+    ATTRIBUTES,
+    BATCH,
+    LARGEST_BATCH,
+    SESSION_ENTRIES,
+    Domain,
+    Value,
+)
 from autotune.deploy.providers import CACHE_FOLDER, CPU, PROVIDERS
 from autotune.deploy.session import SessionConfig
 
 EXECUTION_PROVIDER = "execution_provider"
 """The parameter that chooses the execution provider, by the words of ``--providers``."""
+
+SESSIONS = "sessions"
+"""The parameter that chooses which sessions several clients have."""
+
+SHARED, PER_CLIENT, PROCESSES = "shared", "per_client", "processes"
+"""Its values: one session for all, one for each client, one for each in a process of its own."""
 
 
 @dataclass
@@ -64,7 +77,8 @@ class Composite:
         domain: Its values.
         apply: Sets in a draft what a value other than the default stands for. The mapping has the
             sizes of the model's named dimensions.
-        words: How a person reads each value other than the default.
+        words: How a person reads each value other than the default; numbers have words in
+            :func:`session_words`.
     """
 
     domain: Domain
@@ -109,6 +123,11 @@ def _apply_fixed_dimensions(
     draft.free_dimensions.update(dimensions)
 
 
+def _apply_outside(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
+    # the application decides how many sessions there are, and what each run gets
+    del draft, value, dimensions
+
+
 def _apply_provider(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
     del dimensions
     draft.provider = str(value)
@@ -144,6 +163,20 @@ COMPOSITES: Mapping[str, Composite] = {
         domain=Domain(choices=(True, False), default=False),
         apply=_apply_fixed_dimensions,
         words={True: "dimensions fixed"},
+    ),
+    BATCH: Composite(
+        # the default is that of a study without --batch; in the others it is the smallest size
+        domain=Domain(low=1, high=LARGEST_BATCH, default=1),
+        apply=_apply_outside,
+        words={},
+    ),
+    SESSIONS: Composite(
+        domain=Domain(choices=(SHARED, PER_CLIENT, PROCESSES), default=SHARED),
+        apply=_apply_outside,
+        words={
+            PER_CLIENT: "a session for each client",
+            PROCESSES: "a process for each client",
+        },
     ),
 }
 """All composite parameters by name."""
@@ -184,6 +217,8 @@ def session_words(name: str, value: Value) -> str:
         return COMPOSITES[name].words[value]
     if (name, value) in _OPTION_WORDS:
         return _OPTION_WORDS[name, value]
+    if name == BATCH:
+        return f"batches of {value}"
     if name in PROVIDER_OPTIONS:
         return f"{PROVIDER_OPTIONS[name][1]}={value}"
     if name == "intra_op_num_threads":

@@ -47,15 +47,20 @@ class Parameter:
         Parameters that are not among `chosen` have their default of
         :data:`autotune.space.parameters.PARAMETERS`; one of another name satisfies no condition.
         """
+        # loops without generators: a search asks this for each parameter of thousands of candidates
+        for name, values in self.when.items():
+            if not _holds(name, values, chosen):
+                return False
+        for name, values in self.unless.items():  # noqa: SIM110
+            if _holds(name, values, chosen):
+                return False
+        return True
 
-        def holds(name: str, values: tuple[Value, ...]) -> bool:
-            if name in chosen:
-                return chosen[name] in values
-            return name in PARAMETERS and PARAMETERS[name].default in values
 
-        return all(holds(*item) for item in self.when.items()) and not any(
-            holds(*item) for item in self.unless.items()
-        )
+def _holds(name: str, values: tuple[Value, ...], chosen: Mapping[str, Value]) -> bool:
+    if name in chosen:
+        return chosen[name] in values
+    return name in PARAMETERS and PARAMETERS[name].default in values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +86,14 @@ class Space:
     def _defaults(self) -> Mapping[str, Value]:
         return {parameter.name: parameter.default for parameter in self.parameters}
 
+    @cached_property
+    def _impossible_with(self) -> Mapping[str, tuple[Condition, ...]]:
+        """The conditions of :attr:`impossible` that name a parameter, by its name."""
+        return {
+            parameter.name: tuple(c for c in self.impossible if parameter.name in c)
+            for parameter in self.parameters
+        }
+
     def candidate(self, choose: Callable[[Parameter], Value]) -> Candidate:
         """Returns the candidate that `choose` decides; it is asked for active parameters only.
 
@@ -102,11 +115,15 @@ class Space:
 
     def _offers(self, parameter: Parameter, value: Value, values: Mapping[str, Value]) -> bool:
         """Returns whether a parameter may have a value beside those of the others."""
-        together = {**values, parameter.name: value}
-        return len(parameter.values) == 1 or not any(
-            all(together.get(name) in excluded for name, excluded in condition.items())
-            for condition in self.impossible
-        )
+        if len(parameter.values) == 1:
+            return True
+        for condition in self._impossible_with[parameter.name]:
+            for name, excluded in condition.items():
+                if (value if name == parameter.name else values.get(name)) not in excluded:
+                    break
+            else:
+                return False
+        return True
 
     def assignment(self, candidate: Candidate) -> dict[str, Value]:
         """Returns the value of every parameter that is active and free in `candidate`."""
@@ -146,13 +163,16 @@ class Space:
     @cached_property
     def candidates(self) -> tuple[Candidate, ...] | None:
         """All candidates, or None where there are more than :data:`COUNT_LIMIT`."""
-        listed = tuple(itertools.islice(self._walk(self._defaults, 0), COUNT_LIMIT + 1))
-        return None if len(listed) > COUNT_LIMIT else tuple(dict.fromkeys(listed))
+        # counted first: most spaces have too many, and a candidate costs more than its count
+        first = itertools.islice(self._walk(self._defaults, 0), COUNT_LIMIT + 1)
+        if sum(1 for _ in first) > COUNT_LIMIT:
+            return None
+        return tuple(dict.fromkeys(map(self._canonical, self._walk(self._defaults, 0))))
 
-    def _walk(self, values: Mapping[str, Value], index: int) -> Iterator[Candidate]:
-        """Gives the candidates that have these values of the parameters before `index`."""
+    def _walk(self, values: Mapping[str, Value], index: int) -> Iterator[Mapping[str, Value]]:
+        """Yields all choices that have these values of the parameters before `index`."""
         if index == len(self.parameters):
-            yield self._canonical(values)
+            yield values
             return
         parameter = self.parameters[index]
         if not parameter.is_active(values):

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from autotune.deploy.config import FORMATS, TunedConfig
 from autotune.deploy.files import read_json
+from autotune.deploy.options import BATCH
 from autotune.errors import ConfigError, FormatError, RequestError
+from autotune.facts.batches import Batching
 from autotune.space.candidate import Candidate
 
 # As much as a tuned config may have.
@@ -28,7 +30,30 @@ def read_candidate(path: Path) -> Candidate:
         )
     try:
         if data.get("format") in FORMATS:
-            data = dict(TunedConfig.from_json(data).candidate)
+            config = TunedConfig.from_json(data)
+            # the candidate of a config does not name the smallest size of its study
+            data = {**config.candidate, **({BATCH: config.batch} if config.batch else {})}
         return Candidate.from_json(data)
     except (ConfigError, FormatError) as error:
         raise RequestError(f"--try: {path}: {error}") from None
+
+
+def in_batches(candidate: Candidate, batching: Batching | None) -> Candidate:
+    """Returns a candidate of the user as one of a study, where the smallest batch goes unnamed.
+
+    Args:
+        candidate: The candidate.
+        batching: The batch sizes of the study; None where it has none.
+
+    Raises:
+        RequestError: the study does not have the batch size of the candidate.
+    """
+    size = candidate.to_json().get(BATCH)
+    if size is None:
+        return candidate
+    if size not in (batching.sizes if batching else ()):
+        raise RequestError(f"--try: a candidate has batches of {size}; add {size} to --batch")
+    values = candidate.to_json()
+    if batching is not None and size == batching.smallest:
+        del values[BATCH]
+    return Candidate.of(values)

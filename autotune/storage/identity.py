@@ -13,6 +13,9 @@ from autotune.facts.hardware import Facts, differences
 from autotune.search.transfer import Relative
 from autotune.storage.database import DATABASE, Place
 
+BATCHING = "batching"
+"""The user attribute of a study with its batch sizes; missing where it has none."""
+
 # Characters of the model's name; each has four bytes at most, and files are named after a study.
 _LONGEST_STEM = 50
 

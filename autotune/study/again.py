@@ -6,7 +6,9 @@ from pathlib import Path
 
 import optuna
 
-from autotune.errors import CannotMeasureError, RequestError, StudyError
+from autotune.deploy.records import from_plain
+from autotune.errors import CannotMeasureError, FormatError, RequestError, StudyError
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload, workload_for
 from autotune.graph.prepare import PreparationError, Preparer
@@ -18,10 +20,11 @@ from autotune.results.compare import (
 )
 from autotune.results.emit import CACHE
 from autotune.results.run_off import OnStep
-from autotune.results.subjects import Subject
+from autotune.results.subjects import Contest, Subject, default_of
 from autotune.search.trial import Trial
-from autotune.space.session import session_config
+from autotune.space.session import SESSIONS, SHARED, session_config
 from autotune.storage.database import open_storage, quiet_optuna
+from autotune.storage.identity import BATCHING
 from autotune.storage.locks import exclusive_use
 from autotune.storage.trials import read_trials
 from autotune.study.resume import choose, entries, place_of
@@ -34,6 +37,7 @@ class _Study:
     model: Model
     workload: Workload
     trials: dict[int, Trial]
+    batching: Batching | None
 
 
 def measure_again(
@@ -43,6 +47,7 @@ def measure_again(
     source: Path | None,
     data: Path | None,
     max_error: float,
+    clients: int = 1,
     on_step: OnStep,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
@@ -54,6 +59,7 @@ def measure_again(
         source: Where the model of the study is now; where it was if None.
         data: Where the inputs of the study are now; where they were if None.
         max_error: Largest fidelity error.
+        clients: How many clients call at once, in a closed loop.
         on_step: Called after each measurement.
         make_measurer: Makes the measurer.
 
@@ -63,14 +69,17 @@ def measure_again(
     """
     with exclusive_use(folder):
         study = _read(folder, source, data)
-        subjects = [_subject(study, number, folder) for number in numbers]
-        return compare_subjects(
-            subjects,
-            None,
-            study.model,
-            study.workload,
+        contest = Contest(
+            subjects=tuple(_subject(study, number, folder) for number in numbers),
+            baseline=default_of(study.model),
+            model=study.model,
             untouched=True,
+        )
+        return compare_subjects(
+            contest,
+            study.workload,
             max_error=max_error,
+            clients=clients,
             on_step=on_step,
             make_measurer=make_measurer,
         )
@@ -101,7 +110,18 @@ def _read(folder: Path, source: Path | None, data: Path | None) -> _Study:
         model=model,
         workload=workload,
         trials={trial.number: trial for trial in trials},
+        batching=_batching(attributes.get(BATCHING), folder),
     )
+
+
+def _batching(data: object, folder: Path) -> Batching | None:
+    """Returns the batch sizes that a storage kept, which may come from a stranger."""
+    if data is None:
+        return None
+    try:
+        return from_plain(Batching, data)
+    except FormatError as error:
+        raise StudyError(f"the study in {folder} has damaged batch sizes: {error}") from None
 
 
 def _subject(study: _Study, number: int, folder: Path) -> Subject:
@@ -122,10 +142,17 @@ def _subject(study: _Study, number: int, folder: Path) -> Subject:
         raise CannotMeasureError(
             f"the model of trial {number} cannot be made: {error.message}"
         ) from None
-    dimensions = study.workload.dimensions(study.model)
+    dimensions, batch, smallest = study.workload.dimensions(study.model), None, 1
+    if study.batching is not None:
+        smallest = study.batching.smallest
+        batch = candidate.batch(smallest)
+        dimensions = study.batching.dimensions(dimensions, batch)
     return Subject(
         name=f"trial {number}",
         model=prepared.path,
         session=session_config(candidate.session.to_json(), dimensions),
+        sessions=str(candidate.to_json().get(SESSIONS, SHARED)),
+        batch=batch,
+        baseline_batch=smallest,
         source_sha256=study.model.sha256,
     )

@@ -10,7 +10,9 @@ from autotune import __version__
 from autotune.deploy.config import Environment
 from autotune.deploy.process_options import has_glibc
 from autotune.deploy.providers import CACHE_FOLDER, PROVIDERS
+from autotune.deploy.records import to_plain
 from autotune.errors import RequestError, StudyError
+from autotune.facts.batches import Batching
 from autotune.facts.hardware import Facts, Hardware
 from autotune.facts.model import Model, describe
 from autotune.facts.providers import choose_providers
@@ -25,12 +27,12 @@ from autotune.results.setting import Setting
 from autotune.search import objective
 from autotune.search.trial import Limits
 from autotune.space.files import find_space, presets
-from autotune.space.resolve import resolve
+from autotune.space.resolve import batching_of, resolve
 from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Space
-from autotune.space.start import read_candidate
+from autotune.space.start import in_batches, read_candidate
 from autotune.storage.database import DATABASE, Place, quiet_optuna
-from autotune.storage.identity import Identity, notes_on, open_study
+from autotune.storage.identity import BATCHING, Identity, notes_on, open_study
 from autotune.storage.relatives import relatives
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, worker_of
@@ -81,6 +83,7 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
     tried = [read_candidate(file) for file in options.first]
     report(Progress(stage="model"))
     subject = _Subject.of(options, seams)
+    tried = [in_batches(candidate, subject.batching) for candidate in tried]
     options = _with_device_objectives(options, subject.space)
     place = Place.of(options.storage, options.folder)
     refuse_overwriting(_written(options.folder, place), _inputs(options, subject.model))
@@ -101,6 +104,8 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
         for note in notes_on(kin, subject.facts, study):
             report(Progress(stage="model", note=note))
         setting = subject.setting(options, study.study_name, folder)
+        if subject.batching is not None:
+            study.set_user_attr(BATCHING, to_plain(subject.batching))
         job = Job(
             setting=setting,
             study=study,
@@ -177,6 +182,7 @@ class _Subject:
     space: Space
     machine: Hardware
     runtime: Runtime
+    batching: Batching | None
 
     @classmethod
     def of(cls, options: StudyOptions, seams: Seams) -> "_Subject":
@@ -192,8 +198,15 @@ class _Subject:
         model = describe(options.model)
         workload = workload_for(model, options.data, options.shapes, options.seed)
         machine = seams.hardware()
-        resolved = resolve(space, model, workload, machine, options.fix, providers)
-        return cls(model=model, workload=workload, space=resolved, machine=machine, runtime=runtime)
+        resolved = resolve(space, model, workload, machine, options.fix, providers, options.batch)
+        return cls(
+            model=model,
+            workload=workload,
+            space=resolved,
+            machine=machine,
+            runtime=runtime,
+            batching=batching_of(resolved, model, workload),
+        )
 
     @property
     def facts(self) -> Facts:
@@ -232,6 +245,7 @@ class _Subject:
                 cores=self.machine.usable_cores,
                 fingerprint=self.machine.fingerprint(self.runtime),
             ),
+            batching=self.batching,
         )
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import threadpoolctl
 
@@ -11,6 +11,7 @@ from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import Measurer
 from autotune.results.ablation import ablate, unfinished
 from autotune.results.alone import Contest
+from autotune.results.budget import Budget
 from autotune.results.choice import Verdict, beyond_luck, choose
 from autotune.results.process_effect import process_effect
 from autotune.results.run_off import Finalist, OnStep, run_off
@@ -40,6 +41,7 @@ class FinalComparison:
         trials: The measured trials.
         baseline: The trial of the default.
         report: Called as it goes on.
+        budget: How long all of it may take.
     """
 
     setting: Setting
@@ -47,6 +49,7 @@ class FinalComparison:
     trials: Sequence[Trial]
     baseline: Trial
     report: OnProgress
+    budget: Budget = field(default_factory=Budget)
 
     def run_off(self) -> Verdict:
         """Returns what the run-off comes to; the winner is not put to the test yet.
@@ -78,9 +81,11 @@ class FinalComparison:
             measurer=self.measurer,
             baseline=baseline,
             winner=winner,
+            compared=[*verdict.members, *verdict.others],
             trials=self.trials,
             effects=self._effects,
             on_step=self._steps("ablation"),
+            budget=self.budget,
         )
         try:
             smallest, ablation = ablate(contest)
@@ -123,6 +128,7 @@ class FinalComparison:
             seed=self.setting.seed,
             on_step=self._steps("run-off"),
             beyond_limits=beyond,
+            budget=self.budget,
         )
 
     def _leaner(self, compared: Sequence[Finalist]) -> Finalist | None:

@@ -11,6 +11,7 @@ from autotune.errors import CannotMeasureError, FormatError, RequestError, Study
 from autotune.graph.prepare import Preparer
 from autotune.measure.fidelity import Metric
 from autotune.measure.outcome import Failure, Measurer
+from autotune.results.budget import Budget
 from autotune.results.choice import Verdict, choose
 from autotune.results.emit import emit
 from autotune.results.result import StudyResult
@@ -40,6 +41,10 @@ _LOOSER = 4
 _SAME_SPEED = 1.3
 _LAST_WORD_S = 1.0
 _LONGEST_TRIAL_S = 300.0
+# Of the time of the search, so that the final comparison takes a third of the whole; and the least
+# that it has, for what the search measures in less is too little for an interval.
+_FINAL_SHARE = 1 / 2
+_SHORTEST_FINAL_S = 10.0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -101,12 +106,13 @@ class Job:
         if earlier := self._earlier_result(len(read_trials(self.study)), budget):
             return earlier
         self.report(Progress(stage="baseline"))
+        began_s = self.seams.clock.monotonic() - _spent_s(read_trials(self.study))
         measurer = self._open_measurer()
         try:
             search = self._search(measurer)
             try:
                 search.run(budget, timeout_s)
-                result = self._conclude(search, measurer)
+                result = self._conclude(search, measurer, began_s)
             except Interrupted:
                 raise
             except KeyboardInterrupt:
@@ -178,6 +184,7 @@ class Job:
                 reference_ms=reference_ms,
                 samples=self.setting.folder / SAMPLES,
                 provider_cache=self.setting.folder / CACHE_FOLDER,
+                batching=self.setting.batching,
             )
         )
         self._check_cost(measurer)
@@ -231,8 +238,14 @@ class Job:
                     f"{cost_s / 60:.0f} min. Leave it out: latency_ms is known from far fewer"
                 )
 
-    def _conclude(self, search: Search, measurer: Measurer) -> StudyResult:
-        """Returns the written result of the final comparison."""
+    def _conclude(self, search: Search, measurer: Measurer, began_s: float) -> StudyResult:
+        """Returns the written result of the final comparison.
+
+        Args:
+            search: The search, which has ended.
+            measurer: Measures candidates.
+            began_s: When the study began, by the clock; earlier runs of it count as well.
+        """
         baseline = search.baseline
         if baseline is None or baseline.measurement is None:
             reason = (
@@ -243,7 +256,10 @@ class Job:
             raise CannotMeasureError(f"the default itself could not be measured: {reason}")
 
         def compare() -> StudyResult:
-            return self._run_off(search, measurer, baseline)
+            monotonic = self.seams.clock.monotonic
+            limit_s = max(_SHORTEST_FINAL_S, _FINAL_SHARE * (monotonic() - began_s))
+            budget = Budget(limit_s, monotonic)
+            return self._run_off(search, measurer, baseline, budget)
 
         if not self.record.shared:
             return compare()
@@ -258,13 +274,16 @@ class Job:
         )
         return shared.result(compare)
 
-    def _run_off(self, search: Search, measurer: Measurer, baseline: Trial) -> StudyResult:
+    def _run_off(
+        self, search: Search, measurer: Measurer, baseline: Trial, budget: Budget
+    ) -> StudyResult:
         comparison = FinalComparison(
             setting=self.setting,
             measurer=measurer,
             trials=search.trials,
             baseline=baseline,
             report=self.report,
+            budget=budget,
         )
         verdict = comparison.run_off()
         try:
@@ -292,3 +311,8 @@ class Job:
         result = emit(result, self.preparer.prepare(candidate.graph.to_json()))
         verify(result, measurer, self.setting.limits)
         return result
+
+
+def _spent_s(trials: Sequence[Trial]) -> float:
+    """Returns how long the measurements of these trials took, in s."""
+    return sum(sum(m.spent_s.values()) for trial in trials if (m := trial.measurement) is not None)

@@ -29,6 +29,8 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 8.0
 # How often a worker without a trial looks whether the others are done.
 _POLL_S = 1.0
+# After so many trials in a row on a loud machine, trials hardly wait for a quiet one.
+_LOUD_TRIALS = 5
 
 
 class Search:
@@ -79,6 +81,7 @@ class Search:
         self._clock = clock or Clock()
         self._racing = racing
         self._duplicates = 0
+        self._loud = 0
         self._budget = 0
 
     @property
@@ -272,7 +275,19 @@ class Search:
         for key, value in entry.items():
             trial.set_user_attr(key, value)
         self._record.add(measured)
+        self._note_noise(measured.outcome)
         return measured
+
+    def _note_noise(self, outcome: Outcome) -> None:
+        """Says that the machine is loud, once it was for several trials in a row."""
+        if isinstance(outcome, Measurement) and not outcome.raced:
+            self._loud = 0 if outcome.is_quiet else self._loud + 1
+            if self._loud == _LOUD_TRIALS:
+                note = (
+                    f"The machine was loud for {_LOUD_TRIALS} trials in a row, so trials do not "
+                    "wait for a quiet one now. The final comparison decides."
+                )
+                self._report(Progress(stage="search", note=note))
 
     def _measure(self, candidate: Candidate) -> Outcome:
         """Measures; a candidate that the present front clearly beats is given up early."""

@@ -16,6 +16,7 @@ from autotune.errors import FormatError, RequestError, did_you_mean, shown
 from autotune.search.objective import DEFAULT, check_preference, find
 from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.space.files import presets
+from autotune.space.parameters import batch_problem
 
 _MAX_ERROR = 0.05
 # Optuna's samplers take no larger one.
@@ -39,6 +40,9 @@ class StudyOptions:
         shapes: Shapes of generated inputs, by input name.
         providers: Words of the execution providers that are searched, such as ``cpu`` and
             ``openvino``; all that can be used on this machine if empty.
+        batch: Batch sizes that are searched, for a model whose inputs begin with an open batch
+            dimension; the default runs the smallest. Empty means that each run has one sample, or
+            the sizes of the space.
         max_error: Largest relative L2 error of an output. None means 0.05, and no limit where there
             is a `metric`.
         metric: ``module:function``, called with outputs, references and inputs (a list each, of
@@ -75,6 +79,7 @@ class StudyOptions:
     data: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     providers: tuple[str, ...] = ()
+    batch: tuple[int, ...] = ()
     max_error: float | None = None
     metric: str | None = None
     max_drop: float = 0.01
@@ -135,6 +140,8 @@ class StudyOptions:
             raise RequestError(
                 f"--seed must be at least 0 and at most {_LARGEST_SEED}, not {self.seed}"
             )
+        if problem := batch_problem(self.batch):
+            raise RequestError(f"--batch: {problem}")
         if self.data is not None and self.shapes:
             raise RequestError("--data brings its own shapes; leave --shape out")
         check_preference(self.preference, find(self.objectives))
@@ -196,4 +203,4 @@ def _typed(name: str, value: Any) -> Any:
         return tuple(map(Path, value))
     if name == "providers":
         return tuple(word.strip() for text in value for word in text.split(","))
-    return tuple(value) if name == "objectives" else value
+    return tuple(value) if name in {"objectives", "batch"} else value

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import optuna
 
+from autotune.facts.batches import Batching
 from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import ProviderState, provider_states
@@ -34,6 +35,7 @@ class MeasurerOptions:
         reference_ms: Latency of the default as the study knows it; measured if None.
         samples: Folder of the raw run times.
         provider_cache: Folder where execution providers keep what they compile.
+        batching: The batch sizes; None where each run has one sample.
     """
 
     model: Model
@@ -44,6 +46,7 @@ class MeasurerOptions:
     reference_ms: float | None
     samples: Path
     provider_cache: Path
+    batching: Batching | None = None
 
 
 def duet_measurer(options: MeasurerOptions) -> Measurer:
@@ -57,6 +60,7 @@ def duet_measurer(options: MeasurerOptions) -> Measurer:
         reference_ms=options.reference_ms,
         samples=options.samples,
         provider_cache=options.provider_cache,
+        batching=options.batching,
     )
 
 

@@ -14,6 +14,7 @@ FLAGS = {
     "space": "--space",
     "fix": "--fix",
     "providers": "--providers",
+    "batch": "--batch",
     "data": "--data",
     "shapes": "--shape",
     "max_error": "--max-error",
@@ -67,8 +68,8 @@ def _texts(name: str, value: Any) -> Iterator[str]:
         yield from (f"{key}={','.join(map(str, sizes))}" for key, sizes in value.items())
     elif name == "objectives":
         yield from value
-    elif name == "providers":
-        yield ",".join(value)
+    elif name in {"providers", "batch"}:
+        yield ",".join(map(str, value))
     elif isinstance(value, float):
         yield f"{value:.12g}{_UNITS.get(name, '')}"
     else:

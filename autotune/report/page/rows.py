@@ -161,10 +161,11 @@ def _speedup(base: Measurement | None, own: Measurement) -> Interval | None:
     """Returns the speed-up by the numbers of the search, with the interval of its one duet."""
     if base is None:
         return None
+    factor = (own.batch or 1) / (base.batch or 1)
     return Interval(
-        value=base.ratio.value / own.ratio.value,
-        low=base.ratio.value / own.ratio.high,
-        high=base.ratio.value / own.ratio.low,
+        value=factor * base.ratio.value / own.ratio.value,
+        low=factor * base.ratio.value / own.ratio.high,
+        high=factor * base.ratio.value / own.ratio.low,
     )
 
 

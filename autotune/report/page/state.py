@@ -10,6 +10,7 @@ from autotune.deploy.files import is_file
 from autotune.errors import StudyError
 from autotune.facts.hardware import Facts
 from autotune.measure.outcome import Measurement
+from autotune.results.profiling import Profiling, kept_profile
 from autotune.results.result import FRONT, StudyResult
 from autotune.search.objective import Objective, find
 from autotune.search.trial import Limits, Trial
@@ -36,6 +37,7 @@ class StudyState:
         options: What it was asked for; None where the storage has no options that can be read.
         metric: Name of the user's metric; empty without one.
         facts: The facts of its machine; empty where they are not at hand.
+        profiling: Where the time of a run goes; None where it was not profiled.
         stage: What the study is doing now, in a phrase; empty where it does not run.
     """
 
@@ -49,6 +51,7 @@ class StudyState:
     options: StudyOptions | None
     metric: str
     facts: Facts
+    profiling: Profiling | None = None
     stage: str = ""
 
     @property
@@ -116,6 +119,7 @@ def read_state(folder: Path, storage: str | None = None, name: str | None = None
         options=entry.options,
         metric=metric,
         facts=facts_of(attributes),
+        profiling=None if result is None else kept_profile(folder),
     )
 
 
@@ -132,6 +136,7 @@ def _of_result(result: StudyResult) -> StudyState:
         options=None,
         metric="",
         facts={},
+        profiling=kept_profile(result.folder),
     )
 
 

@@ -19,6 +19,7 @@ from autotune.report.page.figures import (
 )
 from autotune.report.page.front_figure import axes_of, front_figure
 from autotune.report.page.machine_figures import memory_figure, noise_figure
+from autotune.report.page.profile import profile_figure, time_of_run
 from autotune.report.page.rows import STATES, Row, rows_of
 from autotune.report.page.sections import (
     answers_of,
@@ -89,6 +90,7 @@ def figures_of(state: StudyState, rows: list[Row]) -> dict[str, Figure]:
         search_figure(state, rows),
         effects_figure(state),
         memory_figure(state),
+        profile_figure(state),
         noise_figure(rows),
     ]
     return {figure.name: figure for figure in candidates if figure is not None}
@@ -119,6 +121,7 @@ def render_page(state: StudyState) -> str:
         further=[o for o in state.objectives if o.name not in {"latency_ms", "peak_memory_mib"}],
         noise=noise_of(state),
         nonce=token_urlsafe(16),
+        profile=time_of_run(state),
         plotly=environment.filters["literal"](get_plotlyjs()),
         refresh_s=REFRESH_S,
         result=state.result,

@@ -1,0 +1,176 @@
+"""A closed loop of clients: each makes one call after another, and all of them at once.
+
+Clients are threads: ONNX Runtime gives up Python's global lock while it runs. Nothing here knows
+sessions or the messages to a measuring process: a call is any function.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+
+from autotune.deploy.records import PositiveWhole, Several, Whole
+from autotune.errors import FormatError
+
+Call = Callable[[], object]
+"""One call of a client, such as a run of its session on its next sample."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Burst:
+    """The recorded calls of a short time in which all clients were busy.
+
+    The lists have an item for each call, client by client.
+
+    Attributes:
+        client: The number of the client, from 0.
+        start_ns: When the call began, by ``time.perf_counter_ns``.
+        call_ns: How long it took.
+        cpu_ns: The CPU time of all threads of the process in these calls.
+        runs_per_call: How many runs one call makes.
+
+    Raises:
+        FormatError: the lists differ in length.
+    """
+
+    client: Several[Whole]
+    start_ns: Several[Whole]
+    call_ns: Several[PositiveWhole]
+    cpu_ns: Whole
+    runs_per_call: PositiveWhole = 1
+
+    def __post_init__(self) -> None:
+        if not len(self.client) == len(self.start_ns) == len(self.call_ns):
+            raise FormatError("'client', 'start_ns' and 'call_ns' must have one length")
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return len(set(self.client))
+
+    @property
+    def run_ns(self) -> tuple[int, ...]:
+        """The latency of each call as its client sees it, for one run of it."""
+        return tuple(max(1, ns // self.runs_per_call) for ns in self.call_ns)
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Completed runs per second while all clients were busy.
+
+        That time is from the start of the last client to the end of the first one that stops: at
+        both ends of a burst fewer clients compete. A call that reaches over an end of that time
+        counts by its part within, so that short bursts are not rounded to whole calls.
+        """
+        client, start, call = (np.asarray(x) for x in (self.client, self.start_ns, self.call_ns))
+        end = start + call
+        mine = [client == number for number in set(self.client)]
+        began, ended = max(start[m].min() for m in mine), min(end[m].max() for m in mine)
+        if ended <= began:  # a client ended before another began: all of the burst counts
+            began, ended = start.min(), end.max()
+        within = np.clip(end, began, ended) - np.clip(start, began, ended)
+        return float((within / call).sum()) * self.runs_per_call / float(ended - began) * 1e9
+
+    @property
+    def mean_ms(self) -> float:
+        """The mean latency of a run as a client sees it, while all clients were busy.
+
+        In a closed loop without pauses that is the number of clients over the throughput (Little,
+        A Proof for the Queuing Formula L = lambda W, 1961).
+        """
+        return self.clients / self.throughput_per_s * 1e3
+
+
+class Clients:
+    """Clients that wait for the next burst; :meth:`close` ends their threads.
+
+    Args:
+        calls: The call of each client.
+        runs_per_call: How many runs one call makes.
+    """
+
+    def __init__(self, calls: Sequence[Call], runs_per_call: int = 1) -> None:
+        self._calls = calls
+        self._runs_per_call = runs_per_call
+        self._threads = ThreadPoolExecutor(len(calls))
+
+    def burst(self, *, seconds: float, fewest: int, unrecorded: int = 0) -> Burst:
+        """Returns the calls of a burst.
+
+        The clients go on for `seconds`, and until each of them has made `fewest` recorded calls.
+        None stops before that, so that those who are slow do not run alone.
+
+        Args:
+            seconds: The shortest time.
+            fewest: The recorded calls that every client makes at least; 1 or more.
+            unrecorded: Calls of every client before them: caches are cold after a pause.
+
+        Raises:
+            Exception: that of a call.
+        """
+        unfinished = set(range(len(self._calls)))
+        end_ns = time.perf_counter_ns() + int(seconds * 1e9)
+
+        def loop(number: int) -> list[tuple[int, int]]:
+            call, times = self._calls[number], []
+            try:
+                for _ in range(unrecorded):
+                    call()
+                while unfinished or time.perf_counter_ns() < end_ns:
+                    start_ns = time.perf_counter_ns()
+                    call()
+                    times.append((start_ns, max(1, time.perf_counter_ns() - start_ns)))
+                    if len(times) == fewest:
+                        unfinished.discard(number)
+            finally:  # after a failure the others must not wait for this one
+                unfinished.discard(number)
+            return times
+
+        began_cpu_ns = time.process_time_ns()
+        running = [self._threads.submit(loop, number) for number in range(len(self._calls))]
+        recorded = [client.result() for client in running]
+        cpu_ns = time.process_time_ns() - began_cpu_ns
+        count = sum(map(len, recorded))
+        return Burst(
+            client=tuple(number for number, times in enumerate(recorded) for _ in times),
+            start_ns=tuple(start_ns for times in recorded for start_ns, _ in times),
+            call_ns=tuple(call_ns for times in recorded for _, call_ns in times),
+            cpu_ns=cpu_ns * count // (count + unrecorded * len(recorded)) // self._runs_per_call,
+            runs_per_call=self._runs_per_call,
+        )
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._threads.shutdown()
+
+    def __enter__(self) -> "Clients":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def together(bursts: Sequence[Burst]) -> Burst:
+    """Returns bursts of different clients at one time as one burst: those of several processes.
+
+    Their clocks agree: ``perf_counter_ns`` is one clock for all processes of a machine.
+    """
+    offsets = np.cumsum([0, *(burst.clients for burst in bursts)]).tolist()
+    numbered = [
+        [offset + number for number in burst.client]
+        for offset, burst in zip(offsets, bursts, strict=False)
+    ]
+    return Burst(
+        client=tuple(number for numbers in numbered for number in numbers),
+        start_ns=tuple(ns for burst in bursts for ns in burst.start_ns),
+        call_ns=tuple(ns for burst in bursts for ns in burst.call_ns),
+        cpu_ns=sum(burst.cpu_ns for burst in bursts),
+        runs_per_call=bursts[0].runs_per_call,
+    )

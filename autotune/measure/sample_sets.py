@@ -1,0 +1,172 @@
+"""The samples of each batch size, with the unoptimised model's answers to them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.deploy.session import SessionConfig
+from autotune.errors import CannotMeasureError
+from autotune.facts.batches import Batching
+from autotune.facts.model import Model
+from autotune.facts.runtime import without_places
+from autotune.facts.workload import Workload
+from autotune.measure.coverage import coverage_of, incomparable
+from autotune.measure.fidelity import Metric, OutputJudge, OutputMismatchError, Outputs, compare
+from autotune.measure.requests import SampleFiles, request_outputs, request_session
+from autotune.measure.visit import TimeLimits
+from autotune.process.child import Child, ChildFailure
+
+_UNOPTIMISED = SessionConfig(options={"graph_optimization_level": "ORT_DISABLE_ALL"})
+# Another order of the same sums differs by less, in half precision too.
+_SAME_ANSWERS = 1e-3
+# Eight-bit products whose scale follows all numbers of a batch differ by less.
+_SAME_BATCH = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleSet:
+    """The samples of one batch size.
+
+    Attributes:
+        files: The samples; their `batch` is the size.
+        dimensions: Sizes of the model's named dimensions in them.
+        judge: Compares outputs with the unoptimised model's.
+    """
+
+    files: SampleFiles
+    dimensions: Mapping[str, int]
+    judge: OutputJudge
+
+
+def sample_sets(
+    child: Child,
+    model: Model,
+    workload: Workload,
+    folder: Path,
+    *,
+    batching: Batching | None,
+    metric: Metric | None,
+    max_error: float,
+    limits: TimeLimits,
+) -> dict[int, SampleSet]:
+    """Returns the samples of each batch size, the smallest first.
+
+    Args:
+        child: A worker, which runs the unoptimised model.
+        model: The model.
+        workload: The samples.
+        folder: Where the samples are written.
+        batching: The batch sizes; None means that each run has one sample as it is.
+        metric: The user's own judge of outputs.
+        max_error: Largest error of a right answer.
+        limits: How long to wait for the child.
+
+    Raises:
+        CannotMeasureError: the model does not run on the samples, its answers cannot be compared,
+            or the answers of a batch are not those of its samples.
+    """
+    single = SampleFiles.write(workload, folder)
+    try:
+        request_session(child, single, model.path.resolve(), _UNOPTIMISED, limits.load_s)
+        references = request_outputs(child, single, limits.run_s)
+        repeated = request_outputs(child, single, limits.run_s)
+    except ChildFailure as failure:
+        raise CannotMeasureError(
+            f"{model.path.name} does not run on these inputs ({failure.kind}): "
+            f"{without_places(failure.message).rstrip('.')}. Give real ones with --data, "
+            "or their sizes with --shape."
+        ) from None
+    if reason := incomparable(references):
+        raise CannotMeasureError(
+            f"the answers of {model.path.name} cannot be compared on these inputs: "
+            f"{reason}. Give other inputs with --data."
+        )
+    repeat_error = _repeat_error(model, references, repeated, max_error)
+    named = workload.dimensions(model)
+    sets = {}
+    for size in batching.sizes if batching else (1,):
+        files, dimensions = single, named
+        answers: Sequence[Outputs] = references
+        if batching is not None:
+            files = SampleFiles.of_batches(workload, batching, size, folder)
+            answers = _batch_answers(child, model, files, limits)
+            _check_batch(model, size, references, answers, repeat_error)
+            dimensions = batching.dimensions(named, size)
+        judge = OutputJudge(
+            answers, workload.validation, metric, coverage_of(answers, repeat_error)
+        )
+        sets[size] = SampleSet(files=files, dimensions=dimensions, judge=judge)
+    return sets
+
+
+def _batch_answers(
+    child: Child, model: Model, files: SampleFiles, limits: TimeLimits
+) -> Sequence[Outputs]:
+    """Returns the unoptimised model's answers to batches, sample by sample.
+
+    Raises:
+        CannotMeasureError: it does not run in batches, or an output has no batch dimension.
+    """
+    run_s = limits.run_s * (files.batch or 1)
+    try:
+        return request_outputs(child, files, run_s)
+    except ChildFailure as failure:
+        raise CannotMeasureError(
+            f"{model.path.name} does not run in batches of {files.batch} ({failure.kind}): "
+            f"{without_places(failure.message).rstrip('.')}. Name smaller sizes with --batch."
+        ) from None
+    except OutputMismatchError as mismatch:
+        raise CannotMeasureError(
+            f"{model.path.name} cannot be run in batches: {mismatch}. Leave --batch out."
+        ) from None
+
+
+def _check_batch(
+    model: Model,
+    size: int,
+    singles: Sequence[Outputs],
+    answers: Sequence[Outputs],
+    repeat_error: float,
+) -> None:
+    """Refuses a model whose answers to a batch are not those to its samples.
+
+    Its first dimension counts something else, such as the steps of a sequence.
+
+    Raises:
+        CannotMeasureError: they are further apart than rounding explains.
+    """
+    try:
+        error = compare(singles, answers).error
+        difference = f"error {error:.2g}"
+    except OutputMismatchError as mismatch:
+        error, difference = math.inf, str(mismatch)
+    if not error <= _SAME_BATCH + 2 * repeat_error:
+        raise CannotMeasureError(
+            f"the answers of {model.path.name} to a batch of {size} are not those to its samples "
+            f"one by one ({difference}): the first dimension is no batch. Leave --batch out."
+        )
+
+
+def _repeat_error(
+    model: Model, references: Sequence[Outputs], repeated: Sequence[Outputs], max_error: float
+) -> float:
+    """Returns the error between two runs of the unoptimised model on the same samples.
+
+    Raises:
+        CannotMeasureError: it alone is larger than a right answer's may be.
+    """
+    try:
+        error = compare(references, repeated).error
+        difference = f"error {error:.2g} between two runs on the same inputs"
+    except OutputMismatchError as mismatch:
+        error, difference = math.inf, f"in the second run {mismatch}"
+    if error < _SAME_ANSWERS:
+        return 0.0
+    if not (math.isfinite(error) and error <= max_error):
+        raise CannotMeasureError(
+            f"the answers of {model.path.name} differ from run to run ({difference}), so "
+            "they cannot be compared. Export the model for inference, without dropout and "
+            "without random numbers."
+        )
+    return error

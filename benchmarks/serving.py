@@ -1,0 +1,209 @@
+"""What a config tuned for the load gains over one tuned for a single caller.
+
+    python benchmarks/serving.py MODEL.onnx ... [--clients 1,2,4,8] [--trials 15] [--space session]
+                                 [--max-error 0.1] [--rounds 5] [--load 0.7] [--out DIR] [--json]
+
+For each model a study of one client, and for each further number of clients a study under that
+load, which also tries the config of the first one. Then, for each number of clients, in one run:
+
+- the closed loop: throughput, and latencies under load, of the default, of the config tuned for
+  one client, and of the config tuned for that number, side by side in alternating rounds;
+- the open loop: requests arrive at random at a share (--load) of the default's throughput, and
+  latencies count from the scheduled arrival.
+
+With --out a study that was cut short goes on. NAME_inputs.npz beside NAME.onnx is its input.
+
+The last line has by model and number of clients: "throughput_per_s" and "p99_ms" of "default",
+"one_client" and "tuned"; "gain_clients", the throughput of the config tuned for the load over that
+of the config tuned for one, with its interval; and "open_loop" with "offered_per_s" and, for each
+of the three, "p50_ms", "p99_ms" and "kept_up". A percentile is null where there were too few
+requests for it, or where the requests were too many for the configuration.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from inputs import file_beside, workload_of
+
+from autotune.deploy.config import Interval
+from autotune.facts.model import describe
+from autotune.facts.workload import Workload
+from autotune.results.compare import compare_subjects
+from autotune.results.run_off import OnStep, Plan
+from autotune.results.subjects import Contest, default_of, subject_of
+from autotune.results.under_load import compare_contest_under_load
+from autotune.study.progress import Progress
+from autotune.study.tune import tune
+
+DEFAULT, ONE_CLIENT, TUNED = "default", "one_client", "tuned"
+
+
+def main() -> None:
+    """Prints a table for each model."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--clients", default="1,2,4,8")
+    parser.add_argument("--trials", type=int, default=15)
+    parser.add_argument("--space", default="session")
+    parser.add_argument("--max-error", type=float, default=0.1)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each loop, 2 at least")
+    parser.add_argument("--load", type=float, default=0.7, help="share of the default's throughput")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    figures: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in given.models:
+            folder = (given.out or Path(scratch)) / path.stem
+            figures[path.stem] = {}
+            print(f"{path.stem}", flush=True)
+            for clients in map(int, given.clients.split(",")):
+                one = study(path, folder / "1", 1, given)
+                tuned = one if clients == 1 else study(path, folder / str(clients), clients, given)
+                row = side_by_side(path, one, tuned, clients, given)
+                figures[path.stem][str(clients)] = row
+                show(clients, row)
+    if given.json:
+        print(json.dumps(figures))
+
+
+def study(path: Path, folder: Path, clients: int, given: argparse.Namespace) -> Path:
+    """Returns the config of a study for so many clients; a study that is there goes on."""
+
+    def report(progress: Progress) -> None:
+        text = f"{path.stem} for {clients}: {progress.stage} {progress.done} of {progress.total}"
+        sys.stderr.write(f"\r{text:70}")
+
+    one = folder.parent / "1" / "best.json"
+    result = tune(
+        path,
+        trials=given.trials,
+        space=given.space,
+        data=file_beside(path),
+        max_error=given.max_error,
+        clients=clients,
+        objectives=["latency_ms" if clients == 1 else "throughput_per_s"],
+        first=[] if clients == 1 else [one],
+        out=folder,
+        on_progress=report,
+    )
+    sys.stderr.write("\n")
+    return result.folder / "best.json"
+
+
+def side_by_side(
+    path: Path, one: Path, tuned: Path, clients: int, given: argparse.Namespace
+) -> dict[str, Any]:
+    """Returns the figures of the default and two configs, in the closed and in the open loop."""
+    model = describe(path)
+    workload = workload_of(path, model)
+    names = {DEFAULT: default_of(model), ONE_CLIENT: subject_of(one), TUNED: subject_of(tuned)}
+    if one == tuned:
+        del names[TUNED]
+    subjects = {name: replace(subject, name=name) for name, subject in names.items()}
+    contest = Contest(
+        subjects=tuple(own for name, own in subjects.items() if name != ONE_CLIENT),
+        baseline=subjects[ONE_CLIENT],
+        model=model,
+        untouched=True,
+    )
+    row = closed_loop(contest, workload, clients, given)
+    rate_per_s = given.load * row[DEFAULT]["throughput_per_s"]
+    row["open_loop"] = open_loop(contest, workload, rate_per_s, clients, given)
+    if one == tuned:
+        row[TUNED], row["open_loop"][TUNED] = row[ONE_CLIENT], row["open_loop"][ONE_CLIENT]
+    return row
+
+
+def closed_loop(
+    contest: Contest, workload: Workload, clients: int, given: argparse.Namespace
+) -> dict[str, Any]:
+    """Returns throughput and p99 of each, and the gain of the config tuned for the load."""
+    comparisons = compare_subjects(
+        contest,
+        workload,
+        max_error=given.max_error,
+        clients=clients,
+        plan=Plan(fewest=min(3, given.rounds), most=given.rounds),
+        on_step=_reporter(f"closed loop, {clients}"),
+    )
+    rows = {row.name: row for row in comparisons.configs}
+    default = rows[DEFAULT]
+    figures = {
+        ONE_CLIENT: _figures(default.baseline_throughput_per_s, default.baseline_p99_ms),
+        **{name: _figures(row.throughput_per_s, row.p99_ms) for name, row in rows.items()},
+    }
+    gain = rows[TUNED].speedup if TUNED in rows else Interval(value=1.0, low=1.0, high=1.0)
+    return {**figures, "gain_clients": gain.value, "gain_clients_interval": [gain.low, gain.high]}
+
+
+def open_loop(
+    contest: Contest,
+    workload: Workload,
+    rate_per_s: float,
+    clients: int,
+    given: argparse.Namespace,
+) -> dict[str, Any]:
+    """Returns the percentiles of each at a rate that is the same for all."""
+    comparison = compare_contest_under_load(
+        contest,
+        workload,
+        rate_per_s=rate_per_s,
+        clients=clients,
+        max_error=given.max_error,
+        rounds=given.rounds,
+        on_step=_reporter(f"open loop, {clients}"),
+    )
+    rows = (comparison.baseline, *comparison.configs)
+    figures = {
+        row.name: {"p50_ms": row.p50_ms, "p99_ms": row.p99_ms, "kept_up": row.kept_up}
+        for row in rows
+    }
+    return {"offered_per_s": rate_per_s, **figures}
+
+
+def show(clients: int, row: dict[str, Any]) -> None:
+    """Prints the figures of one number of clients."""
+    low, high = row["gain_clients_interval"]
+    words = f"{row['gain_clients']:.2f} ({low:.2f} to {high:.2f})"
+    print(f"  {clients} client{'s' if clients > 1 else ''}: tuned for the load over one: {words}")
+    offered = f"p99 at {row['open_loop']['offered_per_s']:.4g}/s"
+    print(f"    {'':12}{'runs/s':>10}{'p99 ms':>10}{offered:>20}")
+    for name in (DEFAULT, ONE_CLIENT, TUNED):
+        closed, arrivals = row[name], row["open_loop"][name]
+        p99 = _milliseconds(arrivals["p99_ms"]) if arrivals["kept_up"] else "does not keep up"
+        print(
+            f"    {name:12}{closed['throughput_per_s']:10.1f}"
+            f"{_milliseconds(closed['p99_ms']):>10}{p99:>20}",
+            flush=True,
+        )
+
+
+def _figures(throughput_per_s: float, p99_ms: float | None) -> dict[str, float | None]:
+    return {"throughput_per_s": throughput_per_s, "p99_ms": p99_ms}
+
+
+def _milliseconds(ms: float | None) -> str:
+    return "-" if ms is None else f"{ms:.2f}"
+
+
+def _reporter(words: str) -> OnStep:
+    """Returns a function that says how far a comparison is."""
+
+    def report(done: int, total: int) -> None:
+        sys.stderr.write(f"\r{f'{words}: {done} of {total}':70}")
+        if done == total:
+            sys.stderr.write("\n")
+
+    return report
+
+
+if __name__ == "__main__":
+    main()

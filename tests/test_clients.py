@@ -1,0 +1,106 @@
+"""The closed loop of clients: who calls, how often, and what follows from the times."""
+
+import threading
+import time
+
+import pytest
+
+from autotune.measure.clients import Burst, Clients, together
+
+
+def _burst(*calls: tuple[int, int, int], runs_per_call: int = 1) -> Burst:
+    """Returns a burst of calls: client, start and end in ns."""
+    return Burst(
+        client=tuple(client for client, _, _ in calls),
+        start_ns=tuple(start for _, start, _ in calls),
+        call_ns=tuple(end - start for _, start, end in calls),
+        cpu_ns=10,
+        runs_per_call=runs_per_call,
+    )
+
+
+def test_throughput_counts_the_time_in_which_all_clients_are_busy() -> None:
+    """A client that begins late or stops early does not lower the throughput."""
+    late = [(1, start, start + 100) for start in range(200, 600, 100)]
+    burst = _burst(*[(0, start, start + 100) for start in range(0, 500, 100)], *late)
+    # from 200 to 500 ns: three calls of each
+    assert burst.throughput_per_s == pytest.approx(6 / 300e-9)
+
+
+def test_a_call_over_the_end_counts_by_its_part() -> None:
+    """Short bursts are not rounded to whole calls."""
+    burst = _burst((0, 0, 100), (0, 100, 200), (1, 0, 150))
+    assert burst.throughput_per_s == pytest.approx((1 + 0.5 + 1) / 150e-9)
+
+
+def test_mean_latency_is_clients_over_throughput() -> None:
+    """Two clients whose calls take 100 ns each see a latency of 100 ns."""
+    burst = _burst((0, 0, 100), (0, 100, 200), (1, 0, 100), (1, 100, 200))
+    assert burst.mean_ms == pytest.approx(100e-6)
+
+
+def test_clients_that_never_meet_count_with_all_of_the_burst() -> None:
+    """Where one client ends before another begins there is still a throughput."""
+    assert _burst((0, 0, 100), (1, 300, 400)).throughput_per_s == pytest.approx(2 / 400e-9)
+
+
+def test_a_call_of_several_runs_counts_as_such() -> None:
+    """A call over three samples is three runs of a third of its time."""
+    burst = _burst((0, 0, 300), (0, 300, 600), runs_per_call=3)
+    assert burst.run_ns == (100, 100)
+    assert burst.throughput_per_s == pytest.approx(6 / 600e-9)
+
+
+def test_bursts_of_several_processes_are_one() -> None:
+    """The clients of each process keep their calls and get numbers of their own."""
+    burst = together([_burst((0, 0, 100)), _burst((0, 10, 90)), _burst((0, 20, 120))])
+    assert burst.client == (0, 1, 2)
+    assert burst.cpu_ns == 30
+    assert burst.start_ns == (0, 10, 20)
+
+
+def test_all_clients_call_at_once() -> None:
+    """No client waits for another one's call to end."""
+    meeting = threading.Barrier(3, timeout=5)
+    met = threading.Event()
+
+    def meet() -> None:
+        if not met.is_set():
+            meeting.wait()
+            met.set()
+
+    with Clients([meet] * 3) as clients:
+        burst = clients.burst(seconds=0, fewest=1)
+
+    assert met.is_set()
+    assert burst.clients == 3
+
+
+def test_no_client_stops_before_all_have_made_the_fewest_calls() -> None:
+    """A fast client goes on beside a slow one, and calls before the recorded ones do not count."""
+    calls = [0, 0]
+
+    def fast() -> None:
+        calls[0] += 1
+        time.sleep(0.001)
+
+    def slow() -> None:
+        calls[1] += 1
+        time.sleep(0.02)
+
+    with Clients([fast, slow]) as clients:
+        burst = clients.burst(seconds=0, fewest=2, unrecorded=1)
+
+    assert calls[1] == 3
+    assert burst.client.count(1) == 2
+    assert burst.client.count(0) == calls[0] - 1 > 3
+
+
+def test_a_failure_ends_the_burst() -> None:
+    """The others stop, and the caller sees the failure."""
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    with Clients([fail, lambda: None]) as clients, pytest.raises(ValueError, match="no"):
+        clients.burst(seconds=0, fewest=1)

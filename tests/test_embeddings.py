@@ -1,0 +1,106 @@
+"""Embeddings in eight bits: smaller, near to the floats, and nothing else is touched."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from small_models import distance, write
+
+from autotune.facts.feeds import Feed
+from autotune.facts.weights import embedding_nodes
+from autotune.graph import embeddings, precision
+from autotune.graph.entries import StepRefusedError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+_ROWS, _WIDTH = 40, 200
+
+
+def _model(path: Path, *, axis: int = 0, shared: bool = False) -> list[Feed]:
+    """Writes a model that takes rows of a table twice; `shared` multiplies by the table too."""
+    table = np.random.default_rng(0).standard_normal((_ROWS, _WIDTH)).astype(np.float32)
+    table[3] *= 1000  # one scale for the whole table would round the others away
+    table[7] = 0
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], "first", axis=axis),
+        helper.make_node("Gather", ["table", "others"], ["more"], "second", axis=axis),
+        helper.make_node("Add", ["rows", "more"], ["y"], "sum"),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    if shared:
+        nodes.append(helper.make_node("MatMul", ["x", "table"], ["z"], "tied"))
+        outputs.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, [3]) for n in ("ids", "others")]
+    if shared:
+        inputs.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, _ROWS]))
+    graph = helper.make_graph(
+        nodes, "rows", inputs, outputs, [numpy_helper.from_array(table, "table")]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, path)
+    return [
+        {"ids": np.array([0, 7, 39]), "others": np.array([7, 7, -1])},
+        {"ids": np.array([3, 3, 3]), "others": np.array([1, 2, 3])},
+    ]
+
+
+def test_a_table_takes_a_quarter_and_its_rows_stay_near(tmp_path: Path) -> None:
+    """Each row has scales of its own, so that a row of large values harms no other one."""
+    source, target = tmp_path / "source.onnx", tmp_path / "int8.onnx"
+    feeds = _model(source)
+    embeddings.quantise(source, target)
+    assert target.stat().st_size < 0.3 * source.stat().st_size
+    assert distance(source, target, feeds) < 0.01
+
+
+def test_the_table_stays_small_in_a_session(tmp_path: Path) -> None:
+    """ONNX Runtime optimises the model without making floats of the table again."""
+    source, target = tmp_path / "source.onnx", tmp_path / "int8.onnx"
+    _model(source)
+    embeddings.quantise(source, target)
+    settings = onnxruntime.SessionOptions()
+    settings.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    onnxruntime.InferenceSession(target, settings, providers=["CPUExecutionProvider"])
+    tables = {
+        item.data_type
+        for item in onnx.load(tmp_path / "optimised.onnx").graph.initializer
+        if list(item.dims) == [_ROWS, _WIDTH]
+    }
+    assert tables == {TensorProto.UINT8}
+
+
+@pytest.mark.parametrize("changes", [{"axis": 1}, {"shared": True}])
+def test_what_gives_no_rows_or_has_other_takers_is_refused(
+    tmp_path: Path, changes: dict[str, int]
+) -> None:
+    """Columns are not rows, and a table that a product takes would be stored twice."""
+    source = tmp_path / "source.onnx"
+    _model(source, **changes)  # type: ignore[arg-type]
+    assert embedding_nodes(onnx.load(source).graph) == []
+    with pytest.raises(StepRefusedError, match="no embedding"):
+        embeddings.quantise(source, tmp_path / "int8.onnx")
+
+
+@pytest.mark.parametrize(
+    ("step", "options"),
+    [
+        (precision.int8_dynamic, {}),
+        (precision.int8_static, {}),
+        (precision.int8_static, {"quantized_operators": "products"}),
+    ],
+)
+@pytest.mark.parametrize("value", ["as_precision", "float", "int8"])
+def test_embeddings_are_chosen_apart(
+    tmp_path: Path, step: object, options: dict[str, str], value: str
+) -> None:
+    """The precision leaves them in float where it is told to, and otherwise does what it did."""
+    assert callable(step)
+    source, feeds = write("transformer", tmp_path)
+    target = tmp_path / "out.onnx"
+    step(source, target, feeds, embeddings=value, reduce_range=True, **options)
+    left = len(embedding_nodes(onnx.load(target).graph))
+    is_with_others = value == "as_precision" and options == {}
+    assert left == (0 if is_with_others else 1)
