@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,15 @@ from optuna.trial import TrialState
 import autotune
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts import sample_models
-from autotune.measure.outcome import LEAST_MEMORY_MIB, Failure
+from autotune.measure.outcome import (
+    LEAST_MEMORY_MIB,
+    Effort,
+    Failure,
+    IsBeaten,
+    Measurement,
+    Outcome,
+    never_beaten,
+)
 from autotune.results.result import StudyResult
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
@@ -236,6 +245,26 @@ def test_progress_is_told(study: optuna.Study) -> None:
     assert {p.stage for p in told} == {"search"}
     assert all(p.total == 6 for p in told)
     assert told[-1].best is not None
+
+
+@pytest.mark.parametrize(("loud", "notes"), [(5, 1), (4, 0)])
+def test_a_loud_machine_is_mentioned(study: optuna.Study, loud: int, notes: int) -> None:
+    """Five loud trials in a row, and one sentence says that trials wait no longer."""
+
+    class Loud(FakeMeasurer):
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            outcome = super().measure(candidate, effort)
+            assert isinstance(outcome, Measurement)
+            return replace(outcome, quiet_turns=0 if len(self.searched) <= loud else 20)
+
+    messages: list[Progress] = []
+    measurer = Loud(thread_cost)
+    build_search(measurer, study=study, report=messages.append).run(8, None)
+    texts = [progress.note for progress in messages if progress.note]
+    assert len(texts) == notes
+    assert all("5 trials in a row" in text for text in texts)
 
 
 def _any_cost(candidate: Candidate) -> tuple[float, float]:

@@ -22,6 +22,7 @@ class Check:
         adapted: What would be changed for this machine, in words; empty if nothing.
         files: Names of the model files whose sizes and SHA-256 are those of the config.
         process: The config's options of the process as environment variables; empty if it has none.
+        tuned_for: How the config was called while it was tuned, in words; empty for one caller.
     """
 
     format: str
@@ -31,6 +32,7 @@ class Check:
     adapted: str = ""
     files: Sequence[str] = ()
     process: Mapping[str, str] = field(default_factory=dict)
+    tuned_for: str = ""
 
     @property
     def valid(self) -> bool:
@@ -81,4 +83,5 @@ def check(path: Path) -> Check:
         adapted=here.adapted,
         files=config.model.names,
         process={} if config.process is None else config.process.environment,
+        tuned_for="" if config.serving is None else config.serving.words,
     )

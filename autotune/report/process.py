@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
-from autotune.report.text import interval, memory
+from autotune.report.memory import memory
+from autotune.report.text import interval
 from autotune.results.process_effect import ProcessEffect, SessionEffect
 from autotune.results.result import StudyResult
 
