@@ -21,6 +21,7 @@ class Check:
         differences: How this machine differs from the one that tuned the config, in words.
         adapted: What would be changed for this machine, in words; empty if nothing.
         files: Names of the model files whose sizes and SHA-256 are those of the config.
+        tuned_for: How the config was called while it was tuned, in words; empty for one caller.
     """
 
     format: str
@@ -29,6 +30,7 @@ class Check:
     differences: Sequence[str] = ()
     adapted: str = ""
     files: Sequence[str] = ()
+    tuned_for: str = ""
 
     @property
     def valid(self) -> bool:
@@ -78,4 +80,5 @@ def check(path: Path) -> Check:
         differences=here.differences,
         adapted=here.adapted,
         files=config.model.names,
+        tuned_for="" if config.serving is None else config.serving.words,
     )

@@ -25,6 +25,7 @@ from autotune.deploy.records import (
     Text,
     Whole,
 )
+from autotune.deploy.serving import SESSION_KINDS, SessionKind
 from autotune.deploy.session import SessionConfig
 from autotune.errors import RequestError
 
@@ -44,6 +45,7 @@ _CONSTRAINED: Mapping[Any, Json] = {
     Whole: {"type": "integer", "minimum": 0, "maximum": _LARGEST},
     PositiveWhole: {"type": "integer", "minimum": 1, "maximum": _LARGEST},
     Text: {"type": "string", "maxLength": 100_000},
+    SessionKind: {"type": "string", "enum": list(SESSION_KINDS)},
     BareName: {"type": "string", "maxLength": 100_000, "pattern": _BARE_NAME},
 }
 _PLAIN: Mapping[Any, Json] = {
@@ -73,7 +75,7 @@ def config_schema(config_format: str) -> Json:
     return {
         "$schema": _DIALECT,
         "title": f"A tuned config of autotune, format {config_format}",
-        **_closed(properties, required=list(properties)),
+        **_closed(properties, required=[name for name in properties if name != "serving"]),
     }
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.providers import CACHE_FOLDER
+from autotune.deploy.serving import PROCESSES, SHARED
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
@@ -39,7 +40,7 @@ from autotune.measure.visit import LoadMeasurement, TimeLimits, Visit
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.space.candidate import Candidate
-from autotune.space.session import PROCESSES, SESSIONS, SHARED, session_config
+from autotune.space.session import SESSIONS, session_config
 
 Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
@@ -170,7 +171,7 @@ class DuetMeasurer:
             is_beaten: Asked meanwhile whether more of it is worth it.
             name: Name of the file with the raw run times.
             batch: Samples of a run; None means the baseline's.
-            sessions: Which sessions several clients have; see :data:`SESSIONS`.
+            sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         """
         reference = self._running_reference()
 
@@ -259,7 +260,8 @@ class DuetMeasurer:
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
         """Returns how right the answers of an emitted config are; see :class:`Measurer`."""
-        batch = None if len(self._sets) == 1 else TunedConfig.read(config).batch
+        serving = None if len(self._sets) == 1 else TunedConfig.read(config).serving
+        batch = None if serving is None else serving.batch
         samples = self._sets[batch or self._smallest]
         limits = self._limits_of(samples)
         with Child(_EMITTED, memory_limit()) as child:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from autotune.deploy.providers import provider_named
+from autotune.deploy.serving import PER_CLIENT, PROCESSES, SHARED
 from autotune.deploy.session import SessionConfig
 from autotune.measure.crew import Side
 from autotune.measure.duet import Duet, play
@@ -28,7 +29,6 @@ from autotune.measure.requests import (
 )
 from autotune.measure.statistics import percentile
 from autotune.process.child import ChildFailure
-from autotune.space.session import PER_CLIENT, PROCESSES, SHARED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Visit:
         files: Its samples.
         limits: How long to wait for it.
         clients: How many clients call its sessions at once.
-        sessions: ``shared``, ``per_client`` or ``processes``: which sessions they have.
+        sessions: Which sessions they call; one of ``SESSION_KINDS``.
 
     Attributes:
         phase: The phase that has begun, as :class:`autotune.measure.outcome.Failure` names it.

@@ -19,6 +19,8 @@ def render_check(check: Check, config: str) -> RenderableType:
         Text(f"{config} is a valid config of the format {check.format}.", style="bold green"),
         Text(f"Model files, with the sizes and digests of the config: {', '.join(check.files)}."),
     ]
+    if check.tuned_for:
+        lines.append(Text(f"It was {check.tuned_for}."))
     if check.lacking:
         lines.append(Text(f"This machine lacks {', '.join(check.lacking)}.", style="bold red"))
     if check.differences:

@@ -93,7 +93,8 @@ def nearest(result: StudyResult) -> list[str]:
     fastest = max(others, key=lambda member: member.evidence.speedup.value)
     # what costs no time is named before what saves more
     leanest = min(exact, key=lambda m: (_is_slower(m), m.evidence.peak_memory_mib), default=None)
-    lines = [f"Nearest in latency: {_beside(fastest)}."] if fastest is not leanest else []
+    speed = "throughput" if result.clients > 1 else "latency"
+    lines = [f"Nearest in {speed}: {_beside(fastest)}."] if fastest is not leanest else []
     if leanest is not None:
         lines.append(f"Less memory with the same answers: {_beside(leanest)}.")
         if leanest in result.members:

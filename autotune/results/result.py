@@ -9,7 +9,7 @@ from typing import Any
 from autotune.deploy.config import Environment, Evidence, Interval, Requires
 from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
-from autotune.deploy.records import from_plain, section, to_plain
+from autotune.deploy.records import PositiveWhole, from_plain, section, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.facts.batches import Batching
 from autotune.results.parts import Ablation
@@ -17,7 +17,7 @@ from autotune.results.score import SMALLEST_GAIN, is_gain, is_loss
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
-from autotune.search.trial import Limits
+from autotune.search.trial import Limits, latency_limit
 from autotune.space.candidate import Candidate
 
 FORMAT = "autotune-front/1"
@@ -39,8 +39,8 @@ class Member:
         words: The same in words.
         evidence: Its measurements.
         admitted: Whether it keeps the limits of the study.
-        gains: By objective, the default's value over its own, with the 95 % interval of the final
-            comparison. Empty in a result of an earlier version.
+        gains: By objective, how many times better it is than the default, with the 95 % interval
+            of the final comparison. Empty in a result of an earlier version.
     """
 
     candidate: Mapping[str, Value]
@@ -163,6 +163,7 @@ class StudyResult:
         ablation: What each change of the emitted config brings; None where the default was emitted,
             in a study that was cut short before, and where an earlier version wrote the result.
         batching: The batch sizes; None where each run has one sample.
+        clients: How many clients ran at once.
     """
 
     study: str
@@ -194,6 +195,7 @@ class StudyResult:
     others: tuple[Member, ...] = ()
     ablation: Ablation | None = None
     batching: Batching | None = None
+    clients: PositiveWhole = 1
 
     @property
     def baseline(self) -> Member:
@@ -329,15 +331,16 @@ def choose_member(
     check_preference(chosen, objectives)
 
     def admits(member: Member) -> bool:
-        evidence = member.evidence
-        return limits.admit(evidence.latency_ms, evidence.peak_memory_mib, 0.0)
+        return limits.admit(member.values)
 
-    limits = Limits(
-        max_error=math.inf, max_memory_mib=max_memory_mib, max_latency_ms=max_latency_ms
+    limits = latency_limit(
+        Limits(max_error=math.inf, max_memory_mib=max_memory_mib), result.objectives, max_latency_ms
     )
     fitting = [member for member in result.members if admits(member)]
     if not fitting:
-        fastest = min(member.evidence.latency_ms for member in result.members)
+        bounded = "latency_ms" if limits.max_p99_ms is None else "p99_ms"
+        times_ms = [member.values[bounded] for member in result.members if bounded in member.values]
+        fastest = min(times_ms, default=math.inf)
         leanest = min(member.evidence.peak_memory_mib for member in result.members)
         raise StudyError(
             f"no member of the front keeps these limits: the fastest takes {fastest:.4g} ms, "

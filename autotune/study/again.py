@@ -142,7 +142,7 @@ def _subject(study: _Study, number: int, folder: Path) -> Subject:
         raise CannotMeasureError(
             f"the model of trial {number} cannot be made: {error.message}"
         ) from None
-    dimensions, batch, smallest = study.workload.dimensions(study.model), None, 1
+    dimensions, batch, smallest = study.workload.dimensions(study.model), None, None
     if study.batching is not None:
         smallest = study.batching.smallest
         batch = candidate.batch(smallest)

@@ -182,6 +182,7 @@ class Job:
                 samples=self.setting.folder / SAMPLES,
                 provider_cache=self.setting.folder / CACHE_FOLDER,
                 batching=self.setting.batching,
+                clients=self.setting.clients,
             )
         )
         self._check_cost(measurer)
@@ -223,17 +224,26 @@ class Job:
         measurer.rescale(there_ms)
 
     def _check_cost(self, measurer: Measurer) -> None:
-        """Refuses an objective that would take minutes for each trial of this model."""
-        for objective in self.setting.objectives:
+        """Refuses an objective or a limit that takes minutes for each trial of this model."""
+        setting = self.setting
+        asked = [(f"--objective {o.name}", o.fewest_runs) for o in setting.objectives]
+        asked.append(("--max-latency on the 99th percentile", setting.limits.fewest_runs))
+        for option, fewest_runs in asked:
+            run_ms = self._longest_run_factor * measurer.reference_ms / setting.clients
             # candidate and reference take turns, and each turn has a cold run
-            cost_s = objective.fewest_runs * measurer.reference_ms * 4 / 1e3
+            cost_s = fewest_runs * run_ms * 4 / 1e3
             if cost_s > _LONGEST_TRIAL_S:
                 measurer.close()
                 raise RequestError(
-                    f"--objective {objective.name} needs {objective.fewest_runs} runs; at "
-                    f"{measurer.reference_ms:.3g} ms each a trial would take "
-                    f"{cost_s / 60:.0f} min. Leave it out: latency_ms is known from far fewer"
+                    f"{option} needs {fewest_runs} runs; at {run_ms:.3g} ms each a trial would "
+                    f"take {cost_s / 60:.0f} min. Leave it out: latency_ms is known from far fewer"
                 )
+
+    @property
+    def _longest_run_factor(self) -> float:
+        """How many times more samples the largest batch has than the default's."""
+        batching = self.setting.batching
+        return 1.0 if batching is None else batching.sizes[-1] / batching.smallest
 
     def _conclude(self, search: Search, measurer: Measurer, began_s: float) -> StudyResult:
         """Returns the written result of the final comparison.
