@@ -153,7 +153,7 @@ def test_answers_are_compared_once_where_that_is_enough(
     first = measurer.measure(BASELINE, _SHORT)
     assert isinstance(first, Measurement)
     doubled = [{name: 2 * a for name, a in feed.items()} for feed in _references(measurer)]
-    monkeypatch.setattr(measurer._judge, "_references", doubled)
+    monkeypatch.setattr(measurer._sets[1].judge, "_references", doubled)
     second = measurer.measure(BASELINE, once)
     assert isinstance(second, Measurement)
     assert second.fidelity == first.fidelity
@@ -219,8 +219,8 @@ def test_each_round_has_another_history_of_the_heap(
     """All processes before the first round have none, and all of a round have the same."""
     histories: list[int] = []
 
-    def refuse(*arguments: Any) -> Failure:
-        histories.append(arguments[4])
+    def refuse(*_: object, **circumstances: Any) -> Failure:
+        histories.append(circumstances["history"])
         return Failure(kind="refused", phase="open", message="not today")
 
     monkeypatch.setattr(Visit, "open", refuse)
