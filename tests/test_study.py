@@ -452,12 +452,13 @@ def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     assert world.reference_ms == [None, world.measurers[0].reference_ms]
 
 
-@pytest.mark.slow
-@pytest.mark.process
 class _TimedWorld(FakeWorld):
     """A world in which every measurement takes three seconds, on a clock of its own."""
 
     now_s = 0.0
+
+    def __init__(self) -> None:
+        super().__init__(self.timed)
 
     def timed(self, candidate: Candidate) -> tuple[float, float] | Failure:
         """Returns a cost that differs from process to process, later."""
@@ -471,10 +472,12 @@ def test_the_final_comparison_takes_a_third_of_a_study(
     model: Path, tmp_path: Path, trials: int
 ) -> None:
     """Half as long as the search, with the rounds that look for the smallest config."""
-    world = _TimedWorld(lambda candidate: world.timed(candidate))
-    clock = Clock(monotonic=lambda: world.now_s, sleep=lambda _: None)
-    result = world.tune(model, space="session", trials=trials, out=tmp_path, seams={"clock": clock})
-    (measurer,) = world.measurers
+    timed_world = _TimedWorld()
+    clock = Clock(monotonic=lambda: timed_world.now_s, sleep=lambda _: None)
+    result = timed_world.tune(
+        model, space="session", trials=trials, out=tmp_path, seams={"clock": clock}
+    )
+    (measurer,) = timed_world.measurers
     assert len(measurer.searched) == result.trials
     assert 3.0 * len(measurer.raced) <= 0.5 * 3.0 * len(measurer.searched)
     assert result.best.evidence.rounds >= 3
