@@ -11,6 +11,7 @@ from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
 from autotune.measure.outcome import Effort, Failure, Outcome
+from autotune.report.ending import render_ending
 from autotune.report.result import render_result
 from autotune.results.process_effect import ProcessEffect, SessionEffect, process_effect
 from autotune.results.run_off import run_off
@@ -109,6 +110,9 @@ def test_the_effect_is_shown_apart() -> None:
     assert text.startswith("net.onnx: the default stays")
     assert "75.0 (74.0–76.0) MiB instead of 100.0, 0.99× as fast (0.98–1.00)" in text
     assert "process_options=True" in text
+    with console.capture() as capture:
+        console.print(render_ending(made_results.result(process=effect)))
+    assert "The default with them: 75.0" in capture.get()
 
 
 def test_it_is_refused_without_glibc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
