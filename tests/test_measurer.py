@@ -153,7 +153,7 @@ def test_answers_are_compared_once_where_that_is_enough(
     first = measurer.measure(BASELINE, _SHORT)
     assert isinstance(first, Measurement)
     doubled = [{name: 2 * a for name, a in feed.items()} for feed in _references(measurer)]
-    monkeypatch.setattr(measurer._judge, "_references", doubled)
+    monkeypatch.setattr(measurer._sets[1].judge, "_references", doubled)
     second = measurer.measure(BASELINE, once)
     assert isinstance(second, Measurement)
     assert second.fidelity == first.fidelity

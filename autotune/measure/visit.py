@@ -61,9 +61,8 @@ class LoadMeasurement:
 class Visit:
     """One candidate's process and its numbers, phase by phase.
 
-    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge` (or
-    :meth:`take_answers`), :meth:`play`, :meth:`measurement`. Where the process fails they raise
-    ``ChildFailure``.
+    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge`,
+    :meth:`play`, :meth:`measurement`. Where the process fails they raise ``ChildFailure``.
 
     Args:
         child: The process.
@@ -162,17 +161,20 @@ class Visit:
         """How right the answers are."""
         return self._fidelity
 
-    def take_answers(self, fidelity: Fidelity) -> None:
-        """Takes how right the answers are from an earlier measurement of the same session."""
-        self._fidelity = fidelity
-
-    def judge(self, judge: OutputJudge, max_error: float) -> Failure | None:
+    def judge(
+        self, judge: OutputJudge, max_error: float, earlier: Fidelity | None = None
+    ) -> Failure | None:
         """Compares the outputs with the unoptimised model's; returns why they are wrong, if so.
 
         Args:
             judge: What compares them.
             max_error: Largest error of right outputs.
+            earlier: How right those of the same session were; they are not compared again, which
+                takes seconds where outputs are large. None if they are to be compared.
         """
+        if earlier is not None:
+            self._fidelity = earlier
+            return None
         self.phase = "answers"
         try:
             outputs = request_outputs(self._child, self._files, self._limits.run_s)

@@ -7,13 +7,14 @@ from pathlib import Path
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
+from autotune.deploy.serving import SHARED
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.results.result import StudyResult
-from autotune.space.session import SESSIONS, SHARED
+from autotune.space.session import SESSIONS
 
 THE_DEFAULT = "the default"
 """The name of the untouched model under default options."""
