@@ -1,12 +1,14 @@
 # `make check` must be green before a commit; it runs with the packages of the extra `test`.
-PARTS = plain process-a-f process-g-z
-SLOW_PARTS = slow-benchmarks slow-others
-.PHONY: check lint types test test-all $(PARTS) $(SLOW_PARTS) bench format
+.PHONY: check lint types test test-all bench format
 
-# two runs of pytest at a time, each with temporary folders of its own: one keeps one core busy
-PARALLEL = $(MAKE) --no-print-directory --keep-going -j2 --output-sync=target
+# two processes of pytest, each with temporary folders and locks of its own
+PYTEST = pytest -n 2 --dist worksteal
 
-check: lint types test-all
+# the tests start hundreds of processes: each would compile all of autotune anew
+export PYTHONDONTWRITEBYTECODE =
+
+check: lint
+	$(MAKE) --no-print-directory --keep-going -j2 --output-sync=target types test-all
 
 lint:
 	ruff format --check .
@@ -17,26 +19,11 @@ types:
 
 # all but the slow tests: within two minutes on two cores
 test:
-	$(PARALLEL) $(PARTS)
+	$(PYTEST) -m "not slow"
 
 # within five minutes
 test-all:
-	$(PARALLEL) $(SLOW_PARTS) $(PARTS)
-
-plain:
-	pytest -m "not slow and not process"
-
-process-a-f:
-	pytest -m "not slow and process" tests/test_[a-f]*.py
-
-process-g-z:
-	pytest -m "not slow and process" tests/test_[g-z]*.py
-
-slow-benchmarks:
-	pytest -m slow tests/test_benchmarks.py
-
-slow-others:
-	pytest -m slow --ignore tests/test_benchmarks.py
+	$(PYTEST)
 
 format:
 	ruff format .

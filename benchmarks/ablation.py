@@ -156,8 +156,8 @@ def _matters(emitted: Score, without: Score) -> bool:
     return (
         is_gain(without.speedup)
         or is_loss(without.speedup)
-        or (memory.is_less(mine, other) and gain.high < 1)
-        or (memory.is_less(other, mine) and gain.low > 1)
+        or (memory.is_better(mine, other) and gain.high < 1)
+        or (memory.is_better(other, mine) and gain.low > 1)
         or without.error > _SAME_ERROR * emitted.error + _EXACT_ERROR
     )
 

@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import program
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
@@ -157,7 +158,7 @@ def check(test: Any, folder: Path, seed: int) -> Verdict:
         options += ["--data", str(data)]
     began_s, began_cpu_s = time.monotonic(), _children_cpu_s()
     try:
-        done = _python("-m", "autotune", "study", str(model), *options)
+        done = _process(*program.AUTOTUNE, "study", str(model), *options)
     except subprocess.TimeoutExpired:
         return Verdict(outcome="failed", reason="the study does not end")
     study_s, cpu_s = time.monotonic() - began_s, _children_cpu_s() - began_cpu_s
@@ -218,7 +219,7 @@ def flat(values: Sequence[object]) -> list[NDArray[Any]]:
 
 def run(file: Path, inputs: Path, to: Path) -> list[NDArray[Any]] | str:
     """Returns the outputs of a config or a model in a fresh process, or its last words."""
-    done = _python("-c", _RUN, str(file), str(inputs), str(to))
+    done = _process(sys.executable, "-c", _RUN, str(file), str(inputs), str(to))
     if done.returncode:
         return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     with np.load(to) as archive:
@@ -307,9 +308,9 @@ def _children_cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _process(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments],
+        command,
         capture_output=True,
         text=True,
         check=False,

@@ -9,11 +9,11 @@ latency and memory over the default's, and the error. NAME_inputs.npz beside NAM
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import program
 from inputs import file_beside
 
 
@@ -47,7 +47,7 @@ def study(path: Path, trials: int, options: list[str]) -> list[dict[str, Any]]:
     data = file_beside(path)
     inputs = [] if data is None else ["--data", str(data)]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "autotune", "study", str(path), *inputs]
+        command = [*program.AUTOTUNE, "study", str(path), *inputs]
         command += ["--space", "graphs", "--trials", str(trials), "--out", folder, "--json"]
         done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     if done.returncode:

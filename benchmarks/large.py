@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import onnx
+import program
 from onnx import TensorProto, helper
 
 _WIDTH = 8192  # times nine layers of floats: 2.25 GiB
@@ -38,7 +39,7 @@ def main() -> None:
         size_gib = sum(file.stat().st_size for file in Path(scratch).iterdir()) / 2**30
         began = time.monotonic()
         trials = 4 if given.quick else given.trials
-        command = [sys.executable, "-m", "autotune", "study", str(path), "--trials", str(trials)]
+        command = [*program.AUTOTUNE, "study", str(path), "--trials", str(trials)]
         command += ["--out", f"{scratch}/out", "--json"]
         done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
         if done.returncode:

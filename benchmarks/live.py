@@ -133,7 +133,7 @@ def summary(found: dict[Candidate, Finalist], fronts: dict[str, list[Candidate]]
 
     def as_good(item: Finalist, other: Finalist) -> bool:
         floor = 1 + other.noise_floor
-        leaner = _MEMORY.is_less(other.peak_memory_mib, item.peak_memory_mib)
+        leaner = _MEMORY.is_better(other.peak_memory_mib, item.peak_memory_mib)
         return item.latency_ms <= floor * other.latency_ms and not leaner
 
     beaten = sum(not any(as_good(item, other) for item in mine) for other in theirs)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import program
 from inputs import file_beside, workload_of
 
 from autotune.deploy.telemetry import switch_off
@@ -59,7 +60,7 @@ if sys.argv[1].endswith(".json"):
 else:
     session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
 times = []
-end = time.perf_counter() + 1.5
+end = time.perf_counter() + float(sys.argv[3])
 while time.perf_counter() < end or len(times) < 20:
     began = time.perf_counter()
     session.run(None, feed)
@@ -68,6 +69,7 @@ print(numpy.median(times), held("VmHWM") - before)
 """
 _PROCESSES = 7
 """How often an independent script runs the config and the default."""
+_SECONDS = 1.5
 
 
 def main() -> int:
@@ -79,15 +81,17 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--quick", action="store_true", help="8 trials")
     parser.add_argument("--processes", type=int, default=_PROCESSES, help="of the last script")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="of each process")
     parser.add_argument("--json", action="store_true")
     given, options = parser.parse_known_args()
     switch_off()  # the scripts below inherit it
     trials = 8 if given.quick else given.trials
+    independent = (given.processes, given.seconds)
     rows = {}
     models = [given.folder] if given.folder.is_file() else sorted(given.folder.glob("*.onnx"))
     for model in models:
         with tempfile.TemporaryDirectory() as scratch:
-            row = check(model, Path(scratch), trials, given.processes, options)
+            row = check(model, Path(scratch), trials, independent, options)
         rows[model.stem] = row
         print(
             f"{model.stem:22} speed-up {row['speedup']:.2f} "
@@ -106,9 +110,21 @@ def main() -> int:
 
 
 def check(
-    model: Path, scratch: Path, trials: int, processes: int, options: list[str]
+    model: Path,
+    scratch: Path,
+    trials: int,
+    independent: tuple[int, float],
+    options: list[str],
 ) -> dict[str, Any]:
-    """Returns what became of one model."""
+    """Returns what became of one model.
+
+    Args:
+        model: The model.
+        scratch: Where the study is written.
+        trials: Trials of the study.
+        independent: The processes of the independent script, and the seconds of each.
+        options: Options of the study.
+    """
     data = file_beside(model)
     inputs = [] if data is None else ["--data", str(data)]
     study = _autotune(
@@ -134,7 +150,7 @@ def check(
     _python(_LOAD, scratch / "out" / "best.json", feed, scratch / "tuned.npz")
     _python(_ORIGINAL, model, feed, scratch / "original.npz")
     difference = _difference(scratch / "original.npz", scratch / "tuned.npz")
-    latency, memory = independently(scratch / "out" / "best.json", model, feed, processes)
+    latency, memory = independently(scratch / "out" / "best.json", model, feed, *independent)
     # the study may have been given a looser limit than the default
     limit = ["--max-error", str(max(0.05, 2 * evidence["error"]))]
     compared = _autotune("compare", str(scratch / "out" / "best.json"), *inputs, "--json", *limit)
@@ -159,12 +175,14 @@ def check(
     }
 
 
-def independently(config: Path, model: Path, feed: Path, processes: int) -> tuple[float, float]:
+def independently(
+    config: Path, model: Path, feed: Path, processes: int, seconds: float
+) -> tuple[float, float]:
     """Returns latency and memory of the config over the default's, medians over processes."""
     found: dict[Path, list[tuple[float, float]]] = {config: [], model: []}
     for _ in range(processes):
         for path in (config, model):
-            command = [sys.executable, "-c", _MEASURE, str(path), str(feed)]
+            command = [sys.executable, "-c", _MEASURE, str(path), str(feed), str(seconds)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             seconds, mib = map(float, done.stdout.split())
             found[path].append((seconds, mib))
@@ -176,7 +194,7 @@ def independently(config: Path, model: Path, feed: Path, processes: int) -> tupl
 
 def _autotune(*arguments: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "autotune", *arguments], capture_output=True, text=True, check=False
+        [*program.AUTOTUNE, *arguments], capture_output=True, text=True, check=False
     )
     if done.returncode not in (0, 3):
         raise SystemExit(f"autotune {' '.join(arguments)} failed:\n{done.stderr}")

@@ -148,7 +148,7 @@ def front_gap(trials: list[Trial], plain: dict[int, Measurement]) -> float:
         as_lean = [
             plain[t.number].latency_ms
             for t in raced
-            if not memory.is_less(_memory_mib(member, plain), _memory_mib(t, plain))
+            if not memory.is_better(_memory_mib(member, plain), _memory_mib(t, plain))
         ]
         gap = min(as_lean, default=float("inf")) / plain[member.number].latency_ms - 1
         worst = max(worst, gap)

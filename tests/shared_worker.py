@@ -55,7 +55,7 @@ def main() -> None:
             sys.stderr.write(f"{progress.note}\n")
 
     # longer than the cut of the test, and not the minute of a real study
-    storage = partial(open_storage, heartbeat_s=2, grace_s=15)
+    storage = partial(open_storage, heartbeat_s=1, grace_s=10)
     result = World(cost).tune(
         model,
         trials=int(trials),

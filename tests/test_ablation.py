@@ -18,7 +18,7 @@ from autotune.results.budget import Budget
 from autotune.results.parts import ANSWERS, RUNNING, Ablation
 from autotune.results.run_off import Finalist, run_off
 from autotune.search.beliefs import Effect
-from autotune.search.objective import DEFAULT, DEVICE_DEFAULT, find
+from autotune.search.objective import DEFAULT, DEVICE_MEMORY, find
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
@@ -503,7 +503,9 @@ def test_where_devices_count_their_memory_is_shown() -> None:
             return replace(outcome, memory=replace(outcome.memory, device_mib=device_mib))
 
     winner = {"precision": "int8_dynamic", "arena": "off"}
-    smallest, ablation = _ablated(OnDevice(_GAINS), winner, objectives=find(DEVICE_DEFAULT))
+    smallest, ablation = _ablated(
+        OnDevice(_GAINS), winner, objectives=find(["latency_ms", DEVICE_MEMORY])
+    )
     assert _candidate(smallest) == winner
     assert ablation.whole is not None
     assert ablation.whole.memory.value == pytest.approx(0.5)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import command_line
 import numpy as np
 import onnx
 import optuna
@@ -16,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import autotune
 from autotune.errors import DataError, ModelError, RequestError, SpaceError, StudyError
 from autotune.facts import sample_models
+from autotune.storage.database import quiet_optuna
 
 pytestmark = pytest.mark.process
 
@@ -50,25 +52,22 @@ def refused(kind: type[RequestError], phrases: Sequence[str], model: str, **wish
     assert snapshot(Path.cwd()) == before
 
 
-def refused_by_process(arguments: Sequence[str], phrases: Sequence[str], **variables: str) -> str:
-    """Checks the same of the program; returns what it said, on one line."""
+def refused_by_program(arguments: Sequence[str], phrases: Sequence[str]) -> None:
+    """Checks the same of the program."""
     before = snapshot(Path.cwd())
-    done = subprocess.run(
-        [sys.executable, "-m", "autotune", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **variables},
-        check=False,
-    )
-    said = " ".join(done.stderr.split())
-    assert done.returncode == 2, said
+    done = command_line.run(Path.cwd(), *arguments)
+    assert_refused(done.returncode, done.stdout, done.stderr, phrases)
+    assert snapshot(Path.cwd()) == before
+
+
+def assert_refused(code: int, stdout: str, stderr: str, phrases: Sequence[str]) -> None:
+    """Checks the exit code, and the phrases in what the program said."""
+    said = " ".join(stderr.split())
+    assert code == 2, said
     assert "Traceback" not in said
-    assert done.stdout == ""
+    assert stdout == ""
     for phrase in phrases:
         assert phrase in said
-    assert snapshot(Path.cwd()) == before
-    return said
 
 
 def save(name: str, operator: str, *, opset: int = 17, domain: str = "", weight: Any = None) -> str:
@@ -91,7 +90,7 @@ def save(name: str, operator: str, *, opset: int = 17, domain: str = "", weight:
 
 def test_a_missing_model(folder: Path) -> None:
     """A file that is not there is named."""
-    refused_by_process(["study", "absent.onnx"], ["there is no file absent.onnx"])
+    refused_by_program(["study", "absent.onnx"], ["there is no file absent.onnx"])
 
 
 def test_a_folder_for_a_model(folder: Path) -> None:
@@ -103,7 +102,7 @@ def test_a_folder_for_a_model(folder: Path) -> None:
 def test_text_for_a_model(folder: Path) -> None:
     """A text file with the ending of a model is told by name."""
     Path("text.onnx").write_text("this is no model\n" * 20, encoding="ascii")
-    refused_by_process(["study", "text.onnx"], ["text.onnx", "no ONNX model"])
+    refused_by_program(["study", "text.onnx"], ["text.onnx", "no ONNX model"])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
@@ -192,7 +191,7 @@ def test_wrong_wishes(folder: Path, wishes: dict[str, Any], phrases: list[str]) 
 )
 def test_wrong_options(folder: Path, options: list[str], phrases: list[str]) -> None:
     """An option that cannot be understood is named with an example of what can."""
-    refused_by_process(["study", "model.onnx", *options], phrases)
+    refused_by_program(["study", "model.onnx", *options], phrases)
 
 
 FRAMES = np.ones((2, 1, 1, 16), np.float32)
@@ -231,7 +230,7 @@ def test_pickled_data_are_not_run(folder: Path) -> None:
             return (Path.touch, (folder / "trapped",))
 
     np.savez(folder / "inputs.npz", frames=np.array([Trap()], object), state=STATE)
-    refused_by_process(
+    refused_by_program(
         ["study", "model.onnx", "--data", "inputs.npz"], ["inputs.npz", "Python objects"]
     )
     assert not (folder / "trapped").exists()
@@ -243,36 +242,21 @@ def test_an_output_folder_that_cannot_be(folder: Path) -> None:
     refused(StudyError, ["file/x", "--out DIR"], "model.onnx", out="file/x")
     refused(StudyError, ["file is a file", "--out DIR"], "model.onnx", out="file")
     Path("model.autotune").write_text("mine", encoding="ascii")
-    refused_by_process(["study", "model.onnx"], ["model.autotune is a file", "--out DIR"])
+    refused_by_program(["study", "model.onnx"], ["model.autotune is a file", "--out DIR"])
 
 
-@pytest.mark.slow
 def test_a_study_folder_of_another_model(folder: Path) -> None:
     """The folder of another model's study is left alone."""
     (folder / "taken").mkdir()
     database = f"sqlite:///{folder / 'taken' / 'study.db'}"
-    make = (
-        "import optuna, sys\n"
-        "study = optuna.create_study(storage=sys.argv[1], directions=['minimize'] * 2)\n"
-        "study.set_user_attr('model', 'other.onnx')\n"
-        "study.set_user_attr('model_sha256', 'f' * 64)\n"
-    )
-    subprocess.run(
-        [sys.executable, "-c", make, database], check=True, capture_output=True, timeout=60
-    )
+    with quiet_optuna():
+        study = optuna.create_study(storage=database, directions=["minimize"] * 2)
+    study.set_user_attr("model", "other.onnx")
+    study.set_user_attr("model_sha256", "f" * 64)
     before = sorted(path.name for path in Path("taken").iterdir())
-    done = subprocess.run(
-        [sys.executable, "-m", "autotune", "study", "model.onnx", "--out", "taken"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    said = " ".join(done.stderr.split())
-    assert done.returncode == 2, said
-    assert "taken holds a study of another model (other.onnx" in said
-    assert "--out DIR" in said
-    assert "Traceback" not in said
+    done = command_line.run(folder, "study", "model.onnx", "--out", "taken")
+    phrases = ["taken holds a study of another model (other.onnx", "--out DIR"]
+    assert_refused(done.returncode, done.stdout, done.stderr, phrases)
     assert sorted({path.name for path in Path("taken").iterdir()} - {".lock"}) == before
     assert optuna.get_all_study_names(database) != []
 
@@ -296,7 +280,7 @@ def test_all_typos_of_a_space_at_once(folder: Path) -> None:
         """,
         encoding="utf-8",
     )
-    refused_by_process(
+    refused_by_program(
         ["study", "model.onnx", "--space", "space.toml"],
         [
             "space.toml",
@@ -328,10 +312,16 @@ def test_without_onnxruntime(folder: Path) -> None:
     modules = folder / "modules"
     modules.mkdir()
     (modules / "onnxruntime.py").write_text("raise ImportError('absent')\n", encoding="ascii")
-    said = refused_by_process(
-        ["study", "model.onnx"],
-        ["onnxruntime is not installed", 'pip install "ort-autotune[cpu]"'],
-        PYTHONPATH=str(modules),
-        PYTHONDONTWRITEBYTECODE="1",
+    before = snapshot(Path.cwd())
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", "study", "model.onnx"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(modules), "PYTHONDONTWRITEBYTECODE": "1"},
+        check=False,
     )
-    assert said.count("onnxruntime is not installed") == 1
+    phrases = ["onnxruntime is not installed", 'pip install "ort-autotune[cpu]"']
+    assert_refused(done.returncode, done.stdout, done.stderr, phrases)
+    assert " ".join(done.stderr.split()).count("onnxruntime is not installed") == 1
+    assert snapshot(Path.cwd()) == before

@@ -1,17 +1,28 @@
-"""Every benchmark runs to its last line, on models that take seconds."""
+"""Every benchmark runs to its last line, on small models."""
 
 import ast
+import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import brief_studies
 import onnx
 import postgresql
+import program
 import pytest
 from recording import read
 from small_models import BUILDERS
+
+from autotune.deploy import telemetry
+from autotune.deploy.config import Interval
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Effort, IsBeaten, Measurement, Outcome, never_beaten
+from autotune.space.candidate import Candidate
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 ELSEWHERE = {"hostile": "test_hostile.py", "soak": "test_soak.py"}
@@ -42,23 +53,49 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def _run(place: Path, name: str, *arguments: str) -> str:
-    """Returns what a benchmark prints; it must end without an error."""
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / f"{name}.py"), *arguments],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+Run = Callable[..., str]
+"""Runs a benchmark of this name with these arguments; returns what it prints."""
 
 
-def _json(place: Path, name: str, *arguments: str) -> Any:
+@pytest.fixture
+def run(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Gives a function that runs a benchmark in this process; its measurements take a moment."""
+    brief_studies.measure_briefly(monkeypatch.setattr)
+    monkeypatch.setattr(program, "AUTOTUNE", brief_studies.AUTOTUNE)
+    monkeypatch.setenv(telemetry.VARIABLE, telemetry.OFF)
+    monkeypatch.syspath_prepend(BENCHMARKS / "cases")
+    monkeypatch.chdir(place)
+
+    def run(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        assert not importlib.import_module(name).main()
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def run_alone(place: Path) -> Run:
+    """Gives a function that runs a benchmark as a program, as users start it."""
+
+    def run(name: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, str(BENCHMARKS / f"{name}.py"), *arguments],
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def _json(run: Run, name: str, *arguments: str) -> Any:
     """Returns the object or list that a benchmark prints as its last line."""
-    return json.loads(_run(place, name, *arguments, "--json").splitlines()[-1])
+    return json.loads(run(name, *arguments, "--json").splitlines()[-1])
 
 
 def test_every_benchmark_has_a_smoke_test() -> None:
@@ -76,101 +113,118 @@ def test_every_benchmark_has_a_smoke_test() -> None:
     assert {f"test_{name}" for name in with_main - ELSEWHERE.keys()} <= globals().keys()
 
 
-def test_ablation(place: Path) -> None:
-    """Each model has its parts, and a list of what its config could do without."""
-    figures = _json(place, "ablation", "lstm.onnx", "--trials", "3", "--rounds", "3")
-    assert figures["parts"].keys() == figures["needless"].keys() == {"lstm"}
-    assert figures["parts"]["lstm"].get("multiply", True)
+def test_ablation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each change of a config makes it faster, the steps multiply and none is needless."""
+    measure = DuetMeasurer.measure
+
+    def favour(
+        measurer: DuetMeasurer,
+        candidate: Candidate,
+        effort: Effort,
+        is_beaten: IsBeaten = never_beaten,
+    ) -> Outcome:
+        outcome = measure(measurer, candidate, effort, is_beaten)
+        if not isinstance(outcome, Measurement):
+            return outcome
+        ratio = 0.8 ** len(candidate.values)
+        exact = Interval(value=ratio, low=ratio, high=ratio)
+        return replace(outcome, ratio=exact, latency_ms=ratio * measurer.reference_ms)
+
+    monkeypatch.setattr(DuetMeasurer, "measure", favour)
+    figures = _json(run, "ablation", "lstm.onnx", "--trials", "3")
+    assert figures["parts"]["lstm"]["steps"]
+    assert figures["parts"]["lstm"]["multiply"]
+    assert figures["needless"] == {"lstm": []}
 
 
-def test_arena(place: Path) -> None:
+def test_arena(run: Run) -> None:
     """The arena is found, and the study needs no more memory than the default."""
     size = ("--batch", "4", "--size", "64", "--trials", "1")
-    figures = _json(place, "cases/arena", *size)
+    figures = _json(run, "arena", *size)
     assert figures["held_without_mib"] < figures["held_mib"]
     assert figures["chosen_peak_mib"] <= figures["default_peak_mib"]
 
 
-def test_conformance(place: Path) -> None:
+def test_conformance(run: Run) -> None:
     """One of ONNX's own tests has the expected answers; another is refused for its operator."""
     tests = ("test_add", "test_momentum")
-    figures = _json(place, "conformance", *tests)
+    figures = _json(run, "conformance", *tests)
     assert (figures["equal"], figures["refused"], figures["failed"]) == (1, 1, 0)
 
 
-def test_graphs(place: Path) -> None:
+def test_graphs(run: Run) -> None:
     """A row for each graph half, the default's first."""
-    rows = _json(place, "graphs", "lstm.onnx", "--trials", "2", *SHORT)["lstm"]
+    rows = _json(run, "graphs", "lstm.onnx", "--trials", "2", *SHORT)["lstm"]
     assert len(rows) == 2
     assert rows[0]["latency"] == 1.0
 
 
-def test_large(place: Path) -> None:
+def test_large(run: Run) -> None:
     """The study ends with a config that loads."""
-    figures = _json(place, "large", "--width", "64", "--trials", "2", *SHORT)
+    figures = _json(run, "large", "--width", "64", "--trials", "2", *SHORT)
     assert figures["trials"] == 2
 
 
-def test_layout(place: Path) -> None:
+def test_layout(run: Run) -> None:
     """Both models change the layout at the full level, and neither does at extended."""
-    figures = _json(place, "cases/layout", "--size", "32")
+    figures = _json(run, "layout", "--size", "32")
     assert set(figures) == {"convolution", "with pooling"}
     assert all(row["reorders"] >= 1 for row in figures.values())
     assert all(row["share_extended"] == 0 < row["share_all"] for row in figures.values())
 
 
-def test_live(place: Path) -> None:
+def test_live(run: Run) -> None:
     """Both studies are compared in one run-off; their fronts are the default alone."""
-    figures = _json(place, "live", "lstm.onnx", "--trials", "1", "--random-trials", "1")
+    figures = _json(run, "live", "lstm.onnx", "--trials", "1", "--random-trials", "1")
     assert figures["trials"] == {"effects": 1, "random": 1}
     assert figures["hypervolume_default"] == 1
 
 
-def test_loader(place: Path) -> None:
+def test_loader(run_alone: Run) -> None:
     """The loader takes time and memory, as Python does."""
     config = Path(__file__).parent / "data" / "config" / "best.json"
-    figures = _json(place, "loader", str(config), "--processes", "1")
+    figures = _json(run_alone, "loader", str(config), "--processes", "1")
     assert figures["import_ms"] > 0
     assert 0 < figures["memory_mib"] < 20
 
 
-def test_memory(place: Path) -> None:
+def test_memory(run: Run, place: Path) -> None:
     """Both sides see the memory of a session, with weights in another file as well."""
     (place / "alone").mkdir()
     (place / "alone" / "lstm.onnx").symlink_to(place / "lstm.onnx")
-    figures = _json(place, "memory", "alone", "--repeats", "1", "--configs", "2")
+    figures = _json(run, "memory", "alone", "--repeats", "1", "--configs", "2")
     assert [row["config"] for row in figures["rows"]] == ["no NCHWc", "external data"]
     assert all(min(row["trial"] + row["script"]) > 0 for row in figures["rows"])
     assert figures["held"] == 0  # one round has no range
 
 
-def test_models(place: Path) -> None:
+def test_models(run: Run) -> None:
     """The promises hold for a model, by an independent script."""
-    options = ("--space", "session", "--trials", "1", "--processes", "1", *SHORT)
-    figures = _json(place, "models", "lstm.onnx", *options)
+    options = ("--space", "session", "--trials", "1", "--processes", "1", "--seconds", "0", *SHORT)
+    figures = _json(run, "models", "lstm.onnx", *options)
     assert figures["models"]["lstm"]["trials"] == 1
     assert not figures["models"]["lstm"]["wrong"]
 
 
-def test_noise(place: Path) -> None:
+def test_noise(run: Run) -> None:
     """All pairs are measured: the default, one thread, and chains of known work."""
     plan = ("--repetitions", "1", "--tries", "1", "--seconds", "0.05", "--retakes", "0")
-    figures = _json(place, "noise", "lstm.onnx", *plan)
+    figures = _json(run, "noise", "lstm.onnx", *plan)
     assert figures["repetitions"] == figures["tries"] == 1
     assert figures["rank3_right"] in {0, 1}
 
 
-def test_overhead(place: Path) -> None:
+def test_overhead(run: Run) -> None:
     """The time of a search is split into parts."""
-    figures = _json(place, "overhead", "lstm.onnx", "--trials", "2")
+    figures = _json(run, "overhead", "lstm.onnx", "--trials", "2")
     assert figures["trials"] == 2
     assert 0 < figures["inference_share"] < 1
 
 
-def test_providers(place: Path) -> None:
+def test_providers(run: Run) -> None:
     """Where the CPU provider is the only one, it wins, and its config loads without a word."""
     arguments = ("lstm.onnx", "--trials", "2", "--cpu-python", sys.executable)
-    row = _json(place, "providers", *arguments)["models"]["lstm"]
+    row = _json(run, "providers", *arguments)["models"]["lstm"]
     assert set(row["best"]) == {"cpu"}
     assert row["winner"] == "cpu"
     for where in ("loaded", "loaded_on_cpu"):
@@ -179,33 +233,33 @@ def test_providers(place: Path) -> None:
         assert row[where]["difference"] <= 0.05
 
 
-def test_record(place: Path) -> None:
+def test_record(run: Run, place: Path) -> None:
     """Every candidate of the space is in the table."""
     rounds = ("--warm-up", "1", "--rounds", "2", "--more-rounds", "0")
-    _run(place, "record", "lstm.onnx", "space.toml", "out.jsonl.gz", *rounds)
+    run("record", "lstm.onnx", "space.toml", "out.jsonl.gz", *rounds)
     assert len(read(place / "out.jsonl.gz")) == 4
     assert not (place / "out.jsonl").exists()
 
 
-def test_roofline(place: Path) -> None:
+def test_roofline(run: Run) -> None:
     """Operations, peaks and the place of the default below the roof."""
-    figures = _json(place, "roofline", "cnn.onnx", "--quick")["cnn"]
+    figures = _json(run, "roofline", "cnn.onnx", "--quick")["cnn"]
     assert figures["operations"] > 0
     assert figures["float_per_s"] > 0
     assert figures["share"] == pytest.approx(figures["roof_ms"] / figures["latency_ms"])
 
 
-def test_search(place: Path) -> None:
+def test_search(run_alone: Run) -> None:
     """A recorded table is searched."""
     options = ("--quick", "--seeds", "1", "--tables", "tables", "--strategies", "effects,random")
-    figures = _json(place, "search", *options)
+    figures = _json(run_alone, "search", *options)
     assert figures["tables"] == figures["seeds"] == 1
     assert 0 < figures["strategies"]["random"]["hv"]["100"] <= 1
 
 
-def test_sensitivity(place: Path) -> None:
+def test_sensitivity(run: Run) -> None:
     """More nodes in float never make a larger error than all of them in int8, by both rankings."""
-    rows = _json(place, "sensitivity", "cnn.onnx", "--most", "1", "--seconds", "0.1")
+    rows = _json(run, "sensitivity", "cnn.onnx", "--most", "1", "--seconds", "0.1")
     assert [(row["kept_in_float"], row["ranking"]) for row in rows] == [
         (0, "outputs"),
         (1, "outputs"),
@@ -214,19 +268,19 @@ def test_sensitivity(place: Path) -> None:
     assert max(row["error"] for row in rows[1:]) <= rows[0]["error"]
 
 
-def test_serving(place: Path) -> None:
+def test_serving(run: Run) -> None:
     """Default and configs side by side in both loops; a config of one trial is the default."""
     options = ("--clients", "2", "--trials", "1", "--rounds", "2", "--load", "0.1")
-    row = _json(place, "serving", "lstm.onnx", *options)["lstm"]["2"]
+    row = _json(run, "serving", "lstm.onnx", *options)["lstm"]["2"]
     assert row["gain_clients"] > 0
     for name in ("default", "one_client", "tuned"):
         assert row[name]["throughput_per_s"] > 0
         assert row["open_loop"][name].keys() == {"p50_ms", "p99_ms", "kept_up"}
 
 
-def test_smoothing(place: Path) -> None:
+def test_smoothing(run: Run) -> None:
     """The planted outliers cost less once they are smooth: no more nodes have to stay in float."""
-    figures = _json(place, "smoothing", "--quick", "--seconds", "0.1")
+    figures = _json(run, "smoothing", "--quick", "--seconds", "0.1")
     (sample,) = figures.values()
     assert {row["failure"] for row in sample["candidates"]} == {None}
     least = {
@@ -236,31 +290,31 @@ def test_smoothing(place: Path) -> None:
 
 
 @pytest.mark.skipif(postgresql.find_programs() is None, reason="PostgreSQL is not installed")
-def test_shared(place: Path) -> None:
+def test_shared(run_alone: Run) -> None:
     """One worker and two measure all trials, none of them twice."""
     pytest.importorskip("psycopg", reason="the driver for PostgreSQL is not installed")
     options = ("--trials", "8", "--trial-s", "0.05", "--workers", "1,2")
-    figures = _json(place, "shared", *options)
+    figures = _json(run_alone, "shared", *options)
     assert figures["trials"] == 8
     assert [fleet["twice"] for fleet in figures["workers"]["0.05 s"].values()] == [0, 0]
 
 
-def test_subnormal(place: Path) -> None:
+def test_subnormal(run: Run) -> None:
     """Nine tenths of the weights are found, and the study decides by what it measures."""
-    figures = _json(place, "cases/subnormal", "--width", "64", "--trials", "2")
+    figures = _json(run, "subnormal", "--width", "64", "--trials", "2")
     assert "of 16,384 weights" in figures["evidence"]
     assert figures["chosen"] in {True, False}
 
 
-def test_transfer(place: Path) -> None:
+def test_transfer(run_alone: Run) -> None:
     """Both directions of each pair of tables, with and without what is taken over."""
-    figures = _json(place, "transfer", "--seeds", "1", "--trials", "20")
+    figures = _json(run_alone, "transfer", "--seeds", "1", "--trials", "20")
     assert figures["pairs"] == 2
     assert 0 < figures["cold"]["hv_15"] <= 1
 
 
-def test_sampler(place: Path) -> None:
+def test_sampler(run_alone: Run) -> None:
     """Each sampler has a regret after so many trials, none below 0."""
-    shown = _json(place, "sampler", "--seeds", "1", "--trials", "12")
+    shown = _json(run_alone, "sampler", "--seeds", "1", "--trials", "12")
     assert set(shown["regret"]) == {"effects", "tpe", "tpe_independent", "random"}
     assert all(regret["12"] > -1e-9 for regret in shown["regret"].values())

@@ -11,9 +11,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import brief_studies
 import onnx
 import optuna
 import pytest
+from command_line import run
 from fakes import FakeMeasurer, thread_cost
 from typer.testing import CliRunner
 
@@ -33,18 +35,6 @@ pytestmark = pytest.mark.process
 TIME_LIMIT_S = 120
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the program in `folder`."""
-    return subprocess.run(
-        [sys.executable, "-m", "autotune", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT_S,
-        check=False,
-    )
-
-
 def one_line(text: str) -> str:
     """Returns the text without its line breaks, which depend on the width."""
     return " ".join(text.split())
@@ -60,9 +50,9 @@ def refused(folder: Path, *arguments: str) -> str:
 
 
 def test_version(tmp_path: Path) -> None:
-    """The version is printed."""
-    done = run(tmp_path, "--version")
-    assert done.returncode == 0
+    """The program starts in a process of its own and prints its version."""
+    command = [sys.executable, "-m", "autotune", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"autotune {autotune.__version__}"
 
 
@@ -99,6 +89,7 @@ def test_an_unknown_space_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is one JSON document with a fingerprint that stays."""
+    brief_studies.measure_briefly(monkeypatch.setattr)
     monkeypatch.setattr(noise, "REPETITIONS", 2)
     done = CliRunner().invoke(app, ["hardware", "--json", "--noise"])
     first = json.loads(done.stdout)
@@ -427,7 +418,7 @@ def interrupt_at(place: Path, pattern: str, *arguments: str) -> tuple[int, str, 
 
     lines = []
     with subprocess.Popen(
-        [sys.executable, "-m", "autotune", *arguments],
+        [*brief_studies.AUTOTUNE, *arguments],
         cwd=place,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

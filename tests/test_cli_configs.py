@@ -2,10 +2,10 @@
 
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import brief_studies
 import pytest
 from test_compare import save_model, write_config
 from typer.testing import CliRunner, Result
@@ -13,11 +13,8 @@ from typer.testing import CliRunner, Result
 from autotune.cli.app import app, run
 from autotune.deploy.config import FORMATS
 from autotune.export.targets import TARGETS
-from autotune.results import compare
-from autotune.results.run_off import Plan, Rounds
 
 DATA = Path(__file__).parent / "data"
-FEW_ROUNDS = partial(Rounds, plan=Plan(most=3))
 
 
 @pytest.fixture
@@ -121,7 +118,7 @@ def test_the_gate_of_a_build(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limit that nothing keeps ends with 3; JUnit and JSON name it."""
-    monkeypatch.setattr(compare, "Rounds", FEW_ROUNDS)
+    brief_studies.measure_briefly(monkeypatch.setattr)
     config = write_config(save_model(tmp_path), threads=1)
     report = tmp_path / "gate.xml"
     arguments = ["compare", str(config), "--min-speedup", "1000x", "--junit", str(report)]
@@ -143,10 +140,10 @@ def test_verify(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers and numbers of then and now, as one document."""
-    monkeypatch.setattr(compare, "Rounds", FEW_ROUNDS)
+    brief_studies.measure_briefly(monkeypatch.setattr)
     config = write_config(save_model(tmp_path), threads=1)
     code, text, _ = _ended(capsys, "verify", str(config), "--json")
     document = json.loads(text)
     assert document["holds"] is (code == 0)
     assert document["same_answers"] is True
-    assert document["now"]["rounds"] == 3
+    assert document["now"]["rounds"] == 2

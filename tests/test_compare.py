@@ -17,6 +17,7 @@ from autotune.deploy.model_files import DataFile, ModelFile
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError
 from autotune.facts import sample_models
+from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.measure.outcome import Effort, Failure, Outcome
@@ -38,7 +39,13 @@ class FakeSessions:
         self._cost = cost
 
     def measure_session(
-        self, path: Path, config: SessionConfig, effort: Effort, *, sessions: str
+        self,
+        path: Path,
+        config: SessionConfig,
+        effort: Effort,
+        *,
+        batch: int | None,
+        sessions: str,
     ) -> Outcome:
         """Returns what the cost function says."""
         threads = config.options.get("intra_op_num_threads", 0)
@@ -57,7 +64,13 @@ def make_fake(cost: Callable[[str, int], Outcome]) -> tuple[FakeSessions, MakeMe
     """Returns a fake measurer, and what makes it."""
     fake = FakeSessions(cost)
 
-    def make(model: Model, workload: Workload, max_error: float, clients: int) -> FakeSessions:
+    def make(
+        model: Model,
+        workload: Workload,
+        max_error: float,
+        batching: Batching | None,
+        clients: int,
+    ) -> FakeSessions:
         return fake
 
     return fake, make

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import brief_studies
 import optuna
 import psutil
 import pytest
@@ -41,7 +42,7 @@ class Killed:
         """Starts the driver, if none is at work."""
         if self._process is None or self._process.poll() is not None:
             said = (self._place / "said.txt").open("ab")
-            command = [sys.executable, "-m", "autotune", "study", "model.onnx"]
+            command = [*brief_studies.AUTOTUNE, "study", "model.onnx", "--no-early-stop"]
             with said:
                 self._process = subprocess.Popen(
                     [
@@ -107,7 +108,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
         study.start()
         # every other time when trials are measured, else also while it starts
         study.wait(measuring=number % 2 == 0)
-        time.sleep(moments.uniform(0.0, 1.0))
+        time.sleep(moments.uniform(0.0, 0.6))
         study.kill(kind)
         now = _spooled(folder)
         assert before <= now

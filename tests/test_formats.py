@@ -25,6 +25,7 @@ from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 
 DATA = Path(__file__).parent / "data"
+_THROUGHPUTS = ("throughput_per_s", "baseline_throughput_per_s")
 FEED = {name: np.ones((1, 1, size), np.float32) for name, size in (("frames", 4), ("state", 8))}
 
 
@@ -87,11 +88,14 @@ def test_a_result_is_written_as_it_was_read(folder: Path) -> None:
         "peak_memory_interval_mib",
         "baseline_peak_memory_interval_mib",
         "memory_noise_floor",
+        *_THROUGHPUTS,
     ):
         assert [member["evidence"].pop(name) for member in written["members"]] == [None, None]
     assert [member.pop("gains") for member in written["members"]] == [{}, {}]
     assert written.pop("others") == []
     assert written.pop("ablation") is None
+    assert written.pop("process") is None
+    assert written.pop("clients") == 1
     assert {**written, "folder": data["folder"]} == data
 
 

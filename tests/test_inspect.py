@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import brief_studies
 import numpy as np
 import onnx
 import pytest
@@ -120,8 +121,9 @@ def test_quick_reads_and_measures_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_each_suspicion_is_measured(tmp_path: Path) -> None:
+def test_each_suspicion_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The remedy of a finding has an effect, and the default a place below the roof."""
+    brief_studies.measure_briefly(monkeypatch.setattr)
     steps: list[tuple[int, int]] = []
     inspection = inspect_model(
         _subnormal(tmp_path), on_step=lambda done, total: steps.append((done, total))

@@ -27,6 +27,7 @@ def test_it_imports_nothing_of_the_parent() -> None:
         "autotune.deploy.opening",
         "autotune.deploy.options",
         "autotune.deploy.placement",
+        "autotune.deploy.process_options",
         "autotune.deploy.providers",
         "autotune.deploy.records",
         "autotune.deploy.runtime",
@@ -57,6 +58,7 @@ def message(tmp_path: Path) -> dict[str, object]:
         "session": SessionConfig().to_json(),
         "one_shape": True,
         "history": 0,
+        "process": None,
     }
 
 

@@ -145,6 +145,22 @@ def test_answers_that_are_no_numbers_are_wrong(
     assert outcome.error is None
 
 
+def test_answers_are_compared_once_where_that_is_enough(
+    measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second measurement has the answers of the first; another session has its own."""
+    once = replace(_SHORT, compares_answers=False)
+    first = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(first, Measurement)
+    doubled = [{name: 2 * a for name, a in feed.items()} for feed in _references(measurer)]
+    monkeypatch.setattr(measurer._sets[1].judge, "_references", doubled)
+    second = measurer.measure(BASELINE, once)
+    assert isinstance(second, Measurement)
+    assert second.fidelity == first.fidelity
+    assert isinstance(measurer.measure(BASELINE, _SHORT), Failure)
+    assert isinstance(measurer.measure(Candidate.of({"arena": "off"}), once), Failure)
+
+
 def test_a_missing_output_is_named(measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that lacks an output of the unoptimised model is told which one."""
     more = [{**feed, "boxes": np.ones(2)} for feed in _references(measurer)]
@@ -203,8 +219,8 @@ def test_each_round_has_another_history_of_the_heap(
     """All processes before the first round have none, and all of a round have the same."""
     histories: list[int] = []
 
-    def refuse(*arguments: Any) -> Failure:
-        histories.append(arguments[4])
+    def refuse(*_: object, **circumstances: Any) -> Failure:
+        histories.append(circumstances["history"])
         return Failure(kind="refused", phase="open", message="not today")
 
     monkeypatch.setattr(Visit, "open", refuse)

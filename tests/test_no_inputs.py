@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import brief_studies
 import numpy as np
 import onnx
 import pytest
@@ -27,8 +28,11 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_model_without_inputs_is_studied_loaded_and_compared(model: Path, tmp_path: Path) -> None:
+def test_a_model_without_inputs_is_studied_loaded_and_compared(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the description to the emitted config."""
+    brief_studies.measure_briefly(monkeypatch.setattr)
     # nothing is that fast, so that the final comparison measures the default alone
     result = autotune.tune(
         model, trials=3, space="session", max_latency_ms=1e-6, out=tmp_path / "out"

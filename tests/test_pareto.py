@@ -31,7 +31,7 @@ def _named(point: Point) -> Values:
 
 
 def less_memory(mib: float, than_mib: float) -> bool:
-    return OBJECTIVES["peak_memory_mib"].is_less(mib, than_mib)
+    return OBJECTIVES["peak_memory_mib"].is_better(mib, than_mib)
 
 
 @given(_POINTS)

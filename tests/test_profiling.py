@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import brief_studies
 import pytest
 from rich.console import Console
 from small_inspections import PEAKS, PROFILE, READING
@@ -101,8 +102,11 @@ def test_model_that_cannot_run_has_no_profile(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_config_is_profiled_beside_the_default(tmp_path: Path) -> None:
+def test_config_is_profiled_beside_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A folder stands for the config in it; without the original its own file is the default."""
+    brief_studies.measure_briefly(monkeypatch.setattr)
     folder = tmp_path / "study"
     shutil.copytree(CONFIG, folder)
     result = profile_study(folder)
@@ -186,8 +190,9 @@ def test_another_original_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_command_prints_text_and_json(tmp_path: Path) -> None:
+def test_command_prints_text_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model has one session."""
+    brief_studies.measure_briefly(monkeypatch.setattr)
     path, _ = write("lstm", tmp_path)
     text = CliRunner().invoke(app, ["profile", str(path)])
     assert text.exit_code == 0, text.output

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import brief_studies
 import numpy as np
 import onnx
 import psutil
@@ -229,7 +230,7 @@ def test_nothing_that_a_study_reads_is_written_to(given: Path, tmp_path: Path) -
         seen.add(given, IN_CREATE | IN_DELETE | IN_MOVED)
         for file in files:
             seen.add(file, CHANGES | IN_OPEN)
-        command = [sys.executable, "-m", "autotune", "study", str(given / "model.onnx")]
+        command = [*brief_studies.AUTOTUNE, "study", str(given / "model.onnx")]
         command += ["--data", str(given / "inputs.npz"), "--space", str(given / "space.toml")]
         command += ["--try", str(given / "first.json"), "--trials", "3", "--out", "out"]
         done = subprocess.run(

@@ -22,7 +22,7 @@ from autotune.space.space import Space
 _EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))
 _LATER_PARAMETERS = {
     *("smoothing", "float_outputs", "matrix_products", "equalized", "clipped", "bias_corrected"),
-    *("session.x64quantprecision", "unsigned_weights", "ranking", "embeddings"),
+    *("session.x64quantprecision", "unsigned_weights", "ranking", "embeddings", "sessions"),
 }
 """Parameters of `default` and `quantize` that the earlier version had not."""
 _LATER_VALUES = {"calibration": {"percentile_99.9", "percentile_99.99", "least_squares"}}

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from fakes import FakeWorld
 from shared_worker import cost
-from test_cli import refused, run
+from test_cli import refused
 
 from autotune.errors import RequestError
 from autotune.facts import sample_models

@@ -1,5 +1,7 @@
 """The last round: what is measured again, what is claimed and what is emitted."""
 
+import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -433,6 +435,43 @@ def test_the_fewest_rounds_are_played_whatever_the_time() -> None:
     found, measurer = _within(1.0)
     assert [(item.trial.number, item.rounds) for item in found] == [(0, 3), (1, 3), (6, 3)]
     assert len(measurer.raced) == 7 + 2 * 3
+
+
+@pytest.mark.parametrize("limit_s", [1.0, 120.0, 1e9])
+def test_intervals_hold_the_truth_however_short_the_time(limit_s: float) -> None:
+    """Nine in ten of the 95 % intervals do, with 2 % of noise and one round in twenty 10 % off.
+
+    They are not all of 95 %: rounds end where they happen to agree.
+    """
+    speedups = (1.5, 1.48, 1.4, 1.2, 1.0, 0.9)
+    held = []
+    for seed in range(60):
+        luck = random.Random(seed)
+        truth = {Candidate.of({"intra_op_num_threads": i + 1}): s for i, s in enumerate(speedups)}
+
+        def cost(
+            candidate: Candidate,
+            luck: random.Random = luck,
+            truth: dict[Candidate, float] = truth,
+        ) -> tuple[float, float]:
+            odd = 1.1 if luck.random() < 0.05 else 1.0
+            return 10.0 / truth.get(candidate, 1.0) * math.exp(luck.gauss(0, 0.02)) * odd, 100.0
+
+        measurer = _Timed(cost)
+        found = run_off(
+            measurer,
+            Trial(number=0, candidate=BASELINE, outcome=measurement(10.0)),
+            [_trial(i + 1, 10.0) for i in range(len(speedups))],
+            _BOTH,
+            seed=seed,
+            on_step=lambda _done, _total: None,
+            budget=Budget(limit_s, lambda own=measurer: own.now_s),  # type: ignore[misc]
+        )
+        held += [
+            item.speedup.low <= truth[item.trial.candidate] <= item.speedup.high
+            for item in found[1:]
+        ]
+    assert sum(held) / len(held) >= 0.9
 
 
 def test_what_breaks_a_limit_leaves_first_where_time_is_short() -> None:

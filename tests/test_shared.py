@@ -21,7 +21,7 @@ from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.trials import read_trials
 
 _WORKER = Path(__file__).parent / "shared_worker.py"
-_TRIALS = 80
+_TRIALS = 40
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -130,7 +130,7 @@ class Wire:
 
 
 def test_four_drivers_measure_every_candidate_once(server: postgresql.Server, model: Path) -> None:
-    """One is killed, one is cut off for 6 s; nothing is lost, nothing is measured twice."""
+    """One is killed, one is cut off for 3 s; nothing is lost, nothing is measured twice."""
     url = server.url("four")
     wire = Wire(server.port)
     cut_off = url.replace(f":{server.port}/", f":{wire.port}/")
@@ -142,7 +142,7 @@ def test_four_drivers_measure_every_candidate_once(server: postgresql.Server, mo
         _wait_for(4, model, "killed")
         drivers["killed"].kill()
         _wait_for(4, model, "cut")
-        wire.cut(6)
+        wire.cut(3)
         told = {name: driver.communicate(timeout=150) for name, driver in drivers.items()}
     finally:
         for driver in drivers.values():

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,15 @@ from optuna.trial import TrialState
 import autotune
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts import sample_models
-from autotune.measure.outcome import LEAST_MEMORY_MIB, Failure
+from autotune.measure.outcome import (
+    LEAST_MEMORY_MIB,
+    Effort,
+    Failure,
+    IsBeaten,
+    Measurement,
+    Outcome,
+    never_beaten,
+)
 from autotune.results.result import StudyResult
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
@@ -238,6 +247,26 @@ def test_progress_is_told(study: optuna.Study) -> None:
     assert told[-1].best is not None
 
 
+@pytest.mark.parametrize(("loud", "notes"), [(5, 1), (4, 0)])
+def test_a_loud_machine_is_mentioned(study: optuna.Study, loud: int, notes: int) -> None:
+    """Five loud trials in a row, and one sentence says that trials wait no longer."""
+
+    class Loud(FakeMeasurer):
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            outcome = super().measure(candidate, effort)
+            assert isinstance(outcome, Measurement)
+            return replace(outcome, quiet_turns=0 if len(self.searched) <= loud else 20)
+
+    messages: list[Progress] = []
+    measurer = Loud(thread_cost)
+    build_search(measurer, study=study, report=messages.append).run(8, None)
+    texts = [progress.note for progress in messages if progress.note]
+    assert len(texts) == notes
+    assert all("5 trials in a row" in text for text in texts)
+
+
 def _any_cost(candidate: Candidate) -> tuple[float, float]:
     """Returns a cost for whatever the default space offers, the default a mediocre one."""
     luck = 0.5 if candidate == BASELINE else int(candidate.key[:4], 16) / 0xFFFF
@@ -430,7 +459,7 @@ class _TimedWorld(FakeWorld):
 
     now_s = 0.0
 
-    def timed(self, candidate: Candidate) -> tuple[float, float] | Failure:
+    def later(self, candidate: Candidate) -> tuple[float, float] | Failure:
         """Returns a cost that differs from process to process, later."""
         self.now_s += 3.0
         latency, memory = thread_cost(candidate)  # type: ignore[misc]  # none of it fails
@@ -442,10 +471,11 @@ def test_the_final_comparison_takes_a_third_of_a_study(
     model: Path, tmp_path: Path, trials: int
 ) -> None:
     """Half as long as the search, with the rounds that look for the smallest config."""
-    world = _TimedWorld(lambda candidate: world.timed(candidate))
-    clock = Clock(monotonic=lambda: world.now_s, sleep=lambda _: None)
-    result = world.tune(model, space="session", trials=trials, out=tmp_path, seams={"clock": clock})
-    (measurer,) = world.measurers
+    timed = _TimedWorld(_any_cost)
+    timed.cost = timed.later
+    clock = Clock(monotonic=lambda: timed.now_s, sleep=lambda _: None)
+    result = timed.tune(model, space="session", trials=trials, out=tmp_path, seams={"clock": clock})
+    (measurer,) = timed.measurers
     assert len(measurer.searched) == result.trials
     assert 3.0 * len(measurer.raced) <= 0.5 * 3.0 * len(measurer.searched)
     assert result.best.evidence.rounds >= 3

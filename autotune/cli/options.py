@@ -30,7 +30,8 @@ MAX_LATENCY = typer.Option(
     "--max-latency",
     metavar="10ms",
     parser=parsing.latency_ms,
-    help="Largest latency of a run (ms, us or s).",
+    help="Largest latency of a run (ms, us or s). With the objective throughput_per_s it bounds "
+    "the 99th percentile under load.",
 )
 WAIT = typer.Option(
     "--wait", help="Wait for another study on the same cores to end, instead of refusing."

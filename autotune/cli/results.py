@@ -54,8 +54,8 @@ def pick(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="What matters most: latency, memory, cpu, load, p99 or balanced. If left out, "
-            "the preference of the study.",
+            help="What matters most: latency, memory, cpu, load, p99, throughput or balanced. If "
+            "left out, the preference of the study.",
         ),
     ] = None,
     max_memory: Annotated[float | None, MAX_MEMORY] = None,

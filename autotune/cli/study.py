@@ -89,19 +89,26 @@ OPTIONS: Mapping[str, Any] = {
     ),
     "max_memory_mib": MAX_MEMORY,
     "max_latency_ms": MAX_LATENCY,
+    "clients": typer.Option(
+        "--clients",
+        metavar="N",
+        help="How many clients call at once, each without a pause: the study then maximises "
+        "throughput. If left out, the number in the search space, or one.",
+    ),
     "objectives": typer.Option(
         "--objective",
         metavar="NAME",
         help="What to minimise: latency_ms, peak_memory_mib, cpu_s (CPU time of a run), load_ms "
         "(time to create the session), p99_ms (99th percentile of the latency) or "
-        "peak_device_memory_mib (NVIDIA devices). Repeatable.",
+        "peak_device_memory_mib (NVIDIA devices); or, with --clients, what to maximise: "
+        "throughput_per_s. Repeatable.",
     ),
     "prefer": typer.Option(
         "--prefer",
         metavar="NAME",
         help="Which configuration of the Pareto front to write to best.json: the best in latency, "
-        "memory, cpu, load, p99 or device_memory, or a balanced one. If left out, the best in the "
-        "first objective.",
+        "memory, cpu, load, p99, device_memory or throughput, or a balanced one. If left out, the "
+        "best in the first objective.",
     ),
     "out": typer.Option(
         "--out", metavar="DIR", help="Folder to write to. If left out, MODEL.autotune."
@@ -129,6 +136,11 @@ OPTIONS: Mapping[str, Any] = {
     "early_stop": typer.Option(
         "--early-stop/--no-early-stop",
         help="End the search when no further improvement is expected.",
+    ),
+    "process_options": typer.Option(
+        "--process-options",
+        help="Also measure thresholds of glibc's allocator, which the application switches on for "
+        "its whole process: less memory, shown apart from the session.",
     ),
     "wait": WAIT,
 }

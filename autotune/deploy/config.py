@@ -13,6 +13,7 @@ from pathlib import Path
 from autotune.deploy.files import read_json
 from autotune.deploy.model_files import JointModelFile, ModelFile
 from autotune.deploy.options import Value
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import (
     Amount,
     Json,
@@ -23,6 +24,7 @@ from autotune.deploy.records import (
     section,
     to_plain,
 )
+from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig, as_config_error
 from autotune.errors import ConfigError, FormatError, shown
 
@@ -35,13 +37,18 @@ EARLIER_FORMAT = "autotune/1"
 FORMATS = (FORMAT, EARLIER_FORMAT)
 """All formats that this version reads."""
 
+OPTIONAL = ("process", "serving")
+"""Sections that a config need not have."""
+
 # Evidence that came later: a config without it has no such key.
-_LEFT_OUT = (
+_ONLY_WHERE_KNOWN = (
     "provider",
     "peak_device_memory_mib",
     "peak_memory_interval_mib",
     "baseline_peak_memory_interval_mib",
     "memory_noise_floor",
+    "throughput_per_s",
+    "baseline_throughput_per_s",
 )
 # A config is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
@@ -104,7 +111,8 @@ class Evidence:
     """The measurements of a config on the machine that tuned it.
 
     Latencies are medians of one run on a quiet machine, as the final comparison (run-off) estimates
-    them.
+    them. With several clients they are means of what a client sees, and `speedup` is a ratio of
+    throughputs; see :attr:`TunedConfig.serving`.
 
     Attributes:
         latency_ms: Latency of the config.
@@ -143,6 +151,9 @@ class Evidence:
         baseline_peak_memory_interval_mib: The same of the baseline.
         memory_noise_floor: Relative difference of the peaks of equal processes that chance
             explains; no gain of memory below it is claimed. None in the same way.
+        throughput_per_s: Samples per second of all clients; None with one client that runs single
+            samples.
+        baseline_throughput_per_s: The same of the baseline, whose one session they share.
     """
 
     latency_ms: Positive
@@ -171,6 +182,8 @@ class Evidence:
     peak_memory_interval_mib: Interval | None = None
     baseline_peak_memory_interval_mib: Interval | None = None
     memory_noise_floor: float | None = None
+    throughput_per_s: Positive | None = None
+    baseline_throughput_per_s: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,19 +218,25 @@ class TunedConfig:
     Attributes:
         model: The model file.
         session: How the model is opened.
+        process: What an application may set for its whole process, if it asks for it; None where
+            nothing was measured, or nothing helped.
         evidence: The measurements.
         requires: The requirements.
         environment: Where the config was tuned.
         candidate: The same as `model.steps` and `session` in autotune's own parameters, for a
             search that starts from here. Loading ignores it.
+        serving: How it was called; None where one caller was. Loading ignores it: the application
+            decides how many sessions it loads.
     """
 
     model: ModelFile | JointModelFile
     session: SessionConfig
+    process: ProcessOptions | None = None
     evidence: Evidence
     requires: Requires
     environment: Environment
     candidate: Mapping[str, Value]
+    serving: Serving | None = None
 
     def to_json(self) -> Json:
         """Returns the config as JSON values, in the order in which a reader wants them.
@@ -227,9 +246,15 @@ class TunedConfig:
         """
         plain = to_plain(self)
         plain["session"] = self.session.to_json()
-        for name in _LEFT_OUT:
+        if self.process is None:
+            del plain["process"]
+        for name in _ONLY_WHERE_KNOWN:
             if getattr(self.evidence, name) is None:
                 del plain["evidence"][name]
+        if self.serving is None:
+            del plain["serving"]
+        else:
+            plain["serving"] = self.serving.to_json()
         if isinstance(self.model, ModelFile):
             return {"format": FORMAT, **plain}
         del plain["evidence"]["coverage"]
@@ -248,16 +273,19 @@ class TunedConfig:
                 f"{' and '.join(map(repr, FORMATS))}"
             )
         names = ["format", *(item.name for item in fields(cls))]
+        required = [name for name in names if name not in OPTIONAL]
         with as_config_error():
-            given = section(data, "", known=names, required=names)
+            given = section(data, "", known=names, required=required)
             is_earlier = given["format"] == EARLIER_FORMAT
             return cls(
                 model=read(JointModelFile if is_earlier else ModelFile, given["model"], "model"),
                 session=SessionConfig.from_json(given["session"]),
+                process=read(ProcessOptions | None, given.get("process"), "process"),
                 evidence=from_plain(Evidence, given["evidence"], "evidence"),
                 requires=from_plain(Requires, given["requires"], "requires"),
                 environment=from_plain(Environment, given["environment"], "environment"),
                 candidate=read(Mapping[str, Value], given["candidate"], "candidate"),
+                serving=read(Serving | None, given.get("serving"), "serving"),
             )
 
     @classmethod

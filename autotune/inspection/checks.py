@@ -4,6 +4,8 @@ To add a check, write its function and its entry. A function returns a finding w
 that holds until its remedy has been measured.
 """
 
+from collections.abc import Mapping
+
 from autotune.graph.entries import is_installed
 from autotune.inspection.findings import (
     HIGH,
@@ -16,7 +18,7 @@ from autotune.inspection.findings import (
 )
 from autotune.inspection.memory_checks import ARENA, GROWTH, INLINE_WEIGHTS
 from autotune.inspection.profile import CASTS, REORDERS
-from autotune.space.needs import NEEDS
+from autotune.space.needs import unmet_needs
 
 # Per-channel quantisation and most pre-passes need it.
 _OLDEST_OPSET = 13
@@ -125,8 +127,12 @@ def _old_opset(inspected: InspectedModel) -> Finding | None:
     )
 
 
+def _unmet_needs(inspected: InspectedModel) -> Mapping[str, str]:
+    return unmet_needs(inspected.model, inspected.workload, inspected.machine)
+
+
 def _fp16_weights(inspected: InspectedModel) -> Finding | None:
-    if NEEDS["fp16_kernels"].is_met(inspected.model, inspected.workload, inspected.machine):
+    if "fp16_kernels" not in _unmet_needs(inspected):
         return None
     groups = [group for group in inspected.reading.weights if group.dtype == "float16"]
     if not groups:
@@ -149,9 +155,7 @@ def _fp16_weights(inspected: InspectedModel) -> Finding | None:
 
 def _saturation(inspected: InspectedModel) -> Finding | None:
     saturation = inspected.reading.saturation
-    saturates = NEEDS["saturating_int8"].is_met(
-        inspected.model, inspected.workload, inspected.machine
-    )
+    saturates = "saturating_int8" not in _unmet_needs(inspected)
     if not saturation.products or not saturates:
         return None
     return Finding(

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune.deploy.config import TunedConfig
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import CACHE_FOLDER
+from autotune.deploy.serving import PROCESSES, SHARED
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError, StorageError
+from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
+from autotune.measure.candidate_files import CandidateFiles
 from autotune.measure.crew import Crew
 from autotune.measure.fidelity import Metric, OutputMismatchError
 from autotune.measure.outcome import (
@@ -38,7 +41,7 @@ from autotune.measure.visit import LoadMeasurement, TimeLimits, Visit
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.space.candidate import Candidate
-from autotune.space.session import PROCESSES, SESSIONS, SHARED, session_config
+from autotune.space.session import SESSIONS, session_config
 
 Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
@@ -88,10 +91,10 @@ class DuetMeasurer:
         clients: int = 1,
     ) -> None:
         self._model = model
-        self._preparer = preparer
-        self._twins: dict[str, Candidate] = {}
+        self._candidate_files = CandidateFiles(model, preparer)
         self._fidelities: dict[str, Fidelity] = {}
         self._history = 0
+        self._process: ProcessOptions | None = None
         self._max_error = max_error
         self._clients = clients
         self._samples = samples
@@ -132,7 +135,7 @@ class DuetMeasurer:
         """Returns the outcome of measuring `candidate` in a process of its own."""
         began = time.monotonic()
         try:
-            path = self._path(candidate)
+            path = self._candidate_files.path(candidate)
         except PreparationError as error:
             return Failure(kind=error.kind, phase="prepare", message=error.message)
         prepare_s = time.monotonic() - began
@@ -146,25 +149,19 @@ class DuetMeasurer:
             return outcome
         return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
 
-    def canonical(self, candidate: Candidate) -> Candidate:
-        """Returns the first candidate so far that opens the same session on the same graph.
-
-        Two graph halves are the same where ONNX Runtime optimises their files to the same graph
-        and stores weights alike. Its own offline passes stand apart: what they save is the
-        optimisation itself, in time and memory of loading.
-        """
-        half = candidate.graph
-        if self._preparer is None or "ort_" in str(half.to_json().get("pre_pass", "")):
-            return candidate
+    def measure_with(
+        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+    ) -> Outcome:
+        """Returns the outcome of measuring `candidate` in a process with these options."""
+        self._process = process
         try:
-            digest = self._preparer.looked_at(half.to_json()).graph_digest
-        except PreparationError:
-            return candidate
-        if digest is None:
-            return candidate
-        storage = half.to_json().get("storage", "inline")
-        first = self._twins.setdefault(f"{digest} {storage}", half)
-        return Candidate.of({**candidate.session.to_json(), **first.to_json()})
+            return self.measure(candidate, effort)
+        finally:
+            self._process = None
+
+    def canonical(self, candidate: Candidate) -> Candidate:
+        """Returns the first candidate so far that opens the same session on the same graph."""
+        return self._candidate_files.canonical(candidate)
 
     def measure_session(
         self,
@@ -186,7 +183,7 @@ class DuetMeasurer:
             is_beaten: Asked meanwhile whether more of it is worth it.
             name: Name of the file with the raw run times.
             batch: Samples of a run; None means the baseline's.
-            sessions: Which sessions several clients have; see :data:`SESSIONS`.
+            sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         """
         reference = self._running_reference()
 
@@ -241,30 +238,20 @@ class DuetMeasurer:
         with Crew(_start_worker, self._clients) if apart else _start_worker() as child:
             visit = Visit(child, samples.files, self._limits_of(samples), self._clients, sessions)
             try:
-                if failure := visit.open(path, config, self._provider_cache, self._history):
+                failure = visit.open(
+                    path, config, self._provider_cache, history=self._history, process=self._process
+                )
+                if failure:
                     return failure
                 visit.first_runs()
                 session = f"{path} {samples.files.batch} {json.dumps(config.to_json())}"
-                if failure := self._judged(visit, samples, session, judges=judges):
+                earlier = None if judges else self._fidelities.get(session)
+                if failure := visit.judge(samples.judge, self._max_error, earlier):
                     return failure
+                self._fidelities[session] = visit.fidelity
                 return measure(visit)
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase=visit.phase, message=fault.message)
-
-    def _judged(
-        self, visit: Visit, samples: SampleSet, session: str, *, judges: bool
-    ) -> Failure | None:
-        """Compares the answers of a session, unless they were and once is enough; or says why not.
-
-        Comparing takes seconds where outputs are large, and a session gives the same answers again.
-        """
-        if not judges and session in self._fidelities:
-            visit.take_answers(self._fidelities[session])
-            return None
-        failure = visit.judge(samples.judge, self._max_error)
-        if failure is None:
-            self._fidelities[session] = visit.fidelity
-        return failure
 
     def _compile(self, path: Path, config: SessionConfig, samples: SampleSet) -> Failure | None:
         """Lets a provider compile the model in a process of its own, once; returns why it cannot.
@@ -288,7 +275,8 @@ class DuetMeasurer:
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
         """Returns how right the answers of an emitted config are; see :class:`Measurer`."""
-        batch = None if len(self._sets) == 1 else TunedConfig.read(config).batch
+        serving = None if len(self._sets) == 1 else TunedConfig.read(config).serving
+        batch = None if serving is None else serving.batch
         samples = self._sets[batch or self._smallest]
         limits = self._limits_of(samples)
         with Child(_EMITTED, memory_limit()) as child:
@@ -323,17 +311,6 @@ class DuetMeasurer:
             raise RuntimeError("closed")
         return self._reference
 
-    def _path(self, candidate: Candidate) -> Path:
-        if self._preparer is None:
-            return self._source
-        try:
-            return self._preparer.prepare(candidate.graph.to_json()).path
-        except OSError as error:
-            raise StorageError(
-                f"cannot write prepared models to {self._preparer.cache.root}: {error.strerror}; "
-                "make room and type the same command again"
-            ) from None
-
     def _start_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the time of a run in ms."""
         samples = self._sets[self._smallest]
@@ -343,7 +320,7 @@ class DuetMeasurer:
             opened = request_session(
                 child,
                 samples.files,
-                self._source,
+                self._candidate_files.source,
                 config,
                 _FIRST_LIMITS.load_s,
                 clients=self._clients,
@@ -375,11 +352,6 @@ class DuetMeasurer:
     def _smallest(self) -> int:
         """The baseline's batch size."""
         return next(iter(self._sets))
-
-    @property
-    def _source(self) -> Path:
-        """The model's own file; children work in other folders than this process."""
-        return self._model.path.resolve()
 
 
 def _start_worker() -> Child:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
+from autotune.deploy.serving import PER_CLIENT, PROCESSES, SHARED
 from autotune.deploy.session import SessionConfig
 from autotune.measure.crew import Side
 from autotune.measure.duet import Duet, play
@@ -28,7 +30,6 @@ from autotune.measure.requests import (
 )
 from autotune.measure.statistics import percentile
 from autotune.process.child import ChildFailure
-from autotune.space.session import PER_CLIENT, PROCESSES, SHARED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +61,15 @@ class LoadMeasurement:
 class Visit:
     """One candidate's process and its numbers, phase by phase.
 
-    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge` (or
-    :meth:`take_answers`), :meth:`play`, :meth:`measurement`. Where the process fails they raise
-    ``ChildFailure``.
+    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge`,
+    :meth:`play`, :meth:`measurement`. Where the process fails they raise ``ChildFailure``.
 
     Args:
         child: The process.
         files: Its samples.
         limits: How long to wait for it.
         clients: How many clients call its sessions at once.
-        sessions: ``shared``, ``per_client`` or ``processes``: which sessions they have.
+        sessions: Which sessions they call; one of ``SESSION_KINDS``.
 
     Attributes:
         phase: The phase that has begun, as :class:`autotune.measure.outcome.Failure` names it.
@@ -100,7 +100,13 @@ class Visit:
         self._last_s = time.monotonic()
 
     def open(
-        self, model: Path, config: SessionConfig, cache: ProviderCache, history: int = 0
+        self,
+        model: Path,
+        config: SessionConfig,
+        cache: ProviderCache,
+        *,
+        history: int = 0,
+        process: ProcessOptions | None = None,
     ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
@@ -109,6 +115,7 @@ class Visit:
             config: How it is opened.
             cache: Where a provider keeps what it compiles.
             history: What the heap has seen before; see :func:`autotune.measure.heap.live`.
+            process: Options of the process; None leaves them.
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
@@ -125,6 +132,7 @@ class Visit:
             clients=1 if self._sessions == PROCESSES else self._clients,
             sessions=self._clients if self._sessions == PER_CLIENT else 1,
             history=history,
+            process=process,
         )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
@@ -153,17 +161,20 @@ class Visit:
         """How right the answers are."""
         return self._fidelity
 
-    def take_answers(self, fidelity: Fidelity) -> None:
-        """Takes how right the answers are from an earlier measurement of the same session."""
-        self._fidelity = fidelity
-
-    def judge(self, judge: OutputJudge, max_error: float) -> Failure | None:
+    def judge(
+        self, judge: OutputJudge, max_error: float, earlier: Fidelity | None = None
+    ) -> Failure | None:
         """Compares the outputs with the unoptimised model's; returns why they are wrong, if so.
 
         Args:
             judge: What compares them.
             max_error: Largest error of right outputs.
+            earlier: How right those of the same session were; they are not compared again, which
+                takes seconds where outputs are large. None if they are to be compared.
         """
+        if earlier is not None:
+            self._fidelity = earlier
+            return None
         self.phase = "answers"
         try:
             outputs = request_outputs(self._child, self._files, self._limits.run_s)

@@ -9,6 +9,7 @@ from rich.text import Text
 from autotune.report.batches import batch_remark
 from autotune.report.coverage import coverage_remarks
 from autotune.report.result import headline
+from autotune.report.serving import is_loaded
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, percent
 from autotune.report.why import BRINGS, changes, nearest
@@ -40,7 +41,9 @@ def _line(text: str) -> Text:
 def _front(result: StudyResult) -> Table:
     """Returns the members of the front, a line each, the chosen one marked; the best of many."""
     table = plain_table()
-    for heading in ("", "trial", "latency ms", "speed-up", "memory MiB", "error"):
+    loaded = is_loaded(result)
+    speed = ("runs/s", "p99", "gain") if loaded else ("latency ms", "speed-up")
+    for heading in ("", "trial", *speed, "memory MiB", "error"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("changes", overflow="ellipsis")
     for member in _shown(result):
@@ -50,7 +53,7 @@ def _front(result: StudyResult) -> Table:
         table.add_row(
             "→" if picked else "",
             str(member.trial),
-            latency(evidence.latency_ms),
+            *(_served(member) if loaded else [latency(evidence.latency_ms)]),
             "1" if member is result.baseline else speedup,
             f"{evidence.peak_memory_mib:.1f}",
             f"{evidence.error:.1g}",
@@ -58,6 +61,15 @@ def _front(result: StudyResult) -> Table:
             style="bold" if picked else None,
         )
     return table
+
+
+def _served(member: Member) -> tuple[str, str]:
+    """Returns a member's throughput and 99th percentile, each for its column."""
+    p99_ms = member.evidence.p99_ms
+    return (
+        f"{member.evidence.throughput_per_s:.4g}",
+        "·" if p99_ms is None else f"{latency(p99_ms)} ms",
+    )
 
 
 def _changes(rows: Sequence[tuple[str, str]]) -> Table:

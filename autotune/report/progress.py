@@ -14,6 +14,7 @@ _STAGES = {
     "search": "searching",
     "run-off": "final comparison",
     "ablation": "trying to do without each change",
+    "process": "measuring options of the process",
 }
 _BAR_WIDTH = 12
 _LONGEST_CHANGES = 60
@@ -84,7 +85,13 @@ def _outcome(trial: Trial) -> str:
     if isinstance(trial.outcome, Failure):
         return trial.outcome.kind.replace("_", " ")
     measurement = trial.outcome
-    numbers = f"{latency(measurement.latency_ms):>8} ms {measurement.peak_memory_mib:7.1f} MiB"
+    throughput = measurement.throughput_per_s
+    speed = (
+        f"{latency(measurement.latency_ms):>8} ms"
+        if throughput is None
+        else (f"{throughput:>7.4g} runs/s")
+    )
+    numbers = f"{speed} {measurement.peak_memory_mib:7.1f} MiB"
     return f"{numbers}, stopped early" if measurement.raced else numbers
 
 

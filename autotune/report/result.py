@@ -9,12 +9,15 @@ from rich.text import Text
 from autotune.report.batches import batch_remark
 from autotune.report.coverage import coverage_remarks
 from autotune.report.graphs import graph_table
+from autotune.report.memory import memory, memory_change
+from autotune.report.process import process_remarks
 from autotune.report.providers import provider_remarks
+from autotune.report.serving import gain_words, is_loaded, serving_sentence
 from autotune.report.tables import plain_table
-from autotune.report.text import interval, latency, memory, percent
+from autotune.report.text import interval, latency, percent
 from autotune.report.why import BRINGS, changes, nearest
 from autotune.results.result import Kind, Member, StudyResult
-from autotune.search.objective import DEFAULT, OBJECTIVES, Objective
+from autotune.search.objective import DEFAULT, OBJECTIVES, THROUGHPUT, Objective
 
 _ANSWERS = {
     "exact": "Best with exact answers (error below 1e-5)",
@@ -47,36 +50,49 @@ def headline(result: StudyResult) -> str:
     if best is result.baseline:
         return _default_stays(result)
     speedup = best.evidence.speedup
-    if best.evidence.significant:
+    if is_loaded(result):
+        gain = gain_words(best, result.clients)
+    elif best.evidence.significant:
         gain = f"{speedup.value:.2f}× faster than the default ({interval(speedup)})"
     elif speedup.high < 1:
         gain = f"{1 / speedup.value:.2f}× slower than the default"
     else:
         gain = "as fast as the default within the noise"
-    others = [_change(result, objective) for objective in _further(result)]
-    sentence = f"{name}: {', '.join([gain, _memory_change(best), *others])}."
+    others = [_change(result, o) for o in _further(result) if o.name != THROUGHPUT]
+    sentences = [f"{name}: {', '.join([gain, _memory_change(best), *others])}."]
     if not result.complete:
-        sentence += " No final comparison has confirmed this."
-    return sentence
+        sentences.append("No final comparison has confirmed this.")
+    return " ".join(filter(None, [*sentences, serving_sentence(result)]))
 
 
 def _default_stays(result: StudyResult) -> str:
     """Returns why the default itself is the result."""
-    limited = any(result.limits[key] is not None for key in ("max_memory_mib", "max_latency_ms"))
+    keys = ("max_memory_mib", "max_latency_ms", "max_p99_ms")
+    limited = any(result.limits.get(key) is not None for key in keys)
     reason = (
         "no other configuration keeps the limits"
         if len(result.members) == 1 and limited
         else "no other configuration beats it by more than the noise"
     )
-    sentence = f"{result.model.name}: the default stays, because {reason}."
+    sentences = [f"{result.model.name}: the default stays, because {reason}."]
     if not result.best.admitted:
-        sentence += " The default itself breaks the limits."
-    return sentence
+        sentences.append("The default itself breaks the limits.")
+    max_p99_ms = result.limits.get("max_p99_ms")
+    if max_p99_ms is not None and not result.best.admitted:
+        sentences.append(
+            f"Nothing that was measured serves {result.clients} clients with a 99th percentile of "
+            f"at most {max_p99_ms:g} ms."
+        )
+    return " ".join(filter(None, [*sentences, serving_sentence(result)]))
 
 
 def _further(result: StudyResult) -> list[Objective]:
-    """Returns the objectives beyond latency and memory, which every result shows."""
-    return [OBJECTIVES[name] for name in result.objectives if name not in DEFAULT]
+    """Returns the objectives beyond latency and memory, which every result shows.
+
+    The 99th percentile has a column of its own where there were several clients.
+    """
+    shown = (*DEFAULT, "p99_ms") if is_loaded(result) else DEFAULT
+    return [OBJECTIVES[name] for name in result.objectives if name not in shown]
 
 
 def _change(result: StudyResult, objective: Objective) -> str:
@@ -87,7 +103,7 @@ def _change(result: StudyResult, objective: Objective) -> str:
 
 
 def _memory_change(member: Member) -> str:
-    change = member.memory_change
+    change = memory_change(member)
     if not change:
         return "with the same memory"
     return f"with {abs(change):.0%} {'less' if change < 0 else 'more'} memory".replace("%", " %")
@@ -97,10 +113,13 @@ def _front_table(result: StudyResult) -> Table:
     """Returns the members of the front, the default first, the chosen one marked."""
     table = plain_table()
     further = _further(result)
-    for heading in ("trial", "latency ms", "speed-up", "memory MiB"):
+    gain = "gain" if is_loaded(result) else "speed-up"
+    for heading in ("trial", "latency ms", gain, "memory MiB"):
         table.add_column(heading, justify="right")
     for objective in further:
         table.add_column(objective.heading, justify="right")
+    if is_loaded(result):
+        table.add_column("p99 ms", justify="right")
     table.add_column("error", justify="right")
     table.add_column("changes from the default", overflow="fold")
     for member in result.members:
@@ -113,11 +132,17 @@ def _front_table(result: StudyResult) -> Table:
             "1" if member is result.baseline else speedup,
             memory(evidence.peak_memory_mib, evidence.peak_memory_interval_mib),
             *(f"{member.values[objective.name]:.4g}" for objective in further),
+            *([_p99(member)] if is_loaded(result) else []),
             f"{evidence.error:.1g}",
             Text(_description(member) + (" ←" if picked else "")),
             style="bold" if picked else None,
         )
     return table
+
+
+def _p99(member: Member) -> str:
+    """Returns the 99th percentile in ms; a dot where there were too few runs for it."""
+    return "·" if member.evidence.p99_ms is None else latency(member.evidence.p99_ms)
 
 
 def _description(member: Member) -> str:
@@ -132,6 +157,7 @@ def _description(member: Member) -> str:
 
 def _details(result: StudyResult) -> Iterator[Text]:
     yield from _about_numbers(result)
+    yield from process_remarks(result)
     yield from provider_remarks(result)
     yield from _about_answers(result)
     yield from _about_search(result)

@@ -17,6 +17,7 @@ from autotune.results.choice import choose
 from autotune.results.parts import Ablation, Part, Step
 from autotune.results.run_off import Finalist, Plan, Rounds
 from autotune.results.score import SMALLEST_GAIN, Score, on_scale
+from autotune.search.objective import SPEEDS
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
@@ -160,14 +161,14 @@ def _is_as_good(contest: Contest, reduced: Finalist, rounds: Rounds) -> bool:
     beside, winner = rounds.beside(_REDUCED, _WINNER), rounds.beside(_WINNER, _WINNER)
     for objective in contest.objectives:
         name = objective.name
-        if name == "latency_ms":
+        if name in SPEEDS:
             # the burden of proof is on the smaller config
             loses = beside.speedup.value < 1 - SMALLEST_GAIN
         elif name == "peak_memory_mib":
             loses = beside.larger
         else:
-            more = objective.is_less(winner.values[name], beside.values[name])
-            loses = more and beside.gains[name].high < 1
+            is_worse = objective.is_better(winner.values[name], beside.values[name])
+            loses = is_worse and beside.gains[name].high < 1
         if loses:
             return False
     setting = contest.setting

@@ -16,7 +16,7 @@ from autotune.results.score import SMALLEST_GAIN, Score, is_gain, score
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import OBJECTIVES, Objective
+from autotune.search.objective import OBJECTIVES, SPEEDS, Objective
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
@@ -84,8 +84,9 @@ class Contest:
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """Latency and memory, by which every config is judged, and those of the study."""
-        judged = (OBJECTIVES["latency_ms"], self.memory)
+        """Speed and memory, by which every config is judged, and those of the study."""
+        chosen = [o for o in self.setting.objectives if o.name in SPEEDS]
+        judged = ((chosen or [OBJECTIVES["latency_ms"]])[0], self.memory)
         return tuple(dict.fromkeys((*judged, *self.setting.objectives)))
 
     def rounds(self, entrants: Mapping[int, Candidate], plan: Plan) -> Rounds:
@@ -98,6 +99,7 @@ class Contest:
             on_step=self.on_step,
             plan=plan,
             budget=self.budget,
+            fewest_runs=self.setting.limits.fewest_runs,
         )
 
     def has_worse_answers(self, score: Score) -> bool:
@@ -177,7 +179,7 @@ def _as_whole(contest: Contest, change: Change) -> Part:
         if (
             contest.winner.leaner
             if o.name == "peak_memory_mib"
-            else o.is_less(winner[o.name], baseline[o.name])
+            else o.is_better(winner[o.name], baseline[o.name])
         )
     ]
     return Part(
@@ -243,13 +245,13 @@ def _part(contest: Contest, change: Change, without: Score, winner: Score) -> Pa
     matters = []
     for objective in contest.objectives:
         name = objective.name
-        if name == "latency_ms":
+        if name in SPEEDS:
             better = is_gain(speedup)
         elif name == "peak_memory_mib":
             better = without.larger
         else:
-            less = objective.is_less(winner.values[name], without.values[name])
-            better = less and without.gains[name].high < 1
+            is_better = objective.is_better(winner.values[name], without.values[name])
+            better = is_better and without.gains[name].high < 1
         if better:
             matters.append(name)
     if contest.has_worse_answers(without):

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autotune.results.parts import Ablation
+from autotune.results.process_effect import ProcessEffect
 from autotune.results.run_off import Finalist
+from autotune.results.score import is_gain
 from autotune.search import pareto
-from autotune.search.objective import Objective
+from autotune.search.objective import SPEEDS, Objective
 from autotune.search.trial import Limits
 
 # A finalist that wins on another objective alone may be that much worse on the preferred one, at
@@ -23,6 +25,7 @@ class Verdict:
         picked: The member to emit.
         others: What was measured as well.
         ablation: What each change of `picked` brings; None where it is the default.
+        process: What options of the process do, apart from the session; None where nobody asked.
         complete: Whether the final comparison measured them; otherwise their numbers are those of
             the search.
     """
@@ -31,6 +34,7 @@ class Verdict:
     picked: Finalist
     others: Sequence[Finalist] = ()
     ablation: Ablation | None = None
+    process: ProcessEffect | None = None
     complete: bool = True
 
 
@@ -53,18 +57,16 @@ def choose(
     first = next((o for o in objectives if o.word == prefer), objectives[0])
 
     def admitted(finalist: Finalist) -> bool:
-        return limits.admit(
-            finalist.latency_ms, finalist.peak_memory_mib, finalist.error, finalist.drop
-        )
+        return limits.admit(finalist.values, finalist.error, finalist.drop)
 
     def better(objective: Objective, finalist: Finalist) -> bool:
         name = objective.name
-        if name == "latency_ms":
-            return finalist.significant
+        if name in SPEEDS:
+            return is_gain(finalist.gains[name], finalist.noise_floor)
         if name == "peak_memory_mib":
             return finalist.leaner
-        less = objective.is_less(finalist.values[name], baseline.values[name])
-        return less and finalist.gains[name].low > 1
+        is_better = objective.is_better(finalist.values[name], baseline.values[name])
+        return is_better and finalist.gains[name].low > 1
 
     def wins(finalist: Finalist) -> bool:
         if not admitted(baseline) or better(first, finalist):

@@ -44,14 +44,14 @@ class Comparison:
         noise_floor: Relative difference below which nothing is claimed.
         rounds: Rounds in which it was measured.
         coverage: How much the comparison of the answers proves.
-        throughput_per_s: Runs that all clients complete in a second.
-        baseline_throughput_per_s: Those of the baseline.
+        throughput_per_s: Samples per second of all clients.
+        baseline_throughput_per_s: The same of the baseline.
         p50_ms: Median latency, of the runs of all clients.
         baseline_p50_ms: Median latency of the baseline.
         p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
         baseline_p99_ms: The 99th percentile of the baseline.
         batch: Samples of one run, where a config was tuned for batches; None where none was. The
-            latency is that of the batch, and the speed-up counts samples.
+            latency is then that of a batch, and the speed-up counts samples.
         baseline_batch: The same of the baseline.
         peak_memory_interval_mib: Its peak memory, with the range in which that of another process
             lies with 95 %; None where nothing was measured twice.
@@ -259,8 +259,8 @@ class _Side:
 
     @property
     def throughput_per_s(self) -> float:
-        """Completed runs of all clients: their number over the latency (Little's law)."""
-        return self.clients / self.score.latency_ms * 1e3
+        """Samples of the completed runs: those under way over the latency (Little's law)."""
+        return self.clients * (self.score.batch or 1) / self.score.latency_ms * 1e3
 
     @property
     def p99_ms(self) -> float | None:
@@ -297,6 +297,8 @@ def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
         baseline_p50_ms=beside.p50_ms,
         p99_ms=side.p99_ms,
         baseline_p99_ms=beside.p99_ms,
+        batch=own.batch,
+        baseline_batch=baseline.batch,
         peak_memory_interval_mib=own.peak_memory_interval,
         baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
         memory_noise_floor=own.memory_noise_floor,

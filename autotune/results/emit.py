@@ -14,6 +14,7 @@ from autotune.deploy import cpu
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.digest import digest_files
 from autotune.deploy.model_files import DataFile, ModelFile
+from autotune.deploy.serving import SHARED, Serving
 from autotune.errors import CannotMeasureError, StorageError, StudyError
 from autotune.facts.model import describe
 from autotune.graph.data_names import RenamingError, copy_with_data_names, data_names
@@ -22,7 +23,7 @@ from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import FRONT, Member, StudyResult
 from autotune.space.candidate import Candidate
-from autotune.space.session import session_config
+from autotune.space.session import SESSIONS, session_config
 
 CONFIG = "best.json"
 MODEL = "best.onnx"
@@ -81,6 +82,7 @@ def tuned_config(result: StudyResult, member: Member, model: ModelFile) -> Tuned
     return TunedConfig(
         model=model,
         session=session,
+        process=None if result.process is None else result.process.options_for(member.trial),
         evidence=member.evidence,
         requires=replace(
             result.requires,
@@ -89,6 +91,19 @@ def tuned_config(result: StudyResult, member: Member, model: ModelFile) -> Tuned
         ),
         environment=result.environment,
         candidate=member.candidate,
+        serving=_serving(result, member),
+    )
+
+
+def _serving(result: StudyResult, member: Member) -> Serving | None:
+    """Returns how a study called a member; None where one client ran samples as they are."""
+    if result.clients == 1 and result.batching is None:
+        return None
+    return Serving(
+        clients=result.clients,
+        sessions=str(member.candidate.get(SESSIONS, SHARED)),
+        batch=None if result.batching is None else result.batch_of(member),
+        baseline_batch=None if result.batching is None else result.batching.smallest,
     )
 
 

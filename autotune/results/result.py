@@ -9,15 +9,15 @@ from typing import Any
 from autotune.deploy.config import Environment, Evidence, Interval, Requires
 from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
-from autotune.deploy.records import from_plain, section, to_plain
+from autotune.deploy.records import PositiveWhole, from_plain, section, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.facts.batches import Batching
 from autotune.results.parts import Ablation
-from autotune.results.score import SMALLEST_GAIN, is_gain, is_loss
+from autotune.results.process_effect import ProcessEffect
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
-from autotune.search.trial import Limits
+from autotune.search.trial import Limits, latency_limit
 from autotune.space.candidate import Candidate
 
 FORMAT = "autotune-front/1"
@@ -39,8 +39,8 @@ class Member:
         words: The same in words.
         evidence: Its measurements.
         admitted: Whether it keeps the limits of the study.
-        gains: By objective, the default's value over its own, with the 95 % interval of the final
-            comparison. Empty in a result of an earlier version.
+        gains: By objective, how many times better it is than the default, with the 95 % interval
+            of the final comparison. Empty in a result of an earlier version.
     """
 
     candidate: Mapping[str, Value]
@@ -59,19 +59,6 @@ class Member:
         """Its value in each objective that was measured."""
         numbers = {name: getattr(self.evidence, name) for name in OBJECTIVES}
         return {name: value for name, value in numbers.items() if value is not None}
-
-    @property
-    def memory_change(self) -> float:
-        """How much more memory it needs than the default, relative; 0 within the noise."""
-        evidence, gain = self.evidence, self.gains.get("peak_memory_mib")
-        own, default = evidence.peak_memory_mib, evidence.baseline_peak_memory_mib
-        if evidence.memory_noise_floor is None or gain is None:
-            # an earlier version wrote 0 where a tiny model added no memory that could be seen
-            change = own / default - 1 if default else 0.0
-            return change if abs(change) >= SMALLEST_GAIN else 0.0
-        floor = evidence.memory_noise_floor
-        is_other = is_gain(gain, floor) or is_loss(gain, floor)
-        return 1 / gain.value - 1 if is_other else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +149,10 @@ class StudyResult:
             or give answers beyond the limit.
         ablation: What each change of the emitted config brings; None where the default was emitted,
             in a study that was cut short before, and where an earlier version wrote the result.
+        process: What options of the process do to the default and to the emitted config; None where
+            nobody asked.
         batching: The batch sizes; None where each run has one sample.
+        clients: How many clients ran at once.
     """
 
     study: str
@@ -193,7 +183,9 @@ class StudyResult:
     files: tuple[str, ...]
     others: tuple[Member, ...] = ()
     ablation: Ablation | None = None
+    process: ProcessEffect | None = None
     batching: Batching | None = None
+    clients: PositiveWhole = 1
 
     @property
     def baseline(self) -> Member:
@@ -329,15 +321,16 @@ def choose_member(
     check_preference(chosen, objectives)
 
     def admits(member: Member) -> bool:
-        evidence = member.evidence
-        return limits.admit(evidence.latency_ms, evidence.peak_memory_mib, 0.0)
+        return limits.admit(member.values)
 
-    limits = Limits(
-        max_error=math.inf, max_memory_mib=max_memory_mib, max_latency_ms=max_latency_ms
+    limits = latency_limit(
+        Limits(max_error=math.inf, max_memory_mib=max_memory_mib), result.objectives, max_latency_ms
     )
     fitting = [member for member in result.members if admits(member)]
     if not fitting:
-        fastest = min(member.evidence.latency_ms for member in result.members)
+        bounded = "latency_ms" if limits.max_p99_ms is None else "p99_ms"
+        times_ms = [member.values[bounded] for member in result.members if bounded in member.values]
+        fastest = min(times_ms, default=math.inf)
         leanest = min(member.evidence.peak_memory_mib for member in result.members)
         raise StudyError(
             f"no member of the front keeps these limits: the fastest takes {fastest:.4g} ms, "

@@ -62,7 +62,7 @@ def _beats(one: Score, other: Score, objectives: Sequence[Objective]) -> bool:
     for objective in objectives:
         name = objective.name
         if name == "peak_memory_mib":
-            if objective.is_less(other.values[name], one.values[name]):
+            if objective.is_better(other.values[name], one.values[name]):
                 return False
         elif one.gains[name].low <= other.gains[name].high:
             return False
@@ -123,6 +123,7 @@ def run_off(
     on_step: OnStep,
     beyond_limits: Sequence[Trial] = (),
     budget: Budget | None = None,
+    fewest_runs: int = 0,
 ) -> list[Finalist]:
     """Returns the default and the other trials, in the order of the arguments.
 
@@ -138,6 +139,7 @@ def run_off(
         beyond_limits: Trials that break a limit and are measured to say what it costs; they beat
             no other.
         budget: How long this may take; None means that nothing limits it.
+        fewest_runs: Timed runs of each measurement at least.
 
     Raises:
         CannotMeasureError: the default fails.
@@ -152,6 +154,7 @@ def run_off(
         plan=FINAL,
         out_of_competition={trial.number for trial in beyond_limits},
         budget=budget,
+        fewest_runs=fewest_runs,
     )
     return [
         Finalist(
@@ -178,6 +181,7 @@ class Rounds:
         plan: How many rounds there are, and how much they cost.
         out_of_competition: Entrants that settle no other.
         budget: How long this may take; None means that nothing limits it.
+        fewest_runs: Timed runs of each measurement at least.
 
     Attributes:
         failures: By number, why an entrant was left out.
@@ -194,6 +198,7 @@ class Rounds:
         plan: Plan = Plan(),
         out_of_competition: Collection[int] = (),
         budget: Budget | None = None,
+        fewest_runs: int = 0,
     ) -> None:
         self.failures: dict[int, Failure] = {}
         self._entrants = entrants
@@ -204,6 +209,7 @@ class Rounds:
         self._plan = plan
         self._out_of_competition = out_of_competition
         self._budget = budget or Budget()
+        self._fewest_runs = fewest_runs
         self._baseline, *self._others = entrants
         self._measurements: dict[int, list[Measurement]] = {number: [] for number in entrants}
         self._done = 0
@@ -293,7 +299,7 @@ class Rounds:
     def _measure(self, number: int) -> Outcome:
         """Measures; a measurement on a loud machine is taken again, while that is of any use."""
         effort = replace(
-            effort_for(self._plan.effort, self._objectives),
+            effort_for(self._plan.effort, self._objectives, self._fewest_runs),
             compares_answers=not self._measurements[number],
         )
         outcome = self._entrants[number](effort)

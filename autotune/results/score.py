@@ -10,7 +10,14 @@ from autotune.deploy.config import Coverage, Interval, ProviderEvidence
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import mean_log_interval
 from autotune.results.peaks import SMALLEST_MEMORY_GAIN, HeapLuck
-from autotune.search.objective import OBJECTIVES, Objective, Values, values
+from autotune.search.objective import (
+    OBJECTIVES,
+    SPEEDS,
+    THROUGHPUT,
+    Objective,
+    Values,
+    values,
+)
 
 # The best of six finalists is lucky as well, and a hundredth is what the memory layout of a process
 # is worth.
@@ -27,9 +34,9 @@ class Score:
     Attributes:
         values: Its value in every objective that was measured: the largest peak of memory, and the
             median over the rounds of the others.
-        gains: By objective, the default's value over its own: geometric mean over the rounds with
-            its 95 % interval. Of memory the interval follows from how much the processes of all
-            configurations differ.
+        gains: By objective, how many times better it is than the default: geometric mean over the
+            rounds with its 95 % interval. Of memory the interval follows from how much the
+            processes of all configurations differ.
         error: Largest fidelity error of the rounds.
         metric: Lowest value of the user's metric; None without one.
         drop: Largest fall of the metric; None without one.
@@ -43,6 +50,7 @@ class Score:
         peak_memory_interval: Its largest peak of memory, with the range in which that of another
             process lies with 95 %; None where nothing was measured twice.
         memory_noise_floor: Relative difference below which no gain of memory is claimed.
+        batch: Samples of a run; None without batch sizes.
     """
 
     values: Values
@@ -58,15 +66,19 @@ class Score:
     provider: ProviderEvidence | None = None
     peak_memory_interval: Interval | None = None
     memory_noise_floor: float = SMALLEST_MEMORY_GAIN
+    batch: int | None = None
 
     @property
     def speedup(self) -> Interval:
-        """How many times faster than the default."""
-        return self.gains["latency_ms"]
+        """How many times faster than the default, by the time of a sample.
+
+        With several clients or batch sizes that is the ratio of the throughputs.
+        """
+        return self.gains[THROUGHPUT if THROUGHPUT in self.gains else "latency_ms"]
 
     @property
     def latency_ms(self) -> float:
-        """The default's latency divided by `speedup`."""
+        """The default's latency divided by the gain in latency."""
         return self.values["latency_ms"]
 
     @property
@@ -105,8 +117,16 @@ AnyScore = TypeVar("AnyScore", bound=Score)
 
 def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
     """Returns a score of other rounds with the latency that it has on the scale of `baseline`."""
-    latency_ms = baseline.latency_ms / own.speedup.value
-    return replace(own, values={**own.values, "latency_ms": latency_ms})
+    latency_ms = baseline.latency_ms / own.gains["latency_ms"].value
+    return replace(own, values=_with_latency(own.values, latency_ms))
+
+
+def _with_latency(of: Values, latency_ms: float) -> dict[str, float]:
+    """Returns the values with another latency, and the throughput that goes with it."""
+    changed = {**of, "latency_ms": latency_ms}
+    if THROUGHPUT in of:
+        changed[THROUGHPUT] = of[THROUGHPUT] * of["latency_ms"] / latency_ms
+    return changed
 
 
 def score(own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuck) -> Score:
@@ -120,10 +140,10 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuc
     base_values = _over_rounds(base)
     gains = {name: _gain(OBJECTIVES[name], own, base, luck) for name in base_values}
     own_values = _over_rounds(own)
-    # one scale: the default's own time, and everything else by its speed-up
-    own_values["latency_ms"] = base_values["latency_ms"] / gains["latency_ms"].value
+    # one scale: the default's own time, and everything else by its gain
+    latency_ms = base_values["latency_ms"] / gains["latency_ms"].value
     return Score(
-        values=own_values,
+        values=_with_latency(own_values, latency_ms),
         gains=gains,
         error=max(m.fidelity.error for m in own),
         metric=_lowest(m.fidelity.metric for m in own),
@@ -136,6 +156,7 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuc
         provider=provider_evidence(own),
         peak_memory_interval=luck.expected(own),
         memory_noise_floor=luck.floor(min(len(own), len(base))),
+        batch=own[-1].batch,
     )
 
 
@@ -169,28 +190,29 @@ def _highest(numbers: Iterable[float | None]) -> float | None:
 def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
     """Returns the value of each objective over the rounds: the largest peak, else the median.
 
-    Latency is the median run on a clock, in the quiet rounds if there were any.
+    Latency is that on a clock, in the quiet rounds if there were any.
     """
     quiet = [m for m in own if m.is_quiet] or own
     by_name: dict[str, list[float]] = {}
     for measurement in own:
         for name, value in values(measurement).items():
             by_name.setdefault(name, []).append(value)
-    return {
+    over_rounds = {
         **{name: float(np.median(numbers)) for name, numbers in by_name.items()},
-        "latency_ms": float(np.median([m.p50_ms for m in quiet])),
         "peak_memory_mib": max(m.peak_memory_mib for m in own),
     }
+    return _with_latency(over_rounds, float(np.median([m.clock_ms for m in quiet])))
 
 
 def _gain(
     objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuck
 ) -> Interval:
-    """Returns the default's value over the own one, by the rounds that both took part in."""
+    """Returns how many times better the own value is, by the rounds that both took part in."""
     if own is base:
         return Interval(value=1.0, low=1.0, high=1.0)
-    if objective.name == "latency_ms":
-        return paired_speedup(own, base)
+    if objective.name in SPEEDS:
+        speedup = paired_speedup(own, base)
+        return speedup if objective.name == THROUGHPUT else of_runs(speedup, own[-1], base[-1])
     if objective is _MEMORY:
         return luck.gain(own, base)
     pairs = [
@@ -200,16 +222,36 @@ def _gain(
     ]
     if not pairs:
         return Interval(value=1.0, low=0.0, high=np.inf)
-    return mean_log_interval([theirs / mine for mine, theirs in pairs])
+    return mean_log_interval([objective.gain(mine, theirs) for mine, theirs in pairs])
 
 
 def paired_speedup(own: Sequence[Measurement], baseline: Sequence[Measurement]) -> Interval:
     """Returns how many times faster `own` is than the default measured in the same rounds.
 
-    The default may have been measured in further rounds after them.
+    The time of a sample counts. The default may have been measured in further rounds after them.
     """
     pairs = zip(own, baseline, strict=False)
-    return mean_log_interval([base.ratio.value / mine.ratio.value for mine, base in pairs])
+    return mean_log_interval([speedup_of(mine, base).value for mine, base in pairs])
+
+
+def speedup_of(own: Measurement, base: Measurement) -> Interval:
+    """Returns how many times faster one measurement is than another, by the time of a sample."""
+    factor = (own.batch or 1) / (base.batch or 1)
+    return Interval(
+        value=factor * base.ratio.value / own.ratio.value,
+        low=factor * base.ratio.value / own.ratio.high,
+        high=factor * base.ratio.value / own.ratio.low,
+    )
+
+
+def of_runs(speedup: Interval, own: Measurement, base: Measurement) -> Interval:
+    """Returns a speed-up by the time of a sample as one by the time of a run."""
+    factor = (base.batch or 1) / (own.batch or 1)
+    if factor == 1:
+        return speedup
+    return Interval(
+        value=factor * speedup.value, low=factor * speedup.low, high=factor * speedup.high
+    )
 
 
 def noise_floor(baseline: Sequence[Measurement]) -> float:

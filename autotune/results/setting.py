@@ -29,6 +29,7 @@ class Setting:
         seed: Random seed.
         environment: The machine and the versions.
         batching: The batch sizes; None where each run has one sample.
+        clients: How many clients run at once.
     """
 
     study: str
@@ -42,3 +43,4 @@ class Setting:
     seed: int
     environment: Environment
     batching: Batching | None = None
+    clients: int = 1

@@ -7,13 +7,14 @@ from pathlib import Path
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
+from autotune.deploy.serving import SHARED
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.results.result import StudyResult
-from autotune.space.session import SESSIONS, SHARED
+from autotune.space.session import SESSIONS
 
 THE_DEFAULT = "the default"
 """The name of the untouched model under default options."""
@@ -32,7 +33,7 @@ class Subject:
         sessions: Which sessions several clients have; see
             :data:`autotune.space.session.SESSIONS`.
         batch: Samples of a run; None means as many as a run of the default has.
-        baseline_batch: Samples of a run of the default beside it.
+        baseline_batch: Samples of a run of the default beside it; None where that is not known.
         source: The model that it was tuned from, as far as that is there; None where unknown.
         source_sha256: Digest of that model; empty where unknown.
     """
@@ -42,7 +43,7 @@ class Subject:
     session: SessionConfig
     sessions: str = SHARED
     batch: int | None = None
-    baseline_batch: int = 1
+    baseline_batch: int | None = None
     source: Path | None = None
     source_sha256: str = ""
 
@@ -68,8 +69,8 @@ def subject_of(path: Path) -> Subject:
         model=path.parent / config.model.file,
         session=here.session,
         sessions=str(config.candidate.get(SESSIONS, SHARED)),
-        batch=config.batch,
-        baseline_batch=config.baseline_batch,
+        batch=None if config.serving is None else config.serving.batch,
+        baseline_batch=None if config.serving is None else config.serving.baseline_batch,
         source=_source(path.parent),
         source_sha256=config.model.source_sha256,
     )

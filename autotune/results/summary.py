@@ -12,11 +12,11 @@ from autotune.measure.outcome import Failure
 from autotune.results.choice import Verdict
 from autotune.results.result import GraphRow, Kind, Member, StudyResult
 from autotune.results.run_off import Finalist
-from autotune.results.score import provider_evidence
+from autotune.results.score import of_runs, provider_evidence, speedup_of
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect, believed, explain
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import DEFAULT, Values, find, values
+from autotune.search.objective import DEFAULT, OBJECTIVES, THROUGHPUT, Values, find, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 
@@ -60,7 +60,7 @@ def summarise(
     """
     failures = Counter(t.outcome.kind for t in trials.measured if isinstance(t.outcome, Failure))
     measurements = [m for trial in trials.measured if (m := trial.measurement) is not None]
-    first = setting.objectives[0].name
+    first = setting.objectives[0]
     finalists, default = verdict.members, verdict.members[0]
     baseline, *front = (_member(setting, finalist, default) for finalist in finalists)
     confirmed = (*finalists, *verdict.others) if verdict.complete else ()
@@ -74,7 +74,7 @@ def summarise(
         objectives=tuple(objective.name for objective in setting.objectives),
         prefer=setting.prefer,
         limits=plain_limits(setting.limits),
-        members=(baseline, *sorted(front, key=lambda member: member.values[first])),
+        members=(baseline, *sorted(front, key=lambda m: first.cost(m.values[first.name]))),
         trials=len(trials.measured),
         ended=trials.ended,
         failed=dict(failures),
@@ -93,18 +93,22 @@ def summarise(
         files=(),
         others=tuple(_member(setting, finalist, default) for finalist in verdict.others),
         ablation=verdict.ablation,
+        process=verdict.process,
         batching=setting.batching,
+        clients=setting.clients,
     )
 
 
 def plain_limits(limits: Limits) -> dict[str, float | None]:
     """Returns the limits by name; None means no limit."""
-    return {
+    plain = {
         "max_error": limits.max_error if math.isfinite(limits.max_error) else None,
         "max_memory_mib": limits.max_memory_mib,
         "max_latency_ms": limits.max_latency_ms,
         "max_drop": limits.max_drop,
     }
+    # results of earlier versions do not have it, and must equal those of the same study now
+    return plain if limits.max_p99_ms is None else {**plain, "max_p99_ms": limits.max_p99_ms}
 
 
 def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
@@ -115,13 +119,12 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
     own_values, base_values = values(own), values(base)
     gains = {}
     for name in own_values.keys() & base_values.keys():
-        gain = base_values[name] / own_values[name]
+        gain = OBJECTIVES[name].gain(own_values[name], base_values[name])
         gains[name] = Interval(value=gain, low=gain, high=gain)
-    gains["latency_ms"] = Interval(
-        value=base.ratio.value / own.ratio.value,
-        low=base.ratio.value / own.ratio.high,
-        high=base.ratio.value / own.ratio.low,
-    )
+    speedup = speedup_of(own, base)
+    gains["latency_ms"] = of_runs(speedup, own, base)
+    if THROUGHPUT in gains:
+        gains[THROUGHPUT] = speedup
     return Finalist(
         trial=trial,
         values=own_values,
@@ -136,6 +139,7 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         memory_noise_floor=_UNCONFIRMED_MEMORY_FLOOR,
         coverage=own.fidelity.coverage,
         provider=provider_evidence([own]),
+        batch=own.batch,
     )
 
 
@@ -145,9 +149,7 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
     return Member(
         candidate=candidate.to_json(),
         words=candidate.in_words(),
-        admitted=setting.limits.admit(
-            finalist.latency_ms, finalist.peak_memory_mib, finalist.error, finalist.drop
-        ),
+        admitted=setting.limits.admit(finalist.values, finalist.error, finalist.drop),
         # one pair of rounds with a number gives an interval without an end, which says nothing
         gains={n: gain for n, gain in finalist.gains.items() if math.isfinite(gain.high)},
         evidence=Evidence(
@@ -162,6 +164,8 @@ def _member(setting: Setting, finalist: Finalist, baseline: Finalist) -> Member:
             baseline_load_ms=base["load_ms"],
             p99_ms=own.get("p99_ms"),
             baseline_p99_ms=base.get("p99_ms"),
+            throughput_per_s=own.get(THROUGHPUT),
+            baseline_throughput_per_s=base.get(THROUGHPUT),
             error=finalist.error,
             agreement=finalist.agreement,
             metric=finalist.metric,
@@ -200,15 +204,17 @@ def _kinds(setting: Setting, trials: Trials, confirmed: Sequence[Finalist]) -> I
     numbers = {item.trial.number for item in rated}
     rated += [item for item in _estimated(setting, trials) if item.trial.number not in numbers]
     base = next(item for item in rated if item.trial.candidate == BASELINE)
-    least = math.inf
+    named: _Rated | None = None
     for answers in ("exact", "within", "beyond"):
         of_kind = [item for item in rated if item.answers(setting.limits) == answers]
         surely = [item for item in of_kind if item.confirmed]
         field = surely if surely or answers == "beyond" else of_kind
-        best = min(field, key=lambda item: item.values[first.name], default=None)
-        if best is None or not first.is_less(best.values[first.name], least):
+        best = min(field, key=lambda item: first.cost(item.values[first.name]), default=None)
+        if best is None:
             continue
-        least = best.values[first.name]
+        if named and not first.is_better(best.values[first.name], named.values[first.name]):
+            continue
+        named = best
         yield Kind(
             answers=answers,
             trial=best.trial.number,

@@ -45,19 +45,22 @@ def finalists(
     admitted = [
         (trial, belief)
         for (trial, m), belief in zip(measured, believed(space, numbers), strict=True)
-        if trial.candidate != BASELINE
-        and limits.admit(m.latency_ms, m.peak_memory_mib, m.fidelity.error, m.fidelity.drop)
+        if trial.candidate != BASELINE and limits.admit_measurement(m)
     ]
     if not admitted:
         return []
     best = pareto.front(admitted, lambda item: item[1], objectives)
     first = objectives[0]
-    ranked = sorted(admitted, key=lambda item: item[1][first.name])
-    luckiest = min(admitted, key=lambda item: _measured(item[0], first))
+
+    def cost(item: tuple[Trial, Values]) -> float:
+        return first.cost(item[1][first.name])
+
+    ranked = sorted(admitted, key=cost)
+    luckiest = min(admitted, key=lambda item: _measured_cost(item[0], first))
     exact = [item for item in ranked if is_exact(item[0].measurement)]
     surely = [*ranked[:2], luckiest, *exact[:1]]
-    least = ranked[0][1][first.name]
-    near = [item for item in ranked if item[1][first.name] <= _MAY_BE_BEST * least]
+    least = cost(ranked[0])
+    near = [item for item in ranked if cost(item) <= _MAY_BE_BEST * least]
     # a trial that is chosen twice leaves room for the next
     chosen = [*surely, *pareto.spread(best, MOST_FINALISTS - len(surely)), *best, *near]
     simplest = [_simplest(item, admitted, objectives) for item in chosen]
@@ -77,7 +80,7 @@ def default_of_provider(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Tri
         None where the CPU provider is the fastest, or the other one's default failed.
     """
     fastest = min(
-        chosen, key=lambda trial: _measured(trial, OBJECTIVES["latency_ms"]), default=None
+        chosen, key=lambda trial: _measured_cost(trial, OBJECTIVES["latency_ms"]), default=None
     )
     word = None if fastest is None else fastest.candidate.to_json().get(EXECUTION_PROVIDER)
     if word is None:
@@ -102,18 +105,19 @@ def beyond_limit(
         objectives: The objectives of the study.
         space: The search space.
     """
-    first = objectives[0].name
+    first = objectives[0]
     measured = [(trial, m) for trial in trials if (m := trial.measurement) is not None]
     numbers = [(trial.candidate, values(m, objectives)) for trial, m in measured]
     least = math.inf
     outside: list[tuple[float, int, Trial]] = []
     for (trial, m), belief in zip(measured, believed(space, numbers), strict=True):
-        if not limits.admit(m.latency_ms, m.peak_memory_mib, 0.0):
+        if not limits.admit_cost(m):
             continue
+        cost = first.cost(belief[first.name])
         if limits.admit_answers(m.fidelity.error, m.fidelity.drop):
-            least = min(least, belief[first])
+            least = min(least, cost)
         else:
-            outside.append((belief[first], trial.number, trial))
+            outside.append((cost, trial.number, trial))
     best = min(outside, default=None)
     return best[2] if best and best[0] < least / _CLEARLY_BETTER else None
 
@@ -135,15 +139,15 @@ def leanest_exact(trials: Sequence[Trial], limits: Limits) -> Trial | None:
         for trial in trials
         if (m := trial.measurement) is not None
         and is_exact(m)
-        and limits.admit(m.latency_ms, m.peak_memory_mib, m.fidelity.error, m.fidelity.drop)
+        and limits.admit_measurement(m)
         and m.peak_memory_mib < base.peak_memory_mib / _CLEARLY_BETTER
     ]
     return min(exact)[3] if exact else None
 
 
-def _measured(trial: Trial, objective: Objective) -> float:
+def _measured_cost(trial: Trial, objective: Objective) -> float:
     assert trial.measurement is not None
-    return values(trial.measurement, (objective,))[objective.name]
+    return objective.cost(values(trial.measurement, (objective,))[objective.name])
 
 
 def _simplest(
@@ -162,7 +166,7 @@ def _simplest(
         for other, values_ in admitted
         if changes.issuperset(other.candidate.values)
         and not any(
-            o.is_less(mine[o.name], values_[o.name] / (1 + o.tolerance)) for o in objectives
+            o.is_better(mine[o.name], o.better_by(values_[o.name], o.tolerance)) for o in objectives
         )
     ]
     return min(as_good, key=lambda other: (len(other.candidate.values), other.number))

@@ -1,4 +1,4 @@
-"""The objectives by name, all of them minimised, and how their values are compared."""
+"""The objectives by name, which way each is better, and how their values are compared."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,25 +10,29 @@ from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 # Twice what two measurements of one configuration differ by.
 _CLEARLY_MORE = 1.05
 
+P99_RUNS = 662
+"""From so many runs on there is an estimate of the 99th percentile."""
+
 Values = Mapping[str, float]
 """A value for each objective, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """A quantity of a measurement that is better the smaller it is.
+    """A positive quantity of a measurement that is better the smaller it is, or the larger.
 
     Attributes:
         name: As a study and ``--objective`` name it, with its unit.
         word: As ``--prefer`` names it.
         heading: Of its column in a table.
         of: Its value in a measurement; None where the measurement lacks it.
-        at_best: Its lowest possible value by a measurement that is still going on; None where that
+        at_best: Its best possible value by a measurement that is still going on; None where that
             is unknown, and no candidate is given up early.
         tolerance: Relative difference below which two values count as the same: two processes of
             one configuration differ by as much.
         tolerance_absolute: The same in the objective's unit; the larger of both counts.
         fewest_runs: Timed runs that it needs.
+        maximised: Whether it is better the larger it is.
     """
 
     name: str
@@ -39,16 +43,39 @@ class Objective:
     tolerance: float
     tolerance_absolute: float = 0.0
     fewest_runs: int = 0
+    maximised: bool = False
 
-    def is_less(self, value: float, than: float) -> bool:
-        """Returns whether `value` is below `than` by more than processes of one kind differ."""
-        if than == math.inf:
-            return value < than
+    def cost(self, value: float) -> float:
+        """Returns a number that is smaller the better `value` is: itself, or its inverse.
+
+        Ratios of costs are ratios of values, or their inverse, so what compares logarithms treats
+        all objectives alike.
+        """
+        return 1 / value if self.maximised else value
+
+    def gain(self, value: float, over: float) -> float:
+        """Returns how many times better `value` is than the value `over`."""
+        return self.cost(over) / self.cost(value)
+
+    def better_by(self, value: float, share: float) -> float:
+        """Returns the value that is better than `value` by a share, such as 0.05."""
+        return value * (1 + share) if self.maximised else value / (1 + share)
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Returns whether `value` is better than another by more than processes differ."""
+        if self.maximised:
+            return value > than * (1 + self.tolerance)
         return value < than - max(self.tolerance_absolute, self.tolerance * than)
 
 
 def _latency_at_best(measurement: Measurement) -> float:
     return measurement.latency_ms * measurement.ratio.low / measurement.ratio.value
+
+
+def _throughput_at_best(measurement: Measurement) -> float | None:
+    throughput = measurement.throughput_per_s
+    ratio = measurement.ratio
+    return None if throughput is None else throughput * ratio.value / ratio.low
 
 
 OBJECTIVES: Mapping[str, Objective] = {
@@ -103,19 +130,39 @@ OBJECTIVES: Mapping[str, Objective] = {
             of=lambda m: m.p99_ms,
             at_best=lambda _: None,
             tolerance=0.05,
-            fewest_runs=662,
+            fewest_runs=P99_RUNS,
+        ),
+        Objective(
+            name="throughput_per_s",
+            word="throughput",
+            heading="runs/s",
+            of=lambda m: m.throughput_per_s,
+            at_best=_throughput_at_best,
+            tolerance=0.01,
+            maximised=True,
         ),
     )
 }
 """All of them; see :class:`Objective`. ``cpu_s`` is the CPU time of a run, ``load_ms`` the creation
-of a session in a fresh process, ``p99_ms`` MLPerf's estimate of the 99th percentile, and
-``peak_device_memory_mib`` the memory of NVIDIA devices (at least 1 MiB)."""
+of a session in a fresh process, ``p99_ms`` MLPerf's estimate of the 99th percentile,
+``peak_device_memory_mib`` the memory of NVIDIA devices (at least 1 MiB), and ``throughput_per_s``
+the samples per second of several clients, or of batches."""
+
+THROUGHPUT = "throughput_per_s"
+"""The objective of several clients."""
+
+SPEEDS = ("latency_ms", THROUGHPUT)
+"""The objectives that the ratio of a duet tells."""
 
 DEFAULT = ("latency_ms", "peak_memory_mib")
 """The objectives of a study that names none."""
 
-DEVICE_DEFAULT = ("latency_ms", "peak_device_memory_mib")
-"""The same where every execution provider of the study computes on a device of its own."""
+LOADED_DEFAULT = (THROUGHPUT, "peak_memory_mib")
+"""The same with several clients."""
+
+DEVICE_MEMORY = "peak_device_memory_mib"
+"""The objective that takes the place of the process's memory where every execution provider of a
+study computes on a device of its own."""
 
 BALANCED = "balanced"
 
@@ -170,6 +217,8 @@ def complete(outcome: Outcome, objectives: Sequence[Objective]) -> Outcome:
 
 def _lacking(objective: Objective, measurement: Measurement) -> str:
     """Returns why a measurement has no value for an objective."""
+    if objective.name == THROUGHPUT:
+        return "throughput_per_s needs several clients or batch sizes: add --clients or --batch"
     if not objective.fewest_runs:
         return f"{objective.name} cannot be measured here: install autotune with the extra [nvidia]"
     return (
@@ -183,25 +232,28 @@ def is_beaten(
 ) -> bool:
     """Returns whether a measurement under way has no chance left beside one of the rivals.
 
-    That is, at its best it is less than the rival in no objective and clearly more in one.
+    That is, at its best it is better than the rival in no objective and clearly worse in one.
     """
-    least = {objective.name: objective.at_best(measurement) for objective in objectives}
+    best = {objective.name: objective.at_best(measurement) for objective in objectives}
 
     def beaten_by(rival: Values) -> bool:
-        pairs = [(item, least[item.name], rival[item.name]) for item in objectives]
-        if any(mine is None or item.is_less(mine, theirs) for item, mine, theirs in pairs):
+        pairs = [(item, best[item.name], rival[item.name]) for item in objectives]
+        if any(mine is None or item.is_better(mine, theirs) for item, mine, theirs in pairs):
             return False
-        return any(mine is not None and mine > theirs * _CLEARLY_MORE for _, mine, theirs in pairs)
+        return any(
+            mine is not None and item.cost(mine) > item.cost(theirs) * _CLEARLY_MORE
+            for item, mine, theirs in pairs
+        )
 
     return any(beaten_by(rival) for rival in rivals)
 
 
 def product(of: Values, objectives: Sequence[Objective]) -> float:
-    """Returns the product of all, in which a tenth less of each counts the same."""
-    return math.prod(of[objective.name] for objective in objectives)
+    """Returns the product of all costs, in which a tenth less of each counts the same."""
+    return math.prod(objective.cost(of[objective.name]) for objective in objectives)
 
 
-def effort_for(effort: Effort, objectives: Sequence[Objective]) -> Effort:
-    """Returns the effort with as many runs as the objectives need."""
-    fewest_runs = max(objective.fewest_runs for objective in objectives)
-    return replace(effort, fewest_runs=fewest_runs)
+def effort_for(effort: Effort, objectives: Sequence[Objective], fewest_runs: int = 0) -> Effort:
+    """Returns the effort with as many runs as the objectives need, and `fewest_runs` at least."""
+    needed = max(objective.fewest_runs for objective in objectives)
+    return replace(effort, fewest_runs=max(needed, fewest_runs))

@@ -8,9 +8,6 @@ from autotune.search.objective import Objective, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import Candidate
 
-LIMITED = ("latency_ms", "peak_memory_mib")
-"""The quantities that a user may limit, besides the error of the answers."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
@@ -18,7 +15,8 @@ class Observation:
 
     Attributes:
         candidate: The candidate.
-        values: Its positive numbers, by the name of the quantity; None where it failed.
+        values: Its positive numbers, each smaller the better it is, by the name of the quantity;
+            None where it failed.
         violations: How far it breaks each limit; above 0 is a violation. ``valid`` and ``error``
             are always there.
         is_unmade: Whether its model file could not be made.
@@ -40,8 +38,10 @@ def observe(trial: Trial, objectives: Sequence[Objective], limits: Limits) -> Ob
     measurement, outcome = trial.measurement, trial.outcome
     numbers = None
     if measurement is not None:
+        own = values(measurement, objectives)
         numbers = {
-            **values(measurement, objectives),
+            "p99_ms": measurement.tail_ms,
+            **{o.name: o.cost(own[o.name]) for o in objectives if o.name in own},
             "latency_ms": measurement.latency_ms,
             "peak_memory_mib": measurement.peak_memory_mib,
         }

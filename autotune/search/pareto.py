@@ -13,14 +13,14 @@ def front(
 ) -> list[T]:
     """Returns the items that no other beats in every objective, best in the first objective first.
 
-    To stay beside an item that is ahead of it in the first objective, an item must be less in
+    To stay beside an item that is ahead of it in the first objective, an item must be better in
     another one by more than the tolerance.
     """
     chosen: list[T] = []
     for item in sorted(items, key=_key(values, objectives)):
         mine = values(item)
         if all(
-            any(o.is_less(mine[o.name], values(other)[o.name]) for o in objectives)
+            any(o.is_better(mine[o.name], values(other)[o.name]) for o in objectives)
             for other in chosen
         ):
             chosen.append(item)
@@ -48,7 +48,7 @@ def pick(
         items: What to choose from.
         values: An item's values.
         objectives: The objectives of the study.
-        prefer: The word of one of them, or ``balanced``: the smallest product of all.
+        prefer: The word of one of them, or ``balanced``: the smallest product of all costs.
 
     Raises:
         ValueError: there are no items.
@@ -57,12 +57,12 @@ def pick(
         return min(items, key=lambda item: product(values(item), objectives))
     first = next(objective for objective in objectives if objective.word == prefer)
     others = [objective for objective in objectives if objective is not first]
-    least = min(values(item)[first.name] for item in items)
-    tied = [item for item in items if not first.is_less(least, values(item)[first.name])]
+    best = min((values(item)[first.name] for item in items), key=first.cost)
+    tied = [item for item in items if not first.is_better(best, values(item)[first.name])]
     return min(tied, key=_key(values, [*others, first]))
 
 
 def _key(
     values: Callable[[T], Values], objectives: Sequence[Objective]
 ) -> Callable[[T], tuple[float, ...]]:
-    return lambda item: tuple(values(item)[objective.name] for objective in objectives)
+    return lambda item: tuple(o.cost(values(item)[o.name]) for o in objectives)

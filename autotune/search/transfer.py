@@ -119,8 +119,9 @@ def prior(
     expected: dict[str, Mean] = {}
     for objective in objectives:
         unit = objective.of(base) or 1.0
-        logs = [np.log((objective.of(m) or unit) / unit) for _, m in measured if m is not None]
-        model = Model(coding, rows, np.asarray(logs), sweeps=_SWEEPS)
+        gains = [objective.gain(objective.of(m) or unit, unit) for _, m in measured if m]
+        logs = -np.log(gains)
+        model = Model(coding, rows, logs, sweeps=_SWEEPS)
         expected[objective.name] = partial(_mean, model)
     return expected
 

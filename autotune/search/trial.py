@@ -1,8 +1,10 @@
 """A candidate with its outcome, and the limits that it has to keep."""
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from autotune.measure.outcome import Failure, Measurement, Outcome
+from autotune.search.objective import P99_RUNS, THROUGHPUT
 from autotune.space.candidate import Candidate
 
 
@@ -14,6 +16,7 @@ class Limits:
         max_error: Largest relative L2 error of an output.
         max_memory_mib: Largest peak memory that the session adds.
         max_latency_ms: Longest run.
+        max_p99_ms: Longest 99th percentile of the latency, as clients see it under load.
         max_drop: By how much the user's own metric may fall.
     """
 
@@ -21,11 +24,21 @@ class Limits:
     max_memory_mib: float | None = None
     max_latency_ms: float | None = None
     max_drop: float | None = None
+    max_p99_ms: float | None = None
+
+    @property
+    def fewest_runs(self) -> int:
+        """The timed runs without which a measurement cannot show that it keeps the limits."""
+        return 0 if self.max_p99_ms is None else P99_RUNS
 
     @property
     def bounds(self) -> dict[str, float]:
         """The upper bounds of measured quantities, by name."""
-        bounds = {"latency_ms": self.max_latency_ms, "peak_memory_mib": self.max_memory_mib}
+        bounds = {
+            "latency_ms": self.max_latency_ms,
+            "peak_memory_mib": self.max_memory_mib,
+            "p99_ms": self.max_p99_ms,
+        }
         return {name: bound for name, bound in bounds.items() if bound is not None}
 
     def violations(self, outcome: Outcome) -> dict[str, float]:
@@ -47,8 +60,18 @@ class Limits:
             "valid": -1.0,
             "error": self._excess_error(outcome.fidelity.error, outcome.fidelity.drop),
             "memory": _excess(outcome.peak_memory_mib, self.max_memory_mib),
-            "latency": _excess(outcome.latency_ms, self.max_latency_ms),
+            "latency": self.latency_excess(outcome),
         }
+
+    def latency_excess(self, measurement: Measurement) -> float:
+        """Returns how far a measurement breaks a limit of latency; above 0 it surely does.
+
+        Where its runs were too few for the 99th percentile, a lower one stands for it.
+        """
+        return max(
+            _excess(measurement.latency_ms, self.max_latency_ms),
+            _excess(measurement.tail_ms, self.max_p99_ms),
+        )
 
     def admit_answers(self, error: float, drop: float | None) -> bool:
         """Returns whether answers with this error, and this fall of the metric, are right."""
@@ -62,14 +85,44 @@ class Limits:
         return max(excess, (drop - self.max_drop) / max(self.max_drop, 0.01))
 
     def admit(
-        self, latency_ms: float, peak_memory_mib: float, error: float, drop: float | None = None
+        self,
+        values: Mapping[str, float | None],
+        error: float = 0.0,
+        drop: float | None = None,
     ) -> bool:
-        """Returns whether these numbers keep all limits."""
-        return (
-            self.admit_answers(error, drop)
-            and _excess(peak_memory_mib, self.max_memory_mib) <= 0
-            and _excess(latency_ms, self.max_latency_ms) <= 0
+        """Returns whether these numbers keep all limits.
+
+        Args:
+            values: Measured quantities, by name. One that is missing or None breaks its limit.
+            error: Fidelity error of the answers.
+            drop: Fall of the user's metric.
+        """
+        measured = ((values.get(name), bound) for name, bound in self.bounds.items())
+        return self.admit_answers(error, drop) and all(
+            value is not None and value <= bound for value, bound in measured
         )
+
+    def admit_measurement(self, measurement: Measurement) -> bool:
+        """Returns whether a measurement keeps all limits."""
+        fidelity = measurement.fidelity
+        return self.admit_answers(fidelity.error, fidelity.drop) and self.admit_cost(measurement)
+
+    def admit_cost(self, measurement: Measurement) -> bool:
+        """Returns whether a measurement keeps all limits but those of the answers."""
+        names = ("latency_ms", "peak_memory_mib", "p99_ms")
+        return self.admit({name: getattr(measurement, name) for name in names})
+
+
+def latency_limit(
+    limits: Limits, objectives: Collection[str], max_latency_ms: float | None
+) -> Limits:
+    """Returns the limits with the longest latency that a user allows.
+
+    It bounds the run, and in a study of throughput the 99th percentile under load.
+    """
+    if THROUGHPUT in objectives:
+        return replace(limits, max_p99_ms=max_latency_ms)
+    return replace(limits, max_latency_ms=max_latency_ms)
 
 
 def _excess(value: float, limit: float | None) -> float:

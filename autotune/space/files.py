@@ -10,7 +10,13 @@ from autotune.deploy.files import is_file, read_text
 from autotune.deploy.options import BATCH, Value
 from autotune.errors import FormatError, SpaceError, did_you_mean, shown
 from autotune.space.needs import NEEDS
-from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, batch_problem
+from autotune.space.parameters import (
+    CLIENTS,
+    CORES,
+    PARAMETERS,
+    THREAD_COUNTS,
+    batch_problem,
+)
 from autotune.space.space import Condition, Parameter, Space
 
 # A space is read whole into memory; a real one has a few kilobytes.
@@ -18,7 +24,7 @@ _LARGEST_BYTES = 1 << 20
 # As much as a person reads; names in a file may have any length.
 _LONGEST_PROBLEM = 500
 _MOST_PROBLEMS = 50
-_KEYS = ("description", "parameters")
+_KEYS = ("description", "clients", "parameters")
 _PARAMETER_KEYS = ("values", "default", "when", "unless", "needs")
 
 
@@ -65,6 +71,9 @@ def read_space(path: Path) -> Space:
     description = data.get("description", "")
     if not isinstance(description, str):
         problems.append("description: must be a string")
+    clients = data.get("clients")
+    if clients is not None and (problem := CLIENTS.problem(clients)):
+        problems.append(f"clients: {problem}")
     tables = data.get("parameters", {})
     if not isinstance(tables, dict) or not tables:
         problems.append("'parameters' must hold at least one table")
@@ -81,6 +90,7 @@ def read_space(path: Path) -> Space:
         description=description,
         parameters=tuple(ordered),
         left_out={},
+        clients=clients,
     )
 
 

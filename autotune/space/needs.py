@@ -27,11 +27,12 @@ class Need:
 
     Attributes:
         lacking: The sentence that a user reads where it is not met.
-        is_met: Returns whether it is met.
+        is_met: Returns whether it is met, by the model, its inputs, the machine and the number of
+            clients.
     """
 
     lacking: str
-    is_met: Callable[[Model, Workload, Hardware], bool]
+    is_met: Callable[[Model, Workload, Hardware, int], bool]
 
 
 def has_operator(model: Model, *types: str) -> bool:
@@ -74,7 +75,7 @@ NEEDS: Mapping[str, Need] = {
     ),
     "named_dimensions": Need(
         lacking="the model has no named dimension with one size in all samples",
-        is_met=lambda model, workload, _: bool(workload.dimensions(model)),
+        is_met=lambda model, workload, *_: bool(workload.dimensions(model)),
     ),
     "subnormals": Need(
         lacking="the optimised model has no subnormal weights",
@@ -82,11 +83,15 @@ NEEDS: Mapping[str, Need] = {
     ),
     "several_cores": Need(
         lacking="there is only one usable core",
-        is_met=lambda _model, _workload, machine: machine.usable_cores > 1,
+        is_met=lambda _model, _workload, machine, _clients: machine.usable_cores > 1,
     ),
     "four_cores": Need(
         lacking="there are fewer than four usable cores",
-        is_met=lambda _model, _workload, machine: machine.usable_cores >= 4,
+        is_met=lambda _model, _workload, machine, _clients: machine.usable_cores >= 4,
+    ),
+    "several_clients": Need(
+        lacking="there is one client; --clients N has several",
+        is_met=lambda _model, _workload, _machine, clients: clients > 1,
     ),
     "weights": Need(
         lacking="the model has no convolution or matrix product with a constant weight, "
@@ -135,14 +140,14 @@ NEEDS: Mapping[str, Need] = {
     ),
     "fp16_kernels": Need(
         lacking="the CPU provider has no fp16 kernels on this processor",
-        is_met=lambda _model, _workload, machine: (
+        is_met=lambda _model, _workload, machine, _clients: (
             machine.architecture.lower() in _FP16_ARCHITECTURES
             and not {"asimdhp", "fphp"}.isdisjoint(machine.features)
         ),
     ),
     "saturating_int8": Need(
         lacking="eight-bit products do not saturate on this processor",
-        is_met=lambda _model, _workload, machine: (
+        is_met=lambda _model, _workload, machine, _clients: (
             machine.architecture.lower() in _X86
             and {"avx512_vnni", "avx_vnni"}.isdisjoint(machine.features)
         ),
@@ -152,10 +157,12 @@ NEEDS: Mapping[str, Need] = {
 """All needs by the names that a search space uses; a package is a need under its import name."""
 
 
-def unmet_needs(model: Model, workload: Workload, machine: Hardware) -> dict[str, str]:
+def unmet_needs(
+    model: Model, workload: Workload, machine: Hardware, clients: int = 1
+) -> dict[str, str]:
     """Returns the needs that are not met, each with the sentence that says so."""
     return {
         name: need.lacking
         for name, need in NEEDS.items()
-        if not need.is_met(model, workload, machine)
+        if not need.is_met(model, workload, machine, clients)
     }

@@ -35,6 +35,10 @@ def batch_problem(sizes: Sequence[object]) -> str | None:
     return None
 
 
+CLIENTS = Domain(low=1, high=256, default=1)
+"""How many clients of a study may run at once; a space has one number of them."""
+
+
 def parse_value(name: str, text: str) -> Value:
     """Returns `text`, as typed on a command line, as a value of the parameter `name`.
 

@@ -54,6 +54,7 @@ def resolve(
     machine: Hardware,
     fixed: Mapping[str, str] | None = None,
     providers: Sequence[ProviderState] = (CPU_STATE,),
+    clients: int = 1,
     batch: Sequence[int] = (),
 ) -> Space:
     """Returns what of `space` exists for this model, these inputs and this machine.
@@ -65,6 +66,7 @@ def resolve(
         machine: This machine.
         fixed: Parameters that have one value in all candidates, as typed by the user.
         providers: The execution providers that may be searched, all of them ready.
+        clients: How many clients run at once.
         batch: Batch sizes, which take the place of those of the space.
 
     Raises:
@@ -72,7 +74,7 @@ def resolve(
             the model cannot be run in batches of `batch`.
     """
     fixed_values = _parsed(fixed or {})
-    unmet = unmet_needs(model, workload, machine)
+    unmet = unmet_needs(model, workload, machine, clients)
     left_out: dict[str, str] = {}
     offered_parameters = _batched(space.parameters, model, workload, batch, left_out)
     searched = SearchedProviders.of(offered_parameters, fixed_values, providers, unmet)

@@ -17,16 +17,14 @@ from autotune.deploy.options import (
     Value,
 )
 from autotune.deploy.providers import CACHE_FOLDER, CPU, PROVIDERS
+from autotune.deploy.serving import PER_CLIENT, PROCESSES, SESSION_KINDS, SHARED
 from autotune.deploy.session import SessionConfig
 
 EXECUTION_PROVIDER = "execution_provider"
 """The parameter that chooses the execution provider, by the words of ``--providers``."""
 
 SESSIONS = "sessions"
-"""The parameter that chooses which sessions several clients have."""
-
-SHARED, PER_CLIENT, PROCESSES = "shared", "per_client", "processes"
-"""Its values: one session for all, one for each client, one for each in a process of its own."""
+"""The parameter that chooses which sessions several clients call."""
 
 
 @dataclass
@@ -171,7 +169,7 @@ COMPOSITES: Mapping[str, Composite] = {
         words={},
     ),
     SESSIONS: Composite(
-        domain=Domain(choices=(SHARED, PER_CLIENT, PROCESSES), default=SHARED),
+        domain=Domain(choices=SESSION_KINDS, default=SHARED),
         apply=_apply_outside,
         words={
             PER_CLIENT: "a session for each client",

@@ -74,6 +74,7 @@ class Space:
         left_out: What the file offers and this model or machine has no use for, with the reason.
         impossible: Values that cannot be chosen together: where all entries of one of these
             conditions hold, there is no candidate.
+        clients: How many clients run at once, where the file says so; None leaves it to the user.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Space:
     parameters: tuple[Parameter, ...]
     left_out: Mapping[str, str]
     impossible: tuple[Condition, ...] = ()
+    clients: int | None = None
 
     @cached_property
     def _defaults(self) -> Mapping[str, Value]:

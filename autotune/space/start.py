@@ -32,7 +32,8 @@ def read_candidate(path: Path) -> Candidate:
         if data.get("format") in FORMATS:
             config = TunedConfig.from_json(data)
             # the candidate of a config does not name the smallest size of its study
-            data = {**config.candidate, **({BATCH: config.batch} if config.batch else {})}
+            batch = None if config.serving is None else config.serving.batch
+            data = {**config.candidate, **({BATCH: batch} if batch else {})}
         return Candidate.from_json(data)
     except (ConfigError, FormatError) as error:
         raise RequestError(f"--try: {path}: {error}") from None

@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import optuna
+from optuna.study import StudyDirection
 
 from autotune.errors import StudyError
 from autotune.facts.hardware import Facts, differences
+from autotune.search.objective import OBJECTIVES
 from autotune.search.transfer import Relative
 from autotune.storage.database import DATABASE, Place
 
@@ -31,6 +33,7 @@ class Identity:
         machine: Fingerprint of the machine and its ONNX Runtime.
         objectives: Names of the objectives, separated by commas.
         metric: Name of the user's metric; empty if there is none.
+        clients: How many clients run at once.
     """
 
     model_sha256: str
@@ -39,11 +42,21 @@ class Identity:
     machine: str
     objectives: str
     metric: str
+    clients: int = 1
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What it consists of, by name.
+
+        One client is no part of it: studies of earlier versions had one.
+        """
+        parts = {name: str(part) for name, part in asdict(self).items()}
+        return {name: part for name, part in parts.items() if (name, part) != ("clients", "1")}
 
     @property
     def digest(self) -> str:
         """12 hexadecimal digits that differ for different studies."""
-        text = " ".join(asdict(self).values())
+        text = " ".join(self.parts.values())
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -63,16 +76,20 @@ def open_study(
     if place.file == folder.resolve() / DATABASE:
         _check_folder(database, folder, identity)
     objectives = identity.objectives.split(",")
+    directions = [
+        StudyDirection.MAXIMIZE if OBJECTIVES[name].maximised else StudyDirection.MINIMIZE
+        for name in objectives
+    ]
     names = (frozen.study_name for frozen in database.get_all_studies())
     # the model's file may have had another name
     earlier = next((name for name in names if name.endswith(f"-{identity.digest}")), None)
     study = optuna.create_study(
         storage=database,
         study_name=earlier or f"{_short_name(model)}-{identity.digest}",
-        directions=["minimize"] * len(objectives),
+        directions=directions,
         load_if_exists=True,
     )
-    if study.directions != [optuna.study.StudyDirection.MINIMIZE] * len(objectives):
+    if study.directions != directions:
         raise StudyError(
             f"{place} is damaged: the study {study.study_name} has other objectives than its name "
             "says; move it away and type the same command again"
@@ -80,7 +97,7 @@ def open_study(
     if "facts" not in study.user_attrs:
         study.set_metric_names(objectives)
         study.set_user_attr("model", model.name)
-        for key, part in asdict(identity).items():
+        for key, part in identity.parts.items():
             study.set_user_attr(key, part)
         study.set_user_attr("facts", json.dumps(dict(facts)))
     return study
@@ -119,7 +136,7 @@ def notes_on(kin: Sequence[Relative], facts: Facts, study: optuna.Study) -> list
         else:
             notes.append(
                 f"The study {relative.name} in this storage is of the same machine, and of another "
-                "space, other inputs or another metric. This one starts from what it found, and "
-                "measures it again."
+                "space, other inputs, another metric or another number of clients. This one starts "
+                "from what it found, and measures it again."
             )
     return notes

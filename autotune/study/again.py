@@ -7,6 +7,7 @@ from pathlib import Path
 import optuna
 
 from autotune.deploy.records import from_plain
+from autotune.deploy.serving import SHARED
 from autotune.errors import CannotMeasureError, FormatError, RequestError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
@@ -22,7 +23,7 @@ from autotune.results.emit import CACHE
 from autotune.results.run_off import OnStep
 from autotune.results.subjects import Contest, Subject, default_of
 from autotune.search.trial import Trial
-from autotune.space.session import SESSIONS, SHARED, session_config
+from autotune.space.session import SESSIONS, session_config
 from autotune.storage.database import open_storage, quiet_optuna
 from autotune.storage.identity import BATCHING
 from autotune.storage.locks import exclusive_use
@@ -142,7 +143,7 @@ def _subject(study: _Study, number: int, folder: Path) -> Subject:
         raise CannotMeasureError(
             f"the model of trial {number} cannot be made: {error.message}"
         ) from None
-    dimensions, batch, smallest = study.workload.dimensions(study.model), None, 1
+    dimensions, batch, smallest = study.workload.dimensions(study.model), None, None
     if study.batching is not None:
         smallest = study.batching.smallest
         batch = candidate.batch(smallest)

@@ -8,6 +8,7 @@ import optuna
 
 from autotune import __version__
 from autotune.deploy.config import Environment
+from autotune.deploy.process_options import has_glibc
 from autotune.deploy.providers import CACHE_FOLDER, PROVIDERS
 from autotune.deploy.records import to_plain
 from autotune.errors import RequestError, StudyError
@@ -24,7 +25,6 @@ from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import StudyResult
 from autotune.results.setting import Setting
 from autotune.search import objective
-from autotune.search.trial import Limits
 from autotune.space.files import find_space, presets
 from autotune.space.resolve import batching_of, resolve
 from autotune.space.session import EXECUTION_PROVIDER
@@ -71,14 +71,13 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
         Interrupted: Ctrl-C after the default was measured.
     """
     seams = seams or Seams()
-    options.check()
-    check_sampler(options.sampler)
+    _check(options)
     metric = None if options.metric is None else load_metric(options.metric)
     tried = [read_candidate(file) for file in options.first]
     report(Progress(stage="model"))
     subject = _Subject.of(options, seams)
     tried = [in_batches(candidate, subject.batching) for candidate in tried]
-    options = _with_device_objectives(options, subject.space)
+    options = _settled(options, subject)
     place = Place.of(options.storage, options.folder)
     refuse_overwriting(_written(options.folder, place), _inputs(options, subject.model))
     folder = _make_folder(options.folder)
@@ -116,10 +115,45 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             tried=tried,
             kin=kin,
             early_stop=options.early_stop,
+            process_options=options.process_options,
             report=report,
             seams=seams,
         )
         return job.run(options.trials, options.timeout_s)
+
+
+def _settled(options: StudyOptions, subject: "_Subject") -> StudyOptions:
+    """Returns the options with the clients, batch sizes and objectives that the study has.
+
+    Raises:
+        RequestError: throughput is an objective, and one client runs single samples.
+    """
+    sizes = () if subject.batching is None else subject.batching.sizes
+    options = options.with_changes(clients=subject.clients, batch=sizes)
+    options = _with_device_objectives(
+        options.with_changes(objectives=options.sought), subject.space
+    )
+    if subject.clients == 1 and not sizes and objective.THROUGHPUT in options.objectives:
+        raise RequestError(
+            f"--objective {objective.THROUGHPUT} needs several clients or batch sizes: add "
+            "--clients N or --batch 1,2,4. With one client it is the inverse of latency_ms"
+        )
+    return options
+
+
+def _check(options: StudyOptions) -> None:
+    """Refuses options that no study has, and those that this system lacks.
+
+    Raises:
+        RequestError: there is one.
+    """
+    options.check()
+    check_sampler(options.sampler)
+    if options.process_options and not has_glibc():
+        raise RequestError(
+            "--process-options sets thresholds of glibc's allocator, and this system has another C "
+            "library; leave it out"
+        )
 
 
 def _with_device_objectives(options: StudyOptions, space: Space) -> StudyOptions:
@@ -131,9 +165,10 @@ def _with_device_objectives(options: StudyOptions, space: Space) -> StudyOptions
     words = [p.values for p in space.parameters if p.name == EXECUTION_PROVIDER]
     providers = [PROVIDERS[str(word)] for word in (words[0] if words else ("cpu",))]
     on_devices = all(provider.device == "cuda" for provider in providers)
-    if options.objectives != objective.DEFAULT or not on_devices or DeviceMemory.start() is None:
+    defaults = (objective.DEFAULT, objective.LOADED_DEFAULT)
+    if options.objectives not in defaults or not on_devices or DeviceMemory.start() is None:
         return options
-    return options.with_changes(objectives=objective.DEVICE_DEFAULT)
+    return options.with_changes(objectives=(options.objectives[0], objective.DEVICE_MEMORY))
 
 
 def _written(folder: Path, place: Place) -> list[Path]:
@@ -168,7 +203,7 @@ def _record(setting: Setting, study: optuna.Study, place: Place, seams: Seams) -
 
 @dataclass(frozen=True, kw_only=True)
 class _Subject:
-    """The model, its inputs, the space for it and the machine."""
+    """The model, its inputs, the space for it, the machine and the number of clients."""
 
     model: Model
     workload: Workload
@@ -176,6 +211,7 @@ class _Subject:
     machine: Hardware
     runtime: Runtime
     batching: Batching | None
+    clients: int
 
     @classmethod
     def of(cls, options: StudyOptions, seams: Seams) -> "_Subject":
@@ -191,7 +227,10 @@ class _Subject:
         model = describe(options.model)
         workload = workload_for(model, options.data, options.shapes, options.seed)
         machine = seams.hardware()
-        resolved = resolve(space, model, workload, machine, options.fix, providers, options.batch)
+        clients = options.clients or space.clients or 1
+        resolved = resolve(
+            space, model, workload, machine, options.fix, providers, clients, options.batch
+        )
         return cls(
             model=model,
             workload=workload,
@@ -199,6 +238,7 @@ class _Subject:
             machine=machine,
             runtime=runtime,
             batching=batching_of(resolved, model, workload),
+            clients=clients,
         )
 
     @property
@@ -213,6 +253,7 @@ class _Subject:
             machine=self.machine.fingerprint(self.runtime),
             objectives=",".join(options.objectives),
             metric=options.metric or "",
+            clients=self.clients,
         )
 
     def setting(self, options: StudyOptions, study: str, folder: Path) -> Setting:
@@ -223,14 +264,10 @@ class _Subject:
             workload=self.workload,
             space=self.space,
             objectives=objective.find(options.objectives),
-            limits=Limits(
-                max_error=options.error_limit,
-                max_memory_mib=options.max_memory_mib,
-                max_latency_ms=options.max_latency_ms,
-                max_drop=None if options.metric is None else options.max_drop,
-            ),
+            limits=options.limits,
             prefer=options.preference,
             seed=options.seed,
+            clients=self.clients,
             environment=Environment(
                 autotune=__version__,
                 onnxruntime=self.runtime.version,

@@ -13,6 +13,7 @@ from autotune.results.ablation import ablate, unfinished
 from autotune.results.alone import Contest
 from autotune.results.budget import Budget
 from autotune.results.choice import Verdict, beyond_luck, choose
+from autotune.results.process_effect import process_effect
 from autotune.results.run_off import Finalist, OnStep, run_off
 from autotune.results.score import on_scale
 from autotune.results.setting import Setting
@@ -20,8 +21,12 @@ from autotune.results.summary import effects_of
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
 from autotune.search.finalists import beyond_limit, default_of_provider, finalists, leanest_exact
+from autotune.search.objective import P99_RUNS
 from autotune.search.trial import Trial
 from autotune.study.progress import OnProgress, Progress
+
+# More than the usual time of a measurement, and less than a user waits for a number.
+_MOST_FOR_P99_S = 10.0
 
 
 def _one_thread() -> AbstractContextManager[object]:
@@ -100,9 +105,19 @@ class FinalComparison:
 
     def unfinished(self, verdict: Verdict) -> Verdict:
         """Returns the verdict of a study that was cut short after its run-off."""
-        if verdict.picked is verdict.members[0]:
+        if verdict.picked is verdict.members[0] or verdict.ablation is not None:
             return verdict
         return replace(verdict, ablation=unfinished(verdict.picked))
+
+    def with_process(self, verdict: Verdict) -> Verdict:
+        """Returns the verdict with what options of the process do to the default and the picked."""
+        on_step = self._steps("process")
+        try:
+            effect = process_effect(self.setting, self.measurer, verdict.picked, on_step)
+        except CannotMeasureError:
+            # the numbers of the run-off stand, whatever happened to a process afterwards
+            return verdict
+        return replace(verdict, process=effect)
 
     def _effects(self) -> Sequence[Effect]:
         with _one_thread():
@@ -118,7 +133,19 @@ class FinalComparison:
             on_step=self._steps("run-off"),
             beyond_limits=beyond,
             budget=self.budget,
+            fewest_runs=self._fewest_runs,
         )
+
+    @property
+    def _fewest_runs(self) -> int:
+        """Timed runs of each measurement.
+
+        With several clients they are enough for the 99th percentile, where that costs little.
+        """
+        setting = self.setting
+        cost_s = P99_RUNS * self.measurer.reference_ms / setting.clients * 4 / 1e3
+        for_p99 = setting.clients > 1 and cost_s <= _MOST_FOR_P99_S
+        return P99_RUNS if for_p99 else setting.limits.fewest_runs
 
     def _leaner(self, compared: Sequence[Finalist]) -> Finalist | None:
         """Returns what saves memory with the same answers, if nothing that was compared does."""

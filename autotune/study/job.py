@@ -75,6 +75,7 @@ class Job:
         tried: The user's candidates, which are measured right after the default.
         kin: Studies of the same model on other machines, or of another space.
         early_stop: Whether the search ends when nothing more is to be expected.
+        process_options: Whether options of the process are measured beside the session.
         report: Called as the study goes on.
         seams: Processes, time and waiting.
     """
@@ -89,6 +90,7 @@ class Job:
     tried: Sequence[Candidate]
     kin: Sequence[Relative]
     early_stop: bool
+    process_options: bool
     report: OnProgress
     seams: Seams
 
@@ -132,6 +134,7 @@ class Job:
         same = (
             earlier.complete
             and (earlier.ablation is None or earlier.ablation.complete)
+            and (earlier.process is not None or not self.process_options)
             and earlier.study == setting.study
             and earlier.trials == measured
             and earlier.prefer == setting.prefer
@@ -182,6 +185,7 @@ class Job:
                 samples=self.setting.folder / SAMPLES,
                 provider_cache=self.setting.folder / CACHE_FOLDER,
                 batching=self.setting.batching,
+                clients=self.setting.clients,
             )
         )
         self._check_cost(measurer)
@@ -223,17 +227,26 @@ class Job:
         measurer.rescale(there_ms)
 
     def _check_cost(self, measurer: Measurer) -> None:
-        """Refuses an objective that would take minutes for each trial of this model."""
-        for objective in self.setting.objectives:
+        """Refuses an objective or a limit that takes minutes for each trial of this model."""
+        setting = self.setting
+        asked = [(f"--objective {o.name}", o.fewest_runs) for o in setting.objectives]
+        asked.append(("--max-latency on the 99th percentile", setting.limits.fewest_runs))
+        for option, fewest_runs in asked:
+            run_ms = self._longest_run_factor * measurer.reference_ms / setting.clients
             # candidate and reference take turns, and each turn has a cold run
-            cost_s = objective.fewest_runs * measurer.reference_ms * 4 / 1e3
+            cost_s = fewest_runs * run_ms * 4 / 1e3
             if cost_s > _LONGEST_TRIAL_S:
                 measurer.close()
                 raise RequestError(
-                    f"--objective {objective.name} needs {objective.fewest_runs} runs; at "
-                    f"{measurer.reference_ms:.3g} ms each a trial would take "
-                    f"{cost_s / 60:.0f} min. Leave it out: latency_ms is known from far fewer"
+                    f"{option} needs {fewest_runs} runs; at {run_ms:.3g} ms each a trial would "
+                    f"take {cost_s / 60:.0f} min. Leave it out: latency_ms is known from far fewer"
                 )
+
+    @property
+    def _longest_run_factor(self) -> float:
+        """How many times more samples the largest batch has than the default's."""
+        batching = self.setting.batching
+        return 1.0 if batching is None else batching.sizes[-1] / batching.smallest
 
     def _conclude(self, search: Search, measurer: Measurer, began_s: float) -> StudyResult:
         """Returns the written result of the final comparison.
@@ -285,6 +298,8 @@ class Job:
         verdict = comparison.run_off()
         try:
             verdict = comparison.ablate(verdict)
+            if self.process_options:
+                verdict = comparison.with_process(verdict)
         except KeyboardInterrupt:
             written = self._write(search, measurer, comparison.unfinished(verdict))
             raise Interrupted(written) from None

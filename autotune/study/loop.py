@@ -97,11 +97,11 @@ class Search:
     @property
     def best(self) -> Trial | None:
         """The trial within the limits that is best in the first objective."""
-        first = self._objectives[0].name
+        first = self._objectives[0]
         admitted = [
-            (self._values(trial)[first], trial.number, trial)
+            (first.cost(self._values(trial)[first.name]), trial.number, trial)
             for trial in self.trials
-            if (m := trial.measurement) is not None and self._admits(m)
+            if (m := trial.measurement) is not None and self._limits.admit_measurement(m)
         ]
         return min(admitted)[2] if admitted else None
 
@@ -297,25 +297,21 @@ class Search:
             fidelity = measurement.fidelity
             if not self._limits.admit_answers(fidelity.error, fidelity.drop):
                 return True  # timed only to say what a looser limit would allow
+            if self._limits.latency_excess(measurement) > 0:
+                return True
             return is_beaten(measurement, rivals, self._objectives)
 
         never = candidate == BASELINE or not self._racing
-        effort = effort_for(SEARCH, self._objectives)
+        effort = effort_for(SEARCH, self._objectives, self._limits.fewest_runs)
         outcome = self._measurer.measure(candidate, effort, never_beaten if never else beaten)
         return complete(outcome, self._objectives)
 
     def _front(self) -> list[Trial]:
         """Returns the trials within the limits that no other beats."""
-        measured = [t for t in self.trials if (m := t.measurement) and self._admits(m)]
+        measured = [
+            t for t in self.trials if (m := t.measurement) and self._limits.admit_measurement(m)
+        ]
         return pareto.front(measured, self._values, self._objectives)
-
-    def _admits(self, measurement: Measurement) -> bool:
-        return self._limits.admit(
-            measurement.latency_ms,
-            measurement.peak_memory_mib,
-            measurement.fidelity.error,
-            measurement.fidelity.drop,
-        )
 
     def _values(self, trial: Trial) -> Values:
         assert trial.measurement is not None

@@ -13,10 +13,11 @@ from typing import Any
 
 from autotune.deploy.records import Json, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, did_you_mean, shown
-from autotune.search.objective import DEFAULT, check_preference, find
+from autotune.search.objective import DEFAULT, LOADED_DEFAULT, check_preference, find
 from autotune.search.portfolio import DEFAULT_SAMPLER
+from autotune.search.trial import Limits, latency_limit
 from autotune.space.files import presets
-from autotune.space.parameters import batch_problem
+from autotune.space.parameters import CLIENTS, batch_problem
 
 _MAX_ERROR = 0.05
 # Optuna's samplers take no larger one.
@@ -49,11 +50,15 @@ class StudyOptions:
             samples that map names to arrays); returns a number that is better the higher it is.
         max_drop: By how much the metric may fall below that of the unoptimised model.
         max_memory_mib: Largest peak memory that a session may add.
-        max_latency_ms: Longest run.
-        objectives: What the search minimises, by name: ``latency_ms``, ``peak_memory_mib``,
-            ``cpu_s`` (CPU seconds of a run), ``load_ms`` (creating the session) and ``p99_ms``.
+        max_latency_ms: Longest run; where ``throughput_per_s`` is an objective, the longest 99th
+            percentile of the latency under load.
+        objectives: What the search optimises, by name: ``latency_ms``, ``peak_memory_mib``,
+            ``cpu_s`` (CPU seconds of a run), ``load_ms`` (creating the session) and ``p99_ms``,
+            which are minimised, and ``throughput_per_s``, which is maximised. With several clients
+            or batch sizes the default is ``throughput_per_s`` and ``peak_memory_mib``.
         prefer: Which member of the Pareto front is emitted: the word of an objective (``latency``,
-            ``memory``, ``cpu``, ``load``, ``p99``) or ``balanced``; the first objective if None.
+            ``memory``, ``cpu``, ``load``, ``p99``, ``throughput``) or ``balanced``; the first
+            objective if None.
         out: The folder to write to; ``MODEL.autotune`` in the working directory if None.
         storage: URL of the storage that keeps the trials, such as ``postgresql://user@host/name``,
             which many machines of one kind may share. None means the variable
@@ -65,7 +70,12 @@ class StudyOptions:
             JSON objects of parameters and values.
         early_stop: Whether the search ends when the front has not moved for long and no candidate
             promises more; only the sampler ``effects`` can tell.
+        process_options: Whether to measure as well what options of the process do: thresholds of
+            glibc's allocator, which an application switches on with
+            ``autotune.load(path, process_options=True)``.
         wait: Whether to wait for another study on the same cores to end, instead of refusing.
+        clients: How many clients run at once, in a closed loop: each begins its next run when the
+            last one ended. None means the number in the search space, or one.
     """
 
     model: Path
@@ -90,7 +100,9 @@ class StudyOptions:
     sampler: str = DEFAULT_SAMPLER
     first: tuple[Path, ...] = ()
     early_stop: bool = True
+    process_options: bool = False
     wait: bool = False
+    clients: int | None = None
 
     @classmethod
     def of(cls, model: str | os.PathLike[str], **options: Any) -> "StudyOptions":
@@ -138,14 +150,32 @@ class StudyOptions:
             )
         if problem := batch_problem(self.batch):
             raise RequestError(f"--batch: {problem}")
+        if self.clients is not None and (problem := CLIENTS.problem(self.clients)):
+            raise RequestError(f"--clients {problem}")
         if self.data is not None and self.shapes:
             raise RequestError("--data brings its own shapes; leave --shape out")
-        check_preference(self.preference, find(self.objectives))
+        check_preference(self.preference, find(self.sought))
+
+    @property
+    def sought(self) -> tuple[str, ...]:
+        """The names of the objectives: with several clients or batches the default ones differ."""
+        several = (self.clients is not None and self.clients > 1) or bool(self.batch)
+        return LOADED_DEFAULT if several and self.objectives == DEFAULT else self.objectives
 
     @property
     def preference(self) -> str:
         """The word of what decides between members of the front."""
-        return self.prefer or find(self.objectives)[0].word
+        return self.prefer or find(self.sought)[0].word
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that an emitted configuration keeps."""
+        limits = Limits(
+            max_error=self.error_limit,
+            max_memory_mib=self.max_memory_mib,
+            max_drop=None if self.metric is None else self.max_drop,
+        )
+        return latency_limit(limits, self.sought, self.max_latency_ms)
 
     @property
     def error_limit(self) -> float:

@@ -36,6 +36,7 @@ class MeasurerOptions:
         samples: Folder of the raw run times.
         provider_cache: Folder where execution providers keep what they compile.
         batching: The batch sizes; None where each run has one sample.
+        clients: How many clients run at once.
     """
 
     model: Model
@@ -47,6 +48,7 @@ class MeasurerOptions:
     samples: Path
     provider_cache: Path
     batching: Batching | None = None
+    clients: int = 1
 
 
 def duet_measurer(options: MeasurerOptions) -> Measurer:
@@ -61,6 +63,7 @@ def duet_measurer(options: MeasurerOptions) -> Measurer:
         samples=options.samples,
         provider_cache=options.provider_cache,
         batching=options.batching,
+        clients=options.clients,
     )
 
 

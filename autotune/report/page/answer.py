@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autotune.deploy.config import Interval
+from autotune.report.memory import memory, memory_change
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.report.result import headline
-from autotune.report.text import interval, latency, memory, percent
+from autotune.report.text import interval, latency, percent
 from autotune.report.why import nearest
 from autotune.results.emit import CONFIG
 from autotune.results.result import Member, StudyResult
@@ -62,9 +63,10 @@ def answer_of(state: StudyState, rows: list[Row]) -> Answer:
     """Returns the answer of a study, or the best so far while there is none."""
     if state.result is not None:
         return _final(state.result)
-    first = state.objectives[0].name
-    kept = [r for r in rows if r.state in {"default", "measured", "stopped"} and first in r.values]
-    best = min(kept, key=lambda row: row.values[first], default=None)
+    first = state.objectives[0]
+    states = {"default", "measured", "stopped"}
+    kept = [row for row in rows if row.state in states and first.name in row.values]
+    best = min(kept, key=lambda row: first.cost(row.values[first.name]), default=None)
     if best is None:
         return _answer(f"{state.model}: no trial has ended yet.", (), BASELINE, None)
     words = f"Best so far: trial {best.trial}. The final comparison has yet to confirm it."
@@ -128,7 +130,7 @@ def _speed_card(result: StudyResult) -> Card:
     if result.best is result.baseline:
         return Card(title="latency", value=f"{own} ms", details=("as before",))
     return Card(
-        title="speed-up",
+        title="gain in throughput" if result.clients > 1 else "speed-up",
         value=f"{evidence.speedup.value:.2f}×",
         details=(f"95 % interval {interval(evidence.speedup)}", f"{own} ms, default {default} ms"),
         good=evidence.significant,
@@ -140,7 +142,7 @@ def _memory_card(member: Member) -> Card:
     own = memory(evidence.peak_memory_mib, evidence.peak_memory_interval_mib)
     default = memory(evidence.baseline_peak_memory_mib, evidence.baseline_peak_memory_interval_mib)
     sizes = f"{own} MiB, default {default} MiB"
-    less = -member.memory_change
+    less = -memory_change(member)
     if not less:
         return Card(title="peak memory", value="the same", details=(sizes,))
     word = "less" if less > 0 else "more"
@@ -172,7 +174,7 @@ def _further_cards(result: StudyResult) -> Iterator[Card]:
             title=OBJECTIVES[name].heading,
             value=f"{own:.4g}",
             details=(f"default {base:.4g}",),
-            good=OBJECTIVES[name].is_less(own, base),
+            good=OBJECTIVES[name].is_better(own, base),
         )
 
 

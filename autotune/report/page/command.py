@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from autotune.search.objective import find
+from autotune.search.objective import DEFAULT, LOADED_DEFAULT, find
 from autotune.study.options import StudyOptions
 
 FLAGS = {
@@ -22,11 +22,13 @@ FLAGS = {
     "max_drop": "--max-drop",
     "max_memory_mib": "--max-memory",
     "max_latency_ms": "--max-latency",
+    "clients": "--clients",
     "objectives": "--objective",
     "prefer": "--prefer",
     "seed": "--seed",
     "sampler": "--sampler",
     "early_stop": "--no-early-stop",
+    "process_options": "--process-options",
 }
 """The options that decide what a study does, as the command line names them."""
 
@@ -45,7 +47,11 @@ def command_of(options: StudyOptions, metric: str) -> str:
     given = {item.name: getattr(options, item.name) for item in fields(options)}
     given["metric"] = metric or None
     # the storage keeps the values that the defaults stood for
-    if options.preference == find(options.objectives)[0].word:
+    if options.clients == 1:
+        given["clients"] = None
+    if options.sought == LOADED_DEFAULT:
+        given["objectives"] = DEFAULT
+    if options.preference == find(options.sought)[0].word:
         given["prefer"] = None
     if options.max_error == default.error_limit and not metric:
         given["max_error"] = None
@@ -59,7 +65,7 @@ def command_of(options: StudyOptions, metric: str) -> str:
 
 def _texts(name: str, value: Any) -> Iterator[str]:
     """Yields the value of an option as the command line takes it, once for each repetition."""
-    if name == "early_stop":
+    if name in {"early_stop", "process_options"}:
         yield ""  # the flag alone
     elif name == "fix":
         yield from (f"{key}={item}" for key, item in value.items())

@@ -31,7 +31,8 @@ class Course:
 
     Attributes:
         trials: Numbers of the trials.
-        first: Each trial's value of the first objective over the default's.
+        first: Each trial's value of the first objective over the default's; the inverse of an
+            objective that is maximised.
         best: The least of them so far within the limits; None while there is none.
         volumes: Hypervolume so far, in per cent of all up to :data:`CORNER`.
     """
@@ -44,9 +45,8 @@ class Course:
 
 def course_of(state: StudyState, rows: Sequence[Row], base: Measurement) -> Course:
     """Returns how the search went; `base` has the numbers of the default."""
-    names = [objective.name for objective in state.objectives]
     scale = values(base, state.objectives)
-    corner = (CORNER,) * len(names)
+    corner = (CORNER,) * len(state.objectives)
     trials, first, best, volumes = [], [], [], []
     front: list[tuple[float, ...]] = []
     least, volume = math.inf, 0.0
@@ -54,12 +54,12 @@ def course_of(state: StudyState, rows: Sequence[Row], base: Measurement) -> Cour
         if row.measurement is None:
             continue
         own = values(row.measurement, state.objectives)
-        point = tuple(own[name] / scale[name] for name in names)
+        point = tuple(o.cost(own[o.name]) / o.cost(scale[o.name]) for o in state.objectives)
         if row.state != "rejected":
             least = min(least, point[0])
             if not any(all(map(operator.le, other, point)) for other in front):
                 front = [o for o in front if not all(map(operator.le, point, o))] + [point]
-                volume = 100 * hypervolume(front, corner) / CORNER ** len(names)
+                volume = 100 * hypervolume(front, corner) / CORNER ** len(corner)
         trials.append(row.trial)
         first.append(point[0])
         best.append(least if math.isfinite(least) else None)
@@ -89,7 +89,7 @@ def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
     layout = {
         "xaxis": axis("trial", anchor="y2"),
         "yaxis": axis(
-            f"{objective.word} / default",
+            f"default / {objective.word}" if objective.maximised else f"{objective.word} / default",
             domain=[0.46, 1],
             range=[0.94 * min(inside), 1.03 * max(inside)],
         ),

@@ -42,11 +42,11 @@ def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure:
     return Figure(
         name="front",
         title="The Pareto front",
-        caption=_caption(has_confirmed=any(row.confirmed for row in points)),
+        caption=_caption(across, up, has_confirmed=any(row.confirmed for row in points)),
         plot=plot(
             [trace for trace in _traces(points, across, up) if trace["x"]],
-            xaxis=axis(_title(across), range=_range(points, default, across.name)),
-            yaxis=axis(_title(up), range=_range(points, default, up.name)),
+            xaxis=axis(_title(across), range=_range(points, default, across)),
+            yaxis=axis(_title(up), range=_range(points, default, up)),
         ),
         height_px=_HEIGHT_PX,
     )
@@ -77,7 +77,7 @@ def _traces(points: Sequence[Row], across: Objective, up: Objective) -> list[Plo
         }
 
     def with_intervals(name: str, shown: Sequence[Row], marker: Plot) -> Plot:
-        bars = {"error_x": _error_bars(shown, across.name), "error_y": _error_bars(shown, up.name)}
+        bars = {"error_x": _error_bars(shown, across), "error_y": _error_bars(shown, up)}
         return trace(name, shown, marker, **bars)
 
     return [
@@ -105,7 +105,8 @@ def _line(front: Sequence[Row], across: Objective, up: Objective) -> Plot:
     }
 
 
-def _caption(*, has_confirmed: bool) -> str:
+def _caption(across: Objective, up: Objective, *, has_confirmed: bool) -> str:
+    corner = f"{'Upper' if up.maximised else 'Lower'} {'right' if across.maximised else 'left'}"
     source = (
         "Filled points are confirmed: the final comparison measured them side by side with the "
         "default, and the bars are its 95 % intervals. Hollow points are estimates of the search, "
@@ -114,7 +115,7 @@ def _caption(*, has_confirmed: bool) -> str:
         else "All points are estimates of the search. No final comparison has confirmed them."
     )
     return (
-        f"Lower left is better. {source} Candidates far beyond the default lie outside; a "
+        f"{corner} is better. {source} Candidates far beyond the default lie outside; a "
         "double-click shows them."
     )
 
@@ -127,6 +128,7 @@ def _title(objective: Objective) -> str:
         "load_ms": "time to create the session, ms",
         "p99_ms": "99th percentile of the latency, ms",
         "peak_device_memory_mib": "peak memory of the device, MiB",
+        "throughput_per_s": "throughput, runs per second",
     }[objective.name]
 
 
@@ -145,9 +147,9 @@ def _hover(row: Row) -> str:
     return "<br>".join(lines)
 
 
-def _error_bars(rows: Sequence[Row], name: str) -> Plot:
+def _error_bars(rows: Sequence[Row], objective: Objective) -> Plot:
     """Returns the ends of the intervals of an objective, from those of the gains."""
-    reaches = [_reach(row, name) for row in rows]
+    reaches = [_reach(row, objective) for row in rows]
     return {
         "type": "data",
         "symmetric": False,
@@ -159,25 +161,30 @@ def _error_bars(rows: Sequence[Row], name: str) -> Plot:
     }
 
 
-def _reach(row: Row, name: str) -> tuple[float, float]:
+def _reach(row: Row, objective: Objective) -> tuple[float, float]:
     """Returns how far the interval of an objective reaches below and above its value.
 
     A result of an earlier version has an interval for the latency alone.
     """
+    name = objective.name
     gain = row.gains.get(name) or (row.speedup if name == "latency_ms" else None)
     if not row.confirmed or gain is None or gain.low <= 0:
         return 0.0, 0.0
     value = row.values[name]
+    if objective.maximised:
+        return value * (1 - gain.low / gain.value), value * (gain.high / gain.value - 1)
     return value * (1 - gain.value / gain.high), value * (gain.value / gain.low - 1)
 
 
-def _range(points: Sequence[Row], default: Sequence[Row], name: str) -> list[float] | None:
+def _range(
+    points: Sequence[Row], default: Sequence[Row], objective: Objective
+) -> list[float] | None:
     """Returns the range of an axis: all that lies not far beyond the default."""
     if not default:
         return None
-    farthest = _FARTHEST * default[0].values[name]
-    inside = [row for row in points if row.values[name] <= farthest]
-    low = min(row.values[name] - _reach(row, name)[0] for row in inside)
-    high = max(row.values[name] + _reach(row, name)[1] for row in inside)
+    name, base = objective.name, default[0].values[objective.name]
+    inside = [row for row in points if objective.gain(row.values[name], base) >= 1 / _FARTHEST]
+    low = min(row.values[name] - _reach(row, objective)[0] for row in inside)
+    high = max(row.values[name] + _reach(row, objective)[1] for row in inside)
     space = _MARGIN * (high - low) or _MARGIN * high or 1.0
     return [low - space, high + space]

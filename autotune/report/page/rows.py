@@ -9,7 +9,8 @@ from autotune.measure.outcome import Failure, Measurement
 from autotune.report.page.state import StudyState
 from autotune.report.text import percent, printable
 from autotune.results.result import Member, StudyResult
-from autotune.search.objective import Values, values
+from autotune.results.score import speedup_of
+from autotune.search.objective import THROUGHPUT, Values, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE
 
@@ -40,7 +41,8 @@ class Row:
         values: Its objectives; empty where it failed. An estimated latency is that of the default
             in the final comparison, if there was one, divided by the estimated speed-up.
         speedup: How many times faster than the default; None where it failed.
-        gains: By objective, the default's value over its own; empty where only the search measured.
+        gains: By objective, how many times better it is than the default; empty where only the
+            search measured.
         error: Its error; None where it was not measured.
         agreement: Its top-1 agreement; None where it was not measured.
         measurement: Its numbers in the search; None where it failed or they are not at hand.
@@ -154,19 +156,15 @@ def _on_scale(state: StudyState, estimates: Values) -> Values:
         return estimates
     confirmed_ms = state.result.baseline.evidence.latency_ms
     factor = confirmed_ms / state.baseline.latency_ms
-    return {**estimates, "latency_ms": factor * estimates["latency_ms"]}
+    scaled = {**estimates, "latency_ms": factor * estimates["latency_ms"]}
+    if THROUGHPUT in estimates:
+        scaled[THROUGHPUT] = estimates[THROUGHPUT] / factor
+    return scaled
 
 
 def _speedup(base: Measurement | None, own: Measurement) -> Interval | None:
     """Returns the speed-up by the numbers of the search, with the interval of its one duet."""
-    if base is None:
-        return None
-    factor = (own.batch or 1) / (base.batch or 1)
-    return Interval(
-        value=factor * base.ratio.value / own.ratio.value,
-        low=factor * base.ratio.value / own.ratio.high,
-        high=factor * base.ratio.value / own.ratio.low,
-    )
+    return None if base is None else speedup_of(own, base)
 
 
 def excess(measurement: Measurement, limits: Limits) -> str:
@@ -183,4 +181,8 @@ def excess(measurement: Measurement, limits: Limits) -> str:
         )
     if limits.max_latency_ms is not None and measurement.latency_ms > limits.max_latency_ms:
         parts.append(f"{measurement.latency_ms:.4g} ms, limit {limits.max_latency_ms:.4g} ms")
+    if limits.max_p99_ms is not None and measurement.tail_ms > limits.max_p99_ms:
+        parts.append(
+            f"99th percentile {measurement.tail_ms:.4g} ms, limit {limits.max_p99_ms:.4g} ms"
+        )
     return "; ".join(parts)

@@ -15,6 +15,7 @@ from autotune.report.text import duration, interval, latency, percent
 from autotune.report.why import brings, changes
 from autotune.results.parts import Part
 from autotune.results.result import StudyResult
+from autotune.search.objective import THROUGHPUT
 
 # A cell of the table of errors is darkest at the limit, and white that many powers of ten below.
 _DECADES = 4
@@ -50,6 +51,8 @@ def _lines(row: Row) -> Iterator[tuple[str, str]]:
         yield "speed-up", f"{row.speedup.value:.2f}× ({interval(row.speedup)})"
     if "latency_ms" in row.values:
         yield "latency", f"{latency(row.values['latency_ms'])} ms"
+        if THROUGHPUT in row.values:
+            yield "throughput", f"{row.values[THROUGHPUT]:.4g} runs/s"
         yield "peak memory", f"{row.values['peak_memory_mib']:.1f} MiB"
         yield "CPU time of a run", f"{1e3 * row.values['cpu_s']:.4g} ms"
         yield "creating the session", f"{row.values['load_ms']:.4g} ms"
@@ -195,6 +198,7 @@ def conditions_of(state: StudyState) -> dict[str, str]:
         "max_error": f"error {state.limits.max_error:g}".replace("error inf", ""),
         "max_memory_mib": f"memory {state.limits.max_memory_mib} MiB",
         "max_latency_ms": f"latency {state.limits.max_latency_ms} ms",
+        "max_p99_ms": f"99th percentile {state.limits.max_p99_ms} ms",
         "max_drop": f"fall of the metric {state.limits.max_drop}",
     }
     kept = {n: text for n, text in limits.items() if getattr(state.limits, n) is not None}

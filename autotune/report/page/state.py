@@ -1,7 +1,7 @@
 """The state of a study that a page shows: its result, its trials and what it was asked for."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import optuna
@@ -30,7 +30,7 @@ class StudyState:
         name: Its name in the storage; empty while it runs.
         model: Name of the model's file.
         folder: The folder that it writes to.
-        objectives: What it minimises.
+        objectives: What it optimises.
         limits: The limits that an emitted configuration keeps.
         trials: Its measured trials, in order; empty where the storage is not at hand.
         result: Its result; None before there is one.
@@ -150,14 +150,14 @@ def limits_of(result: StudyResult | None, options: StudyOptions | None, metric: 
             max_memory_mib=limits["max_memory_mib"],
             max_latency_ms=limits["max_latency_ms"],
             max_drop=limits.get("max_drop"),
+            max_p99_ms=limits.get("max_p99_ms"),
         )
     if options is None:
         return Limits()
     # the storage keeps no metric, and None for an error without a limit
     unlimited = options.max_error is None and bool(metric)
-    return Limits(
+    return replace(
+        options.limits,
         max_error=math.inf if unlimited else options.error_limit,
-        max_memory_mib=options.max_memory_mib,
-        max_latency_ms=options.max_latency_ms,
         max_drop=options.max_drop if metric else None,
     )

@@ -1,0 +1,63 @@
+"""How a config was called while it was tuned: by how many clients, on which sessions and batches.
+
+Standard library only, because the loader reads configs.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from autotune.deploy.records import Json, PositiveWhole, to_plain
+
+SHARED, PER_CLIENT, PROCESSES = "shared", "per_client", "processes"
+"""One session for all clients, one for each client, or one for each in a process of its own."""
+
+SESSION_KINDS = (SHARED, PER_CLIENT, PROCESSES)
+"""What the sessions of several clients can be."""
+
+
+def _session_kind(value: str) -> str | None:
+    return None if value in SESSION_KINDS else f"must be one of {', '.join(SESSION_KINDS)}"
+
+
+SessionKind = Annotated[str, _session_kind]
+"""One of :data:`SESSION_KINDS`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What a config was tuned for, where that is not one caller.
+
+    Attributes:
+        clients: How many clients called at once, in a closed loop: each began its next run when the
+            last one ended.
+        sessions: The sessions that they called, one of :data:`SESSION_KINDS`.
+        batch: Samples of a run; None where a sample was run as it was.
+        baseline_batch: Samples of a run of the default beside it; None in the same way.
+    """
+
+    clients: PositiveWhole
+    sessions: SessionKind = SHARED
+    batch: PositiveWhole | None = None
+    baseline_batch: PositiveWhole | None = None
+
+    def to_json(self) -> Json:
+        """Returns the record as JSON values, without the batch sizes where there are none."""
+        plain: Json = to_plain(self)
+        return {name: value for name, value in plain.items() if value is not None}
+
+    @property
+    def words(self) -> str:
+        """What it was tuned for, and how the application calls it, in a phrase."""
+        parts = [f"batches of {self.batch}"] if self.batch is not None else []
+        if self.clients > 1 or not parts:
+            parts.append(self._client_words)
+        return f"tuned for {' and '.join(parts)}"
+
+    @property
+    def _client_words(self) -> str:
+        how = {
+            SHARED: "which share one session",
+            PER_CLIENT: "each with a session of its own",
+            PROCESSES: "each in a process of its own",
+        }
+        return f"{self.clients} clients, {how[self.sessions]}"

@@ -1,0 +1,42 @@
+"""What a study says of several clients: throughput and the tail of the latency."""
+
+from autotune.report.text import interval, latency
+from autotune.results.result import Member, StudyResult
+
+
+def is_loaded(result: StudyResult) -> bool:
+    """Returns whether several clients ran at once."""
+    return result.clients > 1
+
+
+def gain_words(member: Member, clients: int) -> str:
+    """Returns how a member's throughput compares with the default's, in a phrase."""
+    speedup = member.evidence.speedup
+    if member.evidence.significant or speedup.high < 1:
+        ratio = f"{speedup.value:.2f}× the throughput of the default ({interval(speedup)})"
+        return f"{ratio} with {clients} clients"
+    return f"the throughput of the default within the noise with {clients} clients"
+
+
+def serving_sentence(result: StudyResult) -> str:
+    """Returns throughput and 99th percentile of the result and the default.
+
+    It is empty where there was one client.
+    """
+    if not is_loaded(result):
+        return ""
+    best, default = result.best, result.baseline
+    sentence = f"Tuned for {result.clients} clients: {served(best)}"
+    return f"{sentence}." if best is default else f"{sentence}; the default: {served(default)}."
+
+
+def served(member: Member) -> str:
+    """Returns a member's throughput and 99th percentile, in a phrase."""
+    throughput = member.evidence.throughput_per_s or 0.0
+    return f"{throughput:.4g} runs/s, p99 {tail(member)}"
+
+
+def tail(member: Member) -> str:
+    """Returns the 99th percentile of a member's latency in ms, or that there were too few runs."""
+    p99_ms = member.evidence.p99_ms
+    return "unknown (too few runs)" if p99_ms is None else f"{latency(p99_ms)} ms"

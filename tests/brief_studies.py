@@ -1,0 +1,73 @@
+"""Real studies whose measurements take a moment, for tests of everything but the times.
+
+    python tests/brief_studies.py study MODEL.onnx ...
+
+Processes, memory and answers are real. A measurement ends after a few turns, all configurations
+count as equally fast, a final comparison has two rounds, and the machine's peaks are made up.
+:func:`measure_briefly` does this in the process of a test; the program above is ``autotune`` in a
+process of its own.
+"""
+
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autotune.deploy.config import Interval
+from autotune.inspection import inspect
+from autotune.inspection.headroom import Peaks
+from autotune.measure import measurer
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Effort, Measurement, Outcome
+from autotune.results import profiling
+from autotune.results.run_off import FINAL, Plan, Rounds
+
+AUTOTUNE = (sys.executable, str(Path(__file__)))
+"""The command line of ``autotune`` with measurements that take a moment."""
+
+MOMENT = Effort(time_cap_s=0.02, patience_s=0.05, half_width=1.0)
+"""A few turns, however loud the machine is."""
+
+_ROUNDS = 2
+_AS_FAST = Interval(value=1.0, low=1.0, high=1.0)
+
+
+def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None:
+    """Lets real measurements take a moment.
+
+    Args:
+        patch: Sets an attribute, for good or for a test.
+    """
+    measure_session, begin_rounds = DuetMeasurer.measure_session, Rounds.__init__
+
+    def briefly(
+        self: DuetMeasurer, path: Path, config: Any, effort: Effort, *others: Any, **named: Any
+    ) -> Outcome:
+        moment = replace(MOMENT, fewest_runs=effort.fewest_runs)
+        outcome = measure_session(self, path, config, moment, *others, **named)
+        if not isinstance(outcome, Measurement):
+            return outcome
+        # what rests on quiet turns is not measured again
+        return replace(
+            outcome, ratio=_AS_FAST, latency_ms=self.reference_ms, quiet_turns=outcome.turns
+        )
+
+    def few(self: Rounds, *arguments: Any, plan: Plan = FINAL, **named: Any) -> None:
+        begin_rounds(self, *arguments, plan=replace(plan, fewest=_ROUNDS, most=_ROUNDS), **named)
+
+    def peaks(moved_bytes: int) -> Peaks:
+        return Peaks(float_per_s=1e11, int8_per_s=4e11, bytes_per_s=1e10, moved_bytes=moved_bytes)
+
+    patch(DuetMeasurer, "measure_session", briefly)
+    patch(Rounds, "__init__", few)
+    patch(measurer, "_CALIBRATION_TURNS", 3)
+    for module in (inspect, profiling):
+        patch(module, "measure_peaks", peaks)
+
+
+if __name__ == "__main__":
+    measure_briefly()
+    sys.path[0] = ""  # as python -m has it
+    runpy.run_module("autotune", run_name="__main__", alter_sys=True)
