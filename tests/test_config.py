@@ -19,6 +19,7 @@ from autotune.deploy.config import (
 )
 from autotune.deploy.model_files import ModelFile
 from autotune.deploy.options import Domain
+from autotune.deploy.process_options import STEADY_HEAP
 from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
@@ -107,6 +108,8 @@ def test_config_survives_json(session: SessionConfig) -> None:
         (("session", "providers"), [["CUDA", {}]], "not an execution provider"),
         (("session", "providers"), [["CPUExecutionProvider", {"x": "1"}]], "not an option"),
         (("session", "run_entries", "x"), "1", "not an option"),
+        (("process",), {"malloc_mmap_threshold_bytes": 131072}, "threshold_bytes' is missing"),
+        (("process",), {"preload": "x.so"}, "unknown key 'process.preload'"),
         (("model", "file"), "../best.onnx", "bare file name"),
         (("model", "file"), "/etc/passwd", "bare file name"),
         (("model", "file"), "a/b.onnx", "bare file name"),
@@ -131,6 +134,13 @@ def test_what_may_not_be_in_a_config(path: tuple[str, ...], value: object, words
     with pytest.raises(ConfigError) as refused:
         TunedConfig.from_json(data)
     assert words in str(refused.value)
+
+
+def test_options_of_the_process_survive_json() -> None:
+    """A config without them has no such section, which earlier versions would refuse."""
+    assert "process" not in make_config().to_json()
+    config = make_config(process=STEADY_HEAP)
+    assert TunedConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
 @pytest.mark.parametrize("section", ["model", "session", "evidence", "requires", "environment"])
