@@ -12,7 +12,7 @@ from autotune.deploy.options import Value
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
 from autotune.space.candidate import Candidate
-from autotune.space.session import COMPOSITES, session_config, session_words
+from autotune.space.session import COMPOSITES, SESSIONS, session_config, session_words
 
 
 @given(values=VALUES)

@@ -21,7 +21,8 @@ from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.candidate_files import CandidateFiles
 from autotune.measure.crew import Crew
-from autotune.measure.fidelity import Metric, OutputMismatchError
+from autotune.measure.emitted import emitted_answers
+from autotune.measure.fidelity import Metric
 from autotune.measure.outcome import (
     Effort,
     Failure,
@@ -34,8 +35,7 @@ from autotune.measure.outcome import (
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.raw_samples import keep_raw
 from autotune.measure.reference import Reference
-from autotune.measure.replies import Loaded
-from autotune.measure.requests import request_first_runs, request_outputs, request_session
+from autotune.measure.requests import request_first_runs, request_session
 from autotune.measure.sample_sets import SampleSet, sample_sets
 from autotune.measure.visit import LoadMeasurement, TimeLimits, Visit
 from autotune.process import scratch
@@ -46,7 +46,6 @@ from autotune.space.session import SESSIONS, session_config
 Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
 _WORKER = "autotune.measure.measure_child"
-_EMITTED = "autotune.measure.emitted_child"
 # Until the speed of the baseline is known; afterwards the limits follow it.
 _FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
 _CALIBRATION_TURNS = 80
@@ -276,17 +275,7 @@ class DuetMeasurer:
         serving = None if len(self._sets) == 1 else TunedConfig.read(config).serving
         batch = None if serving is None else serving.batch
         samples = self._sets[batch or self._smallest]
-        limits = self._limits_of(samples)
-        with Child(_EMITTED, memory_limit()) as child:
-            try:
-                message = {"do": "load", "config": str(config.resolve())}
-                child.request(message, limits.load_s, Loaded)
-                outputs = request_outputs(child, samples.files, limits.run_s)
-                return samples.judge.compare(outputs)
-            except ChildFailure as fault:
-                return Failure(kind=fault.kind, phase="answers", message=fault.message)
-            except OutputMismatchError as mismatch:
-                return Failure(kind="wrong_answers", phase="answers", message=str(mismatch))
+        return emitted_answers(config, samples, self._limits_of(samples))
 
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with."""
