@@ -159,7 +159,7 @@ def test_a_bias_that_others_use_stays(tmp_path: Path) -> None:
     source = tmp_path / "source.onnx"
     feeds, _ = _product(source)
     model = onnx.load(source)
-    model.graph.output.append(helper.make_tensor_value_info("p", TensorProto.FLOAT, [50, width]))
+    model.graph.output.append(helper.make_tensor_value_info("p", TensorProto.FLOAT, [50, 6]))
     before = model.SerializeToString()
     inputs = channels.from_json(channels.measure(model, feeds))
     rounding.correct_bias(model, inputs, {"product"}, per_channel=False, reduce_range=False)

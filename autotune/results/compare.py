@@ -224,18 +224,8 @@ def compare_subjects(
         contest.model, workload, max_error, contest.batching(workload), clients
     )
     try:
-        entrants = {
-            number: partial(
-                measurer.measure_session,
-                subject.model.resolve(),
-                subject.session,
-                sessions=subject.sessions,
-                batch=subject.batch,
-            )
-            for number, subject in field.items()
-        }
         rounds = Rounds(
-            entrants,
+            {number: _entrant(measurer, subject) for number, subject in field.items()},
             measurer.renew,
             find(DEFAULT),
             seed=0,
@@ -254,6 +244,17 @@ def compare_subjects(
         untouched=contest.untouched,
         error_data=workload.source,
         clients=clients,
+    )
+
+
+def _entrant(measurer: SessionMeasurer, subject: Subject) -> Callable[[Effort], Outcome]:
+    """Returns what measures a subject."""
+    return partial(
+        measurer.measure_session,
+        subject.model.resolve(),
+        subject.session,
+        sessions=subject.sessions,
+        batch=subject.batch,
     )
 
 

@@ -90,11 +90,15 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
         quiet_optuna(),
         seams.storage(place) as database,
     ):
-        study = subject.study(options, database, place, folder)
+        identity = subject.identity(options)
+        study = open_study(database, place, folder, options.model, identity, subject.facts)
+        study.set_user_attr("request", options.to_record())
         kin = relatives(database, study.study_name)
         for note in notes_on(kin, subject.facts, study):
             report(Progress(stage="model", note=note))
         setting = subject.setting(options, study.study_name, folder)
+        if subject.batching is not None:
+            study.set_user_attr(BATCHING, to_plain(subject.batching))
         job = Job(
             setting=setting,
             study=study,
@@ -251,21 +255,6 @@ class _Subject:
             metric=options.metric or "",
             clients=self.clients,
         )
-
-    def study(
-        self,
-        options: StudyOptions,
-        database: optuna.storages.BaseStorage,
-        place: Place,
-        folder: Path,
-    ) -> optuna.Study:
-        """Returns the study in the storage, with its request and its batch sizes."""
-        identity = self.identity(options)
-        study = open_study(database, place, folder, options.model, identity, self.facts)
-        study.set_user_attr("request", options.to_record())
-        if self.batching is not None:
-            study.set_user_attr(BATCHING, to_plain(self.batching))
-        return study
 
     def setting(self, options: StudyOptions, study: str, folder: Path) -> Setting:
         return Setting(
