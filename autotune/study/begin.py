@@ -104,12 +104,7 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             study=study,
             record=_record(setting, study, place, seams),
             spool=Spool(folder, study.study_name),
-            preparer=Preparer(
-                setting.model,
-                folder / CACHE,
-                workload=setting.workload,
-                signature=setting.workload.signature(),
-            ),
+            preparer=_preparer(setting),
             metric=metric,
             sampler=options.sampler,
             tried=tried,
@@ -120,6 +115,16 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             seams=seams,
         )
         return job.run(options.trials, options.timeout_s)
+
+
+def _preparer(setting: Setting) -> Preparer:
+    workload = setting.workload
+    return Preparer(
+        setting.model,
+        setting.folder / CACHE,
+        workload=workload,
+        signature=workload.signature(),
+    )
 
 
 def _settled(options: StudyOptions, subject: "_Subject") -> StudyOptions:
