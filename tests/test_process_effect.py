@@ -10,6 +10,7 @@ from rich.console import Console
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
+from autotune.errors import RequestError
 from autotune.measure.outcome import Effort, Failure, Outcome
 from autotune.report.ending import render_ending
 from autotune.report.result import render_result
@@ -119,5 +120,5 @@ def test_it_is_refused_without_glibc(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """On other systems the request ends before anything is read."""
     monkeypatch.setattr(begin, "has_glibc", lambda: False)
     options = StudyOptions.of(tmp_path / "absent.onnx", process_options=True)
-    with pytest.raises(begin.RequestError, match="--process-options"):
+    with pytest.raises(RequestError, match="--process-options"):
         run_study(options, lambda _: None)
