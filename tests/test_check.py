@@ -13,6 +13,7 @@ from autotune.deploy import cpu
 from autotune.deploy.check import check
 from autotune.deploy.config import Environment, Requires
 from autotune.deploy.process_options import STEADY_HEAP
+from autotune.deploy.serving import Serving
 from autotune.facts import sample_models
 from autotune.report.check import render_check
 
@@ -91,3 +92,10 @@ def test_no_config(tmp_path: Path) -> None:
     assert not checked.valid
     assert "cannot read the config" in checked.problem
     assert checked.exit_code(strict=False) == 2
+
+
+def test_a_config_of_several_clients(model: Path) -> None:
+    """The check says for how many clients it was tuned and which sessions they had."""
+    checked = check(write_config(model, make_config(serving=Serving(clients=8))))
+    assert checked.tuned_for == "tuned for 8 clients, which share one session"
+    assert check(write_config(model, make_config())).tuned_for == ""
