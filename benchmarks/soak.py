@@ -23,6 +23,7 @@ from typing import Any
 import optuna
 import psutil
 
+from autotune.deploy.process_options import ProcessOptions
 from autotune.facts import sample_models
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
@@ -117,6 +118,10 @@ class Hazard:
     def answers_of(self, config: Path) -> Fidelity | Failure:
         """As the measurer does."""
         return self._measurer.answers_of(config)
+
+    def measure_with(self, candidate: Candidate, effort: Effort, _: ProcessOptions) -> Outcome:
+        """Returns the same as without options of a process, which no search has."""
+        return self.measure(candidate, effort)
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """As the measurer does."""

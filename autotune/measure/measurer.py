@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune.deploy.config import TunedConfig
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.serving import PROCESSES, SHARED
 from autotune.deploy.session import SessionConfig
@@ -93,6 +94,7 @@ class DuetMeasurer:
         self._candidate_files = CandidateFiles(model, preparer)
         self._fidelities: dict[str, Fidelity] = {}
         self._history = 0
+        self._process: ProcessOptions | None = None
         self._max_error = max_error
         self._clients = clients
         self._samples = samples
@@ -147,6 +149,16 @@ class DuetMeasurer:
             return outcome
         return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
 
+    def measure_with(
+        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+    ) -> Outcome:
+        """Returns the outcome of measuring `candidate` in a process with these options."""
+        self._process = process
+        try:
+            return self.measure(candidate, effort)
+        finally:
+            self._process = None
+
     def canonical(self, candidate: Candidate) -> Candidate:
         """Returns the first candidate so far that opens the same session on the same graph."""
         return self._candidate_files.canonical(candidate)
@@ -190,7 +202,6 @@ class DuetMeasurer:
         config: SessionConfig,
         arrivals_s: Sequence[float],
         *,
-        batch: int | None = None,
         sessions: str = SHARED,
     ) -> LoadMeasurement | Failure:
         """Returns the outcome of opening `path` as `config` says and sending it requests.
@@ -200,10 +211,9 @@ class DuetMeasurer:
             config: How it is opened.
             arrivals_s: When requests arrive, in seconds from the beginning, in order; at least two
                 for each client.
-            batch: Samples of a request; None means the baseline's.
-            sessions: Which sessions several clients have; see :data:`SESSIONS`.
+            sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         """
-        return self._visit(path, config, batch, sessions, lambda visit: visit.open_loop(arrivals_s))
+        return self._visit(path, config, None, sessions, lambda visit: visit.open_loop(arrivals_s))
 
     def _visit(
         self,
@@ -226,7 +236,10 @@ class DuetMeasurer:
         with Crew(_start_worker, self._clients) if apart else _start_worker() as child:
             visit = Visit(child, samples.files, self._limits_of(samples), self._clients, sessions)
             try:
-                if failure := visit.open(path, config, self._provider_cache, self._history):
+                failure = visit.open(
+                    path, config, self._provider_cache, history=self._history, process=self._process
+                )
+                if failure:
                     return failure
                 visit.first_runs()
                 session = f"{path} {samples.files.batch} {json.dumps(config.to_json())}"

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.placement import Placement
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import Amount, Positive, PositiveWhole
 from autotune.space.candidate import Candidate
 
@@ -271,6 +272,15 @@ class Measurer(Protocol):
         self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
     ) -> Outcome:
         """Returns the outcome of measuring `candidate`, ended early if `is_beaten` says so.
+
+        Raises:
+            CannotMeasureError: the baseline itself fails.
+        """
+
+    def measure_with(
+        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+    ) -> Outcome:
+        """Returns the outcome of measuring `candidate` in a process with these options.
 
         Raises:
             CannotMeasureError: the baseline itself fails.

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.session import SessionConfig
 from autotune.facts.batches import Batching
 from autotune.facts.feeds import save_samples
@@ -83,6 +84,7 @@ def request_session(
     clients: int = 1,
     sessions: int = 1,
     history: int = 0,
+    process: ProcessOptions | None = None,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
 
@@ -96,6 +98,7 @@ def request_session(
         clients: How many clients call in each process.
         sessions: How many sessions they have there: one for all of them, or one for each.
         history: What its heap has seen before; see :func:`autotune.measure.heap.live`.
+        process: Options that it sets for itself; None leaves them.
 
     Raises:
         ChildFailure: it could not.
@@ -110,6 +113,7 @@ def request_session(
         "clients": clients,
         "sessions": sessions,
         "history": history,
+        "process": None if process is None else vars(process),
     }
     return child.request(request, limit_s, Opened)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
 from autotune.deploy.serving import PER_CLIENT, PROCESSES, SHARED
 from autotune.deploy.session import SessionConfig
@@ -99,7 +100,13 @@ class Visit:
         self._last_s = time.monotonic()
 
     def open(
-        self, model: Path, config: SessionConfig, cache: ProviderCache, history: int = 0
+        self,
+        model: Path,
+        config: SessionConfig,
+        cache: ProviderCache,
+        *,
+        history: int = 0,
+        process: ProcessOptions | None = None,
     ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
@@ -108,6 +115,7 @@ class Visit:
             config: How it is opened.
             cache: Where a provider keeps what it compiles.
             history: What the heap has seen before; see :func:`autotune.measure.heap.live`.
+            process: Options of the process; None leaves them.
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
@@ -124,6 +132,7 @@ class Visit:
             clients=1 if self._sessions == PROCESSES else self._clients,
             sessions=self._clients if self._sessions == PER_CLIENT else 1,
             history=history,
+            process=process,
         )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")

@@ -7,6 +7,7 @@ from pathlib import Path
 import optuna
 
 from autotune.deploy.records import from_plain
+from autotune.deploy.serving import SHARED
 from autotune.errors import CannotMeasureError, FormatError, RequestError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
@@ -22,7 +23,7 @@ from autotune.results.emit import CACHE
 from autotune.results.run_off import OnStep
 from autotune.results.subjects import Contest, Subject, default_of
 from autotune.search.trial import Trial
-from autotune.space.session import SESSIONS, SHARED, session_config
+from autotune.space.session import SESSIONS, session_config
 from autotune.storage.database import open_storage, quiet_optuna
 from autotune.storage.identity import BATCHING
 from autotune.storage.locks import exclusive_use
@@ -38,6 +39,7 @@ class _Study:
     workload: Workload
     trials: dict[int, Trial]
     batching: Batching | None
+    clients: int
 
 
 def measure_again(
@@ -47,7 +49,7 @@ def measure_again(
     source: Path | None,
     data: Path | None,
     max_error: float,
-    clients: int = 1,
+    clients: int | None = None,
     on_step: OnStep,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
@@ -59,7 +61,7 @@ def measure_again(
         source: Where the model of the study is now; where it was if None.
         data: Where the inputs of the study are now; where they were if None.
         max_error: Largest fidelity error.
-        clients: How many clients call at once, in a closed loop.
+        clients: How many clients call at once, in a closed loop; if None, as many as in the study.
         on_step: Called after each measurement.
         make_measurer: Makes the measurer.
 
@@ -111,6 +113,7 @@ def _read(folder: Path, source: Path | None, data: Path | None) -> _Study:
         workload=workload,
         trials={trial.number: trial for trial in trials},
         batching=_batching(attributes.get(BATCHING), folder),
+        clients=options.clients or 1,
     )
 
 
@@ -151,6 +154,7 @@ def _subject(study: _Study, number: int, folder: Path) -> Subject:
         name=f"trial {number}",
         model=prepared.path,
         session=session_config(candidate.session.to_json(), dimensions),
+        clients=study.clients,
         sessions=str(candidate.to_json().get(SESSIONS, SHARED)),
         batch=batch,
         baseline_batch=smallest,
