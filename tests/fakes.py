@@ -85,6 +85,12 @@ def measurement(latency_ms: float, memory_mib: float = 100.0, error: float = 0.0
     )
 
 
+def under_load(single: Measurement, clients: int) -> Measurement:
+    """Returns a measurement as one of several clients, whose 99th percentile is twice the mean."""
+    mean_ms = single.latency_ms
+    return replace(single, clients=clients, mean_ms=mean_ms, p99_ms=2 * mean_ms)
+
+
 def refusal(message: str = "not on this machine") -> Failure:
     """Returns the failure of a candidate that ONNX Runtime refuses."""
     return Failure(kind="refused", phase="open", message=message)
@@ -101,7 +107,8 @@ class FakeMeasurer:
         closed: Whether it was closed.
     """
 
-    def __init__(self, cost: Cost) -> None:
+    def __init__(self, cost: Cost, clients: int = 1) -> None:
+        self._clients = clients
         self.searched: list[Candidate] = []
         self.raced: list[Candidate] = []
         self.processes: list[ProcessOptions] = []
@@ -123,6 +130,8 @@ class FakeMeasurer:
         if isinstance(told, Failure):
             return told
         found = measurement(*told)
+        if self._clients > 1:
+            found = under_load(found, self._clients)
         return replace(found, raced=is_beaten(found))
 
     def measure_with(
@@ -270,7 +279,7 @@ class FakeWorld:
 
     def measurer(self, options: MeasurerOptions) -> FakeMeasurer:
         """Returns a new measurer."""
-        self.measurers.append(FakeMeasurer(self.cost))
+        self.measurers.append(FakeMeasurer(self.cost, options.clients))
         self.reference_ms.append(options.reference_ms)
         return self.measurers[-1]
 

@@ -14,8 +14,9 @@ from test_config import make_config
 
 from autotune.deploy.config import Requires
 from autotune.deploy.model_files import DataFile, ModelFile
+from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError, ConfigError
+from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.facts import sample_models
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model
@@ -30,11 +31,15 @@ class FakeSessions:
 
     Attributes:
         opened: What was measured, in order.
+        sessions: Which sessions the clients called each time.
+        clients: How many clients there are.
         closed: Whether it was closed.
     """
 
     def __init__(self, cost: Callable[[str, int], Outcome]) -> None:
         self.opened: list[str] = []
+        self.sessions: list[str] = []
+        self.clients = 0
         self.closed = False
         self._cost = cost
 
@@ -48,6 +53,7 @@ class FakeSessions:
         sessions: str,
     ) -> Outcome:
         """Returns what the cost function says."""
+        self.sessions.append(sessions)
         threads = config.options.get("intra_op_num_threads", 0)
         self.opened.append(path.name)
         return self._cost(path.name, int(threads))
@@ -71,6 +77,7 @@ def make_fake(cost: Callable[[str, int], Outcome]) -> tuple[FakeSessions, MakeMe
         batching: Batching | None,
         clients: int,
     ) -> FakeSessions:
+        fake.clients = clients
         return fake
 
     return fake, make
@@ -81,7 +88,9 @@ def by_threads(numbers: Mapping[int, tuple[float, float]]) -> Callable[[str, int
     return lambda _, threads: measurement(*numbers[threads])
 
 
-def write_config(model: Path, name: str = "best.json", threads: int = 0) -> Path:
+def write_config(
+    model: Path, name: str = "best.json", threads: int = 0, serving: Serving | None = None
+) -> Path:
     """Writes a config beside the model that it opens, and was tuned from."""
     file = DataFile.of(model)
     session = SessionConfig(options={"intra_op_num_threads": threads} if threads else {})
@@ -89,6 +98,7 @@ def write_config(model: Path, name: str = "best.json", threads: int = 0) -> Path
         model=ModelFile(**vars(file), source_sha256=file.sha256),
         session=session,
         requires=Requires(providers=(), cpu_features=()),
+        serving=serving,
     )
     path = model.with_name(name)
     path.write_text(json.dumps(config.to_json()), encoding="utf-8")
@@ -162,6 +172,36 @@ def test_a_config_beside_the_default(tmp_path: Path) -> None:
     assert own.better
     assert not own.slower
     assert fake.closed
+
+
+@pytest.mark.process
+def test_a_config_is_called_as_it_was_tuned(tmp_path: Path) -> None:
+    """By as many clients, on as many sessions; the default's clients share one."""
+    serving = Serving(clients=4, sessions="per_client")
+    config = write_config(save_model(tmp_path), threads=1, serving=serving)
+    fake, make = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 100.0)}))
+    comparisons = _compare(config, make_measurer=make)
+    (own,) = comparisons.configs
+    assert fake.clients == comparisons.clients == 4
+    assert set(fake.sessions) == {"shared", "per_client"}
+    assert own.throughput_per_s == pytest.approx(800)
+    assert own.baseline_throughput_per_s == pytest.approx(400)
+    assert (own.p50_ms, own.baseline_p50_ms) == (5.0, 10.0)
+    _compare(config, make_measurer=make, clients=2)
+    assert fake.clients == 2
+
+
+@pytest.mark.process
+def test_configs_of_different_loads_need_a_number_of_clients(tmp_path: Path) -> None:
+    """One for a single caller and one for four are compared under the load that is asked for."""
+    model = save_model(tmp_path)
+    one = write_config(model, "one.json", threads=1)
+    four = write_config(model, "four.json", threads=1, serving=Serving(clients=4))
+    fake, make = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 100.0)}))
+    with pytest.raises(RequestError, match="tuned for 1 and another one for 4 clients"):
+        _compare(one, baseline=four, make_measurer=make)
+    assert _compare(one, baseline=four, make_measurer=make, clients=3).clients == 3
+    assert fake.clients == 3
 
 
 @pytest.mark.process

@@ -24,6 +24,8 @@ from fakes import (
 from optuna.trial import TrialState
 
 import autotune
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.process_options import STEADY_HEAP
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts import sample_models
 from autotune.measure.outcome import (
@@ -373,6 +375,22 @@ def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_pat
     )
     assert len(world.measurers) == 1
     assert told[-1].stage == "done"
+
+
+@pytest.mark.process
+def test_options_of_the_process_come_into_the_config(
+    world: FakeWorld, model: Path, tmp_path: Path
+) -> None:
+    """A study that has ended measures them when it is asked to, with no new trial."""
+    first = world.tune(model, space="session", trials=8, out=tmp_path)
+    assert first.process is None
+    assert TunedConfig.read(tmp_path / "best.json").process is None
+    result = world.tune(model, space="session", trials=8, out=tmp_path, process_options=True)
+    assert result.process is not None
+    assert StudyResult.read(tmp_path) == result
+    assert TunedConfig.read(tmp_path / "best.json").process == STEADY_HEAP
+    assert result.baseline.evidence.peak_memory_mib == first.baseline.evidence.peak_memory_mib
+    assert len(world.searched) == 8
 
 
 @pytest.mark.process

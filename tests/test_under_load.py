@@ -10,8 +10,10 @@ from rich.console import Console
 from test_compare import save_model, write_config
 from test_open_loop import SimulatedClock
 
+from autotune.deploy.cpu import usable_cores
+from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError
+from autotune.errors import CannotMeasureError, RequestError
 from autotune.measure.open_loop import open_loop
 from autotune.measure.outcome import Failure, Fidelity
 from autotune.measure.visit import LoadMeasurement
@@ -131,12 +133,27 @@ def test_latencies_are_those_of_the_queue(tmp_path: Path) -> None:
     assert own.requests == 1000
     assert own.p50_ms is not None
     assert own.p99_ms is not None
-    assert 5 < own.p50_ms < 7.5 < own.p99_ms
+    assert 4.99 < own.p50_ms < 7.5 < own.p99_ms
     baseline = comparison.baseline
     assert (baseline.name, baseline.kept_up) == ("the default", False)
     assert (baseline.p50_ms, baseline.p90_ms, baseline.p99_ms) == (None, None, None)
     assert baseline.achieved_per_s == pytest.approx(1 / 0.012, rel=0.02)
     assert fake.closed
+
+
+@pytest.mark.process
+def test_the_clients_are_those_that_a_config_was_tuned_for(tmp_path: Path) -> None:
+    """One for each core where it was tuned for a single caller; batches are refused."""
+    model = save_model(tmp_path)
+    one = write_config(model, "one.json", threads=1)
+    four = write_config(model, "four.json", threads=1, serving=Serving(clients=4))
+    batch = write_config(model, "batch.json", threads=1, serving=Serving(clients=1, batch=8))
+    _, make = make_fake(lambda _: 0.001)
+    assert _compare(one, make=make, clients=None).clients == usable_cores()
+    assert _compare(four, make=make, clients=None).clients == 4
+    assert _compare(one, four, make=make, clients=3).clients == 3
+    with pytest.raises(RequestError, match="tuned for batches of 8"):
+        _compare(batch, make=make)
 
 
 @pytest.mark.process

@@ -49,15 +49,17 @@ _MIN_SPEEDUP = typer.Option(
 )
 _CLIENTS = typer.Option(
     min=1,
-    max=1024,
+    max=256,
     help="Measure while so many clients send one request after another (closed loop): "
-    "throughput, and latencies under that load. --min-speedup is then a factor of throughput.",
+    "throughput, and latencies under that load. --min-speedup is then a factor of throughput. If "
+    "left out, as many as the configs were tuned for.",
 )
 _QPS = typer.Option(
     metavar="100",
     parser=parsing.rate,
     help="Measure latencies while so many requests a second arrive at random (open loop). "
-    "--clients is how many of them run at once; if left out, one for each core.",
+    "--clients is how many of them run at once; if left out, as many as the configs were tuned "
+    "for, or one for each core where that is one.",
 )
 _JUNIT = typer.Option(metavar="FILE.xml", help="Write the verdicts to this file as JUnit XML.")
 
@@ -96,9 +98,9 @@ def compare_configs(
             raise RequestError("--qps compares configs; pick a trial first, and leave out --trial")
         _compare_under_load(files, qps, clients, gate, junit, as_json=as_json)
     elif trial:
-        _compare_trials(files, trial, clients or 1, gate, junit, as_json=as_json)
+        _compare_trials(files, trial, clients, gate, junit, as_json=as_json)
     else:
-        _compare(files, clients or 1, gate, junit, as_json=as_json)
+        _compare(files, clients, gate, junit, as_json=as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,7 @@ class _Files:
 
 
 def _compare(
-    files: _Files, clients: int, gate: "Gate", junit: Path | None, *, as_json: bool
+    files: _Files, clients: int | None, gate: "Gate", junit: Path | None, *, as_json: bool
 ) -> None:
     with signals_later():
         from autotune.cli.progress import steps
@@ -144,7 +146,6 @@ def _compare_under_load(
 ) -> None:
     with signals_later():
         from autotune.cli.progress import steps
-        from autotune.deploy.cpu import usable_cores
         from autotune.report.under_load import render_under_load
         from autotune.results.gate import judge_under_load
         from autotune.results.under_load import compare_under_load
@@ -159,7 +160,7 @@ def _compare_under_load(
             files.paths,
             files.model,
             rate_per_s=qps,
-            clients=clients or usable_cores(),
+            clients=clients,
             baseline=files.baseline,
             data=files.data,
             shapes=files.shapes,
@@ -174,7 +175,7 @@ def _compare_under_load(
 def _compare_trials(
     files: _Files,
     trials: list[int],
-    clients: int,
+    clients: int | None,
     gate: "Gate",
     junit: Path | None,
     *,

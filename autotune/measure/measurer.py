@@ -202,7 +202,6 @@ class DuetMeasurer:
         config: SessionConfig,
         arrivals_s: Sequence[float],
         *,
-        batch: int | None = None,
         sessions: str = SHARED,
     ) -> LoadMeasurement | Failure:
         """Returns the outcome of opening `path` as `config` says and sending it requests.
@@ -212,10 +211,9 @@ class DuetMeasurer:
             config: How it is opened.
             arrivals_s: When requests arrive, in seconds from the beginning, in order; at least two
                 for each client.
-            batch: Samples of a request; None means the baseline's.
-            sessions: Which sessions several clients have; see :data:`SESSIONS`.
+            sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         """
-        return self._visit(path, config, batch, sessions, lambda visit: visit.open_loop(arrivals_s))
+        return self._visit(path, config, None, sessions, lambda visit: visit.open_loop(arrivals_s))
 
     def _visit(
         self,

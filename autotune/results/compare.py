@@ -19,7 +19,7 @@ from autotune.results.peaks import SMALLEST_MEMORY_GAIN
 from autotune.results.run_off import FINAL, OnStep, Plan, Rounds
 from autotune.results.score import Score, is_gain, is_loss
 from autotune.results.subjects import Contest, contest_of
-from autotune.search.objective import DEFAULT, find
+from autotune.search.objective import DEFAULT, P99_RUNS, find
 
 _BASELINE = 0
 
@@ -150,7 +150,7 @@ def compare(
     data: Path | None,
     shapes: Mapping[str, tuple[int, ...]],
     max_error: float,
-    clients: int = 1,
+    clients: int | None = None,
     on_step: OnStep,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
@@ -167,13 +167,16 @@ def compare(
         data: Inputs; generated if None.
         shapes: Shapes of generated inputs.
         max_error: Largest fidelity error.
-        clients: How many clients call at once, in a closed loop.
+        clients: How many clients call at once, in a closed loop; if None, as many as the configs
+            were tuned for.
         on_step: Called after each measurement.
         make_measurer: Makes the measurer.
 
     Raises:
         ConfigError: a config is wrong, its model files are others than it says, it needs something
             that this machine lacks, or the configs were tuned from different models.
+        RequestError: the configs were tuned for different numbers of clients, and `clients` is
+            None.
         CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
     contest = contest_of(paths, source, baseline)
@@ -192,7 +195,7 @@ def compare_subjects(
     workload: Workload,
     *,
     max_error: float,
-    clients: int = 1,
+    clients: int | None = None,
     on_step: OnStep,
     plan: Plan = FINAL,
     make_measurer: MakeMeasurer = duet_measurer,
@@ -203,14 +206,19 @@ def compare_subjects(
         contest: The subjects and the baseline.
         workload: Inputs of the model.
         max_error: Largest fidelity error.
-        clients: How many clients call at once, in a closed loop.
+        clients: How many clients call at once, in a closed loop; if None, as many as the configs
+            were tuned for.
         on_step: Called after each measurement.
         plan: How many rounds there are, and how much they cost.
         make_measurer: Makes the measurer.
 
     Raises:
+        RequestError: the configs were tuned for different numbers of clients, and `clients` is
+            None.
         CannotMeasureError: as :func:`compare`.
     """
+    if clients is None:
+        clients = contest.clients or 1
     field = dict(enumerate((contest.baseline, *contest.subjects)))
     measurer = make_measurer(
         contest.model, workload, max_error, contest.batching(workload), clients
@@ -226,7 +234,15 @@ def compare_subjects(
             )
             for number, subject in field.items()
         }
-        rounds = Rounds(entrants, measurer.renew, find(DEFAULT), seed=0, on_step=on_step, plan=plan)
+        rounds = Rounds(
+            entrants,
+            measurer.renew,
+            find(DEFAULT),
+            seed=0,
+            on_step=on_step,
+            plan=plan,
+            fewest_runs=0 if clients == 1 else P99_RUNS,
+        )
         scores = rounds.play()
     finally:
         measurer.close()

@@ -7,14 +7,13 @@ from pathlib import Path
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
-from autotune.deploy.serving import SHARED
+from autotune.deploy.serving import SHARED, Serving
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError, StudyError
+from autotune.errors import ConfigError, RequestError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.results.result import StudyResult
-from autotune.space.session import SESSIONS
 
 THE_DEFAULT = "the default"
 """The name of the untouched model under default options."""
@@ -30,8 +29,8 @@ class Subject:
         name: How the user named it.
         model: The model file that is opened.
         session: How it is opened.
-        sessions: Which sessions several clients have; see
-            :data:`autotune.space.session.SESSIONS`.
+        clients: How many clients called it when it was tuned; None where it was not.
+        sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         batch: Samples of a run; None means as many as a run of the default has.
         baseline_batch: Samples of a run of the default beside it; None where that is not known.
         source: The model that it was tuned from, as far as that is there; None where unknown.
@@ -41,6 +40,7 @@ class Subject:
     name: str
     model: Path
     session: SessionConfig
+    clients: int | None = None
     sessions: str = SHARED
     batch: int | None = None
     baseline_batch: int | None = None
@@ -62,15 +62,17 @@ def subject_of(path: Path) -> Subject:
     config = TunedConfig.read(path)
     check_files(path, config, read_all=True)
     here = fit(config)
+    serving = config.serving or Serving(clients=1)
     if here.lacking:
         raise ConfigError(f"{path}: this machine lacks {', '.join(here.lacking)}")
     return Subject(
         name=str(path),
         model=path.parent / config.model.file,
         session=here.session,
-        sessions=str(config.candidate.get(SESSIONS, SHARED)),
-        batch=None if config.serving is None else config.serving.batch,
-        baseline_batch=None if config.serving is None else config.serving.baseline_batch,
+        clients=serving.clients,
+        sessions=serving.sessions,
+        batch=serving.batch,
+        baseline_batch=serving.baseline_batch,
         source=_source(path.parent),
         source_sha256=config.model.source_sha256,
     )
@@ -106,6 +108,22 @@ class Contest:
             return None
         sizes = {size for s in tuned for size in (s.batch, s.baseline_batch) if size}
         return Batching.of(self.model, workload, sorted(sizes))
+
+    @property
+    def clients(self) -> int | None:
+        """How many clients the configs were tuned for; None where no config takes part.
+
+        Raises:
+            RequestError: they were tuned for different numbers of them.
+        """
+        numbers = {s.clients for s in (*self.subjects, self.baseline) if s.clients is not None}
+        if len(numbers) > 1:
+            few, *_, many = sorted(numbers)
+            raise RequestError(
+                f"one config was tuned for {few} and another one for {many} clients; say with "
+                "--clients how many call at once here"
+            )
+        return next(iter(numbers), None)
 
 
 def contest_of(paths: Sequence[Path], source: Path | None, baseline: Path | None) -> Contest:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Protocol
 
 from autotune.deploy.config import Coverage
+from autotune.deploy.cpu import usable_cores
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError
+from autotune.errors import CannotMeasureError, RequestError
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload, workload_for
 from autotune.measure.measurer import DuetMeasurer
@@ -112,7 +113,7 @@ def compare_under_load(
     source: Path | None = None,
     *,
     rate_per_s: float,
-    clients: int,
+    clients: int | None,
     baseline: Path | None,
     data: Path | None,
     shapes: Mapping[str, tuple[int, ...]],
@@ -129,7 +130,8 @@ def compare_under_load(
         paths: Tuned configs, and models; see :func:`autotune.results.subjects.contest_of`.
         source: The untouched model, if it is known.
         rate_per_s: Requests that arrive in a second, in the mean.
-        clients: How many requests are answered at once; further ones wait in a queue.
+        clients: How many requests are answered at once; further ones wait in a queue. If None, as
+            many as the configs were tuned for, or one for each core where that is one.
         baseline: A config or model to compare with; if None, the untouched model under default
             options.
         data: Inputs; generated if None.
@@ -140,6 +142,8 @@ def compare_under_load(
 
     Raises:
         ConfigError: as :func:`autotune.results.subjects.contest_of`.
+        RequestError: a config was tuned for batches, or the configs for different numbers of
+            clients and `clients` is None.
         CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
     contest = contest_of(paths, source, baseline)
@@ -159,7 +163,7 @@ def compare_contest_under_load(
     workload: Workload,
     *,
     rate_per_s: float,
-    clients: int,
+    clients: int | None,
     max_error: float,
     on_step: OnStep,
     rounds: int = ROUNDS,
@@ -171,16 +175,26 @@ def compare_contest_under_load(
         contest: The subjects and the baseline.
         workload: Inputs of the model.
         rate_per_s: Requests that arrive in a second, in the mean.
-        clients: How many requests are answered at once.
+        clients: How many requests are answered at once; see :func:`compare_under_load`.
         max_error: Largest fidelity error.
         on_step: Called after each measurement.
         rounds: How often each configuration is measured.
         make_measurer: Makes the measurer.
 
     Raises:
-        CannotMeasureError: as :func:`compare_under_load`.
+        RequestError: as :func:`compare_under_load`.
+        CannotMeasureError: in the same way.
     """
     field = (contest.baseline, *contest.subjects)
+    for subject in field:
+        if (subject.batch or 1) > 1:
+            raise RequestError(
+                f"{subject.name} was tuned for batches of {subject.batch}, and the requests of an "
+                "open loop arrive one by one; leave out --qps"
+            )
+    if clients is None:
+        tuned = contest.clients or 1
+        clients = tuned if tuned > 1 else usable_cores()
     requests = requests_of_a_round(rate_per_s, clients)
     schedules = [poisson_arrivals(rate_per_s, requests, seed) for seed in range(rounds)]
     measurer = make_measurer(contest.model, workload, max_error, clients)

@@ -39,6 +39,7 @@ class _Study:
     workload: Workload
     trials: dict[int, Trial]
     batching: Batching | None
+    clients: int
 
 
 def measure_again(
@@ -48,7 +49,7 @@ def measure_again(
     source: Path | None,
     data: Path | None,
     max_error: float,
-    clients: int = 1,
+    clients: int | None = None,
     on_step: OnStep,
     make_measurer: MakeMeasurer = duet_measurer,
 ) -> Comparisons:
@@ -60,7 +61,7 @@ def measure_again(
         source: Where the model of the study is now; where it was if None.
         data: Where the inputs of the study are now; where they were if None.
         max_error: Largest fidelity error.
-        clients: How many clients call at once, in a closed loop.
+        clients: How many clients call at once, in a closed loop; if None, as many as in the study.
         on_step: Called after each measurement.
         make_measurer: Makes the measurer.
 
@@ -112,6 +113,7 @@ def _read(folder: Path, source: Path | None, data: Path | None) -> _Study:
         workload=workload,
         trials={trial.number: trial for trial in trials},
         batching=_batching(attributes.get(BATCHING), folder),
+        clients=options.clients or 1,
     )
 
 
@@ -152,6 +154,7 @@ def _subject(study: _Study, number: int, folder: Path) -> Subject:
         name=f"trial {number}",
         model=prepared.path,
         session=session_config(candidate.session.to_json(), dimensions),
+        clients=study.clients,
         sessions=str(candidate.to_json().get(SESSIONS, SHARED)),
         batch=batch,
         baseline_batch=smallest,
