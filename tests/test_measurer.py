@@ -219,8 +219,8 @@ def test_each_round_has_another_history_of_the_heap(
     """All processes before the first round have none, and all of a round have the same."""
     histories: list[int] = []
 
-    def refuse(*_: object, **circumstances: Any) -> Failure:
-        histories.append(circumstances["history"])
+    def refuse(*arguments: Any) -> Failure:
+        histories.append(arguments[4].history)
         return Failure(kind="refused", phase="open", message="not today")
 
     monkeypatch.setattr(Visit, "open", refuse)

@@ -484,7 +484,7 @@ class _TimedWorld(FakeWorld):
         return latency * (1 + 0.03 * math.sin(self.now_s)), memory
 
 
-@pytest.mark.parametrize("trials", [70, 140])
+@pytest.mark.parametrize("trials", [80, 140])
 def test_the_final_comparison_takes_a_third_of_a_study(
     model: Path, tmp_path: Path, trials: int
 ) -> None:

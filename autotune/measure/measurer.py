@@ -21,7 +21,8 @@ from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.candidate_files import CandidateFiles
 from autotune.measure.crew import Crew
-from autotune.measure.fidelity import Metric, OutputMismatchError
+from autotune.measure.emitted import emitted_answers
+from autotune.measure.fidelity import Metric
 from autotune.measure.outcome import (
     Effort,
     Failure,
@@ -34,8 +35,7 @@ from autotune.measure.outcome import (
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.raw_samples import keep_raw
 from autotune.measure.reference import Reference
-from autotune.measure.replies import Loaded
-from autotune.measure.requests import request_first_runs, request_outputs, request_session
+from autotune.measure.requests import Conditions, request_first_runs, request_session
 from autotune.measure.sample_sets import SampleSet, sample_sets
 from autotune.measure.visit import LoadMeasurement, TimeLimits, Visit
 from autotune.process import scratch
@@ -46,7 +46,6 @@ from autotune.space.session import SESSIONS, session_config
 Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
 _WORKER = "autotune.measure.measure_child"
-_EMITTED = "autotune.measure.emitted_child"
 # Until the speed of the baseline is known; afterwards the limits follow it.
 _FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
 _CALIBRATION_TURNS = 80
@@ -93,8 +92,7 @@ class DuetMeasurer:
         self._model = model
         self._candidate_files = CandidateFiles(model, preparer)
         self._fidelities: dict[str, Fidelity] = {}
-        self._history = 0
-        self._process: ProcessOptions | None = None
+        self._conditions = Conditions()
         self._max_error = max_error
         self._clients = clients
         self._samples = samples
@@ -153,11 +151,11 @@ class DuetMeasurer:
         self, candidate: Candidate, effort: Effort, process: ProcessOptions
     ) -> Outcome:
         """Returns the outcome of measuring `candidate` in a process with these options."""
-        self._process = process
+        self._conditions = replace(self._conditions, process=process)
         try:
             return self.measure(candidate, effort)
         finally:
-            self._process = None
+            self._conditions = replace(self._conditions, process=None)
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """Returns the first candidate so far that opens the same session on the same graph."""
@@ -236,10 +234,7 @@ class DuetMeasurer:
         with Crew(_start_worker, self._clients) if apart else _start_worker() as child:
             visit = Visit(child, samples.files, self._limits_of(samples), self._clients, sessions)
             try:
-                failure = visit.open(
-                    path, config, self._provider_cache, history=self._history, process=self._process
-                )
-                if failure:
+                if failure := visit.open(path, config, self._provider_cache, self._conditions):
                     return failure
                 visit.first_runs()
                 session = f"{path} {samples.files.batch} {json.dumps(config.to_json())}"
@@ -276,17 +271,7 @@ class DuetMeasurer:
         serving = None if len(self._sets) == 1 else TunedConfig.read(config).serving
         batch = None if serving is None else serving.batch
         samples = self._sets[batch or self._smallest]
-        limits = self._limits_of(samples)
-        with Child(_EMITTED, memory_limit()) as child:
-            try:
-                message = {"do": "load", "config": str(config.resolve())}
-                child.request(message, limits.load_s, Loaded)
-                outputs = request_outputs(child, samples.files, limits.run_s)
-                return samples.judge.compare(outputs)
-            except ChildFailure as fault:
-                return Failure(kind=fault.kind, phase="answers", message=fault.message)
-            except OutputMismatchError as mismatch:
-                return Failure(kind="wrong_answers", phase="answers", message=str(mismatch))
+        return emitted_answers(config, samples, self._limits_of(samples))
 
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with."""
@@ -294,7 +279,7 @@ class DuetMeasurer:
 
     def renew(self) -> None:
         """Starts the reference again; later processes have another history of the heap."""
-        self._history += 1
+        self._conditions = replace(self._conditions, history=self._conditions.history + 1)
         self._running_reference().renew()
 
     def close(self) -> None:
@@ -311,17 +296,12 @@ class DuetMeasurer:
 
     def _start_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the time of a run in ms."""
-        samples = self._sets[self._smallest]
-        config = session_config({}, samples.dimensions)
+        samples, source = self._sets[self._smallest], self._candidate_files.source
+        files, config = samples.files, session_config({}, samples.dimensions)
         child = _start_worker()
         try:
             opened = request_session(
-                child,
-                samples.files,
-                self._candidate_files.source,
-                config,
-                _FIRST_LIMITS.load_s,
-                clients=self._clients,
+                child, files, source, config, _FIRST_LIMITS.load_s, clients=self._clients
             )
             runs = request_first_runs(child, _FIRST_LIMITS.run_s)
         except ChildFailure as failure:
@@ -334,11 +314,7 @@ class DuetMeasurer:
             child.stop()
             raise
         child.freeze()
-        # generous: a candidate may well be slower, and the machine busier than now
-        self._limits = TimeLimits(
-            load_s=max(60.0, 20 * opened.load_ms / 1e3),
-            run_s=max(30.0, 200 * max(runs.first_run_ms, runs.run_ms) / 1e3),
-        )
+        self._limits = TimeLimits.beside(opened, runs)
         return child, runs.run_ms
 
     def _limits_of(self, samples: SampleSet) -> TimeLimits:

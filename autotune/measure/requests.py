@@ -73,6 +73,19 @@ class SampleFiles:
         return files
 
 
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """The state of a measuring process before it opens a session.
+
+    Attributes:
+        history: What its heap has seen; see :func:`autotune.measure.heap.live`.
+        process: Options that the process sets for itself; None leaves them.
+    """
+
+    history: int = 0
+    process: ProcessOptions | None = None
+
+
 def request_session(
     child: Side,
     files: SampleFiles,
@@ -83,8 +96,7 @@ def request_session(
     *,
     clients: int = 1,
     sessions: int = 1,
-    history: int = 0,
-    process: ProcessOptions | None = None,
+    conditions: Conditions | None = None,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
 
@@ -97,12 +109,12 @@ def request_session(
         cache: The folder in which a provider keeps what it compiles; None keeps nothing.
         clients: How many clients call in each process.
         sessions: How many sessions they have there: one for all of them, or one for each.
-        history: What its heap has seen before; see :func:`autotune.measure.heap.live`.
-        process: Options that it sets for itself; None leaves them.
+        conditions: The state of the process before; that of a fresh one if None.
 
     Raises:
         ChildFailure: it could not.
     """
+    conditions = conditions or Conditions()
     request = {
         "do": "open",
         "model": str(model),
@@ -112,8 +124,8 @@ def request_session(
         "cache": "" if cache is None else str(cache),
         "clients": clients,
         "sessions": sessions,
-        "history": history,
-        "process": None if process is None else vars(process),
+        "history": conditions.history,
+        "process": None if conditions.process is None else vars(conditions.process),
     }
     return child.request(request, limit_s, Opened)
 

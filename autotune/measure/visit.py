@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
 from autotune.deploy.serving import PER_CLIENT, PROCESSES, SHARED
 from autotune.deploy.session import SessionConfig
@@ -21,6 +20,7 @@ from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.reference import Reference
 from autotune.measure.replies import FirstRuns, Held, Opened
 from autotune.measure.requests import (
+    Conditions,
     SampleFiles,
     request_first_runs,
     request_held,
@@ -43,6 +43,15 @@ class TimeLimits:
 
     load_s: float
     run_s: float
+
+    @classmethod
+    def beside(cls, opened: Opened, runs: FirstRuns) -> "TimeLimits":
+        """Returns the limits of candidates, by what the baseline took."""
+        # generous: a candidate may well be slower, and the machine busier than now
+        return cls(
+            load_s=max(60.0, 20 * opened.load_ms / 1e3),
+            run_s=max(30.0, 200 * max(runs.first_run_ms, runs.run_ms) / 1e3),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +113,7 @@ class Visit:
         model: Path,
         config: SessionConfig,
         cache: ProviderCache,
-        *,
-        history: int = 0,
-        process: ProcessOptions | None = None,
+        conditions: Conditions | None = None,
     ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
@@ -114,8 +121,7 @@ class Visit:
             model: The model's file.
             config: How it is opened.
             cache: Where a provider keeps what it compiles.
-            history: What the heap has seen before; see :func:`autotune.measure.heap.live`.
-            process: Options of the process; None leaves them.
+            conditions: The state of the process before; that of a fresh one if None.
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
@@ -131,8 +137,7 @@ class Visit:
             folder,
             clients=1 if self._sessions == PROCESSES else self._clients,
             sessions=self._clients if self._sessions == PER_CLIENT else 1,
-            history=history,
-            process=process,
+            conditions=conditions,
         )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")

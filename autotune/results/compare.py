@@ -18,7 +18,7 @@ from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 from autotune.results.peaks import SMALLEST_MEMORY_GAIN
 from autotune.results.run_off import FINAL, OnStep, Plan, Rounds
 from autotune.results.score import Score, is_gain, is_loss
-from autotune.results.subjects import Contest, contest_of
+from autotune.results.subjects import Contest, Subject, contest_of
 from autotune.search.objective import DEFAULT, P99_RUNS, find
 
 _BASELINE = 0
@@ -224,18 +224,8 @@ def compare_subjects(
         contest.model, workload, max_error, contest.batching(workload), clients
     )
     try:
-        entrants = {
-            number: partial(
-                measurer.measure_session,
-                subject.model.resolve(),
-                subject.session,
-                sessions=subject.sessions,
-                batch=subject.batch,
-            )
-            for number, subject in field.items()
-        }
         rounds = Rounds(
-            entrants,
+            {number: _entrant(measurer, subject) for number, subject in field.items()},
             measurer.renew,
             find(DEFAULT),
             seed=0,
@@ -246,22 +236,40 @@ def compare_subjects(
         scores = rounds.play()
     finally:
         measurer.close()
-    sides = {
-        number: _Side(score, _p50_ms(rounds.measurements(number)), clients)
-        for number, score in scores.items()
-    }
     return Comparisons(
         baseline=contest.baseline.name,
-        configs=tuple(
-            _comparison(field[number].name, side, sides[_BASELINE])
-            for number, side in sides.items()
-            if number != _BASELINE
-        ),
+        configs=_comparisons(field, rounds, scores, clients),
         failures={field[number].name: failure for number, failure in rounds.failures.items()},
         model=str(contest.model.path),
         untouched=contest.untouched,
         error_data=workload.source,
         clients=clients,
+    )
+
+
+def _entrant(measurer: SessionMeasurer, subject: Subject) -> Callable[[Effort], Outcome]:
+    """Returns what measures a subject."""
+    return partial(
+        measurer.measure_session,
+        subject.model.resolve(),
+        subject.session,
+        sessions=subject.sessions,
+        batch=subject.batch,
+    )
+
+
+def _comparisons(
+    field: Mapping[int, Subject], rounds: Rounds, scores: Mapping[int, Score], clients: int
+) -> tuple[Comparison, ...]:
+    """Returns the numbers of all that could be measured beside those of the baseline."""
+    sides = {
+        number: _Side(score, _p50_ms(rounds.measurements(number)), clients)
+        for number, score in scores.items()
+    }
+    return tuple(
+        _comparison(field[number].name, side, sides[_BASELINE])
+        for number, side in sides.items()
+        if number != _BASELINE
     )
 
 
