@@ -94,7 +94,6 @@ def verify_config(
         data=data,
         shapes=shapes,
         max_error=limit,
-        clients=1 if config.serving is None else config.serving.clients,
         on_step=on_step,
         make_measurer=make_measurer,
     )
