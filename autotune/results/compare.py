@@ -18,10 +18,8 @@ from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 from autotune.results.peaks import SMALLEST_MEMORY_GAIN
 from autotune.results.run_off import FINAL, OnStep, Plan, Rounds
 from autotune.results.score import Score, is_gain, is_loss
-from autotune.results.subjects import Contest, contest_of
+from autotune.results.subjects import Contest, Subject, contest_of
 from autotune.search.objective import DEFAULT, P99_RUNS, find
-
-_BASELINE = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,18 +222,8 @@ def compare_subjects(
         contest.model, workload, max_error, contest.batching(workload), clients
     )
     try:
-        entrants = {
-            number: partial(
-                measurer.measure_session,
-                subject.model.resolve(),
-                subject.session,
-                sessions=subject.sessions,
-                batch=subject.batch,
-            )
-            for number, subject in field.items()
-        }
         rounds = Rounds(
-            entrants,
+            {number: _entrant(measurer, subject) for number, subject in field.items()},
             measurer.renew,
             find(DEFAULT),
             seed=0,
@@ -246,22 +234,29 @@ def compare_subjects(
         scores = rounds.play()
     finally:
         measurer.close()
-    sides = {
-        number: _Side(score, _p50_ms(rounds.measurements(number)), clients)
+    baseline, *others = (
+        (field[number].name, _Side(score, _p50_ms(rounds.measurements(number)), clients))
         for number, score in scores.items()
-    }
+    )
     return Comparisons(
         baseline=contest.baseline.name,
-        configs=tuple(
-            _comparison(field[number].name, side, sides[_BASELINE])
-            for number, side in sides.items()
-            if number != _BASELINE
-        ),
+        configs=tuple(_comparison(name, side, baseline[1]) for name, side in others),
         failures={field[number].name: failure for number, failure in rounds.failures.items()},
         model=str(contest.model.path),
         untouched=contest.untouched,
         error_data=workload.source,
         clients=clients,
+    )
+
+
+def _entrant(measurer: SessionMeasurer, subject: Subject) -> Callable[[Effort], Outcome]:
+    """Returns a function that measures a subject once."""
+    return partial(
+        measurer.measure_session,
+        subject.model.resolve(),
+        subject.session,
+        sessions=subject.sessions,
+        batch=subject.batch,
     )
 
 
