@@ -35,7 +35,7 @@ from autotune.results.parts import Ablation
 from autotune.results.result import StudyResult
 from autotune.results.run_off import Plan, Rounds
 from autotune.results.score import Score, is_gain, is_loss
-from autotune.search.objective import DEFAULT, OBJECTIVES, find
+from autotune.search.objective import DEFAULT, find
 from autotune.space.candidate import Candidate
 from autotune.space.files import find_space
 from autotune.study.progress import Progress
@@ -150,14 +150,11 @@ def check(path: Path, result: StudyResult, max_error: float, most_rounds: int) -
 
 def _matters(emitted: Score, without: Score) -> bool:
     """Returns whether latency, memory or answers are others without a change."""
-    name = "peak_memory_mib"
-    memory, mine, other = OBJECTIVES[name], emitted.values[name], without.values[name]
-    gain = without.gains[name]
     return (
         is_gain(without.speedup)
         or is_loss(without.speedup)
-        or (memory.is_better(mine, other) and gain.high < 1)
-        or (memory.is_better(other, mine) and gain.low > 1)
+        or without.larger
+        or without.leaner
         or without.error > _SAME_ERROR * emitted.error + _EXACT_ERROR
     )
 

@@ -13,6 +13,7 @@ import optuna
 
 from autotune.deploy.config import Interval
 from autotune.deploy.digest import digest_files
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import to_plain
 from autotune.deploy.telemetry import switch_off
 from autotune.errors import AutotuneError
@@ -66,6 +67,10 @@ class ComputingMeasurer:
     def answers_of(self, _: Path) -> Fidelity:
         """Returns right answers: the benchmark is about what is read, not about answers."""
         return Fidelity(error=0.0, cosine=1.0, max_difference=0.0, agreement=None)
+
+    def measure_with(self, candidate: Candidate, effort: Effort, _: ProcessOptions) -> Measurement:
+        """Returns the same as without options of a process."""
+        return self.measure(candidate, effort)
 
     def rescale(self, reference_ms: float) -> None:
         """Does nothing: its scale is fixed."""

@@ -8,6 +8,7 @@ import numpy as np
 from recording import Luck, Numbers, Recording
 
 from autotune.deploy.config import Interval
+from autotune.deploy.process_options import ProcessOptions
 from autotune.measure.outcome import (
     RUN_OFF,
     Effort,
@@ -72,6 +73,10 @@ class ReplayMeasurer:
             self._with(luck, numbers, f"{candidate.key} {count}"), self.reference_ms
         )
         return replace(found, raced=is_beaten(found))
+
+    def measure_with(self, candidate: Candidate, effort: Effort, _: ProcessOptions) -> Outcome:
+        """Returns what was recorded, without any options of a process."""
+        return self.measure(candidate, effort)
 
     def _with(self, luck: Sequence[Luck], numbers: Numbers, name: str) -> Numbers:
         random = np.random.default_rng([self._seed, *name.encode()])

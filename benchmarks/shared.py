@@ -1,6 +1,6 @@
 """How many trials a fleet measures in a second, and what sharing a study through PostgreSQL costs.
 
-    python benchmarks/shared.py [--json] [--quick] [--storage URL]
+    python benchmarks/shared.py [--json] [--quick] [--table TABLE.jsonl.gz] [--storage URL]
 
 1, 2 and 4 workers search the largest recorded table together, each a process of its own with the
 replaying measurer: first with one that answers at once, so that nothing but the search and the
@@ -168,16 +168,18 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=_TRIALS)
     parser.add_argument("--trial-s", type=float, default=_A_TRIAL_S, help="time of a measurement")
     parser.add_argument("--workers", default=_WORKERS, help="how many, for each fleet")
+    parser.add_argument("--table", type=Path, help="the largest by default")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--storage", help="URL of an empty database")
     given = parser.parse_args()
     trials = _QUICK_TRIALS if given.quick else given.trials
-    table = max(_TABLES.glob("*.jsonl.gz"), key=lambda path: len(read(path)))
+    tables = _TABLES.glob("*.jsonl.gz")
+    table = given.table or max(tables, key=lambda path: len(read(path)))
     print(f"{table.name.split('.')[0]}: {trials} trials")
     print(f"{'workers':8}{'a trial':>9}{'trials/s':>10}{'storage':>17}{'search':>17}{'twice':>7}")
     found: dict[str, Any] = {}
     with server(given.storage) as url:
-        for measure_s in (0.0, given.trial_s):
+        for measure_s in dict.fromkeys((0.0, given.trial_s)):
             for workers in map(int, given.workers.split(",")):
                 figures = fleet(url, table, workers, trials, measure_s)
                 print(row(workers, measure_s, figures))

@@ -60,6 +60,7 @@ _CHANGES: Mapping[str, Mapping[str, Value]] = {
 _RANGES: Mapping[str, Mapping[str, Value]] = {
     "full": {},
     "reduced": {"reduce_range": True},
+    "unsigned": {"unsigned_weights": True},
     "exact": {"session.x64quantprecision": "1"},
 }
 

@@ -15,6 +15,7 @@ import small_spaces
 
 from autotune.deploy.config import Environment, Interval
 from autotune.deploy.options import Value
+from autotune.deploy.process_options import ProcessOptions
 from autotune.facts.providers import CPU_STATE
 from autotune.facts.workload import Workload
 from autotune.measure.outcome import (
@@ -84,6 +85,12 @@ def measurement(latency_ms: float, memory_mib: float = 100.0, error: float = 0.0
     )
 
 
+def under_load(single: Measurement, clients: int) -> Measurement:
+    """Returns a measurement as one of several clients, whose 99th percentile is twice the mean."""
+    mean_ms = single.latency_ms
+    return replace(single, clients=clients, mean_ms=mean_ms, p99_ms=2 * mean_ms)
+
+
 def refusal(message: str = "not on this machine") -> Failure:
     """Returns the failure of a candidate that ONNX Runtime refuses."""
     return Failure(kind="refused", phase="open", message=message)
@@ -95,13 +102,16 @@ class FakeMeasurer:
     Attributes:
         searched: Candidates measured in the search, in order.
         raced: Candidates measured in the run-off, in order.
+        processes: Options of the processes that had some, in order.
         renewals: How often the reference was started again.
         closed: Whether it was closed.
     """
 
-    def __init__(self, cost: Cost) -> None:
+    def __init__(self, cost: Cost, clients: int = 1) -> None:
+        self._clients = clients
         self.searched: list[Candidate] = []
         self.raced: list[Candidate] = []
+        self.processes: list[ProcessOptions] = []
         self.renewals = 0
         self.closed = False
         self._cost = cost
@@ -120,7 +130,21 @@ class FakeMeasurer:
         if isinstance(told, Failure):
             return told
         found = measurement(*told)
+        if self._clients > 1:
+            found = under_load(found, self._clients)
         return replace(found, raced=is_beaten(found))
+
+    def measure_with(
+        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+    ) -> Outcome:
+        """Returns what the cost function says, with a fifth less memory."""
+        outcome = self.measure(candidate, effort)
+        if isinstance(outcome, Failure):
+            return outcome
+        self.processes.append(process)
+        return measurement(
+            outcome.latency_ms, 0.8 * outcome.peak_memory_mib, outcome.fidelity.error
+        )
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """Every candidate stands for itself."""
@@ -255,7 +279,7 @@ class FakeWorld:
 
     def measurer(self, options: MeasurerOptions) -> FakeMeasurer:
         """Returns a new measurer."""
-        self.measurers.append(FakeMeasurer(self.cost))
+        self.measurers.append(FakeMeasurer(self.cost, options.clients))
         self.reference_ms.append(options.reference_ms)
         return self.measurers[-1]
 

@@ -473,19 +473,19 @@ def _ablated_within(limit_s: float) -> tuple[Finalist, Ablation, list[Candidate]
 
 
 def test_a_short_ablation_puts_changes_back_together() -> None:
-    """Three parts in two rounds, and the config without what is needless in three."""
+    """Four parts in two rounds, and the config without what is needless in three."""
     smallest, ablation, measured = _ablated_within(1.0)
-    assert len(ablation.parts) == 3
+    assert len(ablation.parts) == 4
     assert smallest.rounds >= 3
-    # two rounds of the winner and three parts, three of the default, the winner and the smallest
-    assert len(measured) <= 2 * 4 + 3 * 3
+    # two rounds of the winner and four parts, three of the default, the winner and the smallest
+    assert len(measured) <= 2 * 5 + 3 * 3
     assert ablation.whole is not None
 
 
 def test_an_ablation_keeps_to_its_time() -> None:
     """With 100 s for measurements of 2 s it takes no more than that."""
     _, ablation, measured = _ablated_within(100.0)
-    assert len(ablation.parts) > 3
+    assert len(ablation.parts) > 4
     assert 2.0 * len(measured) <= 100.0
     assert len(_ablated_within(1e4)[2]) >= len(measured)
 

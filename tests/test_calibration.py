@@ -81,6 +81,7 @@ def test_least_squares_keeps_a_range_without_tails(tmp_path: Path) -> None:
     assert high == pytest.approx(6, rel=0.02)
 
 
+@pytest.mark.process
 def test_values_of_one_source_are_measured_together(tmp_path: Path) -> None:
     """The histogram gives all percentiles and the least squares at once, for the same tensors."""
     source, feeds = write("cnn", tmp_path)

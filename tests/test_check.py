@@ -5,13 +5,17 @@ from pathlib import Path
 
 import onnx
 import pytest
+from rich.console import Console
 from test_config import make_config
 from test_loader import write_config
 
 from autotune.deploy import cpu
 from autotune.deploy.check import check
 from autotune.deploy.config import Environment, Requires
+from autotune.deploy.process_options import STEADY_HEAP
+from autotune.deploy.serving import Serving
 from autotune.facts import sample_models
+from autotune.report.check import render_check
 
 
 @pytest.fixture
@@ -30,6 +34,17 @@ def test_a_config_of_this_machine(model: Path) -> None:
     assert checked.files == ("best.onnx",)
     assert checked.outcome == "autotune.load opens the model as tuned."
     assert checked.exit_code(strict=True) == 0
+
+
+def test_options_of_the_process_are_said_as_variables(model: Path) -> None:
+    """A program in another language is told what to put into its environment."""
+    checked = check(write_config(model, make_config(process=STEADY_HEAP)))
+    assert checked.process == STEADY_HEAP.environment
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(render_check(checked, "best.json"))
+    assert "load(path, process_options=True)" in capture.get()
+    assert "MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072" in capture.get()
 
 
 def test_a_config_of_another_machine(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,3 +92,10 @@ def test_no_config(tmp_path: Path) -> None:
     assert not checked.valid
     assert "cannot read the config" in checked.problem
     assert checked.exit_code(strict=False) == 2
+
+
+def test_a_config_of_several_clients(model: Path) -> None:
+    """The check says for how many clients it was tuned and which sessions they had."""
+    checked = check(write_config(model, make_config(serving=Serving(clients=8))))
+    assert checked.tuned_for == "tuned for 8 clients, which share one session"
+    assert check(write_config(model, make_config())).tuned_for == ""

@@ -182,6 +182,7 @@ FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--sampler", "tpe"], {"sampler": "tpe"}),
     (["--try", "a.json", "--try", "b.json"], {"first": (Path("a.json"), Path("b.json"))}),
     (["--no-early-stop"], {"early_stop": False}),
+    (["--process-options"], {"process_options": True}),
     (["--wait"], {"wait": True}),
 ]
 

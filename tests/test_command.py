@@ -47,6 +47,7 @@ def test_the_command_gives_the_options_back(monkeypatch: pytest.MonkeyPatch) -> 
         seed=3,
         sampler="tpe",
         early_stop=False,
+        process_options=True,
     )
     kept = StudyOptions.from_record(options.to_record())
     asked: list[StudyOptions] = []

@@ -19,6 +19,8 @@ from autotune.deploy.config import (
 )
 from autotune.deploy.model_files import ModelFile
 from autotune.deploy.options import Domain
+from autotune.deploy.process_options import STEADY_HEAP
+from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
@@ -106,6 +108,8 @@ def test_config_survives_json(session: SessionConfig) -> None:
         (("session", "providers"), [["CUDA", {}]], "not an execution provider"),
         (("session", "providers"), [["CPUExecutionProvider", {"x": "1"}]], "not an option"),
         (("session", "run_entries", "x"), "1", "not an option"),
+        (("process",), {"malloc_mmap_threshold_bytes": 131072}, "threshold_bytes' is missing"),
+        (("process",), {"preload": "x.so"}, "unknown key 'process.preload'"),
         (("model", "file"), "../best.onnx", "bare file name"),
         (("model", "file"), "/etc/passwd", "bare file name"),
         (("model", "file"), "a/b.onnx", "bare file name"),
@@ -130,6 +134,13 @@ def test_what_may_not_be_in_a_config(path: tuple[str, ...], value: object, words
     with pytest.raises(ConfigError) as refused:
         TunedConfig.from_json(data)
     assert words in str(refused.value)
+
+
+def test_options_of_the_process_survive_json() -> None:
+    """A config without them has no such section, which earlier versions would refuse."""
+    assert "process" not in make_config().to_json()
+    config = make_config(process=STEADY_HEAP)
+    assert TunedConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
 @pytest.mark.parametrize("section", ["model", "session", "evidence", "requires", "environment"])
@@ -192,3 +203,28 @@ def test_a_config_without_its_requirements_is_refused(key: str) -> None:
     del data["requires"][key]
     with pytest.raises(ConfigError, match=f"'requires.{key}' is missing"):
         TunedConfig.from_json(data)
+
+
+def test_what_a_config_was_tuned_for_is_kept() -> None:
+    """Clients and sessions survive JSON, and a config of one caller has neither."""
+    served = make_config(serving=Serving(clients=8, sessions="per_client"))
+    written = json.loads(json.dumps(served.to_json()))
+    assert written["serving"] == {"clients": 8, "sessions": "per_client"}
+    assert TunedConfig.from_json(written) == served
+    assert "serving" not in make_config().to_json()
+    assert TunedConfig.from_json(make_config().to_json()).serving is None
+
+
+@pytest.mark.parametrize(
+    ("serving", "words"),
+    [
+        ({"clients": 0, "sessions": "shared"}, "serving.clients"),
+        ({"clients": 2, "sessions": "many"}, "serving.sessions"),
+        ({"clients": 2, "threads": 4}, "threads"),
+        ({"sessions": "shared"}, "clients"),
+    ],
+)
+def test_what_no_config_was_tuned_for(serving: object, words: str) -> None:
+    """An impossible number of clients and unknown sessions are refused by name."""
+    with pytest.raises(ConfigError, match=words):
+        TunedConfig.from_json({**make_config().to_json(), "serving": serving})

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.measure import duet as duets
 from autotune.measure import reference as references
+from autotune.measure.clients import Burst
 from autotune.measure.duet import Duet, play
 from autotune.measure.outcome import Effort
 from autotune.measure.reference import Reference, Turn, take_turn
@@ -272,3 +273,45 @@ def test_a_child_that_fails_is_told(machine: _Machine) -> None:
 
     with pytest.raises(ChildFailure, match="SIGSEGV"):
         take_turn(Dead(machine, "candidate", 1.0), 1.0, 1.0)
+
+
+class _Served(_Process):
+    """A process with two clients; the second one's runs take twice as long as the first one's."""
+
+    asked: dict[str, Any]
+
+    def request(self, message: dict[str, Any], timeout_s: float, reply: type[Any]) -> Any:
+        assert reply is Burst
+        self.asked = message
+        run_ns = int(1e6 * self.run_ms)
+        self.machine.now_s += 4 * self.run_ms / 1e3
+        return Burst(
+            client=(0, 0, 0, 0, 1, 1),
+            start_ns=(0, run_ns, 2 * run_ns, 3 * run_ns, 0, 2 * run_ns),
+            call_ns=(run_ns,) * 4 + (2 * run_ns,) * 2,
+            cpu_ns=8 * run_ns,
+        )
+
+
+def test_a_turn_under_load_is_as_long_as_a_client_waits_in_the_mean(machine: _Machine) -> None:
+    """Six runs of two clients in 4 ms are a mean latency of 4/3 ms, whatever their median is."""
+    process = _Served(machine, "candidate", 1.0)
+    turn = take_turn(process, 1.0, 1.0, clients=2)
+    assert turn.ms == pytest.approx(4 / 3)
+    assert len(turn.run_ns) == 6
+    assert process.asked["fewest_runs"] >= 2
+
+
+def test_a_duet_under_load_compares_throughputs(machine: _Machine) -> None:
+    """A candidate that serves half as much has a ratio of two."""
+    reference = Reference(lambda: (_Served(machine, "reference", 1.0), 1.0), lambda: 1.0, clients=2)
+    reference.calibrate(10, 1.0)
+    candidate = _Served(machine, "candidate", 2.0)
+    duet = play(reference, candidate, run_ms=2.0, effort=_EFFORT, limit_s=1.0, clients=2)
+    assert duet.ratio.value == pytest.approx(2.0)
+
+
+def test_runs_of_other_clients_break_the_protocol(machine: _Machine) -> None:
+    """A child must not count two clients as three."""
+    with pytest.raises(ChildFailure, match="runs of 2 clients, not 3"):
+        take_turn(_Served(machine, "candidate", 1.0), 1.0, 1.0, clients=3)

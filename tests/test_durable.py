@@ -177,22 +177,22 @@ def test_a_full_disk_keeps_what_was_measured(
     """The study stops; with room it goes on, and nothing is measured again."""
     sample_models.write("lstm", tmp_path / "model.onnx")
     folder = tiny_disk / "out"
-    first = _study(folder, tmp_path / "model.onnx", 10)
+    first = _study(folder, tmp_path / "model.onnx", 3)
     assert first.returncode == 0, first.stderr
     filler = tiny_disk / "filler"
     with filler.open("wb") as file:
         while os.statvfs(tiny_disk).f_bavail * 4096 > left_mib << 20:
             file.write(bytes(4096))
             file.flush()
-    full = _study(folder, tmp_path / "model.onnx", 20)
+    full = _study(folder, tmp_path / "model.onnx", 8)
     assert full.returncode != 0
     assert "StorageError" in full.stderr
     assert "What was measured is kept" in " ".join(full.stderr.split())
     filler.unlink()
-    again = _study(folder, tmp_path / "model.onnx", 20)
+    again = _study(folder, tmp_path / "model.onnx", 8)
     assert again.returncode == 0, again.stderr
     measured = (folder / "measured").read_text().split()
-    assert len(measured) == len(set(measured)) == 20
+    assert len(measured) == len(set(measured)) == 8
 
 
 @pytest.mark.process

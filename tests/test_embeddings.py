@@ -84,6 +84,7 @@ def test_what_gives_no_rows_or_has_other_takers_is_refused(
         embeddings.quantise(source, tmp_path / "int8.onnx")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("step", "options"),
     [
@@ -92,7 +93,7 @@ def test_what_gives_no_rows_or_has_other_takers_is_refused(
         (precision.int8_static, {"quantized_operators": "products"}),
     ],
 )
-@pytest.mark.parametrize("value", ["as_precision", "float", "int8"])
+@pytest.mark.parametrize("value", ["as_precision", "float"])
 def test_embeddings_are_chosen_apart(
     tmp_path: Path, step: object, options: dict[str, str], value: str
 ) -> None:

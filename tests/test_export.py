@@ -1,5 +1,6 @@
 """Exports of a tuned config: written once, complete, and never over a file that is there."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,17 @@ from export_cases import (
     copy_config,
     render,
 )
+from rich.console import Console
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import ATTRIBUTES
+from autotune.deploy.process_options import STEADY_HEAP
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError
 from autotune.export.literals import class_name, identifier
 from autotune.export.targets import TARGETS
 from autotune.export.writing import export, model_name
+from autotune.report.export import render_export
 
 
 @pytest.fixture
@@ -37,6 +41,20 @@ def test_names_of_code() -> None:
     assert identifier("7b") == "model_7b"
     assert identifier("é") == "model"
     assert class_name("mobilenet-v2") == "MobilenetV2"
+
+
+def test_options_of_the_process_are_named_as_variables(config: Path) -> None:
+    """No target sets them, so the environment of the program has to."""
+    assert export(config, "perf_test").environment == {}
+    data = TunedConfig.read(config).to_json()
+    data["process"] = vars(STEADY_HEAP)
+    config.write_text(json.dumps(data), encoding="utf-8")
+    exported = export(config, "cpp")
+    assert exported.environment == STEADY_HEAP.environment
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(render_export(exported))
+    assert "in the environment MALLOC_MMAP_THRESHOLD_=131072" in capture.get()
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))

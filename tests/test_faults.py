@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import brief_studies
 import onnx
 import optuna
 import psutil
@@ -312,11 +313,16 @@ def test_the_wall_clock_does_not_matter(
 
 
 class Study:
-    """The program at work on the model in `place`, with temporary files of its own."""
+    """The program at work on the model in `place`, with temporary files of its own.
 
-    def __init__(self, place: Path) -> None:
+    Where a test waits for trials, their measurements take a moment.
+    """
+
+    def __init__(self, place: Path, *, measuring: bool) -> None:
+        self._measuring = measuring
         self._said = place / "stderr.txt"
-        command = [sys.executable, "-m", "autotune", "study", "model.onnx", "--trials", "400"]
+        program = brief_studies.AUTOTUNE if measuring else (sys.executable, "-m", "autotune")
+        command = [*program, "study", "model.onnx", "--trials", "400", "--no-early-stop"]
         with self._said.open("w") as said:
             self._process = subprocess.Popen(
                 # trials that take a second at most, so that every moment comes in little time
@@ -336,9 +342,9 @@ class Study:
         """Returns all that the program said so far."""
         return self._said.read_text(encoding="utf-8")
 
-    def wait(self, *, measuring: bool, for_s: float) -> None:
-        """Waits that long; before that until it measures trials, if `measuring`."""
-        while measuring and not self.told():
+    def wait(self, for_s: float) -> None:
+        """Waits that long; before that until it measures trials, if it is to be measuring."""
+        while self._measuring and not self.told():
             assert self._process.poll() is None, self.words()
             time.sleep(0.02)
         time.sleep(for_s)
@@ -382,9 +388,9 @@ def test_signals_at_any_moment(place: Path) -> None:
     moments = random.Random(3)
     before = 0
     for attempt in range(4):
-        study = Study(place)
+        study = Study(place, measuring=attempt % 2 == 0)
         # every other one while it starts, when the baseline is measured, or early in the search
-        study.wait(measuring=attempt % 2 == 0, for_s=moments.uniform(0.1, 1.5))
+        study.wait(moments.uniform(0.1, 1.5))
         number = (signal.SIGINT, signal.SIGTERM)[attempt // 2 % 2]
         # until the program listens, a signal ends it at once, and there is nothing to keep
         assert study.end(number) in (128 + number, -number), study.words()
@@ -403,8 +409,8 @@ def test_a_killed_driver_leaves_no_process(place: Path) -> None:
     moments = random.Random(4)
     before = 0
     for attempt in range(2):
-        study = Study(place)
-        study.wait(measuring=attempt % 2 == 0, for_s=moments.uniform(0.1, 1.5))
+        study = Study(place, measuring=attempt % 2 == 0)
+        study.wait(moments.uniform(0.1, 1.5))
         assert study.end(signal.SIGKILL) == -signal.SIGKILL
         _wait_until(lambda: not _workers(place / "tmp"))
         now = _measured(place)

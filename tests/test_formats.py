@@ -94,6 +94,7 @@ def test_a_result_is_written_as_it_was_read(folder: Path) -> None:
     assert [member.pop("gains") for member in written["members"]] == [{}, {}]
     assert written.pop("others") == []
     assert written.pop("ablation") is None
+    assert written.pop("process") is None
     assert written.pop("clients") == 1
     assert {**written, "folder": data["folder"]} == data
 

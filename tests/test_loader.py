@@ -17,11 +17,12 @@ import pytest
 from test_config import make_config
 
 import autotune
-from autotune.deploy import cpu
+from autotune.deploy import cpu, loader, process_options
 from autotune.deploy.config import Environment, Requires, TunedConfig
 from autotune.deploy.digest import digest_files
 from autotune.deploy.loader import check_files
 from autotune.deploy.model_files import DataFile, JointModelFile, ModelFile
+from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 from autotune.facts import sample_models
@@ -391,6 +392,32 @@ def test_threads_may_load_at_once(model: Path) -> None:
         [sys.executable, "-c", _CONCURRENTLY, str(path)], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "{'loaded'}"
+
+
+def test_options_of_the_process_are_set_on_request(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading alone never sets them, and a config without them sets none."""
+    chosen: list[ProcessOptions] = []
+    monkeypatch.setattr(loader, "set_process_options", chosen.append)
+    autotune.load(write_config(model, make_config()), process_options=True)
+    path = write_config(model, make_config(process=STEADY_HEAP))
+    autotune.load(path)
+    assert chosen == []
+    autotune.load(path, process_options=True)
+    assert chosen == [STEADY_HEAP]
+
+
+def test_options_of_the_process_that_are_not_there(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without glibc the session opens with a warning; strictly it does not."""
+    monkeypatch.setattr(process_options, "has_glibc", lambda: False)
+    path = write_config(model, make_config(process=STEADY_HEAP))
+    with pytest.warns(autotune.ConfigWarning, match="another C library; they are left out"):
+        assert autotune.load(path, process_options=True)
+    with pytest.raises(ConfigError, match="another C library"):
+        autotune.load(path, process_options=True, strict=True)
 
 
 def test_one_session_serves_several_threads(model: Path) -> None:

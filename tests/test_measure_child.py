@@ -10,6 +10,7 @@ import pytest
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
 from autotune.facts.feeds import load_samples, save_samples
+from autotune.measure.clients import Burst
 from autotune.measure.measure_child import Worker
 from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes
 
@@ -27,6 +28,7 @@ def test_it_imports_nothing_of_the_parent() -> None:
         "autotune.deploy.opening",
         "autotune.deploy.options",
         "autotune.deploy.placement",
+        "autotune.deploy.process_options",
         "autotune.deploy.providers",
         "autotune.deploy.records",
         "autotune.deploy.runtime",
@@ -57,6 +59,7 @@ def message(tmp_path: Path) -> dict[str, object]:
         "session": SessionConfig().to_json(),
         "one_shape": True,
         "history": 0,
+        "process": None,
     }
 
 
@@ -104,3 +107,26 @@ def test_nothing_runs_before_a_session_is_open() -> None:
     """A message out of order is refused."""
     with pytest.raises(RuntimeError, match="no session is open"):
         Worker().answers({"samples": "absent.npz", "to": "absent.npz"})
+
+
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_several_clients_run_at_once(message: dict[str, object], sessions: int) -> None:
+    """On one session or on one each, every client makes its runs, and memory is that of all."""
+    worker = Worker()
+    opened = worker.open({**message, "clients": 2, "sessions": sessions})
+    runs = worker.first_runs({})
+    assert runs.run_peak_mib >= opened.base_mib
+    burst = worker.burst({"seconds": 0.0, "unrecorded_runs": 1, "fewest_runs": 2})
+    assert isinstance(burst, Burst)
+    assert burst.clients == 2
+    assert min(burst.client.count(0), burst.client.count(1)) >= 2
+
+
+def test_a_run_of_a_client_goes_over_samples_of_several_shapes(
+    message: dict[str, object],
+) -> None:
+    """The time of a run is a mean over the samples, as with one client."""
+    worker = Worker()
+    worker.open({**message, "one_shape": False, "clients": 2})
+    burst = worker.burst({"seconds": 0.0, "unrecorded_runs": 0, "fewest_runs": 1})
+    assert burst.runs_per_call == 2

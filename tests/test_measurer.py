@@ -220,7 +220,7 @@ def test_each_round_has_another_history_of_the_heap(
     histories: list[int] = []
 
     def refuse(*arguments: Any) -> Failure:
-        histories.append(arguments[4])
+        histories.append(arguments[4].history)
         return Failure(kind="refused", phase="open", message="not today")
 
     monkeypatch.setattr(Visit, "open", refuse)
@@ -366,3 +366,21 @@ def test_candidates_are_measured_in_their_batches(model: Model) -> None:
     assert batched.fidelity.coverage.samples == len(workload.validation)
     assert isinstance(failed, Failure)
     assert failed.kind == "refused"
+
+
+def test_several_clients_are_measured_on_every_kind_of_sessions(model: Model) -> None:
+    """Shared, one for each, and processes apart: each has throughput, and none is left running."""
+    before = _children()
+    opened = DuetMeasurer(model, generate(model, {}), max_error=0.05, clients=2)
+    try:
+        for sessions in ("shared", "per_client", "processes"):
+            candidate = Candidate.of({"sessions": sessions, "intra_op_num_threads": 1})
+            outcome = opened.measure(candidate, _SHORT)
+            assert isinstance(outcome, Measurement), outcome
+            assert outcome.clients == 2
+            assert outcome.throughput_per_s == pytest.approx(2e3 / outcome.latency_ms)
+            assert outcome.mean_ms is not None
+            assert outcome.runs >= 4 * min(outcome.turns, outcome.quiet_turns or outcome.turns)
+    finally:
+        opened.close()
+    assert _children() == before

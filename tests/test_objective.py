@@ -3,11 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from fakes import measurement
+from fakes import measurement, under_load
 
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import Failure, Measurement
-from autotune.search.objective import DEFAULT, OBJECTIVES, complete, find, is_beaten, values
+from autotune.search.objective import (
+    DEFAULT,
+    LOADED_DEFAULT,
+    OBJECTIVES,
+    complete,
+    find,
+    is_beaten,
+    product,
+    values,
+)
 
 _BOTH = find(DEFAULT)
 _RIVALS = [values(measurement(10.0, 100.0)), values(measurement(20.0, 50.0))]
@@ -65,3 +74,46 @@ def test_values_are_those_that_are_known() -> None:
     lacking = {"p99_ms", "peak_device_memory_mib", "throughput_per_s"}
     assert set(values(measurement(10.0))) == set(OBJECTIVES) - lacking
     assert values(measurement(10.0, 70.0), _BOTH) == {"latency_ms": 10.0, "peak_memory_mib": 70.0}
+
+
+_THROUGHPUT = OBJECTIVES["throughput_per_s"]
+
+
+def test_more_throughput_is_better() -> None:
+    """It is the one objective that is made large; within the tolerance two values are the same."""
+    assert [o.name for o in OBJECTIVES.values() if o.maximised] == ["throughput_per_s"]
+    assert _THROUGHPUT.is_better(110.0, 100.0)
+    assert not _THROUGHPUT.is_better(100.5, 100.0)
+    assert not _THROUGHPUT.is_better(90.0, 100.0)
+    assert _THROUGHPUT.cost(200.0) < _THROUGHPUT.cost(100.0)
+    assert _THROUGHPUT.gain(200.0, 100.0) == pytest.approx(2.0)
+    assert _THROUGHPUT.better_by(100.0, 0.1) == pytest.approx(110.0)
+
+
+def test_the_gain_of_what_is_made_small_is_how_much_less_it_is() -> None:
+    """Half of the latency is twice as good."""
+    assert OBJECTIVES["latency_ms"].gain(5.0, 10.0) == 2.0
+
+
+def test_throughput_is_clients_over_latency() -> None:
+    """Four clients that wait 10 ms each are served 400 times a second; one client has none."""
+    assert _THROUGHPUT.of(under_load(measurement(10.0), 4)) == pytest.approx(400.0)
+    assert _THROUGHPUT.of(measurement(10.0)) is None
+
+
+@pytest.mark.parametrize(("latency_ms", "beaten"), [(12.0, True), (10.0, False), (8.0, False)])
+def test_a_candidate_that_serves_less_is_beaten(latency_ms: float, beaten: bool) -> None:
+    """At its best it serves no more than the rival, with the same memory."""
+    objectives = find(LOADED_DEFAULT)
+    rival = values(under_load(measurement(10.0), 4), objectives)
+    own = under_load(_under_way(latency_ms, 100.0), 4)
+    assert is_beaten(own, [rival], objectives) is beaten
+
+
+def test_a_balanced_choice_counts_throughput_as_a_cost() -> None:
+    """Twice the throughput at the same memory is half of the product."""
+    objectives = find(LOADED_DEFAULT)
+    once, twice = (
+        product({"throughput_per_s": t, "peak_memory_mib": 50.0}, objectives) for t in (100, 200)
+    )
+    assert twice == pytest.approx(once / 2)

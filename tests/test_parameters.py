@@ -80,8 +80,8 @@ def test_the_options_of_a_precision_exist(name: str) -> None:
         ),
         ({"precision": "fp16_mixed"}, ("fp16, sensitive nodes in fp32",)),
         (
-            {"kept_in_float": 2, "ranking": "outputs", "unsigned_weights": True},
-            ("unsigned weights", "2 nodes kept in float", "ranked by the model's outputs"),
+            {"kept_in_float": 2, "ranking": "nodes", "unsigned_weights": True},
+            ("unsigned weights", "2 nodes kept in float", "ranked by their own outputs"),
         ),
         (
             {"calibration": "percentile_99.9", "embeddings": "int8"},

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import RequestError
-from autotune.search.objective import DEFAULT, OBJECTIVES, Values, check_preference, find
+from autotune.search.objective import (
+    DEFAULT,
+    LOADED_DEFAULT,
+    OBJECTIVES,
+    Values,
+    check_preference,
+    find,
+)
 from autotune.search.pareto import front, pick, spread
 
 Point = tuple[float, float]
@@ -137,3 +144,18 @@ def test_a_preference_must_be_an_objective() -> None:
     check_preference("balanced", _BOTH)
     with pytest.raises(RequestError, match="latency, memory, balanced"):
         check_preference("cpu", _BOTH)
+
+
+def test_the_front_of_throughput_begins_with_the_most() -> None:
+    """Less throughput stays beside more of it only with less memory."""
+    objectives = find(LOADED_DEFAULT)
+
+    def named(point: Point) -> Values:
+        return {"throughput_per_s": point[0], "peak_memory_mib": point[1]}
+
+    points = [(100.0, 50.0), (300.0, 90.0), (200.0, 95.0), (299.5, 60.0)]
+    assert front(points, named, objectives) == [(300.0, 90.0), (299.5, 60.0), (100.0, 50.0)]
+    # as much throughput within the tolerance, and less memory
+    assert pick(points, named, objectives, "throughput") == (299.5, 60.0)
+    assert pick(points, named, objectives, "memory") == (100.0, 50.0)
+    assert pick(points, named, objectives, "balanced") == (299.5, 60.0)

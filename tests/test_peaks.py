@@ -31,12 +31,12 @@ def test_a_single_measurement_says_nothing_about_luck() -> None:
 
 
 def test_processes_that_never_differ_leave_the_smallest_floor() -> None:
-    """Even then another application differs by a little."""
+    """Even then another application differs by a little, as two starts of one program do."""
     own = _peaks(10.0, 10.0, 10.0)
     luck = HeapLuck.of([own])
     expected = luck.expected(own)
     assert expected is not None
-    assert (expected.low, expected.value, expected.high) == pytest.approx((10.0, 10.0, 10.0))
+    assert (expected.low, expected.value, expected.high) == pytest.approx((9.5, 10.0, 10.5))
     assert luck.floor(3) == SMALLEST_MEMORY_GAIN
 
 
@@ -53,7 +53,7 @@ def test_the_range_holds_what_another_process_sees() -> None:
         expected = HeapLuck.of(configurations).expected(configurations[0])
         assert expected is not None
         held += expected.low <= peak() <= expected.high
-    assert 930 < held < 985
+    assert 930 < held < 990
 
 
 def test_the_range_holds_every_peak_that_was_seen() -> None:
@@ -62,7 +62,7 @@ def test_the_range_holds_every_peak_that_was_seen() -> None:
     others = [_peaks(10.0, 10.0, 10.0, 10.0) for _ in range(20)]
     expected = HeapLuck.of([odd, *others]).expected(odd)
     assert expected is not None
-    assert expected.value == expected.high == 14.0
+    assert expected.value == 14.0 < expected.high
 
 
 def test_chance_rarely_passes_for_a_gain() -> None:

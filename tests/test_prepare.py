@@ -23,7 +23,15 @@ from autotune.deploy.options import Value
 from autotune.facts import workload as workloads
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model, describe
-from autotune.graph import calibration, channels, prepare, prepare_child, quantisation, sensitivity
+from autotune.graph import (
+    calibration,
+    channels,
+    output_sensitivity,
+    prepare,
+    prepare_child,
+    quantisation,
+    sensitivity,
+)
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.plan import needed_features, steps_of
 from autotune.graph.prepare import PreparationError, Preparer
@@ -345,6 +353,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     _counted(monkeypatch, calibration, "activation_ranges", counts)
     _counted(monkeypatch, channels, "measure", counts)
     _counted(monkeypatch, sensitivity, "rank", counts)
+    _counted(monkeypatch, output_sensitivity, "rank", counts)
     source, feeds = write("transformer", tmp_path)
     save_samples(feeds, tmp_path / "samples.npz")
     (tmp_path / "shared").mkdir()
@@ -361,7 +370,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
 
     make("int8_static", kept_in_float=1)
-    once = {"ready_to_quantise": 1, "activation_ranges": 1, "rank": 1}
+    once = {"ready_to_quantise": 1, "activation_ranges": 1, "rank": 2}
     assert counts == once
     make("int8_static", kept_in_float=2, per_channel=True, quantized_operators="products")
     make("int8_static", symmetric=True)

@@ -54,7 +54,7 @@ def test_no_candidate_keeps_all_nodes_in_float() -> None:
     # with these free there are too many candidates to list
     names = ("clipped", "equalized", "bias_corrected", "float_outputs", "unsigned_weights")
     fixed = dict.fromkeys(names, "false")
-    fixed |= {"smoothing": "off", "matrix_products": "float", "ranking": "nodes"}
+    fixed |= {"smoothing": "off", "matrix_products": "float", "ranking": "outputs"}
     fixed |= {"calibration": "minmax"}
     space = resolved("quantize", operators=operators, fixed=fixed)
     assert space.left_out["kept_in_float=8"] == "it would leave nothing to quantise"
@@ -131,12 +131,12 @@ def test_unsigned_weights_exist_where_int8_saturates() -> None:
 
 def test_a_ranking_needs_nodes_in_float() -> None:
     """Where no node stays in float there is nothing to rank."""
-    space = resolved(operators={"MatMul": 8})
-    kept: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 2, "ranking": "outputs"}
+    space = resolved("quantize", operators={"MatMul": 8})
+    kept: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 2, "ranking": "nodes"}
     assert space.nearest(kept) == Candidate.of(kept)
     without: dict[str, Value] = {"precision": "int8_dynamic"}
-    assert space.nearest({**without, "ranking": "outputs"}) == Candidate.of(without)
-    assert "ranking" in resolved(operators={"MatMul": 1}).left_out
+    assert space.nearest({**without, "ranking": "nodes"}) == Candidate.of(without)
+    assert "ranking" in resolved("quantize", operators={"MatMul": 1}).left_out
 
 
 def test_embeddings_need_a_table() -> None:

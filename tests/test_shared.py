@@ -21,7 +21,7 @@ from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.trials import read_trials
 
 _WORKER = Path(__file__).parent / "shared_worker.py"
-_TRIALS = 40
+_TRIALS = 30
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

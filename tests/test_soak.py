@@ -25,8 +25,8 @@ def test_a_study_full_of_faults_leaves_nothing() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["trials"] == 40
-    assert sum(found["outcomes"].values()) == 40
+    assert found["trials"] == 24
+    assert sum(found["outcomes"].values()) == 24
     assert {"measured", "crashed", "timeout", "killed", "protocol"} <= found["outcomes"].keys()
     left = {name: found[name] for name in ("processes", "files", "descriptors", "threads")}
     assert left == dict.fromkeys(left, 0)

@@ -8,7 +8,7 @@ from small_spaces import resolved
 from autotune.deploy.providers import PROVIDERS
 from autotune.errors import RequestError, SpaceError
 from autotune.space.candidate import Candidate
-from autotune.space.files import presets, read_space
+from autotune.space.files import find_space, presets, read_space
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
@@ -146,3 +146,23 @@ def test_a_file_can_have_batch_sizes(tmp_path: Path) -> None:
     file.write_text("[parameters.batch]\nvalues = [8, 2]\ndefault = 2\n", encoding="utf-8")
     (batch,) = read_space(file).parameters
     assert (batch.name, batch.values, batch.default) == ("batch", (8, 2), 2)
+
+
+_CLIENTS = 'clients = {}\n[parameters.arena]\nvalues = ["on", "off"]\ndefault = "on"\n'
+
+
+def test_a_space_may_say_how_many_clients_there_are(tmp_path: Path) -> None:
+    """It is one number; a space that says nothing leaves it to the user."""
+    file = tmp_path / "mine.toml"
+    file.write_text(_CLIENTS.format(8), encoding="utf-8")
+    assert read_space(file).clients == 8
+    assert find_space("default").clients is None
+
+
+@pytest.mark.parametrize("clients", ["0", "257", "2.0", "true", "[2, 4]"])
+def test_a_number_of_clients_that_is_none_is_refused(tmp_path: Path, clients: str) -> None:
+    """From 1 to 256, and nothing that looks like a number."""
+    file = tmp_path / "mine.toml"
+    file.write_text(_CLIENTS.format(clients), encoding="utf-8")
+    with pytest.raises(SpaceError, match="clients: must be"):
+        read_space(file)

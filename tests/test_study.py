@@ -24,6 +24,8 @@ from fakes import (
 from optuna.trial import TrialState
 
 import autotune
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.process_options import STEADY_HEAP
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts import sample_models
 from autotune.measure.outcome import (
@@ -376,6 +378,22 @@ def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_pat
 
 
 @pytest.mark.process
+def test_options_of_the_process_come_into_the_config(
+    world: FakeWorld, model: Path, tmp_path: Path
+) -> None:
+    """A study that has ended measures them when it is asked to, with no new trial."""
+    first = world.tune(model, space="session", trials=8, out=tmp_path)
+    assert first.process is None
+    assert TunedConfig.read(tmp_path / "best.json").process is None
+    result = world.tune(model, space="session", trials=8, out=tmp_path, process_options=True)
+    assert result.process is not None
+    assert StudyResult.read(tmp_path) == result
+    assert TunedConfig.read(tmp_path / "best.json").process == STEADY_HEAP
+    assert result.baseline.evidence.peak_memory_mib == first.baseline.evidence.peak_memory_mib
+    assert len(world.searched) == 8
+
+
+@pytest.mark.process
 def test_another_preference_needs_no_new_trials(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -452,32 +470,30 @@ def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     assert world.reference_ms == [None, world.measurers[0].reference_ms]
 
 
+@pytest.mark.slow
+@pytest.mark.process
 class _TimedWorld(FakeWorld):
     """A world in which every measurement takes three seconds, on a clock of its own."""
 
     now_s = 0.0
 
-    def __init__(self) -> None:
-        super().__init__(self.timed)
-
-    def timed(self, candidate: Candidate) -> tuple[float, float] | Failure:
+    def later(self, candidate: Candidate) -> tuple[float, float] | Failure:
         """Returns a cost that differs from process to process, later."""
         self.now_s += 3.0
         latency, memory = thread_cost(candidate)  # type: ignore[misc]  # none of it fails
         return latency * (1 + 0.03 * math.sin(self.now_s)), memory
 
 
-@pytest.mark.parametrize("trials", [70, 140])
+@pytest.mark.parametrize("trials", [80, 140])
 def test_the_final_comparison_takes_a_third_of_a_study(
     model: Path, tmp_path: Path, trials: int
 ) -> None:
     """Half as long as the search, with the rounds that look for the smallest config."""
-    timed_world = _TimedWorld()
-    clock = Clock(monotonic=lambda: timed_world.now_s, sleep=lambda _: None)
-    result = timed_world.tune(
-        model, space="session", trials=trials, out=tmp_path, seams={"clock": clock}
-    )
-    (measurer,) = timed_world.measurers
+    timed = _TimedWorld(_any_cost)
+    timed.cost = timed.later
+    clock = Clock(monotonic=lambda: timed.now_s, sleep=lambda _: None)
+    result = timed.tune(model, space="session", trials=trials, out=tmp_path, seams={"clock": clock})
+    (measurer,) = timed.measurers
     assert len(measurer.searched) == result.trials
     assert 3.0 * len(measurer.raced) <= 0.5 * 3.0 * len(measurer.searched)
     assert result.best.evidence.rounds >= 3

@@ -9,6 +9,7 @@ from fakes import measurement, refusal
 from test_compare import by_threads, make_fake, save_model, write_config
 
 from autotune.measure.outcome import Failure, Outcome
+from autotune.results.compare import SessionMeasurer
 from autotune.results.upgrade import Verification, verify_config
 
 pytestmark = pytest.mark.process
@@ -32,7 +33,7 @@ def _verify(config: Path, cost: Any, **options: Any) -> Verification:
         "max_error": None,
         "on_step": lambda _done, _total: None,
     }
-    return verify_config(config, make_measurer=make, **{**given, **options})
+    return verify_config(config, **{**given, "make_measurer": make, **options})
 
 
 def test_what_still_holds(config: Path) -> None:
@@ -110,3 +111,19 @@ def test_errors_on_other_inputs_are_marked(config: Path) -> None:
     config.write_text(json.dumps(data), encoding="utf-8")
     verification = _verify(config, by_threads({0: (10.0, 100.0), 1: (5.0, 100.0)}))
     assert not verification.comparable
+
+
+def test_as_many_clients_call_as_when_it_was_tuned(config: Path) -> None:
+    """What serves several clients best need not be faster for one."""
+    data = json.loads(config.read_text(encoding="utf-8"))
+    data["serving"] = {"clients": 3, "sessions": "shared"}
+    config.write_text(json.dumps(data), encoding="utf-8")
+    fake, _ = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 100.0)}))
+    asked: list[int] = []
+
+    def make(*arguments: Any) -> SessionMeasurer:
+        asked.append(arguments[-1])
+        return fake
+
+    assert _verify(config, None, make_measurer=make).exit_code == 0
+    assert asked == [3]

@@ -137,6 +137,11 @@ OPTIONS: Mapping[str, Any] = {
         "--early-stop/--no-early-stop",
         help="End the search when no further improvement is expected.",
     ),
+    "process_options": typer.Option(
+        "--process-options",
+        help="Also measure thresholds of glibc's allocator, which the application switches on for "
+        "its whole process: less memory, shown apart from the session.",
+    ),
     "wait": WAIT,
 }
 """How the command line shows each field of :class:`StudyOptions`, in the order of the help."""

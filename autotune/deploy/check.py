@@ -1,7 +1,7 @@
 """What a tuned config would do on this machine, without opening the model."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.deploy.config import TunedConfig
@@ -21,6 +21,7 @@ class Check:
         differences: How this machine differs from the one that tuned the config, in words.
         adapted: What would be changed for this machine, in words; empty if nothing.
         files: Names of the model files whose sizes and SHA-256 are those of the config.
+        process: The config's options of the process as environment variables; empty if it has none.
         tuned_for: How the config was called while it was tuned, in words; empty for one caller.
     """
 
@@ -30,6 +31,7 @@ class Check:
     differences: Sequence[str] = ()
     adapted: str = ""
     files: Sequence[str] = ()
+    process: Mapping[str, str] = field(default_factory=dict)
     tuned_for: str = ""
 
     @property
@@ -80,5 +82,6 @@ def check(path: Path) -> Check:
         differences=here.differences,
         adapted=here.adapted,
         files=config.model.names,
+        process={} if config.process is None else config.process.environment,
         tuned_for="" if config.serving is None else config.serving.words,
     )

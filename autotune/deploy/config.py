@@ -13,6 +13,7 @@ from pathlib import Path
 from autotune.deploy.files import read_json
 from autotune.deploy.model_files import JointModelFile, ModelFile
 from autotune.deploy.options import Value
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import (
     Amount,
     Json,
@@ -35,6 +36,9 @@ EARLIER_FORMAT = "autotune/1"
 
 FORMATS = (FORMAT, EARLIER_FORMAT)
 """All formats that this version reads."""
+
+OPTIONAL = ("process", "serving")
+"""Sections that a config need not have."""
 
 # Evidence that came later: a config without it has no such key.
 _ONLY_WHERE_KNOWN = (
@@ -214,6 +218,8 @@ class TunedConfig:
     Attributes:
         model: The model file.
         session: How the model is opened.
+        process: What an application may set for its whole process, if it asks for it; None where
+            nothing was measured, or nothing helped.
         evidence: The measurements.
         requires: The requirements.
         environment: Where the config was tuned.
@@ -225,6 +231,7 @@ class TunedConfig:
 
     model: ModelFile | JointModelFile
     session: SessionConfig
+    process: ProcessOptions | None = None
     evidence: Evidence
     requires: Requires
     environment: Environment
@@ -239,6 +246,8 @@ class TunedConfig:
         """
         plain = to_plain(self)
         plain["session"] = self.session.to_json()
+        if self.process is None:
+            del plain["process"]
         for name in _ONLY_WHERE_KNOWN:
             if getattr(self.evidence, name) is None:
                 del plain["evidence"][name]
@@ -264,13 +273,14 @@ class TunedConfig:
                 f"{' and '.join(map(repr, FORMATS))}"
             )
         names = ["format", *(item.name for item in fields(cls))]
-        required = [name for name in names if name != "serving"]
+        required = [name for name in names if name not in OPTIONAL]
         with as_config_error():
             given = section(data, "", known=names, required=required)
             is_earlier = given["format"] == EARLIER_FORMAT
             return cls(
                 model=read(JointModelFile if is_earlier else ModelFile, given["model"], "model"),
                 session=SessionConfig.from_json(given["session"]),
+                process=read(ProcessOptions | None, given.get("process"), "process"),
                 evidence=from_plain(Evidence, given["evidence"], "evidence"),
                 requires=from_plain(Requires, given["requires"], "requires"),
                 environment=from_plain(Environment, given["environment"], "environment"),

@@ -11,8 +11,9 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from autotune.deploy import options
-from autotune.deploy.config import EARLIER_FORMAT, FORMAT, TunedConfig
+from autotune.deploy.config import EARLIER_FORMAT, FORMAT, OPTIONAL, TunedConfig
 from autotune.deploy.model_files import JointModelFile, ModelFile
+from autotune.deploy.process_options import LARGEST_BYTES, SMALLEST_BYTES, Threshold
 from autotune.deploy.providers import CACHE_FOLDER, PROVIDERS
 from autotune.deploy.records import (
     Amount,
@@ -47,6 +48,7 @@ _CONSTRAINED: Mapping[Any, Json] = {
     Text: {"type": "string", "maxLength": 100_000},
     SessionKind: {"type": "string", "enum": list(SESSION_KINDS)},
     BareName: {"type": "string", "maxLength": 100_000, "pattern": _BARE_NAME},
+    Threshold: {"type": "integer", "minimum": SMALLEST_BYTES, "maximum": LARGEST_BYTES},
 }
 _PLAIN: Mapping[Any, Json] = {
     str: {"type": "string"},
@@ -75,7 +77,7 @@ def config_schema(config_format: str) -> Json:
     return {
         "$schema": _DIALECT,
         "title": f"A tuned config of autotune, format {config_format}",
-        **_closed(properties, required=[name for name in properties if name != "serving"]),
+        **_closed(properties, required=[name for name in properties if name not in OPTIONAL]),
     }
 
 

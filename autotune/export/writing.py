@@ -1,7 +1,7 @@
 """Writes an export, and never over a file that is there."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +24,15 @@ class Exported:
         files: The files.
         lost: What the target cannot express, in words.
         use: How the result is used.
+        environment: Environment variables that switch on the config's options of the process; empty
+            if it has none.
     """
 
     target: str
     files: Sequence[Path]
     lost: Sequence[str]
     use: str
+    environment: Mapping[str, str]
 
 
 def export(config_path: Path, target: str, folder: Path | None = None) -> Exported:
@@ -54,7 +57,13 @@ def export(config_path: Path, target: str, folder: Path | None = None) -> Export
     rendering = TARGETS[target].render(config, config_path.name, name)
     folder = config_path.parent if folder is None else folder
     files = _write(rendering, config_path.parent, folder)
-    return Exported(target=target, files=files, lost=rendering.lost, use=rendering.use)
+    return Exported(
+        target=target,
+        files=files,
+        lost=rendering.lost,
+        use=rendering.use,
+        environment={} if config.process is None else config.process.environment,
+    )
 
 
 def model_name(config_path: Path) -> str:

@@ -20,7 +20,7 @@ from autotune.graph.calibration import Ranges
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.float_model import FloatModel, added_products
 from autotune.graph.intermediates import Intermediates
-from autotune.graph.precision_options import AS_PRECISION, OFF, OPERATOR_GROUPS
+from autotune.graph.precision_options import AS_PRECISION, BY_OUTPUTS, OFF, OPERATOR_GROUPS
 
 # A convolution that is quantised at run time is slower than one in float.
 _DYNAMIC_TYPES = ("MatMul", "LSTM", "Attention", "Gather", "EmbedLayerNormalization")
@@ -41,7 +41,7 @@ class StaticOptions:
         quantized_operators: A name of :data:`autotune.graph.precision_options.OPERATOR_GROUPS`.
         float_outputs: Whether matrix products write floats, so that their outputs are not rounded.
         kept_in_float: How many of the most sensitive nodes are left alone.
-        ranking: What makes a node sensitive: its own outputs (``nodes``) or the model's.
+        ranking: What makes a node sensitive: the model's outputs, or its own (``nodes``).
         embeddings: What becomes of embeddings: ``as_precision`` quantises them with the other
             nodes where all types are, the other values leave them alone.
         smoothing: How much of the outliers of activations goes into weights.
@@ -59,7 +59,7 @@ class StaticOptions:
     quantized_operators: str = "all"
     float_outputs: bool = False
     kept_in_float: int = 0
-    ranking: str = "nodes"
+    ranking: str = BY_OUTPUTS
     embeddings: str = AS_PRECISION
     smoothing: str = OFF
     equalized: bool = False
@@ -196,7 +196,7 @@ def dynamic(
     reduce_range: bool = False,
     unsigned_weights: bool = False,
     kept_in_float: int = 0,
-    ranking: str = "nodes",
+    ranking: str = BY_OUTPUTS,
     embeddings: str = AS_PRECISION,
     smoothing: str = OFF,
     clipped: bool = False,

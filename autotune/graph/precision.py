@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.graph.entries import Step, StepRefusedError
-from autotune.graph.precision_options import OPERATOR_GROUPS
+from autotune.graph.precision_options import BY_OUTPUTS, OPERATOR_GROUPS
 
 if TYPE_CHECKING:  # it brings in onnxruntime, which the entries do without
     from autotune.facts.feeds import Feed
@@ -70,7 +70,7 @@ def weight_only(
     block_size: int = 32,
     accuracy_level: int = 4,
     kept_in_float: int = 0,
-    ranking: str = "nodes",
+    ranking: str = BY_OUTPUTS,
 ) -> None:
     """Writes the model with the weights of matrix products in blocks of `bits` bits.
 

@@ -45,10 +45,11 @@ MATRIX_PRODUCTS: Mapping[str, Entry] = {
 }
 """Values of ``matrix_products`` besides ``float``."""
 
-RANKINGS: Mapping[str, Entry] = {
-    "outputs": Entry(words="ranked by the model's outputs"),
-}
-"""Values of ``ranking`` besides ``nodes``."""
+BY_OUTPUTS = "outputs"
+"""The value of ``ranking`` that looks at the model's outputs."""
+
+RANKINGS: Mapping[str, Entry] = {"nodes": Entry(words="ranked by their own outputs")}
+"""Values of ``ranking`` besides ``outputs``."""
 
 CALIBRATIONS: Mapping[str, Entry] = {
     "percentile_99.9": Entry(words="calibrated by the percentile 99.9"),
@@ -99,7 +100,7 @@ OPTIONS: Mapping[str, GraphParameter] = {
         domain=Domain(choices=(0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32), default=0),
         words=lambda value: f"{value} node{'s' if value != 1 else ''} kept in float",
     ),
-    "ranking": GraphParameter.of_entries("nodes", RANKINGS),
+    "ranking": GraphParameter.of_entries(BY_OUTPUTS, RANKINGS),
     "float_outputs": _flag("outputs of matrix products in float"),
     "matrix_products": GraphParameter.of_entries("float", MATRIX_PRODUCTS),
     "smoothing": GraphParameter(

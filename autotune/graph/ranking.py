@@ -8,9 +8,7 @@ import onnx
 from autotune.facts.feeds import Feed
 from autotune.graph import output_sensitivity, sensitivity
 from autotune.graph.intermediates import Intermediates
-
-OUTPUTS = "outputs"
-"""The value of ``ranking`` that looks at the model's outputs; the other one is ``nodes``."""
+from autotune.graph.precision_options import BY_OUTPUTS
 
 
 def ranked(
@@ -35,7 +33,7 @@ def ranked(
     order: list[str] = shared.record(
         f"{name}-ranking", partial(sensitivity.rank, model, samples, types)
     )
-    if by == OUTPUTS:
+    if by == BY_OUTPUTS:
         order = shared.record(
             f"{name}-ranking_{by}",
             partial(output_sensitivity.rank, model, samples, order, types),

@@ -162,12 +162,13 @@ def _is_over(stage: "_Stage", effort: Effort, patience_s: float, run_ms: float) 
     elapsed_s, pairs = stage.elapsed_s, len(stage.second)
     # both sides' turns, a cold run in each, and as much again for the neighbours
     runs_s = 8 * effort.fewest_runs * run_ms / 1e3
-    if elapsed_s > max(patience_s, effort.time_cap_s) + effort.time_cap_s / 2 + runs_s:
+    longest_s = max(patience_s, effort.time_cap_s, effort.loud_s) + effort.time_cap_s / 2 + runs_s
+    if elapsed_s > longest_s:
         return pairs >= _FEWEST_PAIRS
     if stage.quiet_runs < effort.fewest_runs:
         return False
     if stage.is_loud:
-        return elapsed_s > max(patience_s, effort.time_cap_s / 2) and pairs >= _ENOUGH_PAIRS
+        return elapsed_s > max(patience_s, effort.loud_s) and pairs >= _ENOUGH_PAIRS
     return elapsed_s > effort.time_cap_s and stage.quiet_pairs >= _ENOUGH_PAIRS
 
 

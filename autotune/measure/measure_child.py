@@ -16,6 +16,7 @@ import onnxruntime
 
 from autotune.deploy.opening import open_session
 from autotune.deploy.placement import placement_of
+from autotune.deploy.process_options import ProcessOptions, set_process_options
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
@@ -77,6 +78,8 @@ class Worker:
         if self._device != "cpu":
             self._device_memory = DeviceMemory.start()
         self._kept_blocks = heap.live(message["history"])
+        if message["process"] is not None:
+            set_process_options(ProcessOptions(**message["process"]))
         gc.collect()
         memory.reset_peak()
         base = memory.usage()

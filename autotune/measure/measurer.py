@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune.deploy.config import TunedConfig
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.serving import PROCESSES, SHARED
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError, StorageError
+from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
+from autotune.measure.candidate_files import CandidateFiles
 from autotune.measure.crew import Crew
-from autotune.measure.fidelity import Metric, OutputMismatchError
+from autotune.measure.emitted import emitted_answers
+from autotune.measure.fidelity import Metric
 from autotune.measure.outcome import (
     Effort,
     Failure,
@@ -32,8 +35,7 @@ from autotune.measure.outcome import (
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.raw_samples import keep_raw
 from autotune.measure.reference import Reference
-from autotune.measure.replies import Loaded
-from autotune.measure.requests import request_first_runs, request_outputs, request_session
+from autotune.measure.requests import Conditions, request_first_runs, request_session
 from autotune.measure.sample_sets import SampleSet, sample_sets
 from autotune.measure.visit import LoadMeasurement, TimeLimits, Visit
 from autotune.process import scratch
@@ -44,7 +46,6 @@ from autotune.space.session import SESSIONS, session_config
 Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
 _WORKER = "autotune.measure.measure_child"
-_EMITTED = "autotune.measure.emitted_child"
 # Until the speed of the baseline is known; afterwards the limits follow it.
 _FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
 _CALIBRATION_TURNS = 80
@@ -89,10 +90,9 @@ class DuetMeasurer:
         clients: int = 1,
     ) -> None:
         self._model = model
-        self._preparer = preparer
-        self._twins: dict[str, Candidate] = {}
+        self._candidate_files = CandidateFiles(model, preparer)
         self._fidelities: dict[str, Fidelity] = {}
-        self._history = 0
+        self._conditions = Conditions()
         self._max_error = max_error
         self._clients = clients
         self._samples = samples
@@ -133,7 +133,7 @@ class DuetMeasurer:
         """Returns the outcome of measuring `candidate` in a process of its own."""
         began = time.monotonic()
         try:
-            path = self._path(candidate)
+            path = self._candidate_files.path(candidate)
         except PreparationError as error:
             return Failure(kind=error.kind, phase="prepare", message=error.message)
         prepare_s = time.monotonic() - began
@@ -147,25 +147,19 @@ class DuetMeasurer:
             return outcome
         return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
 
-    def canonical(self, candidate: Candidate) -> Candidate:
-        """Returns the first candidate so far that opens the same session on the same graph.
-
-        Two graph halves are the same where ONNX Runtime optimises their files to the same graph
-        and stores weights alike. Its own offline passes stand apart: what they save is the
-        optimisation itself, in time and memory of loading.
-        """
-        half = candidate.graph
-        if self._preparer is None or "ort_" in str(half.to_json().get("pre_pass", "")):
-            return candidate
+    def measure_with(
+        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+    ) -> Outcome:
+        """Returns the outcome of measuring `candidate` in a process with these options."""
+        self._conditions = replace(self._conditions, process=process)
         try:
-            digest = self._preparer.looked_at(half.to_json()).graph_digest
-        except PreparationError:
-            return candidate
-        if digest is None:
-            return candidate
-        storage = half.to_json().get("storage", "inline")
-        first = self._twins.setdefault(f"{digest} {storage}", half)
-        return Candidate.of({**candidate.session.to_json(), **first.to_json()})
+            return self.measure(candidate, effort)
+        finally:
+            self._conditions = replace(self._conditions, process=None)
+
+    def canonical(self, candidate: Candidate) -> Candidate:
+        """Returns the first candidate so far that opens the same session on the same graph."""
+        return self._candidate_files.canonical(candidate)
 
     def measure_session(
         self,
@@ -240,30 +234,17 @@ class DuetMeasurer:
         with Crew(_start_worker, self._clients) if apart else _start_worker() as child:
             visit = Visit(child, samples.files, self._limits_of(samples), self._clients, sessions)
             try:
-                if failure := visit.open(path, config, self._provider_cache, self._history):
+                if failure := visit.open(path, config, self._provider_cache, self._conditions):
                     return failure
                 visit.first_runs()
                 session = f"{path} {samples.files.batch} {json.dumps(config.to_json())}"
-                if failure := self._judged(visit, samples, session, judges=judges):
+                earlier = None if judges else self._fidelities.get(session)
+                if failure := visit.judge(samples.judge, self._max_error, earlier):
                     return failure
+                self._fidelities[session] = visit.fidelity
                 return measure(visit)
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase=visit.phase, message=fault.message)
-
-    def _judged(
-        self, visit: Visit, samples: SampleSet, session: str, *, judges: bool
-    ) -> Failure | None:
-        """Compares the answers of a session, unless they were and once is enough; or says why not.
-
-        Comparing takes seconds where outputs are large, and a session gives the same answers again.
-        """
-        if not judges and session in self._fidelities:
-            visit.take_answers(self._fidelities[session])
-            return None
-        failure = visit.judge(samples.judge, self._max_error)
-        if failure is None:
-            self._fidelities[session] = visit.fidelity
-        return failure
 
     def _compile(self, path: Path, config: SessionConfig, samples: SampleSet) -> Failure | None:
         """Lets a provider compile the model in a process of its own, once; returns why it cannot.
@@ -290,17 +271,7 @@ class DuetMeasurer:
         serving = None if len(self._sets) == 1 else TunedConfig.read(config).serving
         batch = None if serving is None else serving.batch
         samples = self._sets[batch or self._smallest]
-        limits = self._limits_of(samples)
-        with Child(_EMITTED, memory_limit()) as child:
-            try:
-                message = {"do": "load", "config": str(config.resolve())}
-                child.request(message, limits.load_s, Loaded)
-                outputs = request_outputs(child, samples.files, limits.run_s)
-                return samples.judge.compare(outputs)
-            except ChildFailure as fault:
-                return Failure(kind=fault.kind, phase="answers", message=fault.message)
-            except OutputMismatchError as mismatch:
-                return Failure(kind="wrong_answers", phase="answers", message=str(mismatch))
+        return emitted_answers(config, samples, self._limits_of(samples))
 
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with."""
@@ -308,7 +279,7 @@ class DuetMeasurer:
 
     def renew(self) -> None:
         """Starts the reference again; later processes have another history of the heap."""
-        self._history += 1
+        self._conditions = replace(self._conditions, history=self._conditions.history + 1)
         self._running_reference().renew()
 
     def close(self) -> None:
@@ -323,30 +294,14 @@ class DuetMeasurer:
             raise RuntimeError("closed")
         return self._reference
 
-    def _path(self, candidate: Candidate) -> Path:
-        if self._preparer is None:
-            return self._source
-        try:
-            return self._preparer.prepare(candidate.graph.to_json()).path
-        except OSError as error:
-            raise StorageError(
-                f"cannot write prepared models to {self._preparer.cache.root}: {error.strerror}; "
-                "make room and type the same command again"
-            ) from None
-
     def _start_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the time of a run in ms."""
-        samples = self._sets[self._smallest]
-        config = session_config({}, samples.dimensions)
+        samples, source = self._sets[self._smallest], self._candidate_files.source
+        files, config = samples.files, session_config({}, samples.dimensions)
         child = _start_worker()
         try:
             opened = request_session(
-                child,
-                samples.files,
-                self._source,
-                config,
-                _FIRST_LIMITS.load_s,
-                clients=self._clients,
+                child, files, source, config, _FIRST_LIMITS.load_s, clients=self._clients
             )
             runs = request_first_runs(child, _FIRST_LIMITS.run_s)
         except ChildFailure as failure:
@@ -359,11 +314,7 @@ class DuetMeasurer:
             child.stop()
             raise
         child.freeze()
-        # generous: a candidate may well be slower, and the machine busier than now
-        self._limits = TimeLimits(
-            load_s=max(60.0, 20 * opened.load_ms / 1e3),
-            run_s=max(30.0, 200 * max(runs.first_run_ms, runs.run_ms) / 1e3),
-        )
+        self._limits = TimeLimits.beside(opened, runs)
         return child, runs.run_ms
 
     def _limits_of(self, samples: SampleSet) -> TimeLimits:
@@ -375,11 +326,6 @@ class DuetMeasurer:
     def _smallest(self) -> int:
         """The baseline's batch size."""
         return next(iter(self._sets))
-
-    @property
-    def _source(self) -> Path:
-        """The model's own file; children work in other folders than this process."""
-        return self._model.path.resolve()
 
 
 def _start_worker() -> Child:

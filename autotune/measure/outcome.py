@@ -7,6 +7,7 @@ from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.placement import Placement
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import Amount, Positive, PositiveWhole
 from autotune.space.candidate import Candidate
 
@@ -226,6 +227,7 @@ class Effort:
         patience_s: Longest time of the duet with all waiting for a quieter machine; less where
             waiting was in vain before. Runs of seconds may exceed it: three turns are the least.
         half_width: The duet ends early once its interval is this narrow, relative to its value.
+        loud_share: Shortest time of the duet on a machine that stays loud, over `time_cap_s`.
         fewest_runs: The duet does not end, beaten candidates apart, before so many timed runs;
             0 where no percentile is asked for.
         compares_answers: Whether answers are compared that were compared before. If not, those of
@@ -235,14 +237,20 @@ class Effort:
     time_cap_s: float
     patience_s: float
     half_width: float
+    loud_share: float = 0.5
     fewest_runs: int = 0
     compares_answers: bool = True
+
+    @property
+    def loud_s(self) -> float:
+        """Shortest time of the duet on a machine that stays loud, where turns scatter more."""
+        return self.loud_share * self.time_cap_s
 
 
 SEARCH = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
 # Longer duets scatter as much from process to process: see docs/measuring.md.
-RUN_OFF = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.005)
-ABLATION = Effort(time_cap_s=0.5, patience_s=4.0, half_width=0.01)
+RUN_OFF = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.005, loud_share=2.0)
+ABLATION = Effort(time_cap_s=0.5, patience_s=4.0, half_width=0.01, loud_share=2.0)
 
 IsBeaten = Callable[[Measurement], bool]
 """Called during a measurement with its numbers so far: is the candidate clearly beaten?"""
@@ -264,6 +272,15 @@ class Measurer(Protocol):
         self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
     ) -> Outcome:
         """Returns the outcome of measuring `candidate`, ended early if `is_beaten` says so.
+
+        Raises:
+            CannotMeasureError: the baseline itself fails.
+        """
+
+    def measure_with(
+        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+    ) -> Outcome:
+        """Returns the outcome of measuring `candidate` in a process with these options.
 
         Raises:
             CannotMeasureError: the baseline itself fails.

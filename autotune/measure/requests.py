@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.session import SessionConfig
 from autotune.facts.batches import Batching
 from autotune.facts.feeds import save_samples
@@ -72,6 +73,19 @@ class SampleFiles:
         return files
 
 
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """The state of a measuring process before it opens a session.
+
+    Attributes:
+        history: What its heap has seen; see :func:`autotune.measure.heap.live`.
+        process: Options that the process sets for itself; None leaves them.
+    """
+
+    history: int = 0
+    process: ProcessOptions | None = None
+
+
 def request_session(
     child: Side,
     files: SampleFiles,
@@ -82,7 +96,7 @@ def request_session(
     *,
     clients: int = 1,
     sessions: int = 1,
-    history: int = 0,
+    conditions: Conditions | None = None,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
 
@@ -95,11 +109,12 @@ def request_session(
         cache: The folder in which a provider keeps what it compiles; None keeps nothing.
         clients: How many clients call in each process.
         sessions: How many sessions they have there: one for all of them, or one for each.
-        history: What its heap has seen before; see :func:`autotune.measure.heap.live`.
+        conditions: The state of the process before; that of a fresh one if None.
 
     Raises:
         ChildFailure: it could not.
     """
+    conditions = conditions or Conditions()
     request = {
         "do": "open",
         "model": str(model),
@@ -109,7 +124,8 @@ def request_session(
         "cache": "" if cache is None else str(cache),
         "clients": clients,
         "sessions": sessions,
-        "history": history,
+        "history": conditions.history,
+        "process": None if conditions.process is None else vars(conditions.process),
     }
     return child.request(request, limit_s, Opened)
 

@@ -20,6 +20,7 @@ from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.reference import Reference
 from autotune.measure.replies import FirstRuns, Held, Opened
 from autotune.measure.requests import (
+    Conditions,
     SampleFiles,
     request_first_runs,
     request_held,
@@ -43,6 +44,15 @@ class TimeLimits:
     load_s: float
     run_s: float
 
+    @classmethod
+    def beside(cls, opened: Opened, runs: FirstRuns) -> "TimeLimits":
+        """Returns the limits of candidates, by what the baseline took."""
+        # generous: a candidate may well be slower, and the machine busier than now
+        return cls(
+            load_s=max(60.0, 20 * opened.load_ms / 1e3),
+            run_s=max(30.0, 200 * max(runs.first_run_ms, runs.run_ms) / 1e3),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoadMeasurement:
@@ -60,9 +70,8 @@ class LoadMeasurement:
 class Visit:
     """One candidate's process and its numbers, phase by phase.
 
-    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge` (or
-    :meth:`take_answers`), :meth:`play`, :meth:`measurement`. Where the process fails they raise
-    ``ChildFailure``.
+    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge`,
+    :meth:`play`, :meth:`measurement`. Where the process fails they raise ``ChildFailure``.
 
     Args:
         child: The process.
@@ -100,7 +109,11 @@ class Visit:
         self._last_s = time.monotonic()
 
     def open(
-        self, model: Path, config: SessionConfig, cache: ProviderCache, history: int = 0
+        self,
+        model: Path,
+        config: SessionConfig,
+        cache: ProviderCache,
+        conditions: Conditions | None = None,
     ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
@@ -108,7 +121,7 @@ class Visit:
             model: The model's file.
             config: How it is opened.
             cache: Where a provider keeps what it compiles.
-            history: What the heap has seen before; see :func:`autotune.measure.heap.live`.
+            conditions: The state of the process before; that of a fresh one if None.
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
@@ -124,7 +137,7 @@ class Visit:
             folder,
             clients=1 if self._sessions == PROCESSES else self._clients,
             sessions=self._clients if self._sessions == PER_CLIENT else 1,
-            history=history,
+            conditions=conditions,
         )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
@@ -153,17 +166,20 @@ class Visit:
         """How right the answers are."""
         return self._fidelity
 
-    def take_answers(self, fidelity: Fidelity) -> None:
-        """Takes how right the answers are from an earlier measurement of the same session."""
-        self._fidelity = fidelity
-
-    def judge(self, judge: OutputJudge, max_error: float) -> Failure | None:
+    def judge(
+        self, judge: OutputJudge, max_error: float, earlier: Fidelity | None = None
+    ) -> Failure | None:
         """Compares the outputs with the unoptimised model's; returns why they are wrong, if so.
 
         Args:
             judge: What compares them.
             max_error: Largest error of right outputs.
+            earlier: How right those of the same session were; they are not compared again, which
+                takes seconds where outputs are large. None if they are to be compared.
         """
+        if earlier is not None:
+            self._fidelity = earlier
+            return None
         self.phase = "answers"
         try:
             outputs = request_outputs(self._child, self._files, self._limits.run_s)

@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.deploy.check import Check
+from autotune.report.process import process_sentence
 
 
 def render_check(check: Check, config: str) -> RenderableType:
@@ -27,4 +28,6 @@ def render_check(check: Check, config: str) -> RenderableType:
         lines.append(Text(f"It was tuned elsewhere: {'; '.join(check.differences)}."))
     if check.adapted:
         lines.append(Text(f"Here it is {check.adapted}."))
+    if check.process:
+        lines.append(Text(process_sentence(check.process)))
     return Group(*lines, Text(check.outcome))

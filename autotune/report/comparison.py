@@ -8,8 +8,9 @@ from rich.text import Text
 
 from autotune.report.batches import compared_batches
 from autotune.report.coverage import coverage_remarks
+from autotune.report.memory import memory
 from autotune.report.tables import plain_table
-from autotune.report.text import interval, latency, memory, percent
+from autotune.report.text import interval, latency, percent
 from autotune.results.compare import Comparison, Comparisons
 from autotune.results.gate import Verdict
 from autotune.results.under_load import LoadComparison

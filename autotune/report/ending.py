@@ -8,6 +8,7 @@ from rich.text import Text
 
 from autotune.report.batches import batch_remark
 from autotune.report.coverage import coverage_remarks
+from autotune.report.process import process_remarks
 from autotune.report.result import headline
 from autotune.report.serving import is_loaded
 from autotune.report.tables import plain_table
@@ -30,6 +31,8 @@ def render_ending(result: StudyResult) -> RenderableType:
         parts += [*map(Text, sentences), ""]
     if rows := changes(result):
         parts += [_line(BRINGS), _changes(rows), ""]
+    if result.process is not None:
+        parts += [*process_remarks(result), ""]
     return Group(*parts, *_remarks(result), *_where_the_rest_is(result))
 
 

@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.export.writing import Exported
+from autotune.report.process import assignments
 
 
 def render_export(exported: Exported) -> RenderableType:
@@ -12,4 +13,7 @@ def render_export(exported: Exported) -> RenderableType:
     if exported.lost:
         lines.append(Text(f"{exported.target} cannot express:", style="yellow"))
         lines += [Text(f"  {part}") for part in exported.lost]
+    if exported.environment:
+        variables = assignments(exported.environment)
+        lines.append(Text(f"The program needs less memory in the environment {variables}"))
     return Group(*lines, Text(f"Use: {exported.use}"))

@@ -14,6 +14,7 @@ _STAGES = {
     "search": "searching",
     "run-off": "final comparison",
     "ablation": "trying to do without each change",
+    "process": "measuring options of the process",
 }
 _BAR_WIDTH = 12
 _LONGEST_CHANGES = 60

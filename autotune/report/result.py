@@ -9,10 +9,12 @@ from rich.text import Text
 from autotune.report.batches import batch_remark
 from autotune.report.coverage import coverage_remarks
 from autotune.report.graphs import graph_table
+from autotune.report.memory import memory, memory_change
+from autotune.report.process import process_remarks
 from autotune.report.providers import provider_remarks
 from autotune.report.serving import gain_words, is_loaded, serving_sentence
 from autotune.report.tables import plain_table
-from autotune.report.text import interval, latency, memory, percent
+from autotune.report.text import interval, latency, percent
 from autotune.report.why import BRINGS, changes, nearest
 from autotune.results.result import Kind, Member, StudyResult
 from autotune.search.objective import DEFAULT, OBJECTIVES, THROUGHPUT, Objective
@@ -101,7 +103,7 @@ def _change(result: StudyResult, objective: Objective) -> str:
 
 
 def _memory_change(member: Member) -> str:
-    change = member.memory_change
+    change = memory_change(member)
     if not change:
         return "with the same memory"
     return f"with {abs(change):.0%} {'less' if change < 0 else 'more'} memory".replace("%", " %")
@@ -155,6 +157,7 @@ def _description(member: Member) -> str:
 
 def _details(result: StudyResult) -> Iterator[Text]:
     yield from _about_numbers(result)
+    yield from process_remarks(result)
     yield from provider_remarks(result)
     yield from _about_answers(result)
     yield from _about_search(result)

@@ -3,7 +3,6 @@
 from autotune.deploy.config import Interval
 
 _LONGEST_TEXT = 200
-_SMALLEST_RANGE_MIB = 0.1
 
 
 def printable(text: str) -> str:
@@ -43,18 +42,6 @@ def duration(seconds: float) -> str:
 def percent(share: float) -> str:
     """Returns a share in per cent with at most one decimal: ``98 %``, ``0.6 %``."""
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
-
-
-def memory(mib: float, expected: Interval | None) -> str:
-    """Returns a size in MiB, with the range in which another process lies: ``41.2 (38.0–44.1)``.
-
-    Args:
-        mib: The size.
-        expected: The range; None, or one without any width, is left out.
-    """
-    if expected is None or expected.high - expected.low < _SMALLEST_RANGE_MIB:
-        return f"{mib:.1f}"
-    return f"{mib:.1f} ({expected.low:.1f}–{expected.high:.1f})"
 
 
 def interval(value: Interval) -> str:

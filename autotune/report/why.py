@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.deploy.config import Interval
+from autotune.report.memory import memory_change
 from autotune.report.text import interval
 from autotune.results.parts import RUNNING, Ablation, Part, Step
 from autotune.results.result import Member, StudyResult
@@ -87,7 +88,7 @@ def nearest(result: StudyResult) -> list[str]:
         member
         for member in others
         if member.evidence.error < EXACT_ERROR
-        and member.memory_change < 0
+        and memory_change(member) < 0
         and member.evidence.peak_memory_mib < lean
     ]
     fastest = max(others, key=lambda member: member.evidence.speedup.value)

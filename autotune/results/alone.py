@@ -23,7 +23,7 @@ from autotune.space.candidate import BASELINE, Candidate
 # Of a longer list, or of one that takes too long, the weakest changes by the model of the search
 # are put back together.
 _MOST_ALONE = 6
-_FEWEST_ALONE = 3
+_FEWEST_ALONE = 4
 # Three rounds of the default, the winner and the config without what is needless follow.
 _SPARE = 9
 _FEWEST_TO_DROP = 3
@@ -201,11 +201,15 @@ def _few(contest: Contest, changes: Sequence[Change]) -> list[Change]:
     most = int(min(_MOST_ALONE, max(_FEWEST_ALONE, paid_for)))
     if len(changes) <= most:
         return list(changes)
-    believed: dict[str, float] = {}
+    believed: dict[str, tuple[bool, float]] = {}
     for effect in contest.effects():
-        shift = abs(math.log(effect.factor.value)) if effect.is_known else 0.0
-        believed[effect.parameter] = max(shift, believed.get(effect.parameter, 0.0))
-    ranked = sorted(changes, key=lambda c: -max(believed.get(name, 0.0) for name in c.values))
+        # after few trials most are unknown, and large ones are likelier to be there than small ones
+        shift = (effect.is_known, abs(math.log(effect.factor.value)))
+        believed[effect.parameter] = max(shift, believed.get(effect.parameter, shift))
+    least = (False, 0.0)
+    ranked = sorted(
+        changes, key=lambda c: max(believed.get(name, least) for name in c.values), reverse=True
+    )
     strong, weak = ranked[: most - 1], ranked[most - 1 :]
     names = [name for change in weak for name in change.values]
     candidate = contest.winner.trial.candidate

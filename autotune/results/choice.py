@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autotune.results.parts import Ablation
+from autotune.results.process_effect import ProcessEffect
 from autotune.results.run_off import Finalist
 from autotune.results.score import is_gain
 from autotune.search import pareto
@@ -24,6 +25,7 @@ class Verdict:
         picked: The member to emit.
         others: What was measured as well.
         ablation: What each change of `picked` brings; None where it is the default.
+        process: What options of the process do, apart from the session; None where nobody asked.
         complete: Whether the final comparison measured them; otherwise their numbers are those of
             the search.
     """
@@ -32,6 +34,7 @@ class Verdict:
     picked: Finalist
     others: Sequence[Finalist] = ()
     ablation: Ablation | None = None
+    process: ProcessEffect | None = None
     complete: bool = True
 
 

@@ -21,6 +21,8 @@ from autotune.results.score import Score, is_gain, is_loss
 from autotune.results.subjects import Contest, Subject, contest_of
 from autotune.search.objective import DEFAULT, P99_RUNS, find
 
+_BASELINE = 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
@@ -234,13 +236,9 @@ def compare_subjects(
         scores = rounds.play()
     finally:
         measurer.close()
-    baseline, *others = (
-        (field[number].name, _Side(score, _p50_ms(rounds.measurements(number)), clients))
-        for number, score in scores.items()
-    )
     return Comparisons(
         baseline=contest.baseline.name,
-        configs=tuple(_comparison(name, side, baseline[1]) for name, side in others),
+        configs=_comparisons(field, rounds, scores, clients),
         failures={field[number].name: failure for number, failure in rounds.failures.items()},
         model=str(contest.model.path),
         untouched=contest.untouched,
@@ -250,13 +248,28 @@ def compare_subjects(
 
 
 def _entrant(measurer: SessionMeasurer, subject: Subject) -> Callable[[Effort], Outcome]:
-    """Returns a function that measures a subject once."""
+    """Returns what measures a subject."""
     return partial(
         measurer.measure_session,
         subject.model.resolve(),
         subject.session,
         sessions=subject.sessions,
         batch=subject.batch,
+    )
+
+
+def _comparisons(
+    field: Mapping[int, Subject], rounds: Rounds, scores: Mapping[int, Score], clients: int
+) -> tuple[Comparison, ...]:
+    """Returns the numbers of all that could be measured beside those of the baseline."""
+    sides = {
+        number: _Side(score, _p50_ms(rounds.measurements(number)), clients)
+        for number, score in scores.items()
+    }
+    return tuple(
+        _comparison(field[number].name, side, sides[_BASELINE])
+        for number, side in sides.items()
+        if number != _BASELINE
     )
 
 

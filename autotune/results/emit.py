@@ -82,6 +82,7 @@ def tuned_config(result: StudyResult, member: Member, model: ModelFile) -> Tuned
     return TunedConfig(
         model=model,
         session=session,
+        process=None if result.process is None else result.process.options_for(member.trial),
         evidence=member.evidence,
         requires=replace(
             result.requires,

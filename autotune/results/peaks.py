@@ -15,10 +15,13 @@ import numpy as np
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import mean_log_interval, student_t
+from autotune.search.objective import OBJECTIVES
 
 # Another application, another build of its libraries: what is smaller does not survive them.
 SMALLEST_MEMORY_GAIN = 0.05
 """No gain of memory below this is claimed, however little processes differ."""
+
+_STARTS_DIFFER_MIB = OBJECTIVES["peak_memory_mib"].tolerance_absolute
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +52,9 @@ class HeapLuck:
     def expected(self, measurements: Sequence[Measurement]) -> Interval | None:
         """Returns the largest peak, and the range in which a further process lies with 95 %.
 
-        It is the prediction interval of a normal distribution of logarithms, and holds all peaks
-        that were seen. None where nothing was measured twice.
+        It is the prediction interval of a normal distribution of logarithms, with all peaks that
+        were seen, and with what two starts of one program differ by. None where nothing was
+        measured twice.
 
         Args:
             measurements: Those of one configuration.
@@ -61,7 +65,9 @@ class HeapLuck:
         mean = math.exp(float(np.log(peaks).mean()))
         reach = math.exp(self._reach(1 + 1 / len(peaks)))
         return Interval(
-            value=max(peaks), low=min(mean / reach, *peaks), high=max(mean * reach, *peaks)
+            value=max(peaks),
+            low=max(0.0, min(mean / reach, *peaks) - _STARTS_DIFFER_MIB),
+            high=max(mean * reach, *peaks) + _STARTS_DIFFER_MIB,
         )
 
     def gain(self, own: Sequence[Measurement], base: Sequence[Measurement]) -> Interval:

@@ -13,7 +13,7 @@ from autotune.deploy.records import PositiveWhole, from_plain, section, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.facts.batches import Batching
 from autotune.results.parts import Ablation
-from autotune.results.score import SMALLEST_GAIN, is_gain, is_loss
+from autotune.results.process_effect import ProcessEffect
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
@@ -59,19 +59,6 @@ class Member:
         """Its value in each objective that was measured."""
         numbers = {name: getattr(self.evidence, name) for name in OBJECTIVES}
         return {name: value for name, value in numbers.items() if value is not None}
-
-    @property
-    def memory_change(self) -> float:
-        """How much more memory it needs than the default, relative; 0 within the noise."""
-        evidence, gain = self.evidence, self.gains.get("peak_memory_mib")
-        own, default = evidence.peak_memory_mib, evidence.baseline_peak_memory_mib
-        if evidence.memory_noise_floor is None or gain is None:
-            # an earlier version wrote 0 where a tiny model added no memory that could be seen
-            change = own / default - 1 if default else 0.0
-            return change if abs(change) >= SMALLEST_GAIN else 0.0
-        floor = evidence.memory_noise_floor
-        is_other = is_gain(gain, floor) or is_loss(gain, floor)
-        return 1 / gain.value - 1 if is_other else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +149,8 @@ class StudyResult:
             or give answers beyond the limit.
         ablation: What each change of the emitted config brings; None where the default was emitted,
             in a study that was cut short before, and where an earlier version wrote the result.
+        process: What options of the process do to the default and to the emitted config; None where
+            nobody asked.
         batching: The batch sizes; None where each run has one sample.
         clients: How many clients ran at once.
     """
@@ -194,6 +183,7 @@ class StudyResult:
     files: tuple[str, ...]
     others: tuple[Member, ...] = ()
     ablation: Ablation | None = None
+    process: ProcessEffect | None = None
     batching: Batching | None = None
     clients: PositiveWhole = 1
 

@@ -93,6 +93,7 @@ def summarise(
         files=(),
         others=tuple(_member(setting, finalist, default) for finalist in verdict.others),
         ablation=verdict.ablation,
+        process=verdict.process,
         batching=setting.batching,
         clients=setting.clients,
     )

@@ -69,6 +69,8 @@ def verify_config(
 ) -> Verification:
     """Returns whether a config still does what was measured when it was tuned.
 
+    As many clients call it as then.
+
     Args:
         path: The tuned config.
         source: The untouched model, as in :func:`autotune.results.compare.compare`.
@@ -92,6 +94,7 @@ def verify_config(
         data=data,
         shapes=shapes,
         max_error=limit,
+        clients=1 if config.serving is None else config.serving.clients,
         on_step=on_step,
         make_measurer=make_measurer,
     )

@@ -8,6 +8,7 @@ import optuna
 
 from autotune import __version__
 from autotune.deploy.config import Environment
+from autotune.deploy.process_options import has_glibc
 from autotune.deploy.providers import CACHE_FOLDER, PROVIDERS
 from autotune.deploy.records import to_plain
 from autotune.errors import RequestError, StudyError
@@ -70,8 +71,7 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
         Interrupted: Ctrl-C after the default was measured.
     """
     seams = seams or Seams()
-    options.check()
-    check_sampler(options.sampler)
+    _check(options)
     metric = None if options.metric is None else load_metric(options.metric)
     tried = [read_candidate(file) for file in options.first]
     report(Progress(stage="model"))
@@ -104,21 +104,26 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             study=study,
             record=_record(setting, study, place, seams),
             spool=Spool(folder, study.study_name),
-            preparer=Preparer(
-                setting.model,
-                folder / CACHE,
-                workload=setting.workload,
-                signature=setting.workload.signature(),
-            ),
+            preparer=_preparer(setting),
             metric=metric,
             sampler=options.sampler,
             tried=tried,
             kin=kin,
             early_stop=options.early_stop,
+            process_options=options.process_options,
             report=report,
             seams=seams,
         )
         return job.run(options.trials, options.timeout_s)
+
+
+def _preparer(setting: Setting) -> Preparer:
+    return Preparer(
+        setting.model,
+        setting.folder / CACHE,
+        workload=setting.workload,
+        signature=setting.workload.signature(),
+    )
 
 
 def _settled(options: StudyOptions, subject: "_Subject") -> StudyOptions:
@@ -138,6 +143,21 @@ def _settled(options: StudyOptions, subject: "_Subject") -> StudyOptions:
             "--clients N or --batch 1,2,4. With one client it is the inverse of latency_ms"
         )
     return options
+
+
+def _check(options: StudyOptions) -> None:
+    """Refuses options that no study has, and those that this system lacks.
+
+    Raises:
+        RequestError: there is one.
+    """
+    options.check()
+    check_sampler(options.sampler)
+    if options.process_options and not has_glibc():
+        raise RequestError(
+            "--process-options sets thresholds of glibc's allocator, and this system has another C "
+            "library; leave it out"
+        )
 
 
 def _with_device_objectives(options: StudyOptions, space: Space) -> StudyOptions:

@@ -13,6 +13,7 @@ from autotune.results.ablation import ablate, unfinished
 from autotune.results.alone import Contest
 from autotune.results.budget import Budget
 from autotune.results.choice import Verdict, beyond_luck, choose
+from autotune.results.process_effect import process_effect
 from autotune.results.run_off import Finalist, OnStep, run_off
 from autotune.results.score import on_scale
 from autotune.results.setting import Setting
@@ -104,9 +105,19 @@ class FinalComparison:
 
     def unfinished(self, verdict: Verdict) -> Verdict:
         """Returns the verdict of a study that was cut short after its run-off."""
-        if verdict.picked is verdict.members[0]:
+        if verdict.picked is verdict.members[0] or verdict.ablation is not None:
             return verdict
         return replace(verdict, ablation=unfinished(verdict.picked))
+
+    def with_process(self, verdict: Verdict) -> Verdict:
+        """Returns the verdict with what options of the process do to the default and the picked."""
+        on_step = self._steps("process")
+        try:
+            effect = process_effect(self.setting, self.measurer, verdict.picked, on_step)
+        except CannotMeasureError:
+            # the numbers of the run-off stand, whatever happened to a process afterwards
+            return verdict
+        return replace(verdict, process=effect)
 
     def _effects(self) -> Sequence[Effect]:
         with _one_thread():

@@ -75,6 +75,7 @@ class Job:
         tried: The user's candidates, which are measured right after the default.
         kin: Studies of the same model on other machines, or of another space.
         early_stop: Whether the search ends when nothing more is to be expected.
+        process_options: Whether options of the process are measured beside the session.
         report: Called as the study goes on.
         seams: Processes, time and waiting.
     """
@@ -89,6 +90,7 @@ class Job:
     tried: Sequence[Candidate]
     kin: Sequence[Relative]
     early_stop: bool
+    process_options: bool
     report: OnProgress
     seams: Seams
 
@@ -132,6 +134,7 @@ class Job:
         same = (
             earlier.complete
             and (earlier.ablation is None or earlier.ablation.complete)
+            and (earlier.process is not None or not self.process_options)
             and earlier.study == setting.study
             and earlier.trials == measured
             and earlier.prefer == setting.prefer
@@ -295,6 +298,8 @@ class Job:
         verdict = comparison.run_off()
         try:
             verdict = comparison.ablate(verdict)
+            if self.process_options:
+                verdict = comparison.with_process(verdict)
         except KeyboardInterrupt:
             written = self._write(search, measurer, comparison.unfinished(verdict))
             raise Interrupted(written) from None

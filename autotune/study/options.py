@@ -70,6 +70,9 @@ class StudyOptions:
             JSON objects of parameters and values.
         early_stop: Whether the search ends when the front has not moved for long and no candidate
             promises more; only the sampler ``effects`` can tell.
+        process_options: Whether to measure as well what options of the process do: thresholds of
+            glibc's allocator, which an application switches on with
+            ``autotune.load(path, process_options=True)``.
         wait: Whether to wait for another study on the same cores to end, instead of refusing.
         clients: How many clients run at once, in a closed loop: each begins its next run when the
             last one ended. None means the number in the search space, or one.
@@ -97,6 +100,7 @@ class StudyOptions:
     sampler: str = DEFAULT_SAMPLER
     first: tuple[Path, ...] = ()
     early_stop: bool = True
+    process_options: bool = False
     wait: bool = False
     clients: int | None = None
 

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autotune.deploy.config import Interval
+from autotune.report.memory import memory, memory_change
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.report.result import headline
-from autotune.report.text import interval, latency, memory, percent
+from autotune.report.text import interval, latency, percent
 from autotune.report.why import nearest
 from autotune.results.emit import CONFIG
 from autotune.results.result import Member, StudyResult
@@ -141,7 +142,7 @@ def _memory_card(member: Member) -> Card:
     own = memory(evidence.peak_memory_mib, evidence.peak_memory_interval_mib)
     default = memory(evidence.baseline_peak_memory_mib, evidence.baseline_peak_memory_interval_mib)
     sizes = f"{own} MiB, default {default} MiB"
-    less = -member.memory_change
+    less = -memory_change(member)
     if not less:
         return Card(title="peak memory", value="the same", details=(sizes,))
     word = "less" if less > 0 else "more"

@@ -28,6 +28,7 @@ FLAGS = {
     "seed": "--seed",
     "sampler": "--sampler",
     "early_stop": "--no-early-stop",
+    "process_options": "--process-options",
 }
 """The options that decide what a study does, as the command line names them."""
 
@@ -64,7 +65,7 @@ def command_of(options: StudyOptions, metric: str) -> str:
 
 def _texts(name: str, value: Any) -> Iterator[str]:
     """Yields the value of an option as the command line takes it, once for each repetition."""
-    if name == "early_stop":
+    if name in {"early_stop", "process_options"}:
         yield ""  # the flag alone
     elif name == "fix":
         yield from (f"{key}={item}" for key, item in value.items())

@@ -11,6 +11,7 @@ from autotune.report.coverage import coverage_remarks
 from autotune.report.page.machine_figures import memory_by_phase
 from autotune.report.page.rows import STATES, Row
 from autotune.report.page.state import StudyState
+from autotune.report.process import process_remarks
 from autotune.report.text import duration, interval, latency, percent
 from autotune.report.why import brings, changes
 from autotune.results.parts import Part
@@ -189,6 +190,7 @@ def conditions_of(state: StudyState) -> dict[str, str]:
             "model's digest": result.model_sha256,
             "inputs": " ".join(result.notes) or result.workload,
             "answers": " ".join(remark.plain for remark in remarks),
+            "process": " ".join(remark.plain.strip() for remark in process_remarks(result)),
             "autotune": result.environment.autotune,
             "ONNX Runtime": result.environment.onnxruntime,
             "CPU": f"{result.environment.cpu}, {result.environment.cores} usable cores",

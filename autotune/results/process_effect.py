@@ -1,0 +1,124 @@
+"""What options of a process do to the default and to the emitted config, apart from the session.
+
+The baseline of a study has none of them, and no config has them by itself. So their effect is
+measured after everything else, side by side, and is no part of what the config gains.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from autotune.deploy.config import Interval
+from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
+from autotune.measure.outcome import Effort, Measurer, Outcome
+from autotune.results.alone import factor_of, finite
+from autotune.results.run_off import Finalist, OnStep, Plan, Rounds
+from autotune.results.score import is_loss
+from autotune.results.setting import Setting
+from autotune.space.candidate import BASELINE, Candidate
+
+_DEFAULT, _DEFAULT_WITH, _CONFIG, _CONFIG_WITH = range(4)
+_ROUNDS = Plan(most=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionEffect:
+    """What options of the process do to one configuration of the session.
+
+    Attributes:
+        speedup: How many times faster it is with them than without.
+        memory: Peak memory with them over that without.
+        peak_memory_mib: Peak memory with them.
+        peak_memory_interval_mib: The same with the range in which that of another process lies.
+        without_mib: Peak memory without them, in the same rounds.
+        helps: Whether it needs less memory with them by more than the luck of the heap, and is not
+            slower by more than the noise.
+    """
+
+    speedup: Interval
+    memory: Interval
+    peak_memory_mib: float
+    peak_memory_interval_mib: Interval | None
+    without_mib: float
+    helps: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessEffect:
+    """What options of the process do.
+
+    Attributes:
+        options: The options.
+        trial: Number of the emitted trial.
+        default: What they do to the default.
+        config: What they do to the emitted config; None where that is the default.
+    """
+
+    options: ProcessOptions
+    trial: int
+    default: SessionEffect
+    config: SessionEffect | None
+
+    def options_for(self, trial: int) -> ProcessOptions | None:
+        """Returns what the config of a trial offers; None if nothing was measured to help it."""
+        emitted = self.config or self.default
+        return self.options if trial == self.trial and emitted.helps else None
+
+
+def process_effect(
+    setting: Setting, measurer: Measurer, picked: Finalist, on_step: OnStep
+) -> ProcessEffect | None:
+    """Returns what fixed thresholds of the heap do; None where a process fails with them.
+
+    Args:
+        setting: What the study works on.
+        measurer: Measures candidates.
+        picked: What is emitted.
+        on_step: Called after each measurement.
+
+    Raises:
+        CannotMeasureError: the default fails.
+    """
+    candidate = picked.trial.candidate
+    entrants = _entrants(measurer, {_DEFAULT: BASELINE})
+    if candidate != BASELINE:
+        entrants |= _entrants(measurer, {_CONFIG: candidate})
+    rounds = Rounds(
+        entrants,
+        measurer.renew,
+        setting.objectives,
+        seed=setting.seed,
+        on_step=on_step,
+        plan=_ROUNDS,
+    )
+    if rounds.play().keys() != entrants.keys():
+        return None
+    return ProcessEffect(
+        options=STEADY_HEAP,
+        trial=picked.trial.number,
+        default=_effect(rounds, _DEFAULT_WITH, _DEFAULT),
+        config=None if candidate == BASELINE else _effect(rounds, _CONFIG_WITH, _CONFIG),
+    )
+
+
+def _entrants(
+    measurer: Measurer, candidates: Mapping[int, Candidate]
+) -> dict[int, Callable[[Effort], Outcome]]:
+    """Returns what measures each candidate, and by the number after it the same with options."""
+    entrants: dict[int, Callable[[Effort], Outcome]] = {}
+    for number, candidate in candidates.items():
+        entrants[number] = partial(measurer.measure, candidate)
+        entrants[number + 1] = partial(measurer.measure_with, candidate, process=STEADY_HEAP)
+    return entrants
+
+
+def _effect(rounds: Rounds, with_options: int, without: int) -> SessionEffect:
+    score = rounds.beside(with_options, without)
+    return SessionEffect(
+        speedup=finite(score.speedup),
+        memory=factor_of(score.gains["peak_memory_mib"]),
+        peak_memory_mib=score.peak_memory_mib,
+        peak_memory_interval_mib=score.peak_memory_interval,
+        without_mib=rounds.beside(without, without).peak_memory_mib,
+        helps=score.leaner and not is_loss(score.speedup, score.noise_floor),
+    )

@@ -1,0 +1,124 @@
+"""What options of the process do, measured and shown apart from the session."""
+
+from pathlib import Path
+
+import made_results
+import pytest
+from fakes import FakeMeasurer, measurement, refusal, setting, thread_space
+from rich.console import Console
+
+from autotune.deploy.config import Interval
+from autotune.deploy.options import Value
+from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
+from autotune.errors import RequestError
+from autotune.measure.outcome import Effort, Failure, Outcome
+from autotune.report.ending import render_ending
+from autotune.report.result import render_result
+from autotune.results.process_effect import ProcessEffect, SessionEffect, process_effect
+from autotune.results.run_off import run_off
+from autotune.search.objective import DEFAULT, find
+from autotune.search.trial import Trial
+from autotune.space.candidate import BASELINE, Candidate
+from autotune.study import begin
+from autotune.study.begin import run_study
+from autotune.study.options import StudyOptions
+
+_WINNER: dict[str, Value] = {"intra_op_num_threads": 4}
+
+
+def _effect(measurer: FakeMeasurer, values: dict[str, Value]) -> ProcessEffect | None:
+    """Returns the effect beside a winner with these values, as trial 3."""
+    base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
+    winner = Trial(number=3, candidate=Candidate.of(values), outcome=measurement(5.0))
+
+    def quiet(_done: int, _total: int) -> None:
+        return None
+
+    compared = run_off(measurer, base, [winner], find(DEFAULT), seed=1, on_step=quiet)
+    return process_effect(setting(thread_space()), measurer, compared[-1 if values else 0], quiet)
+
+
+def _cost(candidate: Candidate) -> tuple[float, float] | Failure:
+    return (10.0, 100.0) if candidate == BASELINE else (5.0, 50.0)
+
+
+def test_the_process_is_measured_beside_both() -> None:
+    """The default and the winner are each compared with themselves in another process."""
+    measurer = FakeMeasurer(_cost)
+    effect = _effect(measurer, _WINNER)
+    assert effect is not None
+    assert set(measurer.processes) == {STEADY_HEAP}
+    assert effect.default.without_mib == 100.0
+    assert effect.default.peak_memory_mib == pytest.approx(80.0)
+    assert effect.config is not None
+    assert effect.config.memory.value == pytest.approx(0.8)
+    assert effect.config.speedup.value == pytest.approx(1.0)
+    assert effect.options_for(3) == STEADY_HEAP
+    assert effect.options_for(4) is None
+
+
+def test_the_default_alone() -> None:
+    """Where the default stays, its own effect decides."""
+    effect = _effect(FakeMeasurer(_cost), {})
+    assert effect is not None
+    assert effect.config is None
+    assert effect.options_for(0) == STEADY_HEAP
+
+
+def test_what_costs_speed_is_not_offered() -> None:
+    """Less memory at half of the speed is shown, and does not come into the config."""
+
+    class Slower(FakeMeasurer):
+        def measure_with(
+            self, candidate: Candidate, effort: Effort, process: ProcessOptions
+        ) -> Outcome:
+            latency_ms, memory_mib = 20.0, 60.0
+            return measurement(latency_ms, memory_mib)
+
+    effect = _effect(Slower(_cost), {})
+    assert effect is not None
+    assert effect.default.memory.value == pytest.approx(0.6)
+    assert effect.options_for(0) is None
+
+
+def test_a_process_that_fails_has_no_effect() -> None:
+    """A study does not end because of it."""
+
+    class Failing(FakeMeasurer):
+        def measure_with(
+            self, candidate: Candidate, effort: Effort, process: ProcessOptions
+        ) -> Outcome:
+            return refusal()
+
+    assert _effect(Failing(_cost), _WINNER) is None
+
+
+def test_the_effect_is_shown_apart() -> None:
+    """The headline and the front do not have it; a paragraph of its own does."""
+    session = SessionEffect(
+        speedup=Interval(value=0.99, low=0.98, high=1.0),
+        memory=Interval(value=0.75, low=0.74, high=0.76),
+        peak_memory_mib=75.0,
+        peak_memory_interval_mib=Interval(value=75.0, low=74.0, high=76.0),
+        without_mib=100.0,
+        helps=True,
+    )
+    effect = ProcessEffect(options=STEADY_HEAP, trial=0, default=session, config=None)
+    console = Console(width=300)
+    with console.capture() as capture:
+        console.print(render_result(made_results.result(process=effect)))
+    text = capture.get()
+    assert text.startswith("net.onnx: the default stays")
+    assert "75.0 (74.0–76.0) MiB instead of 100.0, 0.99× as fast (0.98–1.00)" in text
+    assert "process_options=True" in text
+    with console.capture() as capture:
+        console.print(render_ending(made_results.result(process=effect)))
+    assert "The default with them: 75.0" in capture.get()
+
+
+def test_it_is_refused_without_glibc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On other systems the request ends before anything is read."""
+    monkeypatch.setattr(begin, "has_glibc", lambda: False)
+    options = StudyOptions.of(tmp_path / "absent.onnx", process_options=True)
+    with pytest.raises(RequestError, match="--process-options"):
+        run_study(options, lambda _: None)

@@ -1,0 +1,234 @@
+"""Studies of several clients: what is sought, what is emitted, and what is said."""
+
+import hashlib
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import made_results
+import onnx
+import optuna
+import pytest
+from fakes import FakeWorld
+from rich.console import Console, RenderableType
+
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.serving import Serving
+from autotune.errors import RequestError
+from autotune.facts import sample_models
+from autotune.report.ending import render_ending
+from autotune.report.page.answer import answer_of
+from autotune.report.page.command import command_of
+from autotune.report.page.front_figure import front_figure
+from autotune.report.page.rows import rows_of
+from autotune.report.page.state import read_state
+from autotune.report.result import headline, render_result
+from autotune.results.result import StudyResult, choose_member
+from autotune.space.candidate import Candidate
+from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.identity import Identity
+from autotune.study.options import StudyOptions
+
+pytestmark = pytest.mark.process
+
+_SPACE = """
+[parameters.intra_op_num_threads]
+values = [0, 1]
+default = 0
+[parameters.sessions]
+values = ["shared", "per_client", "processes"]
+default = "shared"
+needs = ["several_clients"]
+"""
+
+
+def _cost(candidate: Candidate) -> tuple[float, float]:
+    """Returns the cost of a model that one thread for each client serves best."""
+    values = candidate.to_json()
+    latency_ms = 10.0 if values.get("intra_op_num_threads", 0) == 0 else 6.0
+    fewer_ms, memory = {"per_client": (1.0, 150.0), "processes": (-2.0, 200.0)}.get(
+        str(values.get("sessions")), (0.0, 100.0)
+    )
+    return latency_ms - fewer_ms, memory
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny image classifier."""
+    path = tmp_path_factory.mktemp("model") / "tiny.onnx"
+    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
+    return path
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> str:
+    """The file of a space of six candidates."""
+    file = tmp_path / "serving.toml"
+    file.write_text(_SPACE, encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
+    """The result of a study of four clients."""
+    folder = tmp_path_factory.mktemp("served")
+    file = folder / "serving.toml"
+    file.write_text(_SPACE, encoding="utf-8")
+    return _tune(model, str(file), folder / "out", clients=4, max_latency_ms=50.0)
+
+
+def _tune(model: Path, space: str, out: Path, **options: Any) -> StudyResult:
+    return FakeWorld(_cost).tune(model, space=space, out=out, trials=10, **options)
+
+
+def _text(shown: RenderableType) -> str:
+    text = StringIO()
+    Console(file=text, width=200).print(shown)
+    return text.getvalue()
+
+
+def test_several_clients_seek_throughput(served: StudyResult) -> None:
+    """The config that serves most is emitted, with what it was tuned for and its numbers."""
+    result = served
+    assert result.objectives == ("throughput_per_s", "peak_memory_mib")
+    assert result.clients == 4
+    assert result.best.candidate == {"intra_op_num_threads": 1, "sessions": "per_client"}
+    assert result.best.values["throughput_per_s"] == pytest.approx(4e3 / 5)
+    assert result.best.gains["throughput_per_s"].value == pytest.approx(2.0)
+    throughputs = [member.values["throughput_per_s"] for member in result.members[1:]]
+    assert throughputs == sorted(throughputs, reverse=True)
+    assert StudyResult.read(result.folder) == result
+
+    config = TunedConfig.read(result.folder / "best.json")
+    assert config.serving == Serving(clients=4, sessions="per_client")
+    assert config.evidence.throughput_per_s == pytest.approx(800.0)
+    assert config.evidence.baseline_throughput_per_s == pytest.approx(400.0)
+    assert config.evidence.p99_ms == pytest.approx(10.0)
+
+
+def test_the_storage_maximises_throughput(served: StudyResult) -> None:
+    """Optuna's own tools see the direction."""
+    with quiet_optuna(), open_storage(Place.of(None, served.folder)) as database:
+        (frozen,) = database.get_all_studies()
+        study = optuna.load_study(study_name=frozen.study_name, storage=database)
+        directions = [direction.name for direction in study.directions]
+        best = max(trial.values[0] for trial in study.trials)
+    assert directions == ["MAXIMIZE", "MINIMIZE"]
+    assert best == pytest.approx(800.0)
+    assert frozen.user_attrs["clients"] == "4"
+
+
+def test_an_optuna_sampler_makes_throughput_large(model: Path, space: str, tmp_path: Path) -> None:
+    """The samplers of Optuna work in the same study."""
+    result = _tune(model, space, tmp_path / "out", clients=4, sampler="tpe", prefer="throughput")
+    assert result.best.values["throughput_per_s"] == pytest.approx(800.0)
+
+
+def test_the_longest_latency_bounds_the_tail(model: Path, space: str, tmp_path: Path) -> None:
+    """The 99th percentile of the default breaks the limit, and that of the config keeps it."""
+    result = _tune(model, space, tmp_path / "out", clients=4, max_latency_ms=13.0)
+    assert result.limits["max_p99_ms"] == 13.0
+    assert result.limits["max_latency_ms"] is None
+    assert not result.baseline.admitted
+    assert result.best.admitted
+    assert "Tuned for 4 clients: 800 runs/s, p99 10 ms" in headline(result)
+
+
+def test_a_limit_that_nothing_keeps_is_said(model: Path, space: str, tmp_path: Path) -> None:
+    """The default is emitted, and the sentence names clients and limit."""
+    result = _tune(model, space, tmp_path / "out", clients=4, max_latency_ms=2.0)
+    assert result.best is result.baseline
+    assert (
+        "Nothing that was measured serves 4 clients with a 99th percentile of at most 2 ms."
+        in headline(result)
+    )
+
+
+def test_the_number_of_clients_may_be_in_the_space(model: Path, tmp_path: Path) -> None:
+    """An option on the command line takes the place of it."""
+    file = tmp_path / "two.toml"
+    file.write_text(f"clients = 2\n{_SPACE}", encoding="utf-8")
+    assert _tune(model, str(file), tmp_path / "two").clients == 2
+    assert _tune(model, str(file), tmp_path / "three", clients=3).clients == 3
+
+
+def test_one_client_has_one_session(model: Path, space: str, tmp_path: Path) -> None:
+    """Nothing of several clients exists, and the result is that of any study."""
+    result = _tune(model, space, tmp_path / "out")
+    assert result.objectives == ("latency_ms", "peak_memory_mib")
+    assert "sessions" in result.left_out
+    assert result.trials == 2
+    assert "serving" not in json.loads((tmp_path / "out" / "best.json").read_text("utf-8"))
+    assert all("throughput_per_s" not in member.gains for member in result.members)
+
+
+def test_throughput_of_one_client_is_refused(model: Path, space: str, tmp_path: Path) -> None:
+    """It is the inverse of the latency."""
+    with pytest.raises(RequestError, match="--clients"):
+        _tune(model, space, tmp_path / "out", objectives=["throughput_per_s"])
+
+
+@pytest.mark.parametrize("clients", [0, 257])
+def test_a_number_of_clients_has_bounds(model: Path, clients: int) -> None:
+    """None, and more than any machine needs, are refused."""
+    with pytest.raises(RequestError, match="--clients must be from 1 to 256"):
+        StudyOptions.of(model, clients=clients)
+
+
+def test_another_number_of_clients_is_another_study() -> None:
+    """Its trials cannot be compared; one client is the study of earlier versions."""
+    one = Identity(
+        model_sha256="m", workload="w", space="s", machine="c", objectives="o", metric=""
+    )
+    assert one.digest == hashlib.sha256(b"m w s c o ").hexdigest()[:12]
+    assert len({one.digest, *(replace(one, clients=n).digest for n in (2, 4))}) == 3
+
+
+def test_a_member_is_picked_by_the_tail(served: StudyResult) -> None:
+    """`autotune pick --max-latency` bounds the 99th percentile of such a study as well."""
+    member = choose_member(served, prefer="memory", max_memory_mib=None, max_latency_ms=13.0)
+    assert member.candidate == {"intra_op_num_threads": 1}
+
+
+def test_the_page_shows_throughput(served: StudyResult) -> None:
+    """More is to the right, the answer names the clients, and the command repeats the study."""
+    state = read_state(served.folder)
+    rows = rows_of(state)
+    assert state.limits.max_p99_ms == 50.0
+    figure = front_figure(state, rows)
+    assert figure.caption.startswith("Lower right is better.")
+    low, high = figure.plot["layout"]["xaxis"]["range"]
+    assert low < 400.0 < 800.0 < high
+    assert "Tuned for 4 clients" in answer_of(state, rows).headline
+    unfinished = replace(state, result=None)
+    assert answer_of(unfinished, rows_of(unfinished)).trial == served.picked
+    assert state.options is not None
+    command = command_of(state.options, "")
+    assert "--clients 4" in command
+    assert "--max-latency 50ms" in command
+    assert "--objective" not in command
+
+
+def test_the_end_of_a_study_has_throughput_and_tail() -> None:
+    """The table has runs per second and the 99th percentile; too few runs leave a dot."""
+    default = made_results.member(0, {})
+    winner = made_results.member(3, {"intra_op_num_threads": 1}, 2.0)
+    evidence = replace(
+        winner.evidence, throughput_per_s=800.0, baseline_throughput_per_s=400.0, p99_ms=12.5
+    )
+    base = replace(default.evidence, throughput_per_s=400.0, p99_ms=None)
+    shown = made_results.result(
+        members=(replace(default, evidence=base), replace(winner, evidence=evidence)),
+        picked=3,
+        objectives=("throughput_per_s", "peak_memory_mib"),
+        prefer="throughput",
+        effects=(),
+        clients=4,
+    )
+    ending = _text(render_ending(shown))
+    assert "2.00× the throughput of the default (1.98–2.02) with 4 clients" in ending
+    assert "Tuned for 4 clients: 800 runs/s, p99 12.5 ms; the default: 400 runs/s" in ending
+    assert ["0", "400", "·"] in [line.split()[:3] for line in ending.splitlines()]
+    assert "800" in _text(render_result(shown))

@@ -1,0 +1,46 @@
+"""The limits of a study: which measurements keep them, and how far others break them."""
+
+from dataclasses import replace
+
+import pytest
+from fakes import measurement, under_load
+
+from autotune.search.objective import LOADED_DEFAULT
+from autotune.search.trial import Limits, latency_limit
+
+_LOADED = under_load(measurement(10.0), 4)  # its 99th percentile is 20 ms
+
+
+@pytest.mark.parametrize(("max_p99_ms", "kept"), [(21.0, True), (19.0, False), (None, True)])
+def test_the_99th_percentile_has_a_limit(max_p99_ms: float | None, kept: bool) -> None:
+    """The mean latency keeps a limit that the tail of the same runs breaks."""
+    limits = Limits(max_p99_ms=max_p99_ms)
+    assert limits.admit_measurement(_LOADED) is kept
+    assert (limits.violations(_LOADED)["latency"] <= 0) is kept
+
+
+def test_an_unknown_percentile_keeps_no_limit() -> None:
+    """Too few runs prove nothing; a lower percentile above the limit proves that it is broken."""
+    limits = Limits(max_p99_ms=21.0)
+    unknown = replace(_LOADED, p99_ms=None, p90_ms=15.0)
+    assert not limits.admit_measurement(unknown)
+    assert limits.latency_excess(unknown) < 0
+    assert limits.latency_excess(replace(unknown, p90_ms=22.0)) > 0
+
+
+def test_the_limit_of_latency_is_that_of_the_tail_where_throughput_is_sought() -> None:
+    """Without throughput among the objectives it bounds the run."""
+    assert latency_limit(Limits(), LOADED_DEFAULT, 20.0) == Limits(max_p99_ms=20.0)
+    assert latency_limit(Limits(), ["latency_ms"], 20.0) == Limits(max_latency_ms=20.0)
+
+
+def test_a_limit_of_the_tail_needs_runs() -> None:
+    """There is no estimate of the 99th percentile below 662 runs."""
+    assert Limits(max_p99_ms=20.0).fewest_runs == 662
+    assert Limits(max_latency_ms=20.0).fewest_runs == 0
+
+
+def test_a_quantity_that_was_not_measured_breaks_its_limit() -> None:
+    """Limits are kept by numbers, not by their absence."""
+    assert not Limits(max_memory_mib=100.0).admit({"latency_ms": 1.0})
+    assert Limits(max_memory_mib=100.0).admit({"peak_memory_mib": 99.0})
