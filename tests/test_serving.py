@@ -232,3 +232,5 @@ def test_the_end_of_a_study_has_throughput_and_tail() -> None:
     assert "Tuned for 4 clients: 800 runs/s, p99 12.5 ms; the default: 400 runs/s" in ending
     assert ["0", "400", "·"] in [line.split()[:3] for line in ending.splitlines()]
     assert "800" in _text(render_result(shown))
+    stays = replace(shown, picked=0)
+    assert "With 4 clients: 400 runs/s, p99 unknown from so few runs" in headline(stays)

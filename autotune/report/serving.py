@@ -26,8 +26,9 @@ def serving_sentence(result: StudyResult) -> str:
     if not is_loaded(result):
         return ""
     best, default = result.best, result.baseline
-    sentence = f"Tuned for {result.clients} clients: {served(best)}"
-    return f"{sentence}." if best is default else f"{sentence}; the default: {served(default)}."
+    if best is default:
+        return f"With {result.clients} clients: {served(default)}."
+    return f"Tuned for {result.clients} clients: {served(best)}; the default: {served(default)}."
 
 
 def served(member: Member) -> str:
@@ -37,6 +38,8 @@ def served(member: Member) -> str:
 
 
 def tail(member: Member) -> str:
-    """Returns the 99th percentile of a member's latency in ms, or that there were too few runs."""
+    """Returns the 99th percentile of a member's latency, or why it is not known."""
     p99_ms = member.evidence.p99_ms
-    return "unknown (too few runs)" if p99_ms is None else f"{latency(p99_ms)} ms"
+    if p99_ms is None:
+        return "unknown from so few runs (--max-latency asks for more)"
+    return f"{latency(p99_ms)} ms"
