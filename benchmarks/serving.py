@@ -1,10 +1,11 @@
 """What a config tuned for the load gains over one tuned for a single caller.
 
-    python benchmarks/serving.py MODEL.onnx ... [--clients 1,2,4,8] [--trials 15] [--space session]
+    python benchmarks/serving.py MODEL.onnx ... [--clients 1,2,4,8] [--trials 15] [--space SPACE]
                                  [--max-error 0.1] [--rounds 5] [--load 0.7] [--out DIR] [--json]
 
 For each model a study of one client, and for each further number of clients a study under that
-load, which also tries the config of the first one. Then, for each number of clients, in one run:
+load, which also tries the config of the first one. The space is serving.toml, unless --space names
+another one. Then, for each number of clients, in one run:
 
 - the closed loop: throughput, and latencies under load, of the default, of the config tuned for
   one client, and of the config tuned for that number, side by side in alternating rounds;
@@ -40,6 +41,8 @@ from autotune.results.under_load import compare_contest_under_load
 from autotune.study.progress import Progress
 from autotune.study.tune import tune
 
+_SPACE = Path(__file__).with_name("serving.toml")
+
 DEFAULT, ONE_CLIENT, TUNED = "default", "one_client", "tuned"
 
 
@@ -51,7 +54,7 @@ def main() -> None:
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--clients", default="1,2,4,8")
     parser.add_argument("--trials", type=int, default=15)
-    parser.add_argument("--space", default="session")
+    parser.add_argument("--space", default=str(_SPACE), help="a preset, or a TOML file")
     parser.add_argument("--max-error", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each loop, 2 at least")
     parser.add_argument("--load", type=float, default=0.7, help="share of the default's throughput")

@@ -3,7 +3,8 @@
     python tests/brief_studies.py study MODEL.onnx ...
 
 Processes, memory and answers are real. A measurement ends after a few turns, all configurations
-count as equally fast, a final comparison has two rounds, and the machine's peaks are made up.
+count as equally fast, a final comparison has two rounds, an open loop takes a tenth of a second,
+and the machine's peaks are made up.
 :func:`measure_briefly` does this in the process of a test; the program above is ``autotune`` in a
 process of its own.
 """
@@ -21,7 +22,7 @@ from autotune.inspection.headroom import Peaks
 from autotune.measure import measurer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement, Outcome
-from autotune.results import profiling
+from autotune.results import profiling, under_load
 from autotune.results.run_off import FINAL, Plan, Rounds
 
 AUTOTUNE = (sys.executable, str(Path(__file__)))
@@ -63,6 +64,8 @@ def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None
     patch(DuetMeasurer, "measure_session", briefly)
     patch(Rounds, "__init__", few)
     patch(measurer, "_CALIBRATION_TURNS", 3)
+    patch(under_load, "_SHORTEST_S", 0.1)
+    patch(under_load, "_LONGEST_S", 0.1)
     for module in (inspect, profiling):
         patch(module, "measure_peaks", peaks)
 
