@@ -23,7 +23,7 @@ from autotune.measure import measurer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement, Outcome
 from autotune.results import profiling, under_load
-from autotune.results.run_off import FINAL, Plan, Rounds
+from autotune.results.run_off import Plan, Rounds
 
 AUTOTUNE = (sys.executable, str(Path(__file__)))
 """The command line of ``autotune`` with measurements that take a moment."""
@@ -55,8 +55,9 @@ def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None
             outcome, ratio=_AS_FAST, latency_ms=self.reference_ms, quiet_turns=outcome.turns
         )
 
-    def few(self: Rounds, *arguments: Any, plan: Plan = FINAL, **named: Any) -> None:
-        begin_rounds(self, *arguments, plan=replace(plan, fewest=_ROUNDS, most=_ROUNDS), **named)
+    def few(self: Rounds, *arguments: Any, plan: Plan | None = None, **named: Any) -> None:
+        two = replace(plan or Plan(), fewest=_ROUNDS, enough=_ROUNDS, most=_ROUNDS)
+        begin_rounds(self, *arguments, plan=two, **named)
 
     def peaks(moved_bytes: int) -> Peaks:
         return Peaks(float_per_s=1e11, int8_per_s=4e11, bytes_per_s=1e10, moved_bytes=moved_bytes)
