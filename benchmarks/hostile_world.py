@@ -147,7 +147,7 @@ class World:
             studies = [study for study in database.get_all_studies() if study.user_attrs]
             attributes = studies[-1].user_attrs
             self._identity = Identity(
-                **{name: attributes[name] for name in Identity.__dataclass_fields__}
+                **{n: attributes[n] for n in Identity.__dataclass_fields__ if n in attributes}
             )
             spooled = read_trials(
                 optuna.load_study(study_name=studies[-1].study_name, storage=database)

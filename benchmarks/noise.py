@@ -41,12 +41,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
-from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
 from autotune.facts.workload import Workload, generate
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement
-from autotune.measure.replies import FirstRuns, Opened, TurnTimes
+from autotune.measure.replies import TurnTimes
+from autotune.measure.requests import SampleFiles, request_first_runs, request_session
 from autotune.measure.statistics import duet_ratio
 from autotune.process.child import Child, Limits
 
@@ -336,12 +336,10 @@ def _measurer(
 
 def _plain_p50(path: Path, workload: Workload, plan: Plan) -> float:
     """Returns the median run in ms of a loop in a fresh process, beside nothing of ours."""
-    feeds = plan.folder / "plain.npz"
-    save_samples(workload.timing, feeds)
-    request = {"model": str(path), "session": SessionConfig().to_json(), "samples": str(feeds)}
+    files = SampleFiles.write(workload, plan.folder)
     with Child("autotune.measure.measure_child", Limits()) as child:
-        child.request({"do": "open", "one_shape": workload.one_shape, **request}, 60, Opened)
-        child.request({"do": "first_runs"}, 60, FirstRuns)
+        request_session(child, files, path, SessionConfig(), 60)
+        request_first_runs(child, 60)
         turn = {"do": "turn", "seconds": plan.seconds, "unrecorded_runs": 3, "fewest_runs": 3}
         return float(np.median(child.request(turn, 60, TurnTimes).run_ns)) / 1e6
 

@@ -184,6 +184,8 @@ FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--no-early-stop"], {"early_stop": False}),
     (["--process-options"], {"process_options": True}),
     (["--wait"], {"wait": True}),
+    (["--clients", "4"], {"clients": 4}),
+    (["--batch", "1,2"], {"batch": (1, 2)}),
 ]
 
 
@@ -329,6 +331,7 @@ def test_resume_asks_for_the_same_again(made: Made, monkeypatch: pytest.MonkeyPa
         prefer=first.preference,
         out=made.folder,
         storage=f"sqlite:///{made.folder / 'study.db'}",
+        clients=1,
     )
     assert again == expected
     elsewhere = options_of(monkeypatch, "resume", str(made.folder), "--out", "there")

@@ -12,13 +12,13 @@ import autotune
 from autotune.deploy.providers import CPU, PROVIDERS
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
-from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
 from autotune.facts.providers import READY, provider_states
 from autotune.facts.workload import generate
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
-from autotune.measure.replies import FirstRuns, Opened, TurnTimes
+from autotune.measure.replies import TurnTimes
+from autotune.measure.requests import SampleFiles, request_first_runs, request_session
 from autotune.process.child import Child, memory_limit
 from autotune.space.candidate import Candidate
 
@@ -104,18 +104,12 @@ def test_a_study_over_both_providers_writes_a_config_that_loads(
     assert session.get_providers() == named
 
 
-def _side(model: Path, samples: Path) -> Child:
+def _side(model: Path, files: SampleFiles) -> Child:
     """Returns a process with a session on the GPU, after its first runs."""
     child = Child("autotune.measure.measure_child", memory_limit())
-    request = {
-        "do": "open",
-        "model": str(model),
-        "session": SessionConfig(providers=((_CUDA, {}), (CPU, {}))).to_json(),
-        "samples": str(samples),
-        "one_shape": True,
-    }
-    child.request(request, 120.0, Opened)
-    child.request({"do": "first_runs"}, 120.0, FirstRuns)
+    config = SessionConfig(providers=((_CUDA, {}), (CPU, {})))
+    request_session(child, files, model, config, 120.0)
+    request_first_runs(child, 120.0)
     return child
 
 
@@ -133,8 +127,7 @@ def test_a_frozen_side_leaves_the_device_idle(model: Path, tmp_path: Path) -> No
     pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
     pynvml.nvmlInit()
     device = pynvml.nvmlDeviceGetHandleByIndex(0)
-    save_samples(generate(describe(model), {}).timing, tmp_path / "samples.npz")
-    side = _side(model, tmp_path / "samples.npz")
+    side = _side(model, SampleFiles.write(generate(describe(model), {}), tmp_path))
     try:
         _turn(side)
         side.freeze()
