@@ -107,9 +107,12 @@ def config_fault(data: Any) -> str | None:
         "requires": "cpu_features providers",
         "environment": "autotune cores cpu fingerprint onnxruntime",
     }
-    optional = {"model": {"data_files", "steps"}, "evidence": {"coverage"}}
-    if sorted(data) != sorted([*sections, "candidate", "format", "session"]):
+    optional = {"model": {"data_files", "steps"}, "evidence": {"coverage", *_LATER_EVIDENCE}}
+    if sorted(set(data) - _FURTHER.keys()) != sorted([*sections, "candidate", "format", "session"]):
         return "its keys"
+    for name, keys in _FURTHER.items():
+        if not set(data.get(name) or {}) <= keys:
+            return f"the keys of {name}"
     for name, keys in sections.items():
         more = optional.get(name, set())
         if not set(keys.split()) - more <= data[name].keys() <= set(keys.split()) | more:
@@ -129,13 +132,28 @@ def config_fault(data: Any) -> str | None:
     return _session_fault(data["session"])
 
 
+_LATER_EVIDENCE = {
+    "peak_memory_interval_mib",
+    "baseline_peak_memory_interval_mib",
+    "memory_noise_floor",
+    "throughput_per_s",
+    "baseline_throughput_per_s",
+}
+_INTERVALS = {"speedup", "peak_memory_interval_mib", "baseline_peak_memory_interval_mib"}
+_FURTHER = {
+    "process": {"malloc_mmap_threshold_bytes", "malloc_trim_threshold_bytes"},
+    "serving": {"clients", "sessions", "batch", "baseline_batch"},
+}
+"""Sections that a config need not have, with their keys."""
+
+
 def _evidence_fault(evidence: Mapping[str, Any]) -> str | None:
     for name, value in evidence.items():
         if name == "coverage":
             if value is not None and _coverage_fault(value):
                 return "evidence.coverage"
             continue
-        numbers = value.values() if name == "speedup" else [value]
+        numbers = value.values() if name in _INTERVALS and value is not None else [value]
         if any(isinstance(n, float) and not math.isfinite(n) for n in numbers):
             return f"evidence.{name} is not finite"
         flag = name in {"significant", "steady"}

@@ -178,7 +178,7 @@ def show(clients: int, row: dict[str, Any]) -> None:
     words = f"{row['gain_clients']:.2f} ({low:.2f} to {high:.2f})"
     print(f"  {clients} client{'s' if clients > 1 else ''}: tuned for the load over one: {words}")
     offered = f"p99 at {row['open_loop']['offered_per_s']:.4g}/s"
-    print(f"    {'':12}{'runs/s':>10}{'p99 ms':>10}{offered:>20}")
+    print(f"    {'':12}{'samples/s':>10}{'p99 ms':>10}{offered:>20}")
     for name in (DEFAULT, ONE_CLIENT, TUNED):
         closed, arrivals = row[name], row["open_loop"][name]
         p99 = _milliseconds(arrivals["p99_ms"]) if arrivals["kept_up"] else "does not keep up"

@@ -107,8 +107,9 @@ class FakeMeasurer:
         closed: Whether it was closed.
     """
 
-    def __init__(self, cost: Cost, clients: int = 1) -> None:
+    def __init__(self, cost: Cost, clients: int = 1, smallest_batch: int | None = None) -> None:
         self._clients = clients
+        self._smallest_batch = smallest_batch
         self.searched: list[Candidate] = []
         self.raced: list[Candidate] = []
         self.processes: list[ProcessOptions] = []
@@ -132,6 +133,9 @@ class FakeMeasurer:
         found = measurement(*told)
         if self._clients > 1:
             found = under_load(found, self._clients)
+        if self._smallest_batch is not None:
+            batch = candidate.batch(self._smallest_batch)
+            found = replace(found, batch=batch, p99_ms=2 * found.latency_ms)
         return replace(found, raced=is_beaten(found))
 
     def measure_with(
@@ -279,7 +283,8 @@ class FakeWorld:
 
     def measurer(self, options: MeasurerOptions) -> FakeMeasurer:
         """Returns a new measurer."""
-        self.measurers.append(FakeMeasurer(self.cost, options.clients))
+        smallest = None if options.batching is None else options.batching.smallest
+        self.measurers.append(FakeMeasurer(self.cost, options.clients, smallest))
         self.reference_ms.append(options.reference_ms)
         return self.measurers[-1]
 

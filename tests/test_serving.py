@@ -133,7 +133,7 @@ def test_the_longest_latency_bounds_the_tail(model: Path, space: str, tmp_path: 
     assert result.limits["max_latency_ms"] is None
     assert not result.baseline.admitted
     assert result.best.admitted
-    assert "Tuned for 4 clients: 800 runs/s, p99 10 ms" in headline(result)
+    assert "Tuned for 4 clients: 800 samples/s, p99 10 ms" in headline(result)
 
 
 def test_a_limit_that_nothing_keeps_is_said(model: Path, space: str, tmp_path: Path) -> None:
@@ -229,8 +229,43 @@ def test_the_end_of_a_study_has_throughput_and_tail() -> None:
     )
     ending = _text(render_ending(shown))
     assert "2.00× the throughput of the default (1.98–2.02) with 4 clients" in ending
-    assert "Tuned for 4 clients: 800 runs/s, p99 12.5 ms; the default: 400 runs/s" in ending
+    assert "Tuned for 4 clients: 800 samples/s, p99 12.5 ms; the default: 400 samples/s" in ending
     assert ["0", "400", "·"] in [line.split()[:3] for line in ending.splitlines()]
     assert "800" in _text(render_result(shown))
     stays = replace(shown, picked=0)
-    assert "With 4 clients: 400 runs/s, p99 unknown from so few runs" in headline(stays)
+    assert "With 4 clients: 400 samples/s, p99 unknown from so few runs" in headline(stays)
+
+
+def _batch_cost(candidate: Candidate) -> tuple[float, float]:
+    """Returns the cost of a model that takes 9 ms, and 1 ms more for each sample of a batch."""
+    batch = candidate.batch(1)
+    return 9.0 + batch, 100.0 + batch
+
+
+@pytest.mark.parametrize(
+    ("max_latency_ms", "size", "throughput_per_s"), [(None, 8, 8 / 17e-3), (26.0, 4, 4 / 13e-3)]
+)
+def test_the_batch_that_serves_most_within_the_limit_is_emitted(
+    model: Path, tmp_path: Path, max_latency_ms: float | None, size: int, throughput_per_s: float
+) -> None:
+    """Throughput counts samples; the limit is that of a whole batch, at the 99th percentile."""
+    world = FakeWorld(_batch_cost)
+    out = tmp_path / "out"
+    result = world.tune(
+        model,
+        space="session",
+        trials=12,
+        batch=(1, 2, 4, 8),
+        max_latency_ms=max_latency_ms,
+        out=out,
+    )
+    (measurer,) = world.measurers
+    first = (measurer.searched or measurer.raced)[1:4]  # a limit makes every measurement longer
+    assert [candidate.to_json() for candidate in first] == [{"batch": n} for n in (2, 4, 8)]
+    evidence = result.best.evidence
+    assert evidence.throughput_per_s == pytest.approx(throughput_per_s)
+    assert evidence.speedup.value == pytest.approx(throughput_per_s / 100)
+    assert evidence.latency_ms == pytest.approx(9.0 + size)
+    config = TunedConfig.read(out / "best.json")
+    assert config.serving == Serving(clients=1, batch=size, baseline_batch=1)
+    assert StudyResult.read(out) == result

@@ -100,7 +100,7 @@ def _table(comparisons: Comparisons) -> Table:
 def _clients_table(comparisons: Comparisons) -> Table:
     table = plain_table()
     table.add_column("configuration", overflow="fold")
-    for heading in ("runs/s", "throughput", "p50 ms", "p99 ms", "memory MiB", "error"):
+    for heading in ("samples/s", "throughput", "p50 ms", "p99 ms", "memory MiB", "error"):
         table.add_column(heading, justify="right")
     table.add_column("speed")
     first = comparisons.configs[0]

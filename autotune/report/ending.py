@@ -45,7 +45,7 @@ def _front(result: StudyResult) -> Table:
     """Returns the members of the front, a line each, the chosen one marked; the best of many."""
     table = plain_table()
     loaded = is_loaded(result)
-    speed = ("runs/s", "p99", "gain") if loaded else ("latency ms", "speed-up")
+    speed = ("samples/s", "p99", "gain") if loaded else ("latency ms", "speed-up")
     for heading in ("", "trial", *speed, "memory MiB", "error"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("changes", overflow="ellipsis")

@@ -89,7 +89,7 @@ def _outcome(trial: Trial) -> str:
     speed = (
         f"{latency(measurement.latency_ms):>8} ms"
         if throughput is None
-        else (f"{throughput:>7.4g} runs/s")
+        else (f"{throughput:>7.4g} samples/s")
     )
     numbers = f"{speed} {measurement.peak_memory_mib:7.1f} MiB"
     return f"{numbers}, stopped early" if measurement.raced else numbers

@@ -76,14 +76,24 @@ def _default_stays(result: StudyResult) -> str:
     )
     sentences = [f"{result.model.name}: the default stays, because {reason}."]
     if not result.best.admitted:
-        sentences.append("The default itself breaks the limits.")
-    max_p99_ms = result.limits.get("max_p99_ms")
-    if max_p99_ms is not None and not result.best.admitted:
-        sentences.append(
-            f"Nothing that was measured serves {result.clients} clients with a 99th percentile of "
-            f"at most {max_p99_ms:g} ms."
-        )
+        sentences.append(_broken_limit(result))
     return " ".join(filter(None, [*sentences, serving_sentence(result)]))
+
+
+def _broken_limit(result: StudyResult) -> str:
+    """Returns what it means that the default breaks a limit."""
+    max_p99_ms = result.limits.get("max_p99_ms")
+    if max_p99_ms is None:
+        return "The default itself breaks the limits."
+    if result.best.evidence.p99_ms is None:
+        return (
+            "Its 99th percentile is not known, because too few of its runs were undisturbed; the "
+            "same command goes on when the machine is quieter."
+        )
+    return (
+        "The default itself breaks the limits. Nothing that was measured serves "
+        f"{result.clients} clients with a 99th percentile of at most {max_p99_ms:g} ms."
+    )
 
 
 def _further(result: StudyResult) -> list[Objective]:

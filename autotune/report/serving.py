@@ -34,7 +34,7 @@ def serving_sentence(result: StudyResult) -> str:
 def served(member: Member) -> str:
     """Returns a member's throughput and 99th percentile, in a phrase."""
     throughput = member.evidence.throughput_per_s or 0.0
-    return f"{throughput:.4g} runs/s, p99 {tail(member)}"
+    return f"{throughput:.4g} samples/s, p99 {tail(member)}"
 
 
 def tail(member: Member) -> str:

@@ -135,7 +135,7 @@ OBJECTIVES: Mapping[str, Objective] = {
         Objective(
             name="throughput_per_s",
             word="throughput",
-            heading="runs/s",
+            heading="samples/s",
             of=lambda m: m.throughput_per_s,
             at_best=_throughput_at_best,
             tolerance=0.01,

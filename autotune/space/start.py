@@ -8,6 +8,7 @@ from autotune.deploy.options import BATCH
 from autotune.errors import ConfigError, FormatError, RequestError
 from autotune.facts.batches import Batching
 from autotune.space.candidate import Candidate
+from autotune.space.space import Space
 
 # As much as a tuned config may have.
 _LARGEST_BYTES = 1 << 20
@@ -37,6 +38,17 @@ def read_candidate(path: Path) -> Candidate:
         return Candidate.from_json(data)
     except (ConfigError, FormatError) as error:
         raise RequestError(f"--try: {path}: {error}") from None
+
+
+def batch_defaults(space: Space) -> list[Candidate]:
+    """Returns the untouched model under default options with each batch size but the default's."""
+    return [
+        Candidate.of({BATCH: size})
+        for parameter in space.parameters
+        if parameter.name == BATCH
+        for size in parameter.values
+        if size != parameter.default
+    ]
 
 
 def in_batches(candidate: Candidate, batching: Batching | None) -> Candidate:

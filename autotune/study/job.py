@@ -23,6 +23,7 @@ from autotune.search.transfer import Relative, prior, starting_points
 from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
 from autotune.space.providers import provider_defaults
+from autotune.space.start import batch_defaults
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, read_trials
 from autotune.study.builder import build_search
@@ -163,7 +164,7 @@ class Job:
             limits=setting.limits,
             sampler=self.sampler,
             seed=setting.seed,
-            first=[*self.tried, *provider_defaults(space), *begin_with],
+            first=[*self.tried, *provider_defaults(space), *batch_defaults(space), *begin_with],
             prior=prior(self.kin, space, cores, objectives),
             early_stop=self.early_stop,
             record=self.record,

@@ -53,7 +53,7 @@ def _lines(row: Row) -> Iterator[tuple[str, str]]:
     if "latency_ms" in row.values:
         yield "latency", f"{latency(row.values['latency_ms'])} ms"
         if THROUGHPUT in row.values:
-            yield "throughput", f"{row.values[THROUGHPUT]:.4g} runs/s"
+            yield "throughput", f"{row.values[THROUGHPUT]:.4g} samples/s"
         yield "peak memory", f"{row.values['peak_memory_mib']:.1f} MiB"
         yield "CPU time of a run", f"{1e3 * row.values['cpu_s']:.4g} ms"
         yield "creating the session", f"{row.values['load_ms']:.4g} ms"
