@@ -110,8 +110,8 @@ def config_fault(data: Any) -> str | None:
     optional = {"model": {"data_files", "steps"}, "evidence": {"coverage", *_LATER_EVIDENCE}}
     if sorted(set(data) - _FURTHER.keys()) != sorted([*sections, "candidate", "format", "session"]):
         return "its keys"
-    for name, keys in _FURTHER.items():
-        if not set(data.get(name) or {}) <= keys:
+    for name, allowed in _FURTHER.items():
+        if not set(data.get(name) or {}) <= allowed:
             return f"the keys of {name}"
     for name, keys in sections.items():
         more = optional.get(name, set())
