@@ -7,9 +7,9 @@ from autotune.deploy.options import Value
 from autotune.deploy.providers import PROVIDERS
 from autotune.errors import RequestError
 from autotune.space.candidate import Candidate
-from autotune.space.providers import provider_defaults
 from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
 from autotune.space.space import Parameter, Space
+from autotune.space.start import alone
 
 _OPERATORS = {"Conv": 5, "MatMul": 4}
 
@@ -23,14 +23,14 @@ def test_a_study_on_the_cpu_alone_has_no_provider_to_choose() -> None:
     space = resolved()
     assert EXECUTION_PROVIDER in space.left_out
     assert not _parameters(space).keys() & {EXECUTION_PROVIDER, *PROVIDER_OPTIONS}
-    assert provider_defaults(space) == []
+    assert alone(space, EXECUTION_PROVIDER) == []
 
 
 def test_each_provider_of_the_study_is_measured_at_its_default() -> None:
     """The baseline is the CPU's; every other one has a candidate without other changes."""
     space = resolved(providers=("cpu", "openvino", "cuda"))
     assert _parameters(space)[EXECUTION_PROVIDER].values == ("cpu", "openvino", "cuda")
-    assert provider_defaults(space) == [
+    assert alone(space, EXECUTION_PROVIDER) == [
         Candidate.of({EXECUTION_PROVIDER: word}) for word in ("openvino", "cuda")
     ]
 

@@ -12,9 +12,8 @@ from autotune.deploy.providers import PROVIDERS
 from autotune.errors import RequestError
 from autotune.facts.providers import ProviderState
 from autotune.graph.parameters import GRAPH_PARAMETERS
-from autotune.space.candidate import Candidate
 from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
-from autotune.space.space import Condition, Parameter, Space
+from autotune.space.space import Condition, Parameter
 
 # The graph parameters with values that some provider has no use for, and the table's field.
 _FIELDS = {
@@ -138,17 +137,6 @@ class SearchedProviders:
                 )
                 if excluded:
                     yield {EXECUTION_PROVIDER: (word,), name: excluded}
-
-
-def provider_defaults(space: Space) -> list[Candidate]:
-    """Returns the untouched model with each execution provider of the space but the CPU's."""
-    return [
-        Candidate.of({EXECUTION_PROVIDER: word})
-        for parameter in space.parameters
-        if parameter.name == EXECUTION_PROVIDER
-        for word in parameter.values
-        if word != "cpu"
-    ]
 
 
 def _suits(word: str, parameter: str) -> bool:

@@ -40,14 +40,19 @@ def read_candidate(path: Path) -> Candidate:
         raise RequestError(f"--try: {path}: {error}") from None
 
 
-def batch_defaults(space: Space) -> list[Candidate]:
-    """Returns the untouched model under default options with each batch size but the default's."""
+def alone(space: Space, name: str) -> list[Candidate]:
+    """Returns the untouched model under default options, but for each other value of a parameter.
+
+    Args:
+        space: The search space.
+        name: The parameter; a space without it gives no candidate.
+    """
     return [
-        Candidate.of({BATCH: size})
+        Candidate.of({name: value})
         for parameter in space.parameters
-        if parameter.name == BATCH
-        for size in parameter.values
-        if size != parameter.default
+        if parameter.name == name
+        for value in parameter.values
+        if value != parameter.default
     ]
 
 

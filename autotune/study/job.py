@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import optuna
 
+from autotune.deploy.options import BATCH
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.records import Positive, read
 from autotune.errors import CannotMeasureError, FormatError, RequestError, StudyError
@@ -22,8 +23,8 @@ from autotune.search.finalists import finalists
 from autotune.search.transfer import Relative, prior, starting_points
 from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
-from autotune.space.providers import provider_defaults
-from autotune.space.start import batch_defaults
+from autotune.space.session import EXECUTION_PROVIDER
+from autotune.space.start import alone
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, read_trials
 from autotune.study.builder import build_search
@@ -155,6 +156,7 @@ class Job:
     def _search(self, measurer: Measurer) -> Search:
         setting = self.setting
         space, objectives, cores = setting.space, setting.objectives, setting.environment.cores
+        singles = [c for name in (EXECUTION_PROVIDER, BATCH) for c in alone(space, name)]
         begin_with = starting_points(self.kin, space, cores, setting.limits, objectives)
         return build_search(
             measurer,
@@ -164,7 +166,7 @@ class Job:
             limits=setting.limits,
             sampler=self.sampler,
             seed=setting.seed,
-            first=[*self.tried, *provider_defaults(space), *batch_defaults(space), *begin_with],
+            first=[*self.tried, *singles, *begin_with],
             prior=prior(self.kin, space, cores, objectives),
             early_stop=self.early_stop,
             record=self.record,
