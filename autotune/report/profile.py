@@ -51,8 +51,8 @@ def headroom_sentence(room: Headroom, what: str) -> str:
 def peaks_sentence(peaks: Peaks) -> str:
     """Returns the machine's peaks in a sentence."""
     return (
-        f"Machine's peaks, measured in the same run: {peaks.float_per_s / 1e9:.0f} GFLOP/s in fp32, "
-        f"{peaks.int8_per_s / 1e9:.0f} GOP/s in int8, {peaks.bytes_per_s / 1e9:.1f} GB/s in a "
+        "Machine's peaks, measured in the same run: "
+        f"{peaks.float_per_s / 1e9:.0f} GFLOP/s in fp32, {peaks.int8_per_s / 1e9:.0f} GOP/s in int8, {peaks.bytes_per_s / 1e9:.1f} GB/s in a "
         f"copy of {peaks.moved_bytes / 2**20:.1f} MiB."
     )
 
