@@ -52,7 +52,8 @@ def peaks_sentence(peaks: Peaks) -> str:
     """Returns the machine's peaks in a sentence."""
     return (
         "Machine's peaks, measured in the same run: "
-        f"{peaks.float_per_s / 1e9:.0f} GFLOP/s in fp32, {peaks.int8_per_s / 1e9:.0f} GOP/s in int8, {peaks.bytes_per_s / 1e9:.1f} GB/s in a "
+        f"{peaks.float_per_s / 1e9:.0f} GFLOP/s in fp32, "
+        f"{peaks.int8_per_s / 1e9:.0f} GOP/s in int8, {peaks.bytes_per_s / 1e9:.1f} GB/s in a "
         f"copy of {peaks.moved_bytes / 2**20:.1f} MiB."
     )
 
