@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from autotune.deploy.config import Interval
+from autotune.graph.parameters import GRAPH_PARAMETERS
 from autotune.measure.outcome import ABLATION, Failure, Measurer
 from autotune.results.budget import Budget
 from autotune.results.changes import Change, changes_of, is_free, put_back
@@ -206,10 +207,13 @@ def _few(contest: Contest, changes: Sequence[Change]) -> list[Change]:
         # after few trials most are unknown, and large ones are likelier to be there than small ones
         shift = (effect.is_known, abs(math.log(effect.factor.value)))
         believed[effect.parameter] = max(shift, believed.get(effect.parameter, shift))
-    least = (False, 0.0)
-    ranked = sorted(
-        changes, key=lambda c: max(believed.get(name, least) for name in c.values), reverse=True
-    )
+
+    def strength(change: Change) -> tuple[bool, tuple[bool, float]]:
+        # what changes the model's file hardly ever does nothing, and session options often do
+        in_file = any(name in GRAPH_PARAMETERS for name in change.values)
+        return in_file, max(believed.get(name, (False, 0.0)) for name in change.values)
+
+    ranked = sorted(changes, key=strength, reverse=True)
     strong, weak = ranked[: most - 1], ranked[most - 1 :]
     names = [name for change in weak for name in change.values]
     candidate = contest.winner.trial.candidate
