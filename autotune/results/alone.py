@@ -136,7 +136,13 @@ def parts_of(contest: Contest) -> list[Part]:
         else:
             parts.append(part)
     if to_measure:
-        parts += _measured(contest, _few(contest, to_measure))
+        few = _few(contest, to_measure)
+        measured = _measured(contest, few)
+        together = [change for change in to_measure if change not in few]
+        if together and measured[-1].matters_for:
+            # one of them matters, or several: each is put back alone after all
+            measured[-1:] = _measured(contest, together)
+        parts += measured
     return parts
 
 
