@@ -16,6 +16,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 _CHANCE = np.random.default_rng(6)
 
 
+@pytest.fixture(autouse=True)
+def _same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test draws the same numbers, whichever tests ran before it."""
+    monkeypatch.setitem(globals(), "_CHANCE", np.random.default_rng(6))
+
+
 def _product(path: Path, size: int = 24, channels: int = 6) -> tuple[list[Feed], np.ndarray]:
     """Writes a MatMul with a bias behind it; returns samples with a mean, and the weight."""
     chance = np.random.default_rng(7)

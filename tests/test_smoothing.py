@@ -17,6 +17,14 @@ from autotune.graph.intermediates import Intermediates
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 _CHANCE = np.random.default_rng(5)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test draws the same numbers, whichever tests ran before it."""
+    monkeypatch.setitem(globals(), "_CHANCE", np.random.default_rng(5))
+
+
 _WIDTH = 32
 # One channel in so many is so many times as large as the others.
 _RARE, _LARGE = 16, 50.0
