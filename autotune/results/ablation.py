@@ -160,15 +160,11 @@ def _is_as_good(contest: Contest, reduced: Finalist, rounds: Rounds) -> bool:
     """Returns whether the reduced config loses nothing, and would be emitted as well."""
     beside, winner = rounds.beside(_REDUCED, _WINNER), rounds.beside(_WINNER, _WINNER)
     for objective in contest.objectives:
-        name = objective.name
-        if name in SPEEDS:
+        if objective.name in SPEEDS:
             # the burden of proof is on the smaller config
             loses = beside.speedup.value < 1 - SMALLEST_GAIN
-        elif name == "peak_memory_mib":
-            loses = beside.larger
         else:
-            is_worse = objective.is_better(winner.values[name], beside.values[name])
-            loses = is_worse and beside.gains[name].high < 1
+            loses = beside.is_surely_worse(objective, winner)
         if loses:
             return False
     setting = contest.setting
@@ -180,8 +176,8 @@ def _is_as_good(contest: Contest, reduced: Finalist, rounds: Rounds) -> bool:
 def _unreduced(contest: Contest, parts: Sequence[Part]) -> _Reduction:
     """Returns the winner as it is, with the steps to it.
 
-    Two steps follow from what is known; for three, those before the last are measured, if there is
-    time for that.
+    Two steps are calculated from the final comparison and from the changes that were put back
+    alone. Of three, those before the last are measured, if there is time for that.
     """
     candidate = contest.winner.trial.candidate
     groups = list(_groups(contest, candidate, parts))

@@ -258,16 +258,12 @@ def _part(contest: Contest, change: Change, without: Score, winner: Score) -> Pa
     speedup = factor_of(without.speedup)
     matters = []
     for objective in contest.objectives:
-        name = objective.name
-        if name in SPEEDS:
+        if objective.name in SPEEDS:
             better = is_gain(speedup)
-        elif name == "peak_memory_mib":
-            better = without.larger
         else:
-            is_better = objective.is_better(winner.values[name], without.values[name])
-            better = is_better and without.gains[name].high < 1
+            better = without.is_surely_worse(objective, winner)
         if better:
-            matters.append(name)
+            matters.append(objective.name)
     if contest.has_worse_answers(without):
         matters.append(ANSWERS)
     return Part(

@@ -101,6 +101,19 @@ class Score:
         """Whether it needs more memory by more than the luck of the heap."""
         return self._memory_is_other and is_loss(self._memory_gain, self.memory_noise_floor)
 
+    def is_surely_worse(self, objective: Objective, than: "Score") -> bool:
+        """Returns whether it is worse in an objective beyond the noise.
+
+        Args:
+            objective: The objective; speeds have thresholds of their own.
+            than: The score that this one was measured beside.
+        """
+        if objective is _MEMORY:
+            return self.larger
+        name = objective.name
+        is_worse = objective.is_better(than.values[name], self.values[name])
+        return is_worse and self.gains[name].high < 1
+
     @property
     def _memory_gain(self) -> Interval:
         return self.gains[_MEMORY.name]
