@@ -17,8 +17,8 @@ def test_luck_is_pooled_over_configurations() -> None:
     """Configurations of different size count by how much their own processes differ."""
     small, large = _peaks(10.0, 10.0), _peaks(100.0, 110.0, 121.0)
     luck = HeapLuck.of([small, large, []])
-    assert luck.freedom == 3
-    assert luck.deviation == pytest.approx((2 * 0.09531**2 / 3) ** 0.5, rel=1e-3)
+    assert luck.scatter.freedom == 3
+    assert luck.scatter.deviation == pytest.approx((2 * 0.09531**2 / 3) ** 0.5, rel=1e-3)
 
 
 def test_a_single_measurement_says_nothing_about_luck() -> None:

@@ -10,10 +10,11 @@ from fakes import REFERENCE_MS, FakeMeasurer, measurement, parameter, refusal, s
 from autotune.deploy.config import Interval
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.measure.statistics import NO_SCATTER, Scatter
 from autotune.results.budget import Budget
 from autotune.results.choice import choose
 from autotune.results.run_off import MOST_ROUNDS, Finalist, is_settled, run_off
-from autotune.results.score import noise_floor, paired_speedup
+from autotune.results.score import noise_floor, score
 from autotune.search.finalists import MOST_FINALISTS, finalists
 from autotune.search.objective import DEFAULT, find, values
 from autotune.search.trial import Limits, Trial
@@ -156,10 +157,12 @@ def test_no_gain_below_the_noise_floor() -> None:
 
 def test_the_noise_floor_is_how_well_the_baseline_is_known() -> None:
     """Ratios of the baseline to itself that scatter raise the floor; it never falls below 2 %."""
-    assert noise_floor([measurement(10.0)] * 3) == pytest.approx(0.02)
+    assert noise_floor([measurement(10.0)] * 3, NO_SCATTER) == pytest.approx(0.02)
     scattered = [measurement(ms) for ms in (9.5, 10.0, 10.5)]
-    assert 0.05 < noise_floor(scattered) < 0.2
-    assert noise_floor(scattered[:1]) == 1.0
+    assert 0.05 < noise_floor(scattered, NO_SCATTER) < 0.2
+    assert noise_floor(scattered[:1], NO_SCATTER) == 1.0
+    calm = Scatter(deviation=0.001, freedom=6)
+    assert noise_floor(scattered, calm) < noise_floor(scattered, NO_SCATTER)
 
 
 def test_balanced_weighs_both() -> None:
@@ -537,5 +540,14 @@ def test_speedups_pair_rounds() -> None:
     """A slow round slows both sides and cancels."""
     own = [measurement(5.0), measurement(50.0), measurement(8.0)]
     base = [measurement(10.0), measurement(100.0), measurement(16.0)]
-    found = paired_speedup(own, base)
+    found = score(own, base, [own, base]).speedup
     assert (found.low, found.value, found.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_two_rounds_are_believed_as_far_as_others_repeat() -> None:
+    """Where other configurations repeat well, two rounds tell a gain; alone they tell none."""
+    base = [measurement(10.0), measurement(10.0)]
+    own = [measurement(9.0), measurement(9.2)]
+    others = [[measurement(ms), measurement(ms * 1.01)] for ms in (8.0, 11.0, 12.0)]
+    assert score(own, base, [base, own]).speedup.low < 1
+    assert score(own, base, [base, own, *others]).speedup.low > 1.03

@@ -1,7 +1,8 @@
 """From raw run times to an estimate. Pure functions; times are in milliseconds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -15,6 +16,9 @@ _FASTEST_QUANTILE = 0.05
 _STEADY_SHARE = 0.03
 # Below six its intervals are too narrow: of five normal numbers 93 % hold the truth.
 _FEWEST_TO_TRIM = 6
+# As many degrees of freedom does the scatter of others count for, at most. With more the intervals
+# of a configuration that scatters twice as much as the others are too narrow (docs/measuring.md).
+_MOST_BORROWED = 2
 # MLPerf Inference's early stopping criterion wants percentiles with this confidence.
 _CONFIDENCE = 0.99
 
@@ -94,14 +98,51 @@ def median_interval(values: Sequence[float] | np.ndarray) -> Interval:
     )
 
 
-def mean_log_interval(ratios: Sequence[float]) -> Interval:
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """How much equal measurements differ.
+
+    Attributes:
+        deviation: Standard deviation of their logarithms.
+        freedom: Its degrees of freedom; 0 where nothing was measured twice.
+    """
+
+    deviation: float
+    freedom: int
+
+    @classmethod
+    def of(cls, groups: Iterable[Sequence[float]]) -> "Scatter":
+        """Returns the scatter within groups of equal measurements, pooled over all of them."""
+        squares, freedom = 0.0, 0
+        for group in groups:
+            if len(group):
+                logs = np.log(np.asarray(group, dtype=float))
+                squares += float(((logs - logs.mean()) ** 2).sum())
+                freedom += len(logs) - 1
+        return cls(deviation=math.sqrt(squares / freedom) if freedom else 0.0, freedom=freedom)
+
+
+NO_SCATTER = Scatter(deviation=0.0, freedom=0)
+"""Nothing is known of it."""
+
+
+def mean_log_interval(ratios: Sequence[float], others: Scatter = NO_SCATTER) -> Interval:
     """Returns the geometric mean of `ratios` with its 95 % interval (Student's t on logarithms).
+
+    Two or three ratios hardly tell how much they scatter. The scatter of other configurations on
+    the same machine helps: the variance is the mean of both, weighted by degrees of freedom, of
+    which the others have two at most (the moderated t of Smyth, Statistical Applications in
+    Genetics and Molecular Biology 3, 2004, with a fixed weight).
 
     From six on it is the trimmed mean, without the highest and the lowest, and its interval is
     Tukey and McLaughlin's (Sankhya A 25, 1963): one odd round of seven doubles the width of the
     plain one, and real rounds have one in twenty that is off by a tenth.
 
     One ratio alone has no interval: it runs from 0 to infinity.
+
+    Args:
+        ratios: Those of one configuration, round by round.
+        others: How much those of other configurations scatter, each of them for itself.
     """
     logs = np.sort(np.log(np.asarray(ratios, dtype=float)))
     count = len(logs)
@@ -110,9 +151,13 @@ def mean_log_interval(ratios: Sequence[float]) -> Interval:
     trimmed = 1 if count >= _FEWEST_TO_TRIM else 0
     kept = logs[trimmed : count - trimmed]
     # what is left out counts as its neighbour does (Winsorised) in the standard error
-    deviation = float(np.clip(logs, kept[0], kept[-1]).std(ddof=1))
-    error = deviation / (len(kept) / count) / math.sqrt(count)
-    mean, reach = float(kept.mean()), student_t(len(kept) - 1) * error
+    variance = float(np.clip(logs, kept[0], kept[-1]).var(ddof=1)) / (len(kept) / count) ** 2
+    freedom = len(kept) - 1
+    if not trimmed:
+        borrowed = min(others.freedom, _MOST_BORROWED)
+        variance = (freedom * variance + borrowed * others.deviation**2) / (freedom + borrowed)
+        freedom += borrowed
+    mean, reach = float(kept.mean()), student_t(freedom) * math.sqrt(variance / count)
     return Interval(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 

@@ -16,12 +16,12 @@ from autotune.results.changes import changes_of, outermost, put_back
 from autotune.results.choice import choose
 from autotune.results.parts import Ablation, Part, Step
 from autotune.results.run_off import Finalist, Plan, Rounds
-from autotune.results.score import SMALLEST_GAIN, Score, on_scale
+from autotune.results.score import Score, is_loss, on_scale
 from autotune.search.objective import SPEEDS
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
-_MOST_ATTEMPTS = 4
+_FEWEST_ATTEMPTS, _MOST_ATTEMPTS = 2, 4
 _MOST_STEPS = 3
 _TOGETHER = Plan(most=5)
 _DEFAULT, _WINNER, _REDUCED, _FIRST_STEP = 0, 1, 2, 3
@@ -79,25 +79,25 @@ def unfinished(winner: Finalist) -> Ablation:
 def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
     """Returns the winner without as many of its needless changes as it can do without together."""
     winner, space = contest.winner.trial.candidate, contest.setting.space
-    needless = sorted((part for part in parts if not part.matters_for), key=_strength)
+    needless = sorted((part for part in parts if not part.matters_for), key=_benefit)
     while needless and put_back(winner, _names(needless), space) == BASELINE:
         needless = needless[:-1]  # the winner beat the default, so they matter together
     reduction = None
     dropped: Names = frozenset()
     refused: list[Names] = []
     halves = [needless] if needless else []
+    entrants = len((_DEFAULT, _WINNER, _REDUCED))
     while halves and len(refused) < _MOST_ATTEMPTS:
-        if refused and not _pays_for_rounds(contest, len((_DEFAULT, _WINNER, _REDUCED))):
+        if len(refused) >= _FEWEST_ATTEMPTS and not _pays_for_rounds(contest, entrants):
             break
         half = halves.pop(0)
         names = dropped | _names(half)
-        smaller = None
         if not any(refusal <= names for refusal in refused):
             smaller = _verified(contest, names, parts)
-        if smaller is not None:
-            reduction, dropped = smaller, names
-            continue
-        refused.append(names)
+            if smaller is not None:
+                reduction, dropped = smaller, names
+                continue
+            refused.append(names)
         if len(half) > 1:
             middle = len(half) // 2
             halves[:0] = [half[:middle], half[middle:]]
@@ -161,8 +161,7 @@ def _is_as_good(contest: Contest, reduced: Finalist, rounds: Rounds) -> bool:
     beside, winner = rounds.beside(_REDUCED, _WINNER), rounds.beside(_WINNER, _WINNER)
     for objective in contest.objectives:
         if objective.name in SPEEDS:
-            # the burden of proof is on the smaller config
-            loses = beside.speedup.value < 1 - SMALLEST_GAIN
+            loses = is_loss(beside.speedup)
         else:
             loses = beside.is_surely_worse(objective, winner)
         if loses:
@@ -275,6 +274,13 @@ def _step(contest: Contest, values: Mapping[str, Value], score: Score) -> Step:
         speedup=finite(score.speedup),
         memory=factor_of(score.gains[contest.memory.name]),
     )
+
+
+def _benefit(part: Part) -> float:
+    """Returns how much better latency and memory are with a part, as a logarithm."""
+    if part.speedup is None or part.memory is None:
+        return math.inf
+    return math.log(part.speedup.value) - math.log(part.memory.value)
 
 
 def _strength(part: Part) -> float:

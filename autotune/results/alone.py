@@ -11,7 +11,6 @@ from autotune.measure.outcome import ABLATION, Failure, Measurer
 from autotune.results.budget import Budget
 from autotune.results.changes import Change, changes_of, is_free, put_back
 from autotune.results.parts import ANSWERS, RUNNING, Part
-from autotune.results.peaks import HeapLuck
 from autotune.results.run_off import Finalist, OnStep, Plan, Rounds
 from autotune.results.score import SMALLEST_GAIN, Score, is_gain, score
 from autotune.results.setting import Setting
@@ -166,12 +165,14 @@ def _known(contest: Contest, change: Change) -> Part | None:
         return _as_whole(contest, change)
     winner = contest.winner
     canonical = contest.measurer.canonical
-    luck = HeapLuck.of(finalist.measurements for finalist in contest.compared)
+    field = [finalist.measurements for finalist in contest.compared]
     if canonical(change.without) == canonical(change.of):  # the same session on the same graph
-        return _part(contest, change, score(winner.measurements, winner.measurements, luck), winner)
+        return _part(
+            contest, change, score(winner.measurements, winner.measurements, field), winner
+        )
     for finalist in contest.compared:
         if finalist.trial.candidate == change.without and finalist.measurements:
-            without = score(finalist.measurements, winner.measurements, luck)
+            without = score(finalist.measurements, winner.measurements, field)
             if _is_clear(without) and without.rounds >= _FEWEST_TO_DROP:
                 return _part(contest, change, without, winner)
     return None

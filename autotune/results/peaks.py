@@ -14,7 +14,7 @@ import numpy as np
 
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import Measurement
-from autotune.measure.statistics import mean_log_interval, student_t
+from autotune.measure.statistics import Scatter, mean_log_interval, student_t
 from autotune.search.objective import OBJECTIVES
 
 # Another application, another build of its libraries: what is smaller does not survive them.
@@ -29,25 +29,15 @@ class HeapLuck:
     """How much the peaks of fresh processes with one configuration differ.
 
     Attributes:
-        deviation: Standard deviation of the peaks' logarithms within configurations, pooled over
-            all of them.
-        freedom: Its degrees of freedom; 0 where no configuration was measured twice.
+        scatter: The scatter within configurations, pooled over all of them.
     """
 
-    deviation: float
-    freedom: int
+    scatter: Scatter
 
     @classmethod
     def of(cls, configurations: Iterable[Sequence[Measurement]]) -> "HeapLuck":
         """Returns the luck in the measurements of configurations, a sequence for each of them."""
-        squares, freedom = 0.0, 0
-        for measurements in configurations:
-            if measurements:
-                logs = np.log([m.peak_memory_mib for m in measurements])
-                squares += float(((logs - logs.mean()) ** 2).sum())
-                freedom += len(logs) - 1
-        deviation = math.sqrt(squares / freedom) if freedom else 0.0
-        return cls(deviation=deviation, freedom=freedom)
+        return cls(scatter=Scatter.of([m.peak_memory_mib for m in own] for own in configurations))
 
     def expected(self, measurements: Sequence[Measurement]) -> Interval | None:
         """Returns the largest peak, and the range in which a further process lies with 95 %.
@@ -59,7 +49,7 @@ class HeapLuck:
         Args:
             measurements: Those of one configuration.
         """
-        if not self.freedom:
+        if not self.scatter.freedom:
             return None
         peaks = [m.peak_memory_mib for m in measurements]
         mean = math.exp(float(np.log(peaks).mean()))
@@ -78,7 +68,7 @@ class HeapLuck:
         pairs = zip(own, base, strict=False)
         ratios = [theirs.peak_memory_mib / mine.peak_memory_mib for mine, theirs in pairs]
         mean = mean_log_interval(ratios)
-        if not self.freedom:
+        if not self.scatter.freedom:
             return mean
         reach = math.exp(self._reach(2 / len(ratios)))
         return Interval(value=mean.value, low=mean.value / reach, high=mean.value * reach)
@@ -89,11 +79,14 @@ class HeapLuck:
         Args:
             rounds: Rounds in which both of them were measured.
         """
-        if not self.freedom:
+        if not self.scatter.freedom:
             return 1.0
         return max(SMALLEST_MEMORY_GAIN, min(1.0, math.expm1(self._reach(2 / rounds))))
 
     def _reach(self, variance: float) -> float:
         """Returns half of a 95 % interval of logarithms, for so many times the variance of one."""
         # a larger number overflows, and a range of a factor of a thousand says all
-        return min(math.log(1e3), student_t(self.freedom) * self.deviation * math.sqrt(variance))
+        return min(
+            math.log(1e3),
+            student_t(self.scatter.freedom) * self.scatter.deviation * math.sqrt(variance),
+        )

@@ -14,14 +14,13 @@ from functools import partial
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import RUN_OFF, Effort, Failure, Measurement, Measurer, Outcome
 from autotune.results.budget import Budget
-from autotune.results.peaks import HeapLuck
 from autotune.results.score import Score, score
 from autotune.search import pareto
 from autotune.search.objective import Objective, complete, effort_for
 from autotune.search.trial import Trial
 
 MOST_ROUNDS = 7
-# With two, the interval of a mean is seven times as wide.
+# With two, the interval of a mean is twice as wide.
 _ENOUGH_ROUNDS = 3
 # One round has no interval.
 _FEWEST_ROUNDS = 2
@@ -243,8 +242,8 @@ class Rounds:
 
     def beside(self, number: int, other: int) -> Score:
         """Returns the score of an entrant beside that of another one, by the rounds of both."""
-        luck = HeapLuck.of(self._measurements.values())
-        return score(self._measurements[number], self._measurements[other], luck)
+        field = self._measurements.values()
+        return score(self._measurements[number], self._measurements[other], field)
 
     def measurements(self, number: int) -> Sequence[Measurement]:
         """Returns the measurements of an entrant, round by round from the first one on."""
@@ -310,8 +309,8 @@ class Rounds:
 
     def _scores(self, numbers: Sequence[int]) -> dict[int, Score]:
         base = self._measurements[self._baseline]
-        luck = HeapLuck.of(self._measurements.values())
-        return {number: score(self._measurements[number], base, luck) for number in numbers}
+        field = self._measurements.values()
+        return {number: score(self._measurements[number], base, field) for number in numbers}
 
 
 def _is_loud(outcome: Outcome) -> bool:

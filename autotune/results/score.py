@@ -1,6 +1,6 @@
 """The numbers of one configuration over the rounds of a final comparison."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from autotune.deploy.config import Coverage, Interval, ProviderEvidence
 from autotune.measure.outcome import Measurement
-from autotune.measure.statistics import mean_log_interval
+from autotune.measure.statistics import Scatter, mean_log_interval
 from autotune.results.peaks import SMALLEST_MEMORY_GAIN, HeapLuck
 from autotune.search.objective import (
     OBJECTIVES,
@@ -24,6 +24,7 @@ from autotune.search.objective import (
 SMALLEST_GAIN = 0.02
 """No gain below this is claimed, however quiet the machine."""
 
+_LATENCY = OBJECTIVES["latency_ms"]
 _MEMORY = OBJECTIVES["peak_memory_mib"]
 
 
@@ -35,8 +36,7 @@ class Score:
         values: Its value in every objective that was measured: the largest peak of memory, and the
             median over the rounds of the others.
         gains: By objective, how many times better it is than the default: geometric mean over the
-            rounds with its 95 % interval. Of memory the interval follows from how much the
-            processes of all configurations differ.
+            rounds with its 95 % interval, to which the scatter of all configurations contributes.
         error: Largest fidelity error of the rounds.
         metric: Lowest value of the user's metric; None without one.
         drop: Largest fall of the metric; None without one.
@@ -142,16 +142,26 @@ def _with_latency(of: Values, latency_ms: float) -> dict[str, float]:
     return changed
 
 
-def score(own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuck) -> Score:
+def score(
+    own: Sequence[Measurement],
+    base: Sequence[Measurement],
+    field: Collection[Sequence[Measurement]],
+) -> Score:
     """Returns the score of the measurements `own` beside those of the default, round by round.
 
     Args:
         own: Measurements of a configuration.
         base: Those of the default.
-        luck: How much the peaks of equal processes differ.
+        field: Those of all configurations of the comparison: what they scatter says how far few
+            measurements can be believed.
     """
+    luck = HeapLuck.of(field)
+    others = [rounds for rounds in field if rounds is not own and rounds is not base]
     base_values = _over_rounds(base)
-    gains = {name: _gain(OBJECTIVES[name], own, base, luck) for name in base_values}
+    gains = {name: _gain(OBJECTIVES[name], own, base, others) for name in base_values}
+    if own is not base:
+        gains[_MEMORY.name] = luck.gain(own, base)
+    speedups = Scatter.of(_ratios(_LATENCY, rounds, base) for rounds in others)
     own_values = _over_rounds(own)
     # one scale: the default's own time, and everything else by its gain
     latency_ms = base_values["latency_ms"] / gains["latency_ms"].value
@@ -164,7 +174,7 @@ def score(own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuc
         agreement=_lowest(m.fidelity.agreement for m in own),
         rounds=len(own),
         steady=all(m.steady for m in own),
-        noise_floor=noise_floor(base),
+        noise_floor=noise_floor(base, speedups),
         coverage=own[-1].fidelity.coverage,
         provider=provider_evidence(own),
         peak_memory_interval=luck.expected(own),
@@ -218,33 +228,34 @@ def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
 
 
 def _gain(
-    objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement], luck: HeapLuck
+    objective: Objective,
+    own: Sequence[Measurement],
+    base: Sequence[Measurement],
+    others: Iterable[Sequence[Measurement]],
 ) -> Interval:
     """Returns how many times better the own value is, by the rounds that both took part in."""
     if own is base:
         return Interval(value=1.0, low=1.0, high=1.0)
-    if objective.name in SPEEDS:
-        speedup = paired_speedup(own, base)
-        return speedup if objective.name == THROUGHPUT else of_runs(speedup, own[-1], base[-1])
-    if objective is _MEMORY:
-        return luck.gain(own, base)
-    pairs = [
-        (mine, theirs)
-        for m, b in zip(own, base, strict=False)
-        if (mine := objective.of(m)) and (theirs := objective.of(b))
-    ]
-    if not pairs:
+    ratios = _ratios(objective, own, base)
+    if not ratios:
         return Interval(value=1.0, low=0.0, high=np.inf)
-    return mean_log_interval([objective.gain(mine, theirs) for mine, theirs in pairs])
+    gain = mean_log_interval(ratios, Scatter.of(_ratios(objective, o, base) for o in others))
+    in_samples = objective.name in SPEEDS and objective.name != THROUGHPUT
+    return of_runs(gain, own[-1], base[-1]) if in_samples else gain
 
 
-def paired_speedup(own: Sequence[Measurement], baseline: Sequence[Measurement]) -> Interval:
-    """Returns how many times faster `own` is than the default measured in the same rounds.
+def _ratios(
+    objective: Objective, own: Sequence[Measurement], base: Sequence[Measurement]
+) -> list[float]:
+    """Returns by round how many times better the own value is; a speed by the time of a sample.
 
-    The time of a sample counts. The default may have been measured in further rounds after them.
+    The default may have been measured in further rounds after them.
     """
-    pairs = zip(own, baseline, strict=False)
-    return mean_log_interval([speedup_of(mine, base).value for mine, base in pairs])
+    pairs = list(zip(own, base, strict=False))
+    if objective.name in SPEEDS:
+        return [speedup_of(mine, theirs).value for mine, theirs in pairs]
+    values_of_both = ((objective.of(mine), objective.of(theirs)) for mine, theirs in pairs)
+    return [objective.gain(mine, theirs) for mine, theirs in values_of_both if mine and theirs]
 
 
 def speedup_of(own: Measurement, base: Measurement) -> Interval:
@@ -267,13 +278,17 @@ def of_runs(speedup: Interval, own: Measurement, base: Measurement) -> Interval:
     )
 
 
-def noise_floor(baseline: Sequence[Measurement]) -> float:
+def noise_floor(baseline: Sequence[Measurement], others: Scatter) -> float:
     """Returns the relative difference below which no gain is claimed; at least 2 %.
 
     The default was measured against itself in each round: how well the mean of these ratios is
     known (the half-width of its 95 % interval) is how well any speed-up can be known here.
+
+    Args:
+        baseline: Measurements of the default.
+        others: How much the speed-ups of the other configurations scatter.
     """
-    ratio = mean_log_interval([m.ratio.value for m in baseline])
+    ratio = mean_log_interval([m.ratio.value for m in baseline], others)
     return max(SMALLEST_GAIN, min(1.0, (ratio.high - ratio.low) / 2 / ratio.value))
 
 
