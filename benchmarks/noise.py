@@ -24,7 +24,6 @@ import contextlib
 import itertools
 import json
 import random
-import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -36,6 +35,7 @@ from typing import Any
 import numpy as np
 import onnx
 from inputs import workload_of
+from neighbours import neighbours
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
@@ -54,16 +54,6 @@ _TIME_CAP_S = 1.6
 # A measurement may wait for a quiet machine, until this many times its time cap has passed.
 _PATIENCE = 1.25
 _LAYERS, _ONE_MORE, _A_FIFTH_MORE = 33, 34, 40
-
-_NEIGHBOUR = """
-import random, sys, time
-chance = random.Random(sys.argv[1])
-while True:
-    time.sleep(chance.uniform(0.05, 1.0))
-    end = time.perf_counter() + chance.uniform(0.05, 0.5)
-    while time.perf_counter() < end:
-        pass
-"""
 
 _MOST_RETAKES = 3
 _retakes: Counter[str] = Counter()
@@ -226,7 +216,7 @@ def measure_model(
     with _measurer(path, workload, plan) as measure:
         for repetition in range(plan.repetitions):
             for loud in (False, True):
-                with _neighbours(2 if loud else 0, repetition):
+                with neighbours(2 if loud else 0, repetition):
                     rows[path.stem, "same", loud].append(measure(path, SessionConfig()))
                     rows[path.stem, "threads", loud].append(measure(path, one_thread))
                     plain[path.stem, loud].append(_plain_p50(path, workload, plan))
@@ -245,7 +235,7 @@ def measure_chains(plan: Plan, rows: Rows) -> int:
     with _measurer(paths[_LAYERS], workload, plan) as measure:
         for repetition in range(plan.repetitions):
             for loud in (False, True):
-                with _neighbours(2 if loud else 0, repetition):
+                with neighbours(2 if loud else 0, repetition):
                     raw = measure(paths[_A_FIFTH_MORE], SessionConfig())
                     rows["chain", "work", loud].append(raw)
         for i in range(plan.tries):
@@ -342,19 +332,6 @@ def _plain_p50(path: Path, workload: Workload, plan: Plan) -> float:
         request_first_runs(child, 60)
         turn = {"do": "turn", "seconds": plan.seconds, "unrecorded_runs": 3, "fewest_runs": 3}
         return float(np.median(child.request(turn, 60, TurnTimes).run_ns)) / 1e6
-
-
-@contextlib.contextmanager
-def _neighbours(count: int, seed: int) -> Iterator[None]:
-    """Keeps processes beside us that burn a core each at random intervals."""
-    script = [sys.executable, "-c", _NEIGHBOUR]
-    processes = [subprocess.Popen([*script, f"{seed} {i}"]) for i in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def _note(text: str) -> None:

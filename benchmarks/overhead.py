@@ -1,75 +1,101 @@
-"""Where the time of a study goes, and what racing saves.
+"""Where the time of a study goes, and how long it takes beside an earlier version.
 
-    python benchmarks/overhead.py [MODEL.onnx] [--json] [--quick]
+    python benchmarks/overhead.py [MODEL.onnx ...] [--trials 100] [--space default] [--neighbour]
+                                  [--against CHECKOUT] [--json] [--quick]
 
-A search of 100 trials as `autotune study` runs it, its wall time split into the parts of a trial.
-Then every candidate of that search is measured again without racing: the turns that racing saved,
-and whether the front that it found is the one that is found without. NAME_inputs.npz beside
+A real study of each model, with its pages and its final comparison; all of its wall time is booked
+on a part: making files (between trials as well), waiting for quiet turns, the turns themselves, and
+so on. With --against the same study is made by the code of another checkout right after it, in the
+same environment: the wall times, and the hypervolume of both fronts by the numbers of their final
+comparisons, in logarithms of latency and memory over the default's, as far as a tenth beyond it.
+With --neighbour a process beside them keeps one core busy half of the time. NAME_inputs.npz beside
 NAME.onnx is its input; without a model, one that `autotune.facts.sample_models` builds is taken.
+
+The last line has by model "wall_s", "parts" (seconds by part, in the search and after it), "files"
+and "waiting" (shares of the wall time), "final" (the share of what follows the search) and
+"hypervolume"; with --against "there" (its "wall_s", "hypervolume") and "ratio" of the wall times.
 """
 
 import argparse
 import json
-import statistics
+import math
+import os
+import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import onnx
-import optuna
-from inputs import workload_of
-from search import hypervolume
-from stopwatch import Stopwatch, timed_optuna
+from inputs import file_beside
+from neighbours import neighbours
+from search import Point, hypervolume
+from stopwatch import Methods, Stopwatch, optuna_methods, timed
 
+from autotune.cli.report import live_page, write_last_page
 from autotune.facts import sample_models
-from autotune.facts.hardware import hardware
-from autotune.facts.model import describe
+from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import SEARCH, Measurement
-from autotune.search import pareto
-from autotune.search.objective import DEFAULT, find, values
-from autotune.search.trial import Limits, Trial
-from autotune.space.files import find_space
-from autotune.space.resolve import resolve
-from autotune.space.space import Space
-from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.study.builder import build_search
+from autotune.measure.outcome import Measurement, Outcome
+from autotune.measure.reference import Reference
+from autotune.measure.visit import Visit
+from autotune.report.page.live import LivePage
+from autotune.study.options import StudyOptions
+from autotune.study.progress import Progress
+from autotune.study.tune import tune
 
-_OBJECTIVES = find(DEFAULT)
-_INFERENCE = ("first_runs", "answers", "candidate", "reference")
-_TURNS = ("candidate", "reference", "waited")
-_PARTS = ("start", "open", *_INFERENCE, "waited", "other")
+FILES, WAITING, TURNS = "making files", "waiting for quiet", "candidate's turns"
+PAGE, REST = "report.html", "the rest"
+
+_METHODS: Methods = {
+    FILES: [(Preparer, ["prepare", "looked_at"])],
+    "default, calibration": [(DuetMeasurer, ["__init__", "renew"])],
+    "opening sessions": [(Visit, ["open"])],
+    "first runs, memory": [(Visit, ["first_runs"])],
+    "answers": [(Visit, ["judge"])],
+    TURNS: [(Visit, ["play"])],
+    "reference's turns": [(Reference, ["turn"])],
+    "other measuring": [(DuetMeasurer, ["measure", "answers_of"])],
+    PAGE: [(LivePage, ["__call__"])],
+}
+_MARGIN = math.log(1.1)
+_HALF_OF_THE_TIME_S = 1.0
 
 
 def main() -> None:
-    """Prints the tables."""
+    """Prints a table for each model."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("model", type=Path, nargs="?")
-    parser.add_argument("--quick", action="store_true", help="40 trials")
+    parser.add_argument("models", type=Path, nargs="*")
     parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--space", default="default")
+    parser.add_argument("--quick", action="store_true", help="20 trials")
+    parser.add_argument("--neighbour", action="store_true", help="a busy process beside the study")
+    parser.add_argument("--against", type=Path, help="a checkout of another version")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    count = 40 if given.quick else given.trials
-    with tempfile.TemporaryDirectory() as scratch, quiet_optuna():
-        path = given.model or _built(Path(scratch))
-        model = describe(path)
-        workload = workload_of(path, model)
-        measurer = DuetMeasurer(model, workload, max_error=0.05, samples=Path(scratch) / "samples")
-        try:
-            default = resolve(find_space("default"), model, workload, hardware())
-            watch = Stopwatch()
-            trials, wall_s = search(Path(scratch), default, measurer, count, watch)
-            plain = measure_again(trials, measurer)
-        finally:
-            measurer.close()
-    found = summarise(trials, wall_s, watch, plain)
-    print_tables(path.stem, trials, wall_s, watch, found)
+    trials = 20 if given.quick else given.trials
+    figures = {}
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if given.neighbour:
+            stack.enter_context(neighbours(1, 0, _HALF_OF_THE_TIME_S))
+        for path in given.models or [_built(scratch)]:
+            row = study(path, scratch / path.stem / "here", trials, given.space)
+            if given.against:
+                row["there"] = study_of(
+                    given.against, path, scratch / path.stem / "there", trials, given.space
+                )
+                row["ratio"] = row["wall_s"] / row["there"]["wall_s"]
+            figures[path.stem] = row
+            show(path.stem, row)
     if given.json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
 
 
 def _built(folder: Path) -> Path:
@@ -78,163 +104,107 @@ def _built(folder: Path) -> Path:
     return path
 
 
-def search(
-    folder: Path, searched: Space, measurer: DuetMeasurer, count: int, watch: Stopwatch
-) -> tuple[list[Trial], float]:
-    """Returns the trials of a search and its wall time in s."""
-    where = Place.of(None, folder)
-    with timed_optuna(watch), open_storage(where) as database:
-        study = optuna.create_study(storage=database, directions=["minimize"] * len(_OBJECTIVES))
-        began = time.monotonic()
-        loop = build_search(
-            measurer,
-            searched,
-            study=study,
-            objectives=_OBJECTIVES,
-            limits=Limits(),
-            report=lambda progress: _note(f"searching: {progress.done} of {progress.total}"),
-            early_stop=False,
-        )
-        loop.run(count, None)
-        return list(loop.trials), time.monotonic() - began
+def study(path: Path, folder: Path, trials: int, space: str) -> dict[str, Any]:
+    """Returns the figures of a study by this code, its time booked on parts."""
+    options = StudyOptions.of(
+        path, trials=trials, space=space, data=file_beside(path), out=folder, early_stop=False
+    )
+    watch = Stopwatch()
+    in_search_s: dict[str, float] = {}
+    began_s = time.monotonic()
+    with timed(watch, {**_METHODS, **optuna_methods()}), _waits_booked(watch):
+        update_page = live_page(options)
 
+        def on_progress(progress: Progress) -> None:
+            sys.stderr.write(f"\r{f'{progress.stage}: {progress.done} of {progress.total}':60}")
+            if progress.stage == "run-off" and not in_search_s:
+                in_search_s.update(watch.spent_s, wall=time.monotonic() - began_s)
+            update_page(progress)
 
-def measure_again(trials: list[Trial], measurer: DuetMeasurer) -> dict[int, Measurement]:
-    """Returns the measurements of the same candidates without racing, by trial."""
-    found = {}
-    for i, trial in enumerate(trials):
-        if trial.measurement is not None:
-            outcome = measurer.measure(trial.candidate, SEARCH)
-            if isinstance(outcome, Measurement):
-                found[trial.number] = outcome
-        _note(f"without racing: {i + 1} of {len(trials)}")
-    _note("")
-    return found
-
-
-def summarise(
-    trials: list[Trial], wall_s: float, watch: Stopwatch, plain: dict[int, Measurement]
-) -> dict[str, float]:
-    """Returns the figures by name."""
-    measured = [m for trial in trials if (m := trial.measurement) is not None]
-    per_trial_s = (watch.spent_s["search"] + watch.spent_s["storage"]) / len(trials)
-    elsewhere = [m.spent_s["start"] + m.spent_s["waited"] + m.spent_s["other"] for m in measured]
-    inference_s = sum(m.spent_s[part] for m in measured for part in _INFERENCE)
-    both = [t for t in trials if t.measurement is not None and t.number in plain]
-    raced_s = sum(t.measurement.spent_s[part] for t in both for part in _TURNS if t.measurement)
-    plain_s = sum(plain[t.number].spent_s[part] for t in both for part in _TURNS)
+        result = tune(options, on_progress=on_progress)
+        watch.wrap(PAGE, write_last_page)(result.folder)
+    wall_s = time.monotonic() - began_s
+    sys.stderr.write("\n")
+    parts_s = {**watch.spent_s, REST: wall_s - sum(watch.spent_s.values())}
+    search_s = in_search_s.pop("wall")
+    in_search_s[REST] = search_s - sum(in_search_s.values())
     return {
-        "other_s_median": statistics.median(elsewhere) + per_trial_s,
-        "inference_share": inference_s / wall_s,
-        "racing_saving": 1 - raced_s / plain_s,
-        "raced_share": sum(m.raced for m in measured) / len(measured),
-        "front_gap": front_gap(both, plain),
-        "hypervolume_share": hypervolume_share(both, plain),
-        "trial_s_mean": wall_s / len(trials),
-        "trials": len(trials),
+        "wall_s": wall_s,
+        "trials": result.trials,
+        "parts": {
+            part: [in_search_s.get(part, 0.0), seconds - in_search_s.get(part, 0.0)]
+            for part, seconds in parts_s.items()
+        },
+        "files": parts_s.get(FILES, 0.0) / wall_s,
+        "waiting": parts_s.get(WAITING, 0.0) / wall_s,
+        "final": 1 - search_s / wall_s,
+        "hypervolume": volume_of(folder),
     }
 
 
-def front_gap(trials: list[Trial], plain: dict[int, Measurement]) -> float:
-    """Returns how much slower the front found with racing is, by the numbers without racing.
+@contextmanager
+def _waits_booked(watch: Stopwatch) -> Iterator[None]:
+    """Books the pauses in which a measurement waited for a quiet machine apart from its turns."""
+    measure_session = DuetMeasurer.measure_session
 
-    For each member of the front without racing: the fastest member of the other one that needs no
-    more memory, and how much slower it is; the worst of them.
-    """
-    memory = _OBJECTIVES[1]
-    without, raced = fronts(trials, plain)
-    worst = 0.0
-    for member in without:
-        as_lean = [
-            plain[t.number].latency_ms
-            for t in raced
-            if not memory.is_better(_memory_mib(member, plain), _memory_mib(t, plain))
-        ]
-        gap = min(as_lean, default=float("inf")) / plain[member.number].latency_ms - 1
-        worst = max(worst, gap)
-    return worst
+    def measured(*arguments: Any, **named: Any) -> Outcome:
+        outcome = measure_session(*arguments, **named)
+        if isinstance(outcome, Measurement):
+            watch.spent_s[WAITING] += outcome.spent_s["waited"]
+            watch.spent_s[TURNS] -= outcome.spent_s["waited"]
+        return outcome
+
+    with patch.object(DuetMeasurer, "measure_session", measured):
+        yield
 
 
-def fronts(trials: list[Trial], plain: dict[int, Measurement]) -> tuple[list[Trial], list[Trial]]:
-    """Returns the front without racing and the one with it.
+def study_of(checkout: Path, path: Path, folder: Path, trials: int, space: str) -> dict[str, float]:
+    """Returns wall time and hypervolume of a study by the code of another checkout."""
+    data = file_beside(path)
+    command = [sys.executable, "-m", "autotune", "study", str(path.resolve())]
+    command += ["--trials", str(trials), "--space", space, "--out", str(folder), "--no-early-stop"]
+    command += ["--data", str(data.resolve())] if data else []
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    began_s = time.monotonic()
+    subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(checkout.resolve())},
+        cwd=folder.parent,  # not here, where this version would be imported
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return {"wall_s": time.monotonic() - began_s, "hypervolume": volume_of(folder)}
 
-    Memory is the mean of both measurements in either: its luck has nothing to do with racing.
-    """
 
-    def front(latency_ms: dict[int, float]) -> list[Trial]:
-        return pareto.front(
-            trials,
-            lambda t: {
-                "latency_ms": latency_ms[t.number],
-                "peak_memory_mib": _memory_mib(t, plain),
-            },
-            _OBJECTIVES,
+def volume_of(folder: Path) -> float:
+    """Returns the hypervolume of a study's front by the numbers of its final comparison."""
+    members = json.loads((folder / "front.json").read_text(encoding="utf-8"))["members"]
+    base = members[0]["evidence"]
+
+    def point_of(member: dict[str, Any]) -> Point:
+        own = member["evidence"]
+        latency, memory_mib = own["latency_ms"], own["peak_memory_mib"]
+        return (
+            math.log(latency / base["latency_ms"]),
+            math.log(memory_mib / base["peak_memory_mib"]),
         )
 
-    raced_ms = {t.number: t.measurement.latency_ms for t in trials if t.measurement}
-    return front({n: m.latency_ms for n, m in plain.items()}), front(raced_ms)
+    return hypervolume([point_of(member) for member in members], (_MARGIN, _MARGIN))
 
 
-def _memory_mib(trial: Trial, plain: dict[int, Measurement]) -> float:
-    assert trial.measurement is not None
-    return (trial.measurement.peak_memory_mib + plain[trial.number].peak_memory_mib) / 2
-
-
-def hypervolume_share(trials: list[Trial], plain: dict[int, Measurement]) -> float:
-    """Returns the hypervolume of the front found with racing over that of the one without.
-
-    Both by the numbers without racing, and up to one and a half times the default's.
-    """
-    worst = {name: 1.5 * value for name, value in values(plain[0], _OBJECTIVES).items()}
-    reference = (worst["latency_ms"], worst["peak_memory_mib"])
-    without, raced = fronts(trials, plain)
-
-    def volume(front: list[Trial]) -> float:
-        points = [(plain[t.number].latency_ms, _memory_mib(t, plain)) for t in front]
-        return hypervolume(points, reference)
-
-    return volume(raced) / volume(without)
-
-
-def print_tables(
-    name: str, trials: list[Trial], wall_s: float, watch: Stopwatch, found: dict[str, float]
-) -> None:
-    """Prints where the time went and the figures."""
-    parts: dict[str, float] = defaultdict(float)
-    for trial in trials:
-        if trial.measurement is not None:
-            for part, seconds in trial.measurement.spent_s.items():
-                parts[part] += seconds
-    spent_s = {part: parts[part] for part in _PARTS} | {
-        "search": watch.spent_s["search"],
-        "storage": watch.spent_s["storage"],
-    }
-    spent_s["rest"] = wall_s - sum(spent_s.values())
-    words = {
-        "start": "process start",
-        "open": "session creation",
-        "first_runs": "first runs, memory",
-        "answers": "answers, fidelity",
-        "candidate": "candidate's turns",
-        "reference": "reference's turns",
-        "waited": "waiting for quiet",
-        "other": "ending, statistics",
-        "search": "sampler",
-        "storage": "storage",
-        "rest": "loop, raw samples",
-    }
-    print(f"{name}: {len(trials)} trials in {wall_s:.1f} s")
-    for part, seconds in spent_s.items():
-        mean_s = seconds / len(trials)
-        print(
-            f"  {words[part]:20} {seconds:7.1f} s  {seconds / wall_s:6.1%}  {mean_s:.3f} s a trial"
-        )
-    for key, value in found.items():
-        print(f"{key:18} {value:.3f}")
-
-
-def _note(text: str) -> None:
-    print(f"\r{text:60}", end="", file=sys.stderr, flush=True)
+def show(name: str, row: dict[str, Any]) -> None:
+    """Prints the table of a model."""
+    wall_s = row["wall_s"]
+    print(f"{name}: {row['trials']} trials in {wall_s:.1f} s, hypervolume {row['hypervolume']:.3f}")
+    print(f"  {'':20}{'search':>10}{'final':>10}{'share':>8}")
+    for part, (search_s, final_s) in row["parts"].items():
+        share = (search_s + final_s) / wall_s
+        print(f"  {part:20}{search_s:8.1f} s{final_s:8.1f} s{share:8.1%}")
+    if "there" in row:
+        there = row["there"]
+        print(f"  there {there['wall_s']:.1f} s, hypervolume {there['hypervolume']:.3f}: ", end="")
+        print(f"{row['ratio']:.2f} of its time")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

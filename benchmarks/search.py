@@ -37,7 +37,7 @@ from typing import Any
 import optuna
 from recording import Recording, read
 from replay import ReplayMeasurer
-from stopwatch import Stopwatch, timed_optuna
+from stopwatch import Stopwatch, optuna_methods, timed
 from threadpoolctl import threadpool_limits
 
 from autotune.measure.outcome import Effort, IsBeaten, Outcome, never_beaten
@@ -206,7 +206,7 @@ def search(
     """Returns the trials of a search of a table by the study loop, its measurer, and its asks."""
     watch = Stopwatch()
     measurer = TimedReplay(recording, seed, watch)
-    with quiet_optuna(), timed_optuna(watch):
+    with quiet_optuna(), timed(watch, optuna_methods()):
         study = optuna.create_study(storage=url, directions=["minimize"] * len(_OBJECTIVES))
         loop = build_search(
             measurer,

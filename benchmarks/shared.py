@@ -29,7 +29,7 @@ from typing import Any
 import optuna
 from recording import Recording, read
 from replay import ReplayMeasurer
-from stopwatch import Stopwatch, timed_optuna
+from stopwatch import Stopwatch, optuna_methods, timed
 
 from autotune.measure.outcome import Effort, IsBeaten, Outcome, never_beaten
 from autotune.search.objective import DEFAULT, find
@@ -96,7 +96,7 @@ def work(task: Task, start: Barrier, answers: "Queue[Report]") -> None:
     measurer = TakingTime(recording, 0, task.measure_s)
     watch = Stopwatch()
     place = Place.of(task.url, Path())
-    with quiet_optuna(), timed_optuna(watch), open_storage(place) as database:
+    with quiet_optuna(), timed(watch, optuna_methods()), open_storage(place) as database:
         study = optuna.load_study(study_name=task.name, storage=database)
         loop = build_search(
             measurer,

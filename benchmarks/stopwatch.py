@@ -5,7 +5,7 @@ import inspect
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
@@ -50,18 +50,18 @@ class Stopwatch:
         self._since = now
 
 
+Methods = Mapping[str, Sequence[tuple[type, Sequence[str]]]]
+"""By part, classes with names of methods."""
+
+
 @contextlib.contextmanager
-def timed_optuna(watch: Stopwatch) -> Iterator[None]:
-    """Times Optuna's storage and the search's own thinking while the context lasts."""
-    classes: dict[str, type] = {
-        "storage": optuna.storages.RDBStorage,
-        "search": Proposer,
-    }
+def timed(watch: Stopwatch, methods: Methods) -> Iterator[None]:
+    """Books the time of methods on their parts while the context lasts."""
     kept = []
-    for part, owner in classes.items():
-        for name, function in vars(owner).items():
-            # Optuna's cache calls some private ones
-            if inspect.isfunction(function) and not name.startswith("__"):
+    for part, owners in methods.items():
+        for owner, names in owners:
+            for name in names:
+                function = vars(owner)[name]
                 kept.append((owner, name, function))
                 setattr(owner, name, watch.wrap(part, function))
     try:
@@ -69,3 +69,25 @@ def timed_optuna(watch: Stopwatch) -> Iterator[None]:
     finally:
         for owner, name, function in kept:
             setattr(owner, name, function)
+
+
+def optuna_methods() -> Methods:
+    """Returns those of Optuna's storage, and of the search's own thinking."""
+    classes: dict[str, type] = {
+        "storage": optuna.storages.RDBStorage,
+        "search": Proposer,
+    }
+    return {
+        part: [
+            (
+                owner,
+                [
+                    name
+                    for name, function in vars(owner).items()
+                    # Optuna's cache calls some private ones
+                    if inspect.isfunction(function) and not name.startswith("__")
+                ],
+            )
+        ]
+        for part, owner in classes.items()
+    }

@@ -11,7 +11,7 @@ from fakes import FakeMeasurer, measurement, parameter, refusal, setting, space
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
-from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.measure.outcome import ABLATION, Effort, Failure, IsBeaten, Outcome, never_beaten
 from autotune.results.ablation import ablate
 from autotune.results.alone import Contest
 from autotune.results.budget import Budget
@@ -213,6 +213,26 @@ def test_many_small_losses_are_one_large_loss() -> None:
     full, _ = measurer.factors(Candidate.of(winner))
     assert smallest.speedup.value >= 0.98 / full
     assert len(_candidate(smallest)) < len(winner)
+
+
+def test_a_lucky_winner_gives_no_change_a_reason() -> None:
+    """Where the winner's own measurements were lucky, each change seems to bring some per cent."""
+    winner = {**_INT8, "nchwc": "off", **_NEEDLESS}
+
+    class Lucky(Planted):
+        """The winner is lucky while changes are put back alone."""
+
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            alone = effort.time_cap_s == ABLATION.time_cap_s
+            self.effects = {**_GAINS, "nchwc": (0.94, 1.0)} if alone else _GAINS
+            self.effects |= {"enable_mem_pattern": (0.94, 1.0)} if alone else {}
+            return super().measure(candidate, effort, is_beaten)
+
+    smallest, ablation = _ablated(Lucky({}, noise=0.002), winner)
+    assert _candidate(smallest) == _INT8
+    assert all(not part.matters_for for part in ablation.dropped)
 
 
 def test_answers_matter() -> None:

@@ -217,10 +217,15 @@ def test_noise(run: Run) -> None:
 
 
 def test_overhead(run: Run) -> None:
-    """The time of a search is split into parts."""
-    figures = _json(run, "overhead", "lstm.onnx", "--trials", "2")
+    """All of a study's time is on some part, and another checkout's study stands beside it."""
+    here = str(BENCHMARKS.parent)
+    figures = _json(run, "overhead", "lstm.onnx", "--trials", "2", "--against", here)["lstm"]
     assert figures["trials"] == 2
-    assert 0 < figures["inference_share"] < 1
+    seconds = [part_s for both in figures["parts"].values() for part_s in both]
+    assert sum(seconds) == pytest.approx(figures["wall_s"])
+    assert figures["parts"]["making files"][0] > 0
+    assert 0 < figures["final"] < 1
+    assert figures["there"]["hypervolume"] > 0
 
 
 def test_providers(run: Run) -> None:
@@ -233,6 +238,13 @@ def test_providers(run: Run) -> None:
         assert row[where]["providers"] == ["CPUExecutionProvider"]
         assert row[where]["said"] == []
         assert row[where]["difference"] <= 0.05
+
+
+def test_racing(run: Run) -> None:
+    """The time of a search is split into parts."""
+    figures = _json(run, "racing", "lstm.onnx", "--trials", "2")
+    assert figures["trials"] == 2
+    assert 0 < figures["inference_share"] < 1
 
 
 def test_record(run: Run, place: Path) -> None:

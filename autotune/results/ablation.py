@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
-from autotune.results.alone import FARTHEST, Contest, factor_of, finite, parts_of
+from autotune.results.alone import CLEAR_FACTOR, FARTHEST, Contest, factor_of, finite, parts_of
 from autotune.results.changes import changes_of, outermost, put_back
 from autotune.results.choice import choose
 from autotune.results.parts import Ablation, Part, Step
@@ -53,7 +53,10 @@ def ablate(contest: Contest) -> tuple[Finalist, Ablation]:
     return reduction.finalist, Ablation(
         trial=reduction.finalist.trial.number,
         winner=contest.winner.trial.candidate.to_json(),
-        parts=tuple(replace(part, kept=not kept.keys().isdisjoint(part.changes)) for part in parts),
+        parts=tuple(
+            part if kept.keys() & part.changes.keys() else replace(part, kept=False, matters_for=())
+            for part in parts
+        ),
         steps=reduction.steps,
         whole=reduction.whole,
         complete=True,
@@ -79,7 +82,7 @@ def unfinished(winner: Finalist) -> Ablation:
 def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
     """Returns the winner without as many of its needless changes as it can do without together."""
     winner, space = contest.winner.trial.candidate, contest.setting.space
-    needless = sorted((part for part in parts if not part.matters_for), key=_benefit)
+    needless = sorted(filter(_may_be_needless, parts), key=_benefit)
     while needless and put_back(winner, _names(needless), space) == BASELINE:
         needless = needless[:-1]  # the winner beat the default, so they matter together
     reduction = None
@@ -102,6 +105,16 @@ def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
             middle = len(half) // 2
             halves[:0] = [half[:middle], half[middle:]]
     return reduction or _unreduced(contest, parts)
+
+
+def _may_be_needless(part: Part) -> bool:
+    """Returns whether nothing speaks for a change but a small gain in speed.
+
+    All changes were measured beside the same few measurements of the winner: where those were
+    lucky, every one of them seems to bring a few per cent. So the rounds without them decide.
+    """
+    is_fast_alone = set(part.matters_for) <= set(SPEEDS)
+    return is_fast_alone and part.speedup is not None and part.speedup.value < CLEAR_FACTOR
 
 
 def _pays_for_rounds(contest: Contest, entrants: int) -> bool:

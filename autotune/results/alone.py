@@ -27,8 +27,10 @@ _FEWEST_ALONE = 4
 # Three rounds of the default, the winner and the config without what is needless follow.
 _SPARE = 9
 _FEWEST_TO_DROP = 3
-# A change that does so much in two rounds matters, whatever a third one says.
-_CLEARLY = math.log(1.1)
+CLEAR_FACTOR = 1.1
+"""A change that does so much in two rounds matters, whatever a third one says."""
+
+_CLEARLY = math.log(CLEAR_FACTOR)
 # Another order of the same sums makes that much difference to an error.
 _SAME_ERROR = 1.1
 # JSON has no infinite numbers.

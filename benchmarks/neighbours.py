@@ -1,0 +1,36 @@
+"""Other programs beside a benchmark, made on purpose."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NEIGHBOUR = """
+import random, sys, time
+chance = random.Random(sys.argv[1])
+while True:
+    time.sleep(chance.uniform(0.05, 1.0))
+    end = time.perf_counter() + chance.uniform(0.05, float(sys.argv[2]))
+    while time.perf_counter() < end:
+        pass
+"""
+
+
+@contextmanager
+def neighbours(count: int, seed: int, longest_s: float = 0.5) -> Iterator[None]:
+    """Keeps processes beside us that burn a core each at random intervals.
+
+    Args:
+        count: How many.
+        seed: Random seed.
+        longest_s: Longest time of work; pauses last up to 1 s. With 1 s a core is busy half of the
+            time.
+    """
+    script = [sys.executable, "-c", _NEIGHBOUR]
+    processes = [subprocess.Popen([*script, f"{seed} {i}", str(longest_s)]) for i in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
