@@ -21,7 +21,7 @@ from autotune.search.objective import SPEEDS
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
-_FEWEST_ATTEMPTS, _MOST_ATTEMPTS = 2, 4
+_FEWEST_ATTEMPTS = 3
 _MOST_STEPS = 3
 _TOGETHER = Plan(most=5)
 _DEFAULT, _WINNER, _REDUCED, _FIRST_STEP = 0, 1, 2, 3
@@ -80,31 +80,31 @@ def unfinished(winner: Finalist) -> Ablation:
 
 
 def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
-    """Returns the winner without as many of its needless changes as it can do without together."""
+    """Returns the winner without as many of its needless changes as it can do without together.
+
+    Those that seem to help least are left out first.
+    """
     winner, space = contest.winner.trial.candidate, contest.setting.space
     needless = sorted(filter(_may_be_needless, parts), key=_benefit)
     while needless and put_back(winner, _names(needless), space) == BASELINE:
         needless = needless[:-1]  # the winner beat the default, so they matter together
-    reduction = None
-    dropped: Names = frozenset()
-    refused: list[Names] = []
-    halves = [needless] if needless else []
     entrants = len((_DEFAULT, _WINNER, _REDUCED))
-    while halves and len(refused) < _MOST_ATTEMPTS:
-        if len(refused) >= _FEWEST_ATTEMPTS and not _pays_for_rounds(contest, entrants):
+    for attempt, count in enumerate(_counts(len(needless))):
+        if attempt >= _FEWEST_ATTEMPTS and not _pays_for_rounds(contest, entrants):
             break
-        half = halves.pop(0)
-        names = dropped | _names(half)
-        if not any(refusal <= names for refusal in refused):
-            smaller = _verified(contest, names, parts)
-            if smaller is not None:
-                reduction, dropped = smaller, names
-                continue
-            refused.append(names)
-        if len(half) > 1:
-            middle = len(half) // 2
-            halves[:0] = [half[:middle], half[middle:]]
-    return reduction or _unreduced(contest, parts)
+        reduction = _verified(contest, _names(needless[:count]), parts)
+        if reduction is not None:
+            return reduction
+    return _unreduced(contest, parts)
+
+
+def _counts(needless: int) -> list[int]:
+    """Returns how many of the changes that may be needless are left out, attempt by attempt.
+
+    One of them is needed more often than half of them.
+    """
+    counts = dict.fromkeys((needless, needless - 1, needless // 2, 1))
+    return [count for count in counts if 0 < count <= needless]
 
 
 def _may_be_needless(part: Part) -> bool:
