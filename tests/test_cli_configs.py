@@ -3,16 +3,20 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import brief_studies
+import onnx
 import pytest
 from test_compare import save_model, write_config
 from typer.testing import CliRunner, Result
 
 from autotune.cli.app import app, run
-from autotune.deploy.config import FORMATS
+from autotune.deploy.config import FORMATS, TunedConfig
+from autotune.deploy.serving import Serving
 from autotune.export.targets import TARGETS
+from autotune.facts import sample_models
 
 DATA = Path(__file__).parent / "data"
 
@@ -147,3 +151,41 @@ def test_verify(
     assert document["holds"] is (code == 0)
     assert document["same_answers"] is True
     assert document["now"]["rounds"] == 2
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_config_of_batches_is_measured_in_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the study, and by each command that measures it afterwards; the default runs single ones.
+
+    All runs count as equally long here, so a batch of four has four times the throughput.
+    """
+    monkeypatch.chdir(tmp_path)
+    brief_studies.measure_briefly(monkeypatch.setattr)
+    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), "tiny.onnx")
+    space = '[parameters.arena]\nvalues = ["on", "off"]\ndefault = "on"\n'
+    Path("space.toml").write_text(space, encoding="utf-8")
+    study = ["study", "tiny.onnx", "--batch", "1,4", "--space", "space.toml", "--trials", "4"]
+    document = _json(capsys, *study)
+    config, folder = "tiny.autotune/best.json", "tiny.autotune"
+    assert TunedConfig.read(Path(config)).serving == Serving(clients=1, batch=4, baseline_batch=1)
+    (compared,) = _json(capsys, "compare", config)["configs"]
+    assert (compared["batch"], compared["baseline_batch"]) == (4, 1)
+    assert compared["speedup"]["value"] == pytest.approx(4.0)
+    trial = str(document["picked"])
+    (again,) = _json(capsys, "compare", folder, "--trial", trial)["configs"]
+    assert again["speedup"]["value"] == pytest.approx(4.0)
+    assert _json(capsys, "verify", config)["now"]["speedup"]["value"] == pytest.approx(4.0)
+    _, text, _ = _ended(capsys, "check", config)
+    assert "batches of 4" in text
+    _, text, _ = _ended(capsys, "profile", folder)
+    assert "4" in text
+
+
+def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """Returns what a command prints with --json."""
+    _, text, fault = _ended(capsys, *arguments, "--json")
+    assert not fault
+    return json.loads(text)
