@@ -142,8 +142,8 @@ class World:
         self.samples = {
             name: np.stack([feed[name] for feed in workload.feeds]) for name in workload.feeds[0]
         }
-        found, _ = place_of(str(self.sound))
-        with quiet_optuna(), open_storage(found) as database:
+        storage_place, _ = place_of(str(self.sound))
+        with quiet_optuna(), open_storage(storage_place) as database:
             studies = [study for study in database.get_all_studies() if study.user_attrs]
             attributes = studies[-1].user_attrs
             self._identity = Identity(

@@ -65,13 +65,13 @@ def main() -> None:
             name: [Candidate.of(m.candidate) for m in result.members[1:] if m.admitted]
             for name, result in studies.items()
         }
-        found = again(given.model, given.max_error, Path(scratch), fronts)
-    figures = summary(found, fronts)
+        finalists = again(given.model, given.max_error, Path(scratch), fronts)
+    figures = summary(finalists, fronts)
     for name, result in studies.items():
         print(f"{name}: {result.trials} trials, {len(fronts[name])} members on the front")
     print(f"\n{'latency':>8} {'memory':>7}  found by         configuration")
-    base = found[BASELINE]
-    for candidate, item in sorted(found.items(), key=lambda pair: pair[1].latency_ms):
+    base = finalists[BASELINE]
+    for candidate, item in sorted(finalists.items(), key=lambda pair: pair[1].latency_ms):
         by = ", ".join(name for name, front in fronts.items() if candidate in front)
         memory = item.peak_memory_mib / base.peak_memory_mib
         words = candidate.in_words()
@@ -119,17 +119,19 @@ def again(
         def report(done: int, total: int) -> None:
             sys.stderr.write(f"\r{f'both fronts again: {done} of {total}':50}")
 
-        found = run_off(measurer, baseline, others, _OBJECTIVES, seed=0, on_step=report)
+        finalists = run_off(measurer, baseline, others, _OBJECTIVES, seed=0, on_step=report)
     finally:
         measurer.close()
     sys.stderr.write("\n")
-    return {item.trial.candidate: item for item in found}
+    return {item.trial.candidate: item for item in finalists}
 
 
-def summary(found: dict[Candidate, Finalist], fronts: dict[str, list[Candidate]]) -> dict[str, Any]:
+def summary(
+    finalists: dict[Candidate, Finalist], fronts: dict[str, list[Candidate]]
+) -> dict[str, Any]:
     """Returns the figures: how many random members beat the front, and both hypervolumes."""
-    mine = [found[c] for c in fronts[DEFAULT_SAMPLER] if c in found] + [found[BASELINE]]
-    theirs = [found[c] for c in fronts["random"] if c in found]
+    mine = [finalists[c] for c in fronts[DEFAULT_SAMPLER] if c in finalists] + [finalists[BASELINE]]
+    theirs = [finalists[c] for c in fronts["random"] if c in finalists]
 
     def as_good(item: Finalist, other: Finalist) -> bool:
         floor = 1 + other.noise_floor
@@ -137,16 +139,16 @@ def summary(found: dict[Candidate, Finalist], fronts: dict[str, list[Candidate]]
         return item.latency_ms <= floor * other.latency_ms and not leaner
 
     beaten = sum(not any(as_good(item, other) for item in mine) for other in theirs)
-    everyone = list(found.values())
+    everyone = list(finalists.values())
     whole = volume(everyone, everyone)
     return {
         "random_members": len(theirs),
         "random_members_that_beat": beaten,
         "hypervolume_default": volume(mine, everyone) / whole,
-        "hypervolume_random": volume([*theirs, found[BASELINE]], everyone) / whole,
-        "fastest_default": min(item.latency_ms for item in mine) / found[BASELINE].latency_ms,
-        "fastest_random": min(i.latency_ms for i in [*theirs, found[BASELINE]])
-        / found[BASELINE].latency_ms,
+        "hypervolume_random": volume([*theirs, finalists[BASELINE]], everyone) / whole,
+        "fastest_default": min(item.latency_ms for item in mine) / finalists[BASELINE].latency_ms,
+        "fastest_random": min(i.latency_ms for i in [*theirs, finalists[BASELINE]])
+        / finalists[BASELINE].latency_ms,
     }
 
 

@@ -179,15 +179,15 @@ def independently(
     config: Path, model: Path, feed: Path, processes: int, seconds: float
 ) -> tuple[float, float]:
     """Returns latency and memory of the config over the default's, medians over processes."""
-    found: dict[Path, list[tuple[float, float]]] = {config: [], model: []}
+    samples: dict[Path, list[tuple[float, float]]] = {config: [], model: []}
     for _ in range(processes):
         for path in (config, model):
             command = [sys.executable, "-c", _MEASURE, str(path), str(feed), str(seconds)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             seconds, mib = map(float, done.stdout.split())
-            found[path].append((seconds, mib))
+            samples[path].append((seconds, mib))
     (own_s, own_mib), (base_s, base_mib) = (
-        np.median(found[path], axis=0) for path in (config, model)
+        np.median(samples[path], axis=0) for path in (config, model)
     )
     return float(own_s / base_s), float(own_mib / base_mib)
 
@@ -198,8 +198,8 @@ def _autotune(*arguments: str) -> dict[str, Any]:
     )
     if done.returncode not in (0, 3):
         raise SystemExit(f"autotune {' '.join(arguments)} failed:\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 def _python(script: str, *arguments: Path) -> None:
@@ -209,9 +209,9 @@ def _python(script: str, *arguments: Path) -> None:
 def _difference(original: Path, tuned: Path) -> float:
     """Returns the relative L2 distance: mean over samples, worst output."""
     errors: dict[str, list[float]] = {}
-    with np.load(original) as expected, np.load(tuned) as found:
+    with np.load(original) as expected, np.load(tuned) as outputs:
         for name in expected.files:
-            gap = float(np.linalg.norm(found[name] - expected[name]))
+            gap = float(np.linalg.norm(outputs[name] - expected[name]))
             size = max(float(np.linalg.norm(expected[name])), 1e-30)
             errors.setdefault(name.partition(":")[2], []).append(gap / size)
     return max(float(np.mean(each)) for each in errors.values())

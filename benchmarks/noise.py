@@ -253,13 +253,15 @@ def summarise(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> dict[st
 
     def worst(pair: str, loud: bool) -> float:
         return max(
-            _spread([_chosen(raw) for raw in found])
-            for (_, which, state), found in rows.items()
+            _spread([_chosen(raw) for raw in repetitions])
+            for (_, which, state), repetitions in rows.items()
             if which == pair and state == loud
         )
 
     def worst_plain(loud: bool) -> float:
-        return max(_spread(found) for (_, state), found in plain.items() if state == loud)
+        return max(
+            _spread(repetitions) for (_, state), repetitions in plain.items() if state == loud
+        )
 
     return {
         "same_spread": worst("same", False),
@@ -274,15 +276,18 @@ def summarise(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> dict[st
 def print_tables(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> None:
     """Prints, for each pair and model, median, spread and standard deviation of each estimator."""
     _note("")
-    for (model, pair, loud), found in sorted(rows.items(), key=lambda item: item[0][1:]):
+    for (model, pair, loud), repetitions in sorted(rows.items(), key=lambda item: item[0][1:]):
         truth = {"same": 1.0, "work": _A_FIFTH_MORE / _LAYERS}.get(pair)
         where = "beside neighbours" if loud else "as it is"
-        known = "" if truth is None else f", truth {truth:.3f}"
-        turns = np.median([len(raw["before"]) for raw in found])
-        print(f"\n{pair}, {model}, machine {where}{known} ({len(found)} x {turns:.0f} turns)")
+        truth_words = "" if truth is None else f", truth {truth:.3f}"
+        turns = np.median([len(raw["before"]) for raw in repetitions])
+        print(
+            f"\n{pair}, {model}, machine {where}{truth_words} "
+            f"({len(repetitions)} x {turns:.0f} turns)"
+        )
         print(f"  {'estimator':26} {'median':>8} {'bias':>8} {'spread':>8} {'sd':>8}")
         for name, estimator in _ESTIMATORS.items():
-            _print_row(name, [estimator(raw) for raw in found], truth)
+            _print_row(name, [estimator(raw) for raw in repetitions], truth)
         if pair == "same":
             _print_row("p50 of a plain loop, ms", plain[model, loud], None)
 

@@ -66,10 +66,10 @@ def main() -> None:
             plain = measure_again(trials, measurer)
         finally:
             measurer.close()
-    found = summarise(trials, wall_s, watch, plain)
-    print_tables(path.stem, trials, wall_s, watch, found)
+    figures = summarise(trials, wall_s, watch, plain)
+    print_tables(path.stem, trials, wall_s, watch, figures)
     if given.json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
 
 
 def _built(folder: Path) -> Path:
@@ -101,15 +101,15 @@ def search(
 
 def measure_again(trials: list[Trial], measurer: DuetMeasurer) -> dict[int, Measurement]:
     """Returns the measurements of the same candidates without racing, by trial."""
-    found = {}
+    measurements = {}
     for i, trial in enumerate(trials):
         if trial.measurement is not None:
             outcome = measurer.measure(trial.candidate, SEARCH)
             if isinstance(outcome, Measurement):
-                found[trial.number] = outcome
+                measurements[trial.number] = outcome
         _note(f"without racing: {i + 1} of {len(trials)}")
     _note("")
-    return found
+    return measurements
 
 
 def summarise(
@@ -197,7 +197,7 @@ def hypervolume_share(trials: list[Trial], plain: dict[int, Measurement]) -> flo
 
 
 def print_tables(
-    name: str, trials: list[Trial], wall_s: float, watch: Stopwatch, found: dict[str, float]
+    name: str, trials: list[Trial], wall_s: float, watch: Stopwatch, figures: dict[str, float]
 ) -> None:
     """Prints where the time went and the figures."""
     parts: dict[str, float] = defaultdict(float)
@@ -229,7 +229,7 @@ def print_tables(
         print(
             f"  {words[part]:20} {seconds:7.1f} s  {seconds / wall_s:6.1%}  {mean_s:.3f} s a trial"
         )
-    for key, value in found.items():
+    for key, value in figures.items():
         print(f"{key:18} {value:.3f}")
 
 

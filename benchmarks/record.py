@@ -165,15 +165,15 @@ def _model(name: str, work: Path) -> Path:
 def every_one(measurer: DuetMeasurer, lines: Path, candidates: Sequence[Candidate]) -> None:
     """Measures each candidate once, in random order."""
     order = random.Random(0).sample(candidates, len(candidates))
-    found = read(lines)
-    known = {*found.measured, *found.failed, *found.twins}
+    recording = read(lines)
+    done = {*recording.measured, *recording.failed, *recording.twins}
     for number in range(1, _PASSES + 1):
         last = number == _PASSES
 
         def once(candidate: Candidate, last: bool = last) -> None:
             # asked of those that are known as well: twins are known by who came first
             stands_for = measurer.canonical(candidate)
-            if candidate in known:
+            if candidate in done:
                 return
             if stands_for == candidate:
                 outcome = measurer.measure(candidate, _ONCE)
@@ -183,9 +183,9 @@ def every_one(measurer: DuetMeasurer, lines: Path, candidates: Sequence[Candidat
             else:
                 line = {"candidate": candidate.to_json(), "same_as": stands_for.to_json()}
             _append(lines, line)
-            known.add(candidate)
+            done.add(candidate)
 
-        todo = order if number == 1 else [c for c in order if c not in known]
+        todo = order if number == 1 else [c for c in order if c not in done]
         _with_progress(f"every candidate, pass {number}", todo, once)
 
 
@@ -203,8 +203,10 @@ def again(
     choose: Callable[[Recording], Collection[Candidate]],
 ) -> None:
     """Measures once more what is chosen and was measured so often."""
-    found = read(lines)
-    todo = sorted((c for c in choose(found) if len(found.measured[c]) <= round_number), key=str)
+    recording = read(lines)
+    todo = sorted(
+        (c for c in choose(recording) if len(recording.measured[c]) <= round_number), key=str
+    )
     random.Random(round_number).shuffle(todo)
     measurer.renew()
 
@@ -214,17 +216,17 @@ def again(
     _with_progress(f"again, round {round_number}", todo, once_more)
 
 
-def doubtful(found: Recording) -> set[Candidate]:
+def doubtful(recording: Recording) -> set[Candidate]:
     """Returns the candidates that may be better or worse than the others by luck alone."""
-    return {*near(found, _NEAR_LATENCY, _NEAR_MEMORY), *surprising(found)}
+    return {*near(recording, _NEAR_LATENCY, _NEAR_MEMORY), *surprising(recording)}
 
 
-def near(found: Recording, by_latency: float, by_memory: float) -> list[Candidate]:
+def near(recording: Recording, by_latency: float, by_memory: float) -> list[Candidate]:
     """Returns the candidates that would be on the front if they were better by these shares.
 
     And those that would be the fastest: of many that are equally fast one was lucky.
     """
-    admitted = [(c, n) for c, n in found.truth.items() if n.error <= found.header.max_error]
+    admitted = [(c, n) for c, n in recording.truth.items() if n.error <= recording.header.max_error]
 
     def is_near(mine: Numbers) -> bool:
         latency = mine.latency_ms * (1 - by_latency)
@@ -238,12 +240,12 @@ def near(found: Recording, by_latency: float, by_memory: float) -> list[Candidat
     return [c for c, n in admitted if n.latency_ms <= least or is_near(n)]
 
 
-def surprising(found: Recording) -> list[Candidate]:
+def surprising(recording: Recording) -> list[Candidate]:
     """Returns the candidates whose latency is far from what all the others let expect."""
-    candidates = list(found.measured)
-    base = found.truth[BASELINE].latency_ms
-    logs = np.log([found.measured[c][0].latency_ms / base for c in candidates])
-    coding = Coding(found.space)
+    candidates = list(recording.measured)
+    base = recording.truth[BASELINE].latency_ms
+    logs = np.log([recording.measured[c][0].latency_ms / base for c in candidates])
+    coding = Coding(recording.space)
     # chosen by the evidence of some, then leave-one-out errors of all
     errors = np.abs(Model(coding, coding.rows(candidates), logs, sweeps=4).left_out_errors())
     limit = max(_SURPRISE, 4 * float(np.median(errors)))

@@ -177,7 +177,7 @@ class Recording:
 
         That is how the run-off reports them: with malloc's luck, a low peak is no promise.
         """
-        return {candidate: _truth(found) for candidate, found in self.measured.items()}
+        return {candidate: _truth(rounds) for candidate, rounds in self.measured.items()}
 
     @cached_property
     def short_luck(self) -> Sequence[Luck]:
@@ -185,13 +185,13 @@ class Recording:
 
         Of candidates that were measured more than once; all 1 where none was.
         """
-        several = [found for found in self.measured.values() if len(found) > 1]
-        return _luck([(found[0], found[1:]) for found in several])
+        several = [rounds for rounds in self.measured.values() if len(rounds) > 1]
+        return _luck([(rounds[0], rounds[1:]) for rounds in several])
 
     @cached_property
     def long_luck(self) -> Sequence[Luck]:
         """What the longer measurements were, over the truth by the others of their candidate."""
-        longer = [found[1:] for found in self.measured.values() if len(found) > 2]
+        longer = [rounds[1:] for rounds in self.measured.values() if len(rounds) > 2]
         return _luck([(one, [*of[:i], *of[i + 1 :]]) for of in longer for i, one in enumerate(of)])
 
     @property
@@ -205,24 +205,24 @@ class Recording:
         return len(self.measured) + len(self.failed) + len(self.twins)
 
 
-def _truth(found: Sequence[Numbers]) -> Numbers:
-    names = asdict(found[0])
-    medians = {name: statistics.median(getattr(n, name) for n in found) for name in names}
-    return Numbers(**{**medians, "peak_memory_mib": max(n.peak_memory_mib for n in found)})
+def _truth(rounds: Sequence[Numbers]) -> Numbers:
+    names = asdict(rounds[0])
+    medians = {name: statistics.median(getattr(n, name) for n in rounds) for name in names}
+    return Numbers(**{**medians, "peak_memory_mib": max(n.peak_memory_mib for n in rounds)})
 
 
-def _luck(found: Sequence[tuple[Numbers, Sequence[Numbers]]]) -> Sequence[Luck]:
+def _luck(pairs: Sequence[tuple[Numbers, Sequence[Numbers]]]) -> Sequence[Luck]:
     """Returns each measurement over the truth by others."""
     luck = [
         {name: _factor(one, truth, name) for name in _LUCKY}
-        for one, truth in ((one, _truth(others)) for one, others in found)
+        for one, truth in ((one, _truth(others)) for one, others in pairs)
     ]
     return luck or [dict.fromkeys(_LUCKY, 1.0)]
 
 
 def _factor(numbers: Numbers, truth: Numbers, name: str) -> float:
-    known: float = getattr(truth, name)
-    return getattr(numbers, name) / known if known > 0 else 1.0
+    expected: float = getattr(truth, name)
+    return getattr(numbers, name) / expected if expected > 0 else 1.0
 
 
 def read(path: Path) -> Recording:

@@ -69,10 +69,10 @@ class ReplayMeasurer:
             )
         is_long = effort.half_width <= RUN_OFF.half_width
         luck = self._recording.long_luck if is_long else self._recording.short_luck
-        found = _measurement(
+        measurement = _measurement(
             self._with(luck, numbers, f"{candidate.key} {count}"), self.reference_ms
         )
-        return replace(found, raced=is_beaten(found))
+        return replace(measurement, raced=is_beaten(measurement))
 
     def measure_with(self, candidate: Candidate, effort: Effort, _: ProcessOptions) -> Outcome:
         """Returns what was recorded, without any options of a process."""

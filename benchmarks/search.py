@@ -4,7 +4,7 @@
 
 Each strategy searches each table of benchmarks/tables through the study loop itself, with the same
 first trials; a measurer answers from the table, with noise as it was recorded. Then the run-off, on
-the same measurer, picks one. What is told:
+the same measurer, picks one. What is shown:
 
     hv      hypervolume of what was measured, by the truth of the table, over that of the table's
             own front; in logarithms of latency and memory over the default's, as far as a tenth
@@ -60,7 +60,7 @@ _PICKS = (40, 100)
 _OWN_TIME = (100, 1000)
 _MARGIN = math.log(1.1)
 _QUICK_SEEDS, _SEEDS = 4, 30
-# Told of a strategy in one run of so many trials with SQLite, as studies keep it.
+# The own time of each strategy is that of one run of so many trials with SQLite.
 _LONG = 1000
 _LONGEST_S = 120.0
 
@@ -148,7 +148,7 @@ class TimedReplay(ReplayMeasurer):
 
     Attributes:
         own_ms: Before each measurement, the time since the last one ended, without the storage's.
-        storage_ms: Likewise, the storage's.
+        storage_ms: The same of the storage.
     """
 
     def __init__(self, recording: Recording, seed: int, watch: Stopwatch) -> None:
@@ -256,8 +256,8 @@ def picked(
     """Returns what the run-off picks."""
     limits = Limits(max_error=recording.header.max_error)
     chosen = finalists(trials, limits, _OBJECTIVES, recording.space)
-    found = run_off(measurer, trials[0], chosen, _OBJECTIVES, seed=seed, on_step=lambda *_: None)
-    return choose(found, limits, _OBJECTIVES, "latency").trial.candidate
+    compared = run_off(measurer, trials[0], chosen, _OBJECTIVES, seed=seed, on_step=lambda *_: None)
+    return choose(compared, limits, _OBJECTIVES, "latency").trial.candidate
 
 
 def own_time(path: Path, strategy: str) -> dict[str, tuple[float, float]]:
@@ -301,8 +301,8 @@ def main() -> None:
             runs.append(done)
             sys.stderr.write(f"\r{len(runs)} of {len(jobs)} searches   ")
     sys.stderr.write("\n")
-    found = {s: summary([r for r in runs if r.strategy == s]) for s in strategies}
-    print_tables(paths, found, runs)
+    summaries = {s: summary([r for r in runs if r.strategy == s]) for s in strategies}
+    print_tables(paths, summaries, runs)
     own: dict[str, dict[str, tuple[float, float]]] = {}
     if not given.quick:
         largest = max(paths, key=lambda path: len(table(path)[0].truth))
@@ -313,15 +313,15 @@ def main() -> None:
     if given.json:
         for strategy in strategies:
             spent = own.get(strategy, {}).items()
-            found[strategy]["sampler_ms"] = {look: mine for look, (mine, _) in spent}
-            found[strategy]["sqlite_ms"] = {look: stored for look, (_, stored) in spent}
-        told = {
-            "strategies": found,
+            summaries[strategy]["sampler_ms"] = {look: mine for look, (mine, _) in spent}
+            summaries[strategy]["sqlite_ms"] = {look: stored for look, (_, stored) in spent}
+        figures = {
+            "strategies": summaries,
             "default": DEFAULT_SAMPLER,
             "tables": len(paths),
             "seeds": seeds,
         }
-        print(json.dumps(told))
+        print(json.dumps(figures))
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
@@ -352,7 +352,7 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def print_tables(
-    paths: Sequence[Path], found: dict[str, dict[str, Any]], runs: Sequence[Run]
+    paths: Sequence[Path], summaries: dict[str, dict[str, Any]], runs: Sequence[Run]
 ) -> None:
     """Prints what the tables hold, and what each strategy reached."""
     print(f"{'table':16}{'points':>8}{'front':>7}{'scatter':>9}  fastest, leanest over the default")
@@ -369,16 +369,16 @@ def print_tables(
     picks = "".join(f"{f'pick {look}':>9}" for look in _PICKS)
     picks += "".join(f"{f'strict {look}':>11}" for look in _PICKS)
     print(f"\n{'strategy':18}{looks}{worst}{picks}{'asks':>7}{'own ms':>8}")
-    for name, told in found.items():
-        row = "".join(f"{told['hv'][str(look)]:8.3f}" for look in _LOOKS)
-        row += "".join(f"{told['hv_worst_table'][str(look)]:8.3f}" for look in _LOOKS)
-        row += "".join(f"{told['pick_within_2pct'][str(look)]:9.0%}" for look in _PICKS)
-        row += "".join(f"{told['pick_within_2pct_strict'][str(look)]:11.0%}" for look in _PICKS)
-        print(f"{name:18}{row}{told['asks']:7.0f}{told['own_ms']:8.1f}")
+    for name, own in summaries.items():
+        row = "".join(f"{own['hv'][str(look)]:8.3f}" for look in _LOOKS)
+        row += "".join(f"{own['hv_worst_table'][str(look)]:8.3f}" for look in _LOOKS)
+        row += "".join(f"{own['pick_within_2pct'][str(look)]:9.0%}" for look in _PICKS)
+        row += "".join(f"{own['pick_within_2pct_strict'][str(look)]:11.0%}" for look in _PICKS)
+        print(f"{name:18}{row}{own['asks']:7.0f}{own['own_ms']:8.1f}")
     print("w: the worst table's mean\n")
     names = sorted({each.table for each in runs})
     print(f"{'hv at 20, 40, 100':18}" + "".join(f"{name[:19]:>20}" for name in names))
-    for strategy in found:
+    for strategy in summaries:
         cells = ""
         for name in names:
             of = [r for r in runs if r.strategy == strategy and r.table == name]
@@ -391,9 +391,9 @@ def print_own_time(path: Path, own: dict[str, dict[str, tuple[float, float]]]) -
     """Prints what a trial costs beside its measurement, when many were measured."""
     print(f"\nms a trial, its own + SQLite's, {path.name.split('.')[0]}, in the 20 trials before")
     print(f"{'strategy':18}" + "".join(f"{look:>12}" for look in _OWN_TIME))
-    for name, told in own.items():
+    for name, times in own.items():
         cells = [
-            f"{told[n][0]:.0f} + {told[n][1]:.0f}" if n in told else "-"
+            f"{times[n][0]:.0f} + {times[n][1]:.0f}" if n in times else "-"
             for n in map(str, _OWN_TIME)
         ]
         print(f"{name:18}{''.join(f'{cell:>12}' for cell in cells)}")

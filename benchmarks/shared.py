@@ -63,9 +63,9 @@ class TakingTime(ReplayMeasurer):
     ) -> Outcome:
         """Sleeps, and answers."""
         time.sleep(self._measure_s)
-        found = super().measure(candidate, effort, is_beaten)
+        outcome = super().measure(candidate, effort, is_beaten)
         self.ended_s = time.monotonic()
-        return found
+        return outcome
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ def server(url: str | None) -> Iterator[str]:
 
     if postgresql.find_programs() is None:
         sys.exit("no PostgreSQL here: apt-get install postgresql, or name one with --storage URL")
-    with postgresql.server(durable=True) as found:
-        yield found.url("shared")
+    with postgresql.server(durable=True) as server:
+        yield server.url("shared")
 
 
 def main() -> None:
@@ -177,15 +177,15 @@ def main() -> None:
     table = given.table or max(tables, key=lambda path: len(read(path)))
     print(f"{table.name.split('.')[0]}: {trials} trials")
     print(f"{'workers':8}{'a trial':>9}{'trials/s':>10}{'storage':>17}{'search':>17}{'twice':>7}")
-    found: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     with server(given.storage) as url:
         for measure_s in dict.fromkeys((0.0, given.trial_s)):
             for workers in map(int, given.workers.split(",")):
                 figures = fleet(url, table, workers, trials, measure_s)
                 print(row(workers, measure_s, figures))
-                found.setdefault(f"{measure_s:g} s", {})[str(workers)] = figures
+                rows.setdefault(f"{measure_s:g} s", {})[str(workers)] = figures
     if given.json:
-        print(json.dumps({"table": table.name, "trials": trials, "workers": found}))
+        print(json.dumps({"table": table.name, "trials": trials, "workers": rows}))
 
 
 def row(workers: int, measure_s: float, figures: dict[str, float]) -> str:

@@ -223,12 +223,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        found = soak(Path(place), 24 if given.quick else given.trials, given.seed)
-    for name, value in found.items():
+        figures = soak(Path(place), 24 if given.quick else given.trials, given.seed)
+    for name, value in figures.items():
         print(f"{name:15} {value}")
     if given.json:
-        print(json.dumps(found))
-    return any(found[name] for name in ("processes", "files", "descriptors", "threads"))
+        print(json.dumps(figures))
+    return any(figures[name] for name in ("processes", "files", "descriptors", "threads"))
 
 
 if __name__ == "__main__":

@@ -65,12 +65,12 @@ class Run:
 def run(job: Job) -> tuple[Job, Run, Run]:
     """Returns what the study finds that knows its relative, and what the other one finds."""
     (there, _), (recording, truth) = table(job.there), table(job.here)
-    known, _, _ = search(there, DEFAULT_SAMPLER, job.seed, job.trials)
+    earlier, _, _ = search(there, DEFAULT_SAMPLER, job.seed, job.trials)
     cores = recording.header.environment.cores
     relative = Relative(
         name="there",
         facts={"usable cores": str(there.header.environment.cores)},
-        trials=[trial for trial in known if trial.measurement is not None],
+        trials=[trial for trial in earlier if trial.measurement is not None],
     )
     limits = Limits(max_error=recording.header.max_error)
     first = starting_points([relative], recording.space, cores, limits, _OBJECTIVES)
@@ -94,8 +94,8 @@ def run(job: Job) -> tuple[Job, Run, Run]:
 def found_at(trials: Sequence[Trial], truth: Truth) -> int:
     """Returns after how many trials one was near the best; one more than there are if never."""
     for i, trial in enumerate(trials, start=1):
-        known = trial.candidate in truth.points
-        if known and truth.behind(trial.candidate, allowing=True) <= _NEAR:
+        is_recorded = trial.candidate in truth.points
+        if is_recorded and truth.behind(trial.candidate, allowing=True) <= _NEAR:
             return i
     return len(trials) + 1
 
@@ -120,12 +120,12 @@ def main() -> None:
     jobs = [
         Job(*pair, seed, given.trials) for pair, seed in itertools.product(pairs(), range(seeds))
     ]
-    found: dict[tuple[Path, Path], list[tuple[Run, Run]]] = {}
+    paired: dict[tuple[Path, Path], list[tuple[Run, Run]]] = {}
     spawn = multiprocessing.get_context("spawn")
     # two threads of BLAS in each of two processes take three times as long
     with spawn.Pool(initializer=threadpool_limits, initargs=(1, "blas")) as pool:
         for done, (job, transferred, cold) in enumerate(pool.imap_unordered(run, jobs), start=1):
-            found.setdefault((job.there, job.here), []).append((transferred, cold))
+            paired.setdefault((job.there, job.here), []).append((transferred, cold))
             sys.stderr.write(f"\r{done} of {len(jobs)} pairs of studies   ")
     sys.stderr.write("\n")
     for path in sorted({path for pair in pairs() for path in pair}):
@@ -137,8 +137,8 @@ def main() -> None:
     for pair in pairs():
         for i, kind in enumerate(("transferred", "cold start")):
             title = " -> ".join(named(path) for path in pair) if i == 0 else ""
-            print(f"{title:40}{kind:14}{row(summary([runs[i] for runs in found[pair]]))}")
-    everything = [runs for pair in pairs() for runs in found[pair]]
+            print(f"{title:40}{kind:14}{row(summary([runs[i] for runs in paired[pair]]))}")
+    everything = [runs for pair in pairs() for runs in paired[pair]]
     totals = {
         "transferred": summary([one for one, _ in everything]),
         "cold": summary([other for _, other in everything]),

@@ -127,16 +127,16 @@ class FakeMeasurer:
     ) -> Outcome:
         """Returns what the cost function says; marked where the search would have given it up."""
         (self.searched if effort == SEARCH else self.raced).append(candidate)
-        told = self._cost(candidate)
-        if isinstance(told, Failure):
-            return told
-        found = measurement(*told)
+        cost = self._cost(candidate)
+        if isinstance(cost, Failure):
+            return cost
+        outcome = measurement(*cost)
         if self._clients > 1:
-            found = under_load(found, self._clients)
+            outcome = under_load(outcome, self._clients)
         if self._smallest_batch is not None:
             batch = candidate.batch(self._smallest_batch)
-            found = replace(found, batch=batch, p99_ms=2 * found.latency_ms)
-        return replace(found, raced=is_beaten(found))
+            outcome = replace(outcome, batch=batch, p99_ms=2 * outcome.latency_ms)
+        return replace(outcome, raced=is_beaten(outcome))
 
     def measure_with(
         self, candidate: Candidate, effort: Effort, process: ProcessOptions

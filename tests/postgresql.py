@@ -77,9 +77,9 @@ def server(*, durable: bool = False) -> Iterator[Server]:
 
 def find_programs() -> Path | None:
     """Returns the folder of the server's programs; None where there is none."""
-    found = shutil.which("initdb")
-    if found and shutil.which("pg_ctl"):
-        return Path(found).resolve().parent
+    initdb = shutil.which("initdb")
+    if initdb and shutil.which("pg_ctl"):
+        return Path(initdb).resolve().parent
     for place in _PLACES:
         for folder in sorted(Path(place).glob("*/bin"), reverse=True):
             if (folder / "initdb").exists() and (folder / "pg_ctl").exists():

@@ -213,9 +213,9 @@ class Made:
 
     @property
     def result(self) -> dict[str, Any]:
-        found = json.loads(self.stdout)
-        assert isinstance(found, dict)
-        return found
+        document = json.loads(self.stdout)
+        assert isinstance(document, dict)
+        return document
 
     @property
     def folder(self) -> Path:

@@ -67,8 +67,8 @@ class Killed:
         """Waits until it tells of trials, or has ended, if it is to be `measuring`."""
         assert self._process is not None
         while measuring and self._process.poll() is None:
-            told = (self._place / "said.txt").read_text()
-            if re.search(r"\d/", told.rpartition("reading the model")[2]):
+            text = (self._place / "said.txt").read_text()
+            if re.search(r"\d/", text.rpartition("reading the model")[2]):
                 return
             time.sleep(0.02)
 
@@ -132,13 +132,13 @@ def test_twenty_kills(tmp_path: Path) -> None:
 
 def _spooled(folder: Path) -> set[str]:
     """Returns the candidates whose measurement was on the disk; none is there twice."""
-    found = [
-        Candidate.of(told["candidate"]).key
+    keys = [
+        Candidate.of(entry["candidate"]).key
         for path in folder.glob("*.spool.jsonl")
-        for told in Spool(folder, path.name.removesuffix(".spool.jsonl")).entries()
+        for entry in Spool(folder, path.name.removesuffix(".spool.jsonl")).entries()
     ]
-    assert len(found) == len(set(found))
-    return set(found)
+    assert len(keys) == len(set(keys))
+    return set(keys)
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ class Away:
 def _search(
     study: optuna.Study,
     folder: Path,
-    told: list[Progress],
+    reports: list[Progress],
     measurer: FakeMeasurer,
     *,
     shared: bool = True,
@@ -236,7 +236,7 @@ def _search(
         record=Record(study, "driver", "machine", shared=shared, clock=_NO_WAITING),
         spool=Spool(folder, "study"),
         clock=_NO_WAITING,
-        report=told.append,
+        report=reports.append,
     )
 
 
@@ -247,11 +247,11 @@ def test_a_storage_that_is_away_for_a_while(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
 ) -> None:
     """The search waits and goes on; what was measured meanwhile is told, and nothing twice."""
-    told: list[Progress] = []
+    reports: list[Progress] = []
     measurer = FakeMeasurer(thread_cost)
     with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
         study = optuna.create_study(storage=database, directions=["minimize", "minimize"])
-        search = _search(study, tmp_path, told, measurer)
+        search = _search(study, tmp_path, reports, measurer)
         search.run(5, None)
         original = getattr(study._storage, method)
         away = Away(3)
@@ -264,7 +264,7 @@ def test_a_storage_that_is_away_for_a_while(
         search.run(12, None)
         kept = [trial.candidate for trial in read_trials(study)]
         states = {frozen.state.name for frozen in study.trials}
-    notes = [progress.note for progress in told if progress.note]
+    notes = [progress.note for progress in reports if progress.note]
     assert any("away" in note for note in notes)
     assert any("back" in note for note in notes)
     assert len(kept) == len(set(kept)) == 12

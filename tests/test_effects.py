@@ -69,23 +69,25 @@ def test_effects_are_told_with_intervals() -> None:
     everything = [BASELINE, *(c for c in _space().candidates or () if c != BASELINE)]
     logs = _noisy(everything, 0.01)
     base = logs[0]
-    told = [(c, {"latency_ms": math.exp(v - base)}) for c, v in zip(everything, logs, strict=True)]
-    found = {(e.parameter, e.value): e for e in explain(_space(), told)}
-    assert found.keys() == _EFFECTS.keys()
+    observed = [
+        (c, {"latency_ms": math.exp(v - base)}) for c, v in zip(everything, logs, strict=True)
+    ]
+    effects = {(e.parameter, e.value): e for e in explain(_space(), observed)}
+    assert effects.keys() == _EFFECTS.keys()
     for pair, effect in _EFFECTS.items():
-        factor = found[pair].factor
+        factor = effects[pair].factor
         assert factor.low * 0.97 < math.exp(effect) < factor.high * 1.03
         assert factor.low < factor.value < factor.high
-    assert found["precision", "int8_dynamic"].is_known
-    assert not found["storage", "external_data"].is_known
-    strongest = explain(_space(), told)[0]
+    assert effects["precision", "int8_dynamic"].is_known
+    assert not effects["storage", "external_data"].is_known
+    strongest = explain(_space(), observed)[0]
     assert strongest.parameter == "intra_op_num_threads"
 
 
 def test_effects_do_not_depend_on_the_order() -> None:
     """Where many drivers share a study the default need not be its first trial."""
-    told = [(c, {"latency_ms": math.exp(_log_cost(c))}) for c in _space().candidates or ()]
-    (first, *_), (last, *_) = explain(_space(), told), explain(_space(), told[::-1])
+    observed = [(c, {"latency_ms": math.exp(_log_cost(c))}) for c in _space().candidates or ()]
+    (first, *_), (last, *_) = explain(_space(), observed), explain(_space(), observed[::-1])
     assert (first.parameter, first.value) == (last.parameter, last.value)
     assert first.factor.value == pytest.approx(last.factor.value)
 
@@ -93,8 +95,10 @@ def test_effects_do_not_depend_on_the_order() -> None:
 def test_values_that_were_not_tried_have_no_effect_to_tell() -> None:
     """Only what was measured is explained; what the space does not know is left out."""
     elsewhere = Candidate.of({"intra_op_num_threads": 8})
-    told = [(c, {"latency_ms": 1.0}) for c in (BASELINE, Candidate.of({"arena": "off"}), elsewhere)]
-    assert [(e.parameter, e.value) for e in explain(thread_space(), told)] == [("arena", "off")]
+    observed = [
+        (c, {"latency_ms": 1.0}) for c in (BASELINE, Candidate.of({"arena": "off"}), elsewhere)
+    ]
+    assert [(e.parameter, e.value) for e in explain(thread_space(), observed)] == [("arena", "off")]
 
 
 @pytest.mark.parametrize("sweeps", [0, 1, 4])
@@ -139,10 +143,10 @@ def test_a_lucky_number_is_not_believed() -> None:
     """What is far from all that the others let expect is taken for luck, most of it."""
     everything = list(_space().candidates or ())
     lucky = Candidate.of({"storage": "external_data"})
-    found = dict(zip(everything, _told(everything, {lucky: 0.6}), strict=True))
-    assert 8 < found[lucky]["latency_ms"] < 12
-    best = min(found, key=lambda candidate: found[candidate]["latency_ms"])
-    assert {("intra_op_num_threads", 1)} <= set(best.values) or found[best]["latency_ms"] < 6
+    believed = dict(zip(everything, _told(everything, {lucky: 0.6}), strict=True))
+    assert 8 < believed[lucky]["latency_ms"] < 12
+    best = min(believed, key=lambda candidate: believed[candidate]["latency_ms"])
+    assert {("intra_op_num_threads", 1)} <= set(best.values) or believed[best]["latency_ms"] < 6
 
 
 def test_what_is_right_is_believed() -> None:

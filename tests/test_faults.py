@@ -257,15 +257,15 @@ def test_grandchildren_end(
 ) -> None:
     """What a candidate's process starts ends with it: detached, and also after a crash."""
     plan = scratch.root() / "fault.json"
-    told = tmp_path / "pid"
-    fault = {"do": "first_runs", "fault": "grandchild", "to": str(told)}
+    pid_file = tmp_path / "pid"
+    fault = {"do": "first_runs", "fault": "grandchild", "to": str(pid_file)}
     plan.write_text(json.dumps({**fault, "detached": detached, "crash": crash}), encoding="utf-8")
     before = _family()
     outcome = measurer.measure(BASELINE, _SHORT)
     plan.unlink()
     assert isinstance(outcome, Failure) == crash
     assert _family() == before
-    pid = int(told.read_text(encoding="ascii"))
+    pid = int(pid_file.read_text(encoding="ascii"))
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
@@ -334,7 +334,7 @@ class Study:
                 preexec_fn=_listen,
             )
 
-    def told(self) -> int:
+    def reported(self) -> int:
         """Returns how many trials the program said to have measured."""
         return max((int(done) for done in re.findall(r"(\d+)/400", self.words())), default=0)
 
@@ -344,7 +344,7 @@ class Study:
 
     def wait(self, for_s: float) -> None:
         """Waits that long; before that until it measures trials, if it is to be measuring."""
-        while self._measuring and not self.told():
+        while self._measuring and not self.reported():
             assert self._process.poll() is None, self.words()
             time.sleep(0.02)
         time.sleep(for_s)
@@ -397,7 +397,7 @@ def test_signals_at_any_moment(place: Path) -> None:
         assert _workers(place / "tmp") == []
         assert _left(place) == []
         now = _measured(place)
-        assert now >= max(before, study.told())
+        assert now >= max(before, study.reported())
         before = now
     assert before > 0
 
@@ -414,7 +414,7 @@ def test_a_killed_driver_leaves_no_process(place: Path) -> None:
         assert study.end(signal.SIGKILL) == -signal.SIGKILL
         _wait_until(lambda: not _workers(place / "tmp"))
         now = _measured(place)
-        assert now >= max(before, study.told())
+        assert now >= max(before, study.reported())
         before = now
     assert before > 0
     scratch.sweep(place / "tmp")

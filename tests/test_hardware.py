@@ -12,6 +12,6 @@ def test_odd_files_of_the_kernel_are_no_numbers(monkeypatch: pytest.MonkeyPatch,
     machine = hardware.hardware()
     monkeypatch.setattr(hardware, "_read", lambda _: text)
     monkeypatch.setattr(hardware, "_THROTTLE_COUNTS", "cpu[0-9]*")
-    told = " ".join(doubts(machine))
-    assert "has stopped this container" not in told
-    assert "throttled for heat" not in told
+    warnings = " ".join(doubts(machine))
+    assert "has stopped this container" not in warnings
+    assert "throttled for heat" not in warnings

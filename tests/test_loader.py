@@ -79,9 +79,9 @@ def test_another_machine_is_named(model: Path) -> None:
         autotune="0.1.0", onnxruntime="0.0.1", cpu="another cpu", cores=999, fingerprint="f"
     )
     path = write_config(model, make_config(environment=there))
-    with pytest.warns(autotune.ConfigWarning, match="another cpu there") as told:
+    with pytest.warns(autotune.ConfigWarning, match="another cpu there") as warned:
         session = autotune.load(path)
-    assert "0.0.1" in str(told[0].message)
+    assert "0.0.1" in str(warned[0].message)
     assert session.get_session_options().intra_op_num_threads == 1
     with pytest.raises(ConfigError, match="another cpu"):
         autotune.load(path, strict=True)

@@ -53,10 +53,10 @@ def test_reset_peak_forgets_what_was_freed() -> None:
         "done = memory.reset_peak()\n"
         "print(int(done), before, memory.usage().peak_mib)\n"
     )
-    told = subprocess.run(
+    words = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
-    done, before, after = int(told[0]), float(told[1]), float(told[2])
+    done, before, after = int(words[0]), float(words[1]), float(words[2])
     assert before > 300
     assert done
     assert after < before - 250
@@ -84,9 +84,9 @@ def test_windows_tells_the_peak_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """On Windows the peak is that of the working set, which cannot be set back."""
     with monkeypatch.context() as patched:
         _pretend(patched, "win32", rss=50 << 20, peak_wset=80 << 20)
-        found = usage()
+        now = usage()
         can_reset = reset_peak()
-    assert found == Usage(resident_mib=50.0, peak_mib=80.0, anonymous_mib=None)
+    assert now == Usage(resident_mib=50.0, peak_mib=80.0, anonymous_mib=None)
     assert not can_reset
 
 
@@ -96,7 +96,7 @@ def test_macos_counts_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         _pretend(patched, "darwin", rss=50 << 20)
         patched.setattr(resource, "getrusage", lambda _: SimpleNamespace(ru_maxrss=80 << 20))
-        found = usage()
+        now = usage()
         can_reset = reset_peak()
-    assert found == Usage(resident_mib=50.0, peak_mib=80.0, anonymous_mib=None)
+    assert now == Usage(resident_mib=50.0, peak_mib=80.0, anonymous_mib=None)
     assert not can_reset

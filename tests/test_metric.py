@@ -38,7 +38,7 @@ def test_a_function_is_called_with_all_three() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("my_judge", "MODULE:FUNCTION"),
         ("my_judge:", "MODULE:FUNCTION"),
@@ -47,16 +47,16 @@ def test_a_function_is_called_with_all_three() -> None:
         ("my_judge:number", "no function"),
     ],
 )
-def test_a_wrong_name_is_told(name: str, told: str) -> None:
+def test_a_wrong_name_is_told(name: str, message: str) -> None:
     """Each way to name it wrongly is refused with its reason."""
-    with pytest.raises(RequestError, match=told):
+    with pytest.raises(RequestError, match=message):
         metric.load_metric(name)
 
 
-@pytest.mark.parametrize(("name", "told"), [("wrong", "KeyError"), ("nan", "finite")])
-def test_a_function_that_fails_is_told(name: str, told: str) -> None:
+@pytest.mark.parametrize(("name", "message"), [("wrong", "KeyError"), ("nan", "finite")])
+def test_a_function_that_fails_is_told(name: str, message: str) -> None:
     """What the user's function raises, or no number, is the user's to mend."""
-    with pytest.raises(RequestError, match=told):
+    with pytest.raises(RequestError, match=message):
         metric.load_metric(f"my_judge:{name}")([], [], [])
 
 

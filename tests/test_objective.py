@@ -23,10 +23,10 @@ _RIVALS = [values(measurement(10.0, 100.0)), values(measurement(20.0, 50.0))]
 
 
 def _under_way(latency_ms: float, memory_mib: float, reach: float = 0.02) -> Measurement:
-    found = measurement(latency_ms, memory_mib)
-    ratio = found.ratio.value
+    plain = measurement(latency_ms, memory_mib)
+    ratio = plain.ratio.value
     return replace(
-        found, ratio=Interval(value=ratio, low=ratio * (1 - reach), high=ratio * (1 + reach))
+        plain, ratio=Interval(value=ratio, low=ratio * (1 - reach), high=ratio * (1 + reach))
     )
 
 
@@ -63,9 +63,9 @@ def test_a_percentile_is_never_raced() -> None:
 
 def test_a_measurement_without_its_objective_is_none() -> None:
     """Too few runs for a percentile that is an objective make a failure that says so."""
-    found = complete(measurement(10.0), find(["p99_ms"]))
-    assert isinstance(found, Failure)
-    assert "662" in found.message
+    outcome = complete(measurement(10.0), find(["p99_ms"]))
+    assert isinstance(outcome, Failure)
+    assert "662" in outcome.message
     assert complete(measurement(10.0), _BOTH) == measurement(10.0)
 
 

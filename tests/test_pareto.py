@@ -130,12 +130,12 @@ def test_a_third_objective_makes_room_on_the_front() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [(["latency"], "Did you mean 'latency_ms'"), ([], "once"), (["cpu_s", "cpu_s"], "once")],
 )
-def test_objectives_are_checked(names: list[str], told: str) -> None:
+def test_objectives_are_checked(names: list[str], message: str) -> None:
     """A name that is none, none at all and one twice are refused with a sentence."""
-    with pytest.raises(RequestError, match=told):
+    with pytest.raises(RequestError, match=message):
         find(names)
 
 

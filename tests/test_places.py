@@ -88,16 +88,16 @@ def test_an_url_that_cannot_be_read_is_not_printed(url: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("nonsense", "must be a URL"),
         ("mysql://host/name", "not in mysql"),
         ("redis://host", "not in redis"),
     ],
 )
-def test_other_storages_are_refused(url: str, told: str) -> None:
+def test_other_storages_are_refused(url: str, message: str) -> None:
     """With what is possible."""
-    with pytest.raises(RequestError, match=told):
+    with pytest.raises(RequestError, match=message):
         Place.of(url, Path())
 
 
@@ -255,9 +255,9 @@ def test_a_full_disk_is_seen_before_measuring(
     kept = spool.Spool(tmp_path, "study")
     kept.check_room()
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
-    with pytest.raises(StorageError, match="make room") as told:
+    with pytest.raises(StorageError, match="make room") as refused:
         kept.check_room()
-    assert told.value.exit_code == 75
+    assert refused.value.exit_code == 75
 
 
 def test_a_spool_is_not_written_through_a_link(tmp_path: Path) -> None:

@@ -151,10 +151,10 @@ def test_answers_are_those_of_the_precision() -> None:
 
     class TooFarOff(FakeMeasurer):
         def measure(self, *arguments: Any, **named: Any) -> Outcome:
-            found = super().measure(*arguments, **named)
-            assert isinstance(found, Measurement)
+            outcome = super().measure(*arguments, **named)
+            assert isinstance(outcome, Measurement)
             off = arguments[0].to_json().get("precision", "fp32") != "fp32"
-            return replace(found, fidelity=replace(found.fidelity, error=0.06 if off else 1e-7))
+            return replace(outcome, fidelity=replace(outcome.fidelity, error=0.06 if off else 1e-7))
 
     proposer = build_proposer(_GRAPHS)
     measurer = TooFarOff(cost)
@@ -194,9 +194,9 @@ def test_of_many_trials_the_best_are_looked_at() -> None:
     trials = [_trial(0, BASELINE, measurement(10.0))]
     for number in range(1, 900):
         candidate = candidates[number % len(candidates)]
-        told = thread_cost(candidate)
-        assert not isinstance(told, Failure)
-        trials.append(_trial(number, candidate, measurement(*told)))
+        cost = thread_cost(candidate)
+        assert not isinstance(cost, Failure)
+        trials.append(_trial(number, candidate, measurement(*cost)))
     proposer = build_proposer(thread_space())
     proposal = proposer.propose(observed(trials), set())
     assert proposal is not None

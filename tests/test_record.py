@@ -160,8 +160,8 @@ def test_a_peak_below_its_base_is_the_least() -> None:
 def test_what_was_never_told_is_inserted(study: optuna.Study) -> None:
     """With its constraints and values, as if it had been told in time."""
     within = space(parameter("arena", "on", "off"))
-    told = describe(Trial(number=3, candidate=ARENA, outcome=measurement(2.0, 50.0)))
-    Record(study).insert(told, within, Limits(), (2.0, 50.0))
+    entry = describe(Trial(number=3, candidate=ARENA, outcome=measurement(2.0, 50.0)))
+    Record(study).insert(entry, within, Limits(), (2.0, 50.0))
     (frozen,) = study.trials
     assert frozen.values == [2.0, 50.0]
     assert frozen.params == {"arena": "off"}

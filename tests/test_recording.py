@@ -38,8 +38,8 @@ def _header() -> Header:
     )
 
 
-def _line(candidate: Candidate, **told: object) -> str:
-    return json.dumps({"candidate": candidate.to_json(), **told})
+def _line(candidate: Candidate, **values: object) -> str:
+    return json.dumps({"candidate": candidate.to_json(), **values})
 
 
 def _numbers(latency_ms: float, memory_mib: float = 100.0, error: float = 0.0) -> dict[str, float]:
@@ -65,13 +65,13 @@ def test_a_recording_is_read(tmp_path: Path, name: str) -> None:
         _line(ONE, failure=to_plain(refusal())),
         _line(OTHER, same_as=ARENA.to_json()),
     )
-    found = read(path)
-    assert found.header.to_json() == _header().to_json()
-    assert found.space.candidates == thread_space().candidates
-    assert found.truth[ARENA].latency_ms == 9.0
-    assert found.failed == {ONE: refusal()}
-    assert found.twins == {OTHER: ARENA}
-    assert len(found) == 4
+    recording = read(path)
+    assert recording.header.to_json() == _header().to_json()
+    assert recording.space.candidates == thread_space().candidates
+    assert recording.truth[ARENA].latency_ms == 9.0
+    assert recording.failed == {ONE: refusal()}
+    assert recording.twins == {OTHER: ARENA}
+    assert len(recording) == 4
 
 
 def test_what_fails_now_and_then_has_failed(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_recording_without_its_baseline_is_refused(tmp_path: Path) -> None:
 
 def test_luck_is_that_of_repeated_candidates(tmp_path: Path) -> None:
     """The first, short one and the longer ones by themselves; one alone says nothing."""
-    told = [
+    pairs = [
         (BASELINE, 10.0),
         (BASELINE, 12.0),
         (ARENA, 5.0),
@@ -120,21 +120,21 @@ def test_luck_is_that_of_repeated_candidates(tmp_path: Path) -> None:
         (ARENA, 8.0),
         (ONE, 20.0),
     ]
-    lines = [_line(c, numbers=_numbers(v)) for c, v in told]
-    found = read(_write(tmp_path / "table.jsonl", *lines))
-    assert [luck["latency_ms"] for luck in found.short_luck] == pytest.approx([10 / 12, 5 / 6])
-    longer = [luck["latency_ms"] for luck in found.long_luck]
+    lines = [_line(c, numbers=_numbers(v)) for c, v in pairs]
+    recording = read(_write(tmp_path / "table.jsonl", *lines))
+    assert [luck["latency_ms"] for luck in recording.short_luck] == pytest.approx([10 / 12, 5 / 6])
+    longer = [luck["latency_ms"] for luck in recording.long_luck]
     assert longer == pytest.approx([5 / 7, 6 / 6.5, 8 / 5.5])
-    assert {luck["peak_memory_mib"] for luck in found.long_luck} == {1.0}
-    assert 0.1 < found.scatter < 0.3
+    assert {luck["peak_memory_mib"] for luck in recording.long_luck} == {1.0}
+    assert 0.1 < recording.scatter < 0.3
 
 
 def test_without_repetition_there_is_no_luck(tmp_path: Path) -> None:
     """A table that was measured once is taken at its word."""
     path = _write(tmp_path / "table.jsonl", _line(BASELINE, numbers=_numbers(10.0)))
-    found = read(path)
-    told = [*found.short_luck, *found.long_luck]
-    assert {factor for luck in told for factor in luck.values()} == {1.0}
+    recording = read(path)
+    lucks = [*recording.short_luck, *recording.long_luck]
+    assert {factor for luck in lucks for factor in luck.values()} == {1.0}
 
 
 def _table(path: Path) -> Path:
@@ -142,11 +142,11 @@ def _table(path: Path) -> Path:
     lines = []
     lucks = itertools.cycle([0.97, 0.99, 1.01, 1.03])
     for candidate in thread_space().candidates or ():
-        told = thread_cost(candidate)
-        assert not isinstance(told, Failure)
+        cost = thread_cost(candidate)
+        assert not isinstance(cost, Failure)
         wrong = 0.3 if candidate == OTHER else 0.0
         lines += [
-            _line(candidate, numbers=_numbers(told[0] * luck, told[1], wrong))
+            _line(candidate, numbers=_numbers(cost[0] * luck, cost[1], wrong))
             for luck in (next(lucks), 0.99, 1.0, 1.0, 1.01)
         ]
     return _write(path, *lines)
@@ -158,15 +158,15 @@ def test_a_replay_has_the_luck_that_was_recorded(tmp_path: Path) -> None:
 
     def latencies(seed: int, effort: Effort = SEARCH) -> list[float]:
         measurer = ReplayMeasurer(recording, seed)
-        found = [measurer.measure(ARENA, effort) for _ in range(50)]
-        return [m.latency_ms for m in found if isinstance(m, Measurement)]
+        outcomes = [measurer.measure(ARENA, effort) for _ in range(50)]
+        return [m.latency_ms for m in outcomes if isinstance(m, Measurement)]
 
-    told = latencies(0)
-    assert told == latencies(0) != latencies(1)
-    assert len(set(told)) > 3
-    assert sum(told) / 50 == pytest.approx(recording.truth[ARENA].latency_ms, rel=0.01)
+    latencies_ms = latencies(0)
+    assert latencies_ms == latencies(0) != latencies(1)
+    assert len(set(latencies_ms)) > 3
+    assert sum(latencies_ms) / 50 == pytest.approx(recording.truth[ARENA].latency_ms, rel=0.01)
     longer = latencies(0, RUN_OFF)
-    assert max(longer) - min(longer) < 0.5 * (max(told) - min(told))
+    assert max(longer) - min(longer) < 0.5 * (max(latencies_ms) - min(latencies_ms))
 
 
 def test_a_replay_says_what_failed(tmp_path: Path) -> None:

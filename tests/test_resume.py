@@ -43,8 +43,8 @@ def test_studies_are_listed(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r"model-[0-9a-f]{12}\s+model.onnx", done.stdout)
     assert "4 of 4" in done.stdout
-    told = json.loads(run(place, "resume", "model.autotune", "--list", "--json").stdout)
-    (only,) = told["studies"]
+    listing = json.loads(run(place, "resume", "model.autotune", "--list", "--json").stdout)
+    (only,) = listing["studies"]
     assert only["trials"] == only["budget"] == 4
     assert only["machine"]["ONNX Runtime"]
 
@@ -80,7 +80,7 @@ def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["absent"], "absent holds no study"),
         (["nonsense://host"], "--storage"),
@@ -88,11 +88,11 @@ def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
         (["postgresql://me:secret-word@127.0.0.1:9/none"], ""),
     ],
 )
-def test_wrong_places(place: Path, arguments: list[str], told: str) -> None:
+def test_wrong_places(place: Path, arguments: list[str], message: str) -> None:
     """They are refused in words, and without a secret."""
     done = run(place, "resume", *arguments)
     assert done.returncode in {2, 75}
-    assert told in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert "secret-word" not in done.stderr + done.stdout
 
@@ -102,7 +102,7 @@ def _options(model: Path = Path("/m/model.onnx"), data: Path | None = None) -> S
 
 
 def _entry(**changes: Any) -> Entry:
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "name": "model-1",
         "model": "model.onnx",
         "facts": {},
@@ -111,7 +111,7 @@ def _entry(**changes: Any) -> Entry:
         "options": _options(),
         "has_metric": False,
     }
-    return Entry(**{**told, **changes})
+    return Entry(**{**defaults, **changes})
 
 
 def test_one_of_several_models_is_chosen_by_name() -> None:

@@ -41,13 +41,13 @@ def _finalist(
     reach: float = 0.005,
     error: float = 0.0,
 ) -> Finalist:
-    told = Interval(value=speedup, low=speedup - reach, high=speedup + reach)
+    interval = Interval(value=speedup, low=speedup - reach, high=speedup + reach)
     if number == 0:
-        told = Interval(value=1.0, low=1.0, high=1.0)
+        interval = Interval(value=1.0, low=1.0, high=1.0)
     trial = _trial(number, REFERENCE_MS / speedup, memory_mib, error)
     assert trial.measurement is not None
     own = values(trial.measurement)
-    gains = dict.fromkeys(own, told)
+    gains = dict.fromkeys(own, interval)
     leaner = 100.0 / memory_mib
     gains["peak_memory_mib"] = Interval(value=leaner, low=leaner, high=leaner)
     return Finalist(trial=trial, values=own, gains=gains, error=error, rounds=3)
@@ -227,11 +227,11 @@ def test_luck_keeps_nobody_out_of_the_run_off() -> None:
         values = candidate.to_json()
         latency = 5.0 if values.get("precision") == "int8_static" else 10.0
         memory = 80.0 if values.get("arena") == "off" else 100.0
-        told = measurement(3.0, 60.0) if candidate == lucky else measurement(latency, memory)
-        trials.append(Trial(number=number, candidate=candidate, outcome=told))
-    found = [trial.candidate for trial in finalists(trials, Limits(), _BOTH, within)]
-    assert lucky in found
-    assert Candidate.of({"precision": "int8_static", "arena": "off"}) in found
+        outcome = measurement(3.0, 60.0) if candidate == lucky else measurement(latency, memory)
+        trials.append(Trial(number=number, candidate=candidate, outcome=outcome))
+    chosen = [trial.candidate for trial in finalists(trials, Limits(), _BOTH, within)]
+    assert lucky in chosen
+    assert Candidate.of({"precision": "int8_static", "arena": "off"}) in chosen
 
 
 def _by_threads(candidate: Candidate) -> tuple[float, float]:
@@ -261,8 +261,8 @@ def test_noise_takes_more_rounds() -> None:
     """Rounds go on to the most where they do not agree."""
     calls = iter(range(1000))
     measurer = FakeMeasurer(lambda _: (10.0 + 5 * (next(calls) % 3), 100.0))
-    found = _run_off(measurer, _trial(1, 1.0))
-    assert [item.rounds for item in found] == [MOST_ROUNDS] * 2
+    compared = _run_off(measurer, _trial(1, 1.0))
+    assert [item.rounds for item in compared] == [MOST_ROUNDS] * 2
 
 
 def test_the_worst_round_counts_for_memory() -> None:
@@ -274,10 +274,10 @@ def test_the_worst_round_counts_for_memory() -> None:
         peaks.setdefault(candidate, []).append(100.0 + next(calls))
         return 10.0, peaks[candidate][-1]
 
-    found = _run_off(FakeMeasurer(cost), _trial(1, 1.0))
+    compared = _run_off(FakeMeasurer(cost), _trial(1, 1.0))
     assert [len(own) for own in peaks.values()] == [3, 3]
-    assert [item.peak_memory_mib for item in found] == [
-        max(peaks[item.trial.candidate]) for item in found
+    assert [item.peak_memory_mib for item in compared] == [
+        max(peaks[item.trial.candidate]) for item in compared
     ]
 
 
@@ -306,7 +306,7 @@ def test_what_breaks_a_limit_settles_no_other() -> None:
         return (1.0 if candidate == fast else shaky), 50.0
 
     base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
-    found = run_off(
+    compared = run_off(
         FakeMeasurer(cost),
         base,
         [_trial(1, 9.0)],
@@ -315,8 +315,8 @@ def test_what_breaks_a_limit_settles_no_other() -> None:
         on_step=lambda _done, _total: None,
         beyond_limits=[_trial(4, 1.0, error=0.1)],
     )
-    assert [item.trial.number for item in found] == [0, 1, 4]
-    assert found[1].rounds == MOST_ROUNDS
+    assert [item.trial.number for item in compared] == [0, 1, 4]
+    assert compared[1].rounds == MOST_ROUNDS
 
 
 def test_a_finalist_that_fails_is_left_out() -> None:
@@ -328,8 +328,8 @@ def test_a_finalist_that_fails_is_left_out() -> None:
         seen.append(candidate)
         return refusal() if candidate == failing and seen.count(failing) == 2 else (10.0, 100.0)
 
-    found = _run_off(FakeMeasurer(cost), _trial(1, 1.0), _trial(2, 1.0))
-    assert [item.trial.number for item in found] == [0, 1]
+    compared = _run_off(FakeMeasurer(cost), _trial(1, 1.0), _trial(2, 1.0))
+    assert [item.trial.number for item in compared] == [0, 1]
     assert seen.count(failing) == 2
 
 
@@ -406,7 +406,7 @@ def _within(limit_s: float, count: int = 6) -> tuple[list[Finalist], _Timed]:
     """Returns a run-off of a default and so many others that no round settles."""
     seen: dict[Candidate, int] = {}
     measurer = _Timed(lambda candidate: _shaky(candidate, seen))
-    found = run_off(
+    compared = run_off(
         measurer,
         Trial(number=0, candidate=BASELINE, outcome=measurement(10.0)),
         [_trial(i, 10.0 + i) for i in range(1, count + 1)],
@@ -415,28 +415,28 @@ def _within(limit_s: float, count: int = 6) -> tuple[list[Finalist], _Timed]:
         on_step=lambda _done, _total: None,
         budget=Budget(limit_s, lambda: measurer.now_s),
     )
-    return found, measurer
+    return compared, measurer
 
 
 def test_the_rounds_keep_their_part_of_the_budget() -> None:
     """Of 200 s one half is theirs; what follows has the rest."""
-    found, measurer = _within(200.0, count=12)
+    compared, measurer = _within(200.0, count=12)
     assert measurer.now_s <= 0.5 * 200.0
-    assert len(found) > 3
-    assert 3 <= max(item.rounds for item in found) < MOST_ROUNDS
+    assert len(compared) > 3
+    assert 3 <= max(item.rounds for item in compared) < MOST_ROUNDS
 
 
 def test_enough_time_is_no_limit() -> None:
     """Every finalist has all rounds where the study was long."""
-    found, measurer = _within(1e4)
-    assert [item.rounds for item in found] == [MOST_ROUNDS] * 7
+    compared, measurer = _within(1e4)
+    assert [item.rounds for item in compared] == [MOST_ROUNDS] * 7
     assert len(measurer.raced) == 7 * MOST_ROUNDS
 
 
 def test_the_fewest_rounds_are_played_whatever_the_time() -> None:
     """One round of all, then two of the default and the ends of the front: no interval of one."""
-    found, measurer = _within(1.0)
-    assert [(item.trial.number, item.rounds) for item in found] == [(0, 3), (1, 3), (6, 3)]
+    compared, measurer = _within(1.0)
+    assert [(item.trial.number, item.rounds) for item in compared] == [(0, 3), (1, 3), (6, 3)]
     assert len(measurer.raced) == 7 + 2 * 3
 
 
@@ -461,7 +461,7 @@ def test_intervals_hold_the_truth_however_short_the_time(limit_s: float) -> None
             return 10.0 / truth.get(candidate, 1.0) * math.exp(luck.gauss(0, 0.02)) * odd, 100.0
 
         measurer = _Timed(cost)
-        found = run_off(
+        compared = run_off(
             measurer,
             Trial(number=0, candidate=BASELINE, outcome=measurement(10.0)),
             [_trial(i + 1, 10.0) for i in range(len(speedups))],
@@ -472,7 +472,7 @@ def test_intervals_hold_the_truth_however_short_the_time(limit_s: float) -> None
         )
         held += [
             item.speedup.low <= truth[item.trial.candidate] <= item.speedup.high
-            for item in found[1:]
+            for item in compared[1:]
         ]
     assert sum(held) / len(held) >= 0.9
 
@@ -481,7 +481,7 @@ def test_what_breaks_a_limit_leaves_first_where_time_is_short() -> None:
     """It is there for a sentence alone."""
     seen: dict[Candidate, int] = {}
     measurer = _Timed(lambda candidate: _shaky(candidate, seen))
-    found = run_off(
+    compared = run_off(
         measurer,
         Trial(number=0, candidate=BASELINE, outcome=measurement(10.0)),
         [_trial(1, 11.0), _trial(2, 12.0)],
@@ -491,7 +491,7 @@ def test_what_breaks_a_limit_leaves_first_where_time_is_short() -> None:
         beyond_limits=[_trial(7, 1.0, error=0.1)],
         budget=Budget(1.0, lambda: measurer.now_s),
     )
-    assert [item.trial.number for item in found] == [0, 1, 2]
+    assert [item.trial.number for item in compared] == [0, 1, 2]
 
 
 def test_a_measurement_of_a_loud_machine_is_taken_again() -> None:
@@ -502,13 +502,13 @@ def test_a_measurement_of_a_loud_machine_is_taken_again() -> None:
             self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
         ) -> Outcome:
             super().measure(candidate, effort, is_beaten)
-            found = measurement(10.0)
-            return replace(found, quiet_turns=0) if len(self.raced) == 1 else found
+            outcome = measurement(10.0)
+            return replace(outcome, quiet_turns=0) if len(self.raced) == 1 else outcome
 
     measurer = Loud(_by_threads)
     base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
-    (found,) = run_off(measurer, base, (), _BOTH, seed=0, on_step=lambda _done, _total: None)
-    assert found.rounds == 1
+    (default,) = run_off(measurer, base, (), _BOTH, seed=0, on_step=lambda _done, _total: None)
+    assert default.rounds == 1
     assert len(measurer.raced) == 2
 
 
@@ -524,8 +524,8 @@ def test_a_busy_machine_is_not_asked_again_and_again() -> None:
             return loud
 
     measurer = Loud(_by_threads)
-    found = _run_off(measurer, _trial(1, 1.0), _trial(2, 1.0))
-    assert len(measurer.raced) == sum(item.rounds for item in found) + 3
+    compared = _run_off(measurer, _trial(1, 1.0), _trial(2, 1.0))
+    assert len(measurer.raced) == sum(item.rounds for item in compared) + 3
 
 
 def test_a_percentile_that_is_not_known_disqualifies() -> None:
@@ -540,8 +540,8 @@ def test_speedups_pair_rounds() -> None:
     """A slow round slows both sides and cancels."""
     own = [measurement(5.0), measurement(50.0), measurement(8.0)]
     base = [measurement(10.0), measurement(100.0), measurement(16.0)]
-    found = score(own, base, [own, base]).speedup
-    assert (found.low, found.value, found.high) == pytest.approx((2.0, 2.0, 2.0))
+    speedup = score(own, base, [own, base]).speedup
+    assert (speedup.low, speedup.value, speedup.high) == pytest.approx((2.0, 2.0, 2.0))
 
 
 def test_two_rounds_are_believed_as_far_as_others_repeat() -> None:

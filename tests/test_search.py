@@ -49,16 +49,16 @@ class NoisyMeasurer(FakeMeasurer):
     ) -> Outcome:
         """Returns what the cost function says, with luck."""
         super().measure(candidate, effort, is_beaten)
-        told = self._cost(candidate)
-        if isinstance(told, Failure):
-            return told
-        latency_ms, memory_mib = (v * math.exp(self._luck.gauss(0, self._deviation)) for v in told)
+        cost = self._cost(candidate)
+        if isinstance(cost, Failure):
+            return cost
+        latency_ms, memory_mib = (v * math.exp(self._luck.gauss(0, self._deviation)) for v in cost)
         return measurement(latency_ms, memory_mib)
 
 
 def _default_space() -> Space:
     """The default preset as a machine of eight cores sees it, without preparing anything."""
-    found = find_space("default")
+    default = find_space("default")
     counts = {"intra_op_num_threads": (0, 1, 2, 4, 8), "inter_op_num_threads": (0, 2, 8)}
     return Space(
         name="default",
@@ -72,7 +72,7 @@ def _default_space() -> Space:
                 unless=p.unless,
                 needs=(),
             )
-            for p in found.parameters
+            for p in default.parameters
         ),
         left_out={},
         impossible=(
@@ -175,10 +175,10 @@ def test_what_has_no_effect_is_not_emitted(seed: int) -> None:
     search.run(60, None)
     assert search.baseline is not None
     chosen = finalists(search.trials, Limits(), OBJECTIVES, within)
-    found = run_off(
+    compared = run_off(
         measurer, search.baseline, chosen, OBJECTIVES, seed=seed, on_step=lambda *_: None
     )
-    best = choose(found, Limits(), OBJECTIVES, "latency")
+    best = choose(compared, Limits(), OBJECTIVES, "latency")
     assert best.trial.candidate == Candidate.of(
         {"intra_op_num_threads": 2, "graph_optimization_level": "ORT_ENABLE_EXTENDED"}
     )

@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 def server() -> Iterator[postgresql.Server]:
     """A server for the tests of this module."""
     pytest.importorskip("psycopg", reason="the driver for PostgreSQL is not installed")
-    with postgresql.server() as found:
-        yield found
+    with postgresql.server() as started:
+        yield started
 
 
 @pytest.fixture
@@ -143,19 +143,21 @@ def test_four_drivers_measure_every_candidate_once(server: postgresql.Server, mo
         drivers["killed"].kill()
         _wait_for(4, model, "cut")
         wire.cut(3)
-        told = {name: driver.communicate(timeout=150) for name, driver in drivers.items()}
+        outputs = {name: driver.communicate(timeout=150) for name, driver in drivers.items()}
     finally:
         for driver in drivers.values():
             driver.kill()
         wire.close()
     for name in ("one", "two", "cut"):
-        assert drivers[name].returncode == 0, told[name]
+        assert drivers[name].returncode == 0, outputs[name]
     # it lost its connections, looked for the storage in vain, and found it again
     assert wire.cut_connections > 0
     assert wire.refused > 0
     assert wire.restored > 0
-    assert told["cut"][1].index("The storage is away") < told["cut"][1].index("The storage is back")
-    assert all(postgresql.PASSWORD not in text for texts in told.values() for text in texts)
+    assert outputs["cut"][1].index("The storage is away") < outputs["cut"][1].index(
+        "The storage is back"
+    )
+    assert all(postgresql.PASSWORD not in text for texts in outputs.values() for text in texts)
 
     with quiet_optuna(), open_storage(Place.of(url, model.parent)) as database:
         (only,) = database.get_all_studies()
@@ -171,7 +173,7 @@ def test_four_drivers_measure_every_candidate_once(server: postgresql.Server, mo
     assert sum(count - 1 for count in everywhere.values()) <= 1
     assert set(everywhere) == set(stored)
     # one held the run-off, and all wrote down the same
-    assert len({told[name][0].split()[-1] for name in ("one", "two", "cut")}) == 1
+    assert len({outputs[name][0].split()[-1] for name in ("one", "two", "cut")}) == 1
     assert only.user_attrs["result"]["trials"] == _TRIALS
 
 
@@ -190,8 +192,8 @@ def test_a_wrong_password_is_not_repeated(server: postgresql.Server, tmp_path: P
     """What cannot be opened is told without the secret."""
     url = server.url("closed").replace(postgresql.PASSWORD, "another-secret-word")
     place = Place.of(url, tmp_path)
-    with pytest.raises(StorageError) as told, quiet_optuna(), open_storage(place):
+    with pytest.raises(StorageError) as refused, quiet_optuna(), open_storage(place):
         pass
-    assert "another-secret-word" not in f"{told.value!r} {told.value.__cause__!r}"
-    assert told.value.__suppress_context__
-    assert "***" in str(told.value)
+    assert "another-secret-word" not in f"{refused.value!r} {refused.value.__cause__!r}"
+    assert refused.value.__suppress_context__
+    assert "***" in str(refused.value)

@@ -24,11 +24,11 @@ def test_a_study_full_of_faults_leaves_nothing() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["trials"] == 24
-    assert sum(found["outcomes"].values()) == 24
-    assert {"measured", "crashed", "timeout", "killed", "protocol"} <= found["outcomes"].keys()
-    left = {name: found[name] for name in ("processes", "files", "descriptors", "threads")}
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["trials"] == 24
+    assert sum(figures["outcomes"].values()) == 24
+    assert {"measured", "crashed", "timeout", "killed", "protocol"} <= figures["outcomes"].keys()
+    left = {name: figures[name] for name in ("processes", "files", "descriptors", "threads")}
     assert left == dict.fromkeys(left, 0)
     # what libraries load on their first use lies within it, a leak in each trial does not
-    assert found["growth_mib"] < 15
+    assert figures["growth_mib"] < 15

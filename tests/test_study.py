@@ -240,13 +240,13 @@ def test_a_planned_trial_of_a_killed_driver_is_given_up(study: optuna.Study) -> 
 
 def test_progress_is_told(study: optuna.Study) -> None:
     """Before each trial the callback hears how many are done and which is best."""
-    told: list[Progress] = []
-    search, _ = _search(study, report=told.append)
+    reports: list[Progress] = []
+    search, _ = _search(study, report=reports.append)
     search.run(6, None)
-    assert [p.done for p in told if p.latest is not None][:5] == [1, 2, 3, 4, 5]
-    assert {p.stage for p in told} == {"search"}
-    assert all(p.total == 6 for p in told)
-    assert told[-1].best is not None
+    assert [p.done for p in reports if p.latest is not None][:5] == [1, 2, 3, 4, 5]
+    assert {p.stage for p in reports} == {"search"}
+    assert all(p.total == 6 for p in reports)
+    assert reports[-1].best is not None
 
 
 @pytest.mark.parametrize(("loud", "notes"), [(5, 1), (4, 0)])
@@ -354,14 +354,14 @@ def test_a_damaged_result_is_refused(world: FakeWorld, model: Path, tmp_path: Pa
     """A folder may come from a stranger: the key is named, and nothing falls over later."""
     world.tune(model, space="session", trials=2, out=tmp_path)
     sound = (tmp_path / "front.json").read_text()
-    for path, value, told in _DAMAGES:
+    for path, value, message in _DAMAGES:
         data = json.loads(sound)
         place = data
         for key in path[:-1]:
             place = place[key]
         place[path[-1]] = value
         (tmp_path / "front.json").write_text(json.dumps(data))
-        with pytest.raises(StudyError, match=told):
+        with pytest.raises(StudyError, match=message):
             StudyResult.read(tmp_path)
 
 
@@ -369,12 +369,13 @@ def test_a_damaged_result_is_refused(world: FakeWorld, model: Path, tmp_path: Pa
 def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """The same request again is answered by the earlier result, without a measurer."""
     first = world.tune(model, space="session", trials=8, out=tmp_path)
-    told: list[Progress] = []
+    reports: list[Progress] = []
     assert (
-        world.tune(model, space="session", trials=8, out=tmp_path, on_progress=told.append) == first
+        world.tune(model, space="session", trials=8, out=tmp_path, on_progress=reports.append)
+        == first
     )
     assert len(world.measurers) == 1
-    assert told[-1].stage == "done"
+    assert reports[-1].stage == "done"
 
 
 @pytest.mark.process

@@ -54,7 +54,7 @@ def _machine(**changes: object) -> Hardware:
 
 def _relative(*measured: tuple[Mapping[str, Value], float, float], cores: int = 8) -> Relative:
     nothing: Mapping[str, Value] = {}
-    told = [(nothing, 10.0, 100.0), *measured]
+    rows = [(nothing, 10.0, 100.0), *measured]
     return Relative(
         name="theirs",
         facts=_machine(usable_cores=cores).facts(RUNTIME),
@@ -64,7 +64,7 @@ def _relative(*measured: tuple[Mapping[str, Value], float, float], cores: int = 
                 candidate=Candidate.of(values),
                 outcome=measurement(latency_ms, memory_mib),
             )
-            for i, (values, latency_ms, memory_mib) in enumerate(told)
+            for i, (values, latency_ms, memory_mib) in enumerate(rows)
         ],
     )
 
@@ -77,7 +77,7 @@ def test_the_same_machine_has_the_same_fingerprint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "difference"),
     [
         ({"usable_cores": 2}, "usable cores: 2 here, 8 there"),
         ({"cpu": "another"}, "CPU: another here, a cpu there"),
@@ -86,11 +86,11 @@ def test_the_same_machine_has_the_same_fingerprint() -> None:
         ({"features": ()}, "CPU features:  here, avx2 there"),
     ],
 )
-def test_what_differs_is_named(changes: dict[str, object], told: str) -> None:
+def test_what_differs_is_named(changes: dict[str, object], difference: str) -> None:
     """And the fingerprint with it."""
     here, there = _machine(**changes), _machine()
     assert here.fingerprint(RUNTIME) != there.fingerprint(RUNTIME)
-    assert differences(here.facts(RUNTIME), there.facts(RUNTIME)) == [told]
+    assert differences(here.facts(RUNTIME), there.facts(RUNTIME)) == [difference]
 
 
 def test_another_onnxruntime_is_another_machine() -> None:
@@ -109,8 +109,8 @@ def test_another_onnxruntime_is_another_machine() -> None:
 )
 def test_thread_counts_are_carried_over_by_cores(threads: int, scale: float, expected: int) -> None:
     """Half of the cores there is half of the cores here; one thread stays one."""
-    told = translated(Candidate.of({"intra_op_num_threads": threads}), thread_space(), scale)
-    assert told.to_json().get("intra_op_num_threads", 0) == expected
+    other = translated(Candidate.of({"intra_op_num_threads": threads}), thread_space(), scale)
+    assert other.to_json().get("intra_op_num_threads", 0) == expected
 
 
 def test_what_does_not_exist_here_is_left_out() -> None:
@@ -123,14 +123,14 @@ def test_a_study_starts_from_the_fronts_of_its_relatives() -> None:
     """Their members in turn, nothing twice, the default not among them."""
     one = _relative(({"arena": "off"}, 5.0, 90.0), ({"intra_op_num_threads": 8}, 4.0, 120.0))
     two = _relative(({"arena": "same_as_requested"}, 6.0, 50.0), ({"arena": "off"}, 7.0, 45.0))
-    found = starting_points([one, two], thread_space(), 4, Limits(), OBJECTIVES)
-    assert found[0] == Candidate.of({"intra_op_num_threads": 4})
-    assert set(found) == {
+    starts = starting_points([one, two], thread_space(), 4, Limits(), OBJECTIVES)
+    assert starts[0] == Candidate.of({"intra_op_num_threads": 4})
+    assert set(starts) == {
         Candidate.of({"intra_op_num_threads": 4}),
         Candidate.of({"arena": "off"}),
         Candidate.of({"arena": "same_as_requested"}),
     }
-    assert len(found) == 3
+    assert len(starts) == 3
     assert starting_points([], thread_space(), 4, Limits(), OBJECTIVES) == []
 
 
@@ -222,17 +222,17 @@ def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path:
     model, out = tmp_path / "m.onnx", tmp_path / "out"
     first = {"hardware": lambda: _machine(cpu="the first")}
     world.tune(model, trials=20, space="session", out=out, seams=first)
-    told: list[Progress] = []
+    reports: list[Progress] = []
     second = {"hardware": lambda: _machine(cpu="the second", usable_cores=4)}
-    world.tune(model, trials=6, space="session", out=out, seams=second, on_progress=told.append)
-    notes = " ".join(progress.note for progress in told)
+    world.tune(model, trials=6, space="session", out=out, seams=second, on_progress=reports.append)
+    notes = " ".join(progress.note for progress in reports)
     assert "CPU: the second here, the first there" in notes
     assert "usable cores: 4 here, 8 there" in notes
     searched = world.measurers[1].searched
     assert searched[0] == BASELINE
     assert searched[1].to_json()["arena"] == "off"
     with quiet_optuna(), open_storage(Place.of(None, tmp_path / "out")) as database:
-        names = [found.study_name for found in database.get_all_studies()]
+        names = [summary.study_name for summary in database.get_all_studies()]
         assert len(names) == 2
         counts = {
             len(read_trials(optuna.load_study(study_name=name, storage=database))) for name in names
