@@ -31,6 +31,7 @@ from typing import Any
 from unittest.mock import patch
 
 import onnx
+import program
 from inputs import file_beside
 from neighbours import neighbours
 from search import Point, hypervolume
@@ -161,7 +162,7 @@ def _waits_booked(watch: Stopwatch) -> Iterator[None]:
 def study_of(checkout: Path, path: Path, folder: Path, trials: int, space: str) -> dict[str, float]:
     """Returns wall time and hypervolume of a study by the code of another checkout."""
     data = file_beside(path)
-    command = [sys.executable, "-m", "autotune", "study", str(path.resolve())]
+    command = [*program.AUTOTUNE, "study", str(path.resolve())]
     command += ["--trials", str(trials), "--space", space, "--out", str(folder), "--no-early-stop"]
     command += ["--data", str(data.resolve())] if data else []
     folder.parent.mkdir(parents=True, exist_ok=True)
