@@ -1,7 +1,13 @@
-"""The inputs of a benchmark's model: NAME_inputs.npz beside NAME.onnx, or generated ones."""
+"""The inputs of a benchmark's model: NAME_inputs.npz beside NAME.onnx, or generated ones.
+
+A benchmark that is given no model takes the one that is made here.
+"""
 
 from pathlib import Path
 
+import onnx
+
+from autotune.facts import sample_models
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload, generate, read
 
@@ -16,3 +22,10 @@ def workload_of(path: Path, model: Model) -> Workload:
     """Returns the inputs beside a model, generated if there are none."""
     data = file_beside(path)
     return generate(model, {}) if data is None else read(model, data)
+
+
+def sample_cnn(folder: Path) -> Path:
+    """Writes a small network of separable convolutions and returns its file."""
+    path = folder / "cnn.onnx"
+    onnx.save(sample_models.separable_cnn(channels=64, size=128, blocks=4), path)
+    return path

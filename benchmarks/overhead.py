@@ -30,15 +30,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import onnx
 import program
-from inputs import file_beside
+from inputs import file_beside, sample_cnn
 from neighbours import neighbours
 from search import Point, hypervolume
 from stopwatch import Methods, Stopwatch, optuna_methods, timed
 
 from autotune.cli.report import live_page, write_last_page
-from autotune.facts import sample_models
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Measurement, Outcome
@@ -53,15 +51,15 @@ FILES, WAITING, TURNS = "making files", "waiting for quiet", "candidate's turns"
 PAGE, REST = "report.html", "the rest"
 
 _METHODS: Methods = {
-    FILES: [(Preparer, ["prepare", "looked_at"])],
-    "default, calibration": [(DuetMeasurer, ["__init__", "renew"])],
-    "opening sessions": [(Visit, ["open"])],
-    "first runs, memory": [(Visit, ["first_runs"])],
-    "answers": [(Visit, ["judge"])],
-    TURNS: [(Visit, ["play"])],
-    "reference's turns": [(Reference, ["turn"])],
-    "other measuring": [(DuetMeasurer, ["measure", "answers_of"])],
-    PAGE: [(LivePage, ["__call__"])],
+    FILES: (Preparer, ["prepare", "looked_at"]),
+    "default, calibration": (DuetMeasurer, ["__init__", "renew"]),
+    "opening sessions": (Visit, ["open"]),
+    "first runs, memory": (Visit, ["first_runs"]),
+    "answers": (Visit, ["judge"]),
+    TURNS: (Visit, ["play"]),
+    "reference's turns": (Reference, ["turn"]),
+    "other measuring": (DuetMeasurer, ["measure", "answers_of"]),
+    PAGE: (LivePage, ["__call__"]),
 }
 _MARGIN = math.log(1.1)
 _HALF_OF_THE_TIME_S = 1.0
@@ -86,7 +84,7 @@ def main() -> None:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if given.neighbour:
             stack.enter_context(neighbours(1, 0, _HALF_OF_THE_TIME_S))
-        for path in given.models or [_built(scratch)]:
+        for path in given.models or [sample_cnn(scratch)]:
             row = study(path, scratch / path.stem / "here", trials, given.space)
             if given.against:
                 row["there"] = study_of(
@@ -97,12 +95,6 @@ def main() -> None:
             show(path.stem, row)
     if given.json:
         print(json.dumps(figures))
-
-
-def _built(folder: Path) -> Path:
-    path = folder / "cnn.onnx"
-    onnx.save(sample_models.separable_cnn(channels=64, size=128, blocks=4), path)
-    return path
 
 
 def study(path: Path, folder: Path, trials: int, space: str) -> dict[str, Any]:

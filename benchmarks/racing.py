@@ -17,13 +17,11 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import onnx
 import optuna
-from inputs import workload_of
+from inputs import sample_cnn, workload_of
 from search import hypervolume
 from stopwatch import Stopwatch, optuna_methods, timed
 
-from autotune.facts import sample_models
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
 from autotune.measure.measurer import DuetMeasurer
@@ -55,7 +53,7 @@ def main() -> None:
     given = parser.parse_args()
     count = 40 if given.quick else given.trials
     with tempfile.TemporaryDirectory() as scratch, quiet_optuna():
-        path = given.model or _built(Path(scratch))
+        path = given.model or sample_cnn(Path(scratch))
         model = describe(path)
         workload = workload_of(path, model)
         measurer = DuetMeasurer(model, workload, max_error=0.05, samples=Path(scratch) / "samples")
@@ -70,12 +68,6 @@ def main() -> None:
     print_tables(path.stem, trials, wall_s, watch, figures)
     if given.json:
         print(json.dumps(figures))
-
-
-def _built(folder: Path) -> Path:
-    path = folder / "cnn.onnx"
-    onnx.save(sample_models.separable_cnn(channels=64, size=128, blocks=4), path)
-    return path
 
 
 def search(

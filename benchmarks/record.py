@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from inputs import workload_of
+from inputs import sample_cnn, workload_of
 from recording import Header, Numbers, Recording, header_of, read
 
 from autotune import __version__
@@ -155,10 +154,10 @@ def begin(
 def _model(name: str, work: Path) -> Path:
     if name not in sample_models.KINDS:
         return Path(name)
+    if name == "cnn":
+        return sample_cnn(work)
     path = work / f"{name}.onnx"
-    onnx.save(
-        sample_models.separable_cnn(channels=64, size=128, blocks=4), path
-    ) if name == "cnn" else (sample_models.write(name, path))
+    sample_models.write(name, path)
     return path
 
 

@@ -50,20 +50,19 @@ class Stopwatch:
         self._since = now
 
 
-Methods = Mapping[str, Sequence[tuple[type, Sequence[str]]]]
-"""By part, classes with names of methods."""
+Methods = Mapping[str, tuple[type, Sequence[str]]]
+"""By part, a class with names of its methods."""
 
 
 @contextlib.contextmanager
 def timed(watch: Stopwatch, methods: Methods) -> Iterator[None]:
     """Books the time of methods on their parts while the context lasts."""
     kept = []
-    for part, owners in methods.items():
-        for owner, names in owners:
-            for name in names:
-                function = vars(owner)[name]
-                kept.append((owner, name, function))
-                setattr(owner, name, watch.wrap(part, function))
+    for part, (owner, names) in methods.items():
+        for name in names:
+            function = vars(owner)[name]
+            kept.append((owner, name, function))
+            setattr(owner, name, watch.wrap(part, function))
     try:
         yield
     finally:
@@ -73,21 +72,16 @@ def timed(watch: Stopwatch, methods: Methods) -> Iterator[None]:
 
 def optuna_methods() -> Methods:
     """Returns those of Optuna's storage, and of the search's own thinking."""
-    classes: dict[str, type] = {
-        "storage": optuna.storages.RDBStorage,
-        "search": Proposer,
-    }
     return {
-        part: [
-            (
-                owner,
-                [
-                    name
-                    for name, function in vars(owner).items()
-                    # Optuna's cache calls some private ones
-                    if inspect.isfunction(function) and not name.startswith("__")
-                ],
-            )
-        ]
-        for part, owner in classes.items()
+        "storage": (optuna.storages.RDBStorage, _functions(optuna.storages.RDBStorage)),
+        "search": (Proposer, _functions(Proposer)),
     }
+
+
+def _functions(owner: type) -> list[str]:
+    """Returns the names of a class's methods; Optuna's cache calls some private ones."""
+    return [
+        name
+        for name, function in vars(owner).items()
+        if inspect.isfunction(function) and not name.startswith("__")
+    ]

@@ -180,8 +180,9 @@ def test_a_config_of_batches_is_measured_in_batches(
     assert _json(capsys, "verify", config)["now"]["speedup"]["value"] == pytest.approx(4.0)
     _, text, _ = _ended(capsys, "check", config)
     assert "batches of 4" in text
-    _, text, _ = _ended(capsys, "profile", folder)
-    assert "4" in text
+    (single,) = _json(capsys, "profile", "tiny.onnx")["sessions"]
+    for session in _json(capsys, "profile", folder)["sessions"]:
+        assert session["work"]["float_operations"] == 4 * single["work"]["float_operations"]
 
 
 def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

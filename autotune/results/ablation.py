@@ -113,8 +113,8 @@ def _may_be_needless(part: Part) -> bool:
     All changes were measured beside the same few measurements of the winner: where those were
     lucky, every one of them seems to bring a few per cent. So the rounds without them decide.
     """
-    is_fast_alone = set(part.matters_for) <= set(SPEEDS)
-    return is_fast_alone and part.speedup is not None and part.speedup.value < CLEAR_FACTOR
+    brings_only_speed = set(part.matters_for) <= set(SPEEDS)
+    return brings_only_speed and part.speedup is not None and part.speedup.value < CLEAR_FACTOR
 
 
 def _pays_for_rounds(contest: Contest, entrants: int) -> bool:

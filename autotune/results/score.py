@@ -158,9 +158,7 @@ def score(
     luck = HeapLuck.of(field)
     others = [rounds for rounds in field if rounds is not own and rounds is not base]
     base_values = _over_rounds(base)
-    gains = {name: _gain(OBJECTIVES[name], own, base, others) for name in base_values}
-    if own is not base:
-        gains[_MEMORY.name] = luck.gain(own, base)
+    gains = {name: _gain(OBJECTIVES[name], own, base, others, luck) for name in base_values}
     speedups = Scatter.of(_ratios(_LATENCY, rounds, base) for rounds in others)
     own_values = _over_rounds(own)
     # one scale: the default's own time, and everything else by its gain
@@ -232,10 +230,13 @@ def _gain(
     own: Sequence[Measurement],
     base: Sequence[Measurement],
     others: Iterable[Sequence[Measurement]],
+    luck: HeapLuck,
 ) -> Interval:
     """Returns how many times better the own value is, by the rounds that both took part in."""
     if own is base:
         return Interval(value=1.0, low=1.0, high=1.0)
+    if objective is _MEMORY:
+        return luck.gain(own, base)
     ratios = _ratios(objective, own, base)
     if not ratios:
         return Interval(value=1.0, low=0.0, high=np.inf)
