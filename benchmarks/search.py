@@ -9,6 +9,8 @@ the same measurer, picks one. What is shown:
     hv      hypervolume of what was measured, by the truth of the table, over that of the table's
             own front; in logarithms of latency and memory over the default's, as far as a tenth
             beyond the default, or the front's own ends where they are worse
+    of      the same of searches that have so many trials in all, and plan for them; the hv before
+            that is of the first trials of searches that have 100
     pick    how often what is picked is within 2 % of the best admissible latency, as far as the
             table can tell: the best of a thousand was lucky in the table too, so the standard error
             of the difference of the two is allowed for; and how often by numbers alone (strict)
@@ -56,6 +58,7 @@ from autotune.study.sampler import SAMPLERS
 TABLES = Path(__file__).parent / "tables"
 _OBJECTIVES = find(DEFAULT)
 _LOOKS = (10, 20, 40, 100)
+_BUDGETS = (20, 40)
 _PICKS = (40, 100)
 _OWN_TIME = (100, 1000)
 _MARGIN = math.log(1.1)
@@ -186,6 +189,7 @@ class Run:
     table: str
     seed: int
     volumes: dict[int, float]
+    volumes_of_budgets: dict[int, float]
     curve: list[float]
     picks: dict[int, float]
     strict_picks: dict[int, float]
@@ -236,6 +240,10 @@ def run(job: tuple[Path, str, int]) -> Run:
         table=path.name.split(".")[0],
         seed=seed,
         volumes={look: reached(trials[:look], truth) for look in _LOOKS},
+        volumes_of_budgets={
+            budget: reached(search(recording, strategy, seed, budget)[0], truth)
+            for budget in _BUDGETS
+        },
         curve=[reached(trials[:look], truth) for look in range(1, _LOOKS[-1] + 1)],
         picks={look: truth.behind(c, allowing=True) for look, c in chosen.items()},
         strict_picks={look: truth.behind(c, allowing=False) for look, c in chosen.items()},
@@ -335,6 +343,10 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
 
     return {
         "hv": {str(look): mean(runs, look) for look in _LOOKS},
+        "hv_of_budget": {
+            str(budget): statistics.fmean(r.volumes_of_budgets[budget] for r in runs)
+            for budget in _BUDGETS
+        },
         "hv_worst_table": {
             str(look): min(mean(of, look) for of in tables.values()) for look in _LOOKS
         },
@@ -365,12 +377,14 @@ def print_tables(
             f"{math.exp(best[0][0]):.2f}, {math.exp(best[-1][1]):.2f}"
         )
     looks = "".join(f"{f'hv {look}':>8}" for look in _LOOKS)
+    looks += "".join(f"{f'of {budget}':>8}" for budget in _BUDGETS)
     worst = "".join(f"{f'w {look}':>8}" for look in _LOOKS)
     picks = "".join(f"{f'pick {look}':>9}" for look in _PICKS)
     picks += "".join(f"{f'strict {look}':>11}" for look in _PICKS)
     print(f"\n{'strategy':18}{looks}{worst}{picks}{'asks':>7}{'own ms':>8}")
     for name, own in summaries.items():
         row = "".join(f"{own['hv'][str(look)]:8.3f}" for look in _LOOKS)
+        row += "".join(f"{own['hv_of_budget'][str(budget)]:8.3f}" for budget in _BUDGETS)
         row += "".join(f"{own['hv_worst_table'][str(look)]:8.3f}" for look in _LOOKS)
         row += "".join(f"{own['pick_within_2pct'][str(look)]:9.0%}" for look in _PICKS)
         row += "".join(f"{own['pick_within_2pct_strict'][str(look)]:11.0%}" for look in _PICKS)

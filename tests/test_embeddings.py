@@ -47,8 +47,12 @@ def _model(path: Path, *, axis: int = 0, shared: bool = False) -> list[Feed]:
     ]
 
 
-def test_a_table_takes_a_quarter_and_its_rows_stay_near(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows_at_once", [_ROWS, 7])
+def test_a_table_takes_a_quarter_and_its_rows_stay_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int
+) -> None:
     """Each row has scales of its own, so that a row of large values harms no other one."""
+    monkeypatch.setattr(embeddings, "_ROWS_AT_ONCE", rows_at_once)
     source, target = tmp_path / "source.onnx", tmp_path / "int8.onnx"
     feeds = _model(source)
     embeddings.quantise(source, target)

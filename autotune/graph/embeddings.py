@@ -21,6 +21,8 @@ _BLOCK = 128
 _BITS = 8
 # The operator's own zero where it is given none, and the steps to each side of it.
 _ZERO, _STEPS = 128, 127
+# A table may have most of a model's gigabytes: rounding it takes memory for so many rows.
+_ROWS_AT_ONCE = 4096
 
 
 def quantise(source: Path, target: Path) -> None:
@@ -74,11 +76,14 @@ def _take_blocks(node: onnx.NodeProto, scales: str) -> None:
 def _rounded(table: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Returns the integers of a table [rows, width], and the scales [rows, blocks]."""
     rows, width = table.shape
-    blocks = -(-width // _BLOCK)
-    padded = np.zeros((rows, blocks * _BLOCK), np.float32)
-    padded[:, :width] = table
-    padded = padded.reshape(rows, blocks, _BLOCK)
-    largest = np.abs(padded).max(axis=2, keepdims=True)
-    steps = np.where(largest > 0, largest / _STEPS, 1.0).astype(np.float32)
-    integers = (np.round(padded / steps) + _ZERO).astype(np.uint8)
-    return integers.reshape(rows, -1)[:, :width].copy(), steps[:, :, 0]
+    integers = np.empty((rows, width), np.uint8)
+    scales = np.empty((rows, -(-width // _BLOCK)), np.float32)
+    for first in range(0, rows, _ROWS_AT_ONCE):
+        some = slice(first, first + _ROWS_AT_ONCE)
+        for block in range(scales.shape[1]):
+            values = table[some, block * _BLOCK : (block + 1) * _BLOCK]
+            largest = np.abs(values).max(axis=1)
+            scales[some, block] = np.where(largest > 0, largest / _STEPS, 1.0)
+            steps = np.round(values / scales[some, block, None])
+            integers[some, block * _BLOCK : (block + 1) * _BLOCK] = steps + _ZERO
+    return integers, scales

@@ -21,6 +21,7 @@ from autotune.graph.entries import StepRefusedError
 from autotune.graph.float_model import FloatModel, added_products
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.precision_options import AS_PRECISION, BY_OUTPUTS, OFF, OPERATOR_GROUPS
+from autotune.graph.quick_channels import quick_channels
 
 # A convolution that is quantised at run time is slower than one in float.
 _DYNAMIC_TYPES = ("MatMul", "LSTM", "Attention", "Gather", "EmbedLayerNormalization")
@@ -157,7 +158,7 @@ def _quantise_statically(
     from onnxruntime.quantization.calibrate import TensorData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-    with quantisation.silent_tools():
+    with quantisation.silent_tools(), quick_channels():
         quantizer = QDQQuantizer(
             model,
             how.per_channel,
@@ -240,7 +241,7 @@ def _quantise_dynamically(
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with quantisation.silent_tools():
+    with quantisation.silent_tools(), quick_channels():
         quantize_dynamic(
             source,
             target,

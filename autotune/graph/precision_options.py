@@ -76,9 +76,7 @@ AS_PRECISION = "as_precision"
 
 EMBEDDINGS: Mapping[str, Entry] = {
     "float": Entry(words="embeddings in float", needs=("embeddings",)),
-    "int8": Step(
-        run=_quantise_embeddings, words="embeddings in int8", needs=("embeddings", "small_model")
-    ),
+    "int8": Step(run=_quantise_embeddings, words="embeddings in int8", needs=("embeddings",)),
 }
 """Values of ``embeddings`` besides ``as_precision``."""
 

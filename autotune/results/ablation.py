@@ -21,7 +21,6 @@ from autotune.search.objective import SPEEDS
 from autotune.search.trial import Trial
 from autotune.space.candidate import BASELINE, Candidate
 
-_FEWEST_ATTEMPTS = 3
 _MOST_STEPS = 3
 _TOGETHER = Plan(most=5)
 _DEFAULT, _WINNER, _REDUCED, _FIRST_STEP = 0, 1, 2, 3
@@ -88,23 +87,26 @@ def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
     needless = sorted(filter(_may_be_needless, parts), key=_benefit)
     while needless and put_back(winner, _names(needless), space) == BASELINE:
         needless = needless[:-1]  # the winner beat the default, so they matter together
-    entrants = len((_DEFAULT, _WINNER, _REDUCED))
-    for attempt, count in enumerate(_counts(len(needless))):
-        if attempt >= _FEWEST_ATTEMPTS and not _pays_for_rounds(contest, entrants):
-            break
+    for count in _counts(contest, len(needless)):
         reduction = _verified(contest, _names(needless[:count]), parts)
         if reduction is not None:
             return reduction
     return _unreduced(contest, parts)
 
 
-def _counts(needless: int) -> list[int]:
-    """Returns how many of the changes that may be needless are left out, attempt by attempt.
+def _counts(contest: Contest, needless: int) -> Iterator[int]:
+    """Yields how many of the changes that may be needless are left out, attempt by attempt.
 
-    One of them is needed more often than half of them.
+    One of them is needed more often than half of them. Where the time is short there are two
+    attempts: all of them, and half of them.
     """
-    counts = dict.fromkeys((needless, needless - 1, needless // 2, 1))
-    return [count for count in counts if 0 < count <= needless]
+    if needless:
+        yield needless
+    entrants = len((_DEFAULT, _WINNER, _REDUCED))
+    has_time = _pays_for_rounds(contest, 2 * entrants)
+    for count in dict.fromkeys((needless - 1, needless // 2, 1) if has_time else (needless // 2,)):
+        if 0 < count < needless:
+            yield count
 
 
 def _may_be_needless(part: Part) -> bool:
