@@ -181,7 +181,9 @@ def test_a_config_of_batches_is_measured_in_batches(
     _, text, _ = _ended(capsys, "check", config)
     assert "batches of 4" in text
     (single,) = _json(capsys, "profile", "tiny.onnx")["sessions"]
-    for session in _json(capsys, "profile", folder)["sessions"]:
+    profile = _json(capsys, "profile", folder)
+    assert profile["batch"] == 4
+    for session in profile["sessions"]:
         assert session["work"]["float_operations"] == 4 * single["work"]["float_operations"]
 
 

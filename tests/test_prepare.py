@@ -370,7 +370,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
 
     make("int8_static", kept_in_float=1)
-    once = {"ready_to_quantise": 1, "activation_ranges": 1, "rank": 2}
+    once = {"ready_to_quantise": 1, "activation_ranges": 1, "rank": 1}
     assert counts == once
     make("int8_static", kept_in_float=2, per_channel=True, quantized_operators="products")
     make("int8_static", symmetric=True)

@@ -21,7 +21,7 @@ from autotune.facts.model import describe
 from autotune.facts.workload import generate
 from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare, profile_session
-from autotune.report.profile import render_profiling
+from autotune.report.profile import headlines, render_profiling
 from autotune.results.emit import write_json
 from autotune.results.profiling import (
     DEFAULT,
@@ -67,6 +67,12 @@ def test_both_sessions_stand_side_by_side() -> None:
     assert "Conv 1 3.000 75 %" in lines
     assert "QLinearConv 1 1.000 100 %" in lines
     assert any(line.startswith("The tuned config takes 4 ms; arithmetic alone") for line in lines)
+
+
+def test_a_run_of_a_batch_says_so() -> None:
+    """Its latency is not that of one sample."""
+    profiling = Profiling(sessions=(_session(DEFAULT),), peaks=PEAKS, batch=4)
+    assert headlines(profiling)[0].startswith("default (m.onnx): 1 ms a run of 4 samples, ")
 
 
 def test_json_repeats_the_record() -> None:

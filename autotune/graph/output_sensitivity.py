@@ -6,10 +6,10 @@ session serves all nodes, and no weight is stored twice. A score is the squared 
 the worst output over the node's operations, as :mod:`autotune.graph.sensitivity` has it for the
 node's own output.
 
-The work has a limit: nodes that come late by their own outputs keep that order.
+The work has a limit: of a large model, nodes that come late by their own outputs keep that order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -37,30 +37,38 @@ _LEAST_STEP = 1e-30
 
 
 def rank(
-    model: onnx.ModelProto, samples: Sequence[Feed], order: Sequence[str], types: Sequence[str]
+    model: onnx.ModelProto,
+    samples: Sequence[Feed],
+    types: Sequence[str],
+    by_nodes: Callable[[], Sequence[str]],
 ) -> list[str]:
     """Returns the names of the nodes that can be quantised, those best left in float first.
 
     Args:
         model: The float model, its nodes named; weights in memory.
         samples: Calibration samples.
-        order: The names of the same nodes in the order of :func:`autotune.graph.sensitivity.rank`.
         types: Types of nodes that are ranked.
+        by_nodes: Returns the names of the same nodes in the order of
+            :func:`autotune.graph.sensitivity.rank`; called where there are too many to look at all.
     """
-    targets = {target.node.name: target for target in sensitivity.targets(model, types)}
+    targets = sensitivity.targets(model, types)
     if not targets or not samples:
-        return list(order)
-    switched = _Switched(model, [targets[name] for name in order])
+        return list(by_nodes())
+    switched = _Switched(model, targets)
+    numbers = {target.node.name: i for i, target in enumerate(targets)}
     operations = switched.operations(samples[0])
-    sample_count, node_count = _affordable(len(order), len(samples), sum(operations))
-    errors = np.zeros(node_count)
+    sample_count, node_count = _affordable(len(targets), len(samples), sum(operations))
+    order = list(numbers) if node_count == len(targets) else list(by_nodes())
+    errors = dict.fromkeys(order[:node_count], 0.0)
     for feed in samples[:sample_count]:
         exact = switched.run(feed, _NOTHING)
-        for i in range(node_count):
-            errors[i] += output_distance(exact, switched.run(feed, i)) ** 2
-    scores = errors / np.maximum(operations[:node_count], 1.0)
-    first = [order[i] for i in np.argsort(-scores, kind="stable")]
-    return [*first, *order[node_count:]]
+        for name in errors:
+            errors[name] += output_distance(exact, switched.run(feed, numbers[name])) ** 2
+
+    def score(name: str) -> float:
+        return errors[name] / max(float(operations[numbers[name]]), 1.0)
+
+    return [*sorted(errors, key=score, reverse=True), *order[node_count:]]
 
 
 def _affordable(nodes: int, samples: int, operations: float) -> tuple[int, int]:

@@ -30,12 +30,17 @@ def ranked(
         by: A value of ``ranking``.
         types: Types of nodes that are ranked.
     """
-    order: list[str] = shared.record(
-        f"{name}-ranking", partial(sensitivity.rank, model, samples, types)
-    )
-    if by == BY_OUTPUTS:
-        order = shared.record(
-            f"{name}-ranking_{by}",
-            partial(output_sensitivity.rank, model, samples, order, types),
+
+    def by_nodes() -> list[str]:
+        order: list[str] = shared.record(
+            f"{name}-ranking", partial(sensitivity.rank, model, samples, types)
         )
+        return order
+
+    if by != BY_OUTPUTS:
+        return by_nodes()
+    order: list[str] = shared.record(
+        f"{name}-ranking_{by}",
+        partial(output_sensitivity.rank, model, samples, types, by_nodes),
+    )
     return order

@@ -21,7 +21,8 @@ _LEAST_SHOWN_MS = 0.001
 def render_profiling(profiling: Profiling) -> RenderableType:
     """Returns the headline, the operators, the overheads, the slowest nodes and the memory."""
     sessions = profiling.sessions
-    parts: list[RenderableType] = [Text(headline(session), style="bold") for session in sessions]
+    lines = headlines(profiling)
+    parts: list[RenderableType] = [Text(line, style="bold") for line in lines]
     parts += ["", _table("operator", sessions, operators(sessions))]
     parts += ["", _overheads(sessions), *(Text(remark(session)) for session in sessions)]
     parts += ["", Text(peaks_sentence(profiling.peaks))]
@@ -58,13 +59,18 @@ def peaks_sentence(peaks: Peaks) -> str:
     )
 
 
-def headline(session: ProfiledSession) -> str:
-    """Returns the latency of a session and its most costly operator, in a sentence."""
+def headlines(profiling: Profiling) -> list[str]:
+    """Returns the latency of each session and its most costly operator, in a sentence."""
+    return [_headline(session, profiling.batch) for session in profiling.sessions]
+
+
+def _headline(session: ProfiledSession, batch: int | None) -> str:
+    run = "run" if batch is None else f"run of {batch} {'samples' if batch > 1 else 'sample'}"
     profile = session.profile
     first = profile.operators[0] if profile.operators else None
     most = f"; {percent(first.share)} of it in {first.name}" if first else ""
     return (
-        f"{session.name} ({session.file}): {latency(profile.run_ms)} ms a run, "
+        f"{session.name} ({session.file}): {latency(profile.run_ms)} ms a {run}, "
         f"{profile.executed:.0f} nodes{most}."
     )
 

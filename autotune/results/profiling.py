@@ -6,7 +6,7 @@ from pathlib import Path
 
 from autotune.deploy.digest import digest_files
 from autotune.deploy.files import is_file, is_folder, read_json
-from autotune.deploy.records import Json, Several, Text, from_plain, to_plain
+from autotune.deploy.records import Json, PositiveWhole, Several, Text, from_plain, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, FormatError, StudyError
 from autotune.facts.batches import Batching
@@ -59,11 +59,13 @@ class Profiling:
         sessions: The default, and then the tuned config if there is one.
         peaks: The machine's peaks, measured in between.
         config_sha256: Digest of the tuned config's file; empty without one.
+        batch: Samples of a run of each session; None where the config was not tuned for batches.
     """
 
     sessions: Several[ProfiledSession]
     peaks: Peaks
     config_sha256: Text = ""
+    batch: PositiveWhole | None = None
 
     def to_json(self) -> Json:
         """Returns the record as JSON values, with what follows from the headroom's fields."""
@@ -117,6 +119,7 @@ def profile(
         sessions=tuple(sessions),
         peaks=peaks,
         config_sha256=digest_files([file]) if subject.source_sha256 else "",
+        batch=subject.batch,
     )
 
 

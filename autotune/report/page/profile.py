@@ -7,7 +7,7 @@ from autotune.inspection.profile import TimeShare
 from autotune.report.page.figure import Figure, axis, plot, wrapped
 from autotune.report.page.state import StudyState
 from autotune.report.profile import (
-    headline,
+    headlines,
     headroom_sentence,
     operators,
     overheads,
@@ -48,7 +48,7 @@ def time_of_run(state: StudyState) -> TimeOfRun | None:
     sessions = profiling.sessions
     return TimeOfRun(
         sentences=(
-            *(headline(session) for session in sessions),
+            *headlines(profiling),
             peaks_sentence(profiling.peaks),
             *(headroom_sentence(s.headroom, f"The {s.name}") for s in sessions),
             *(remark(session) for session in sessions),
