@@ -1,6 +1,7 @@
 """Every benchmark runs to its last line, on small models."""
 
 import ast
+import contextlib
 import importlib
 import json
 import subprocess
@@ -14,6 +15,7 @@ import brief_studies
 import onnx
 import postgresql
 import program
+import psutil
 import pytest
 from fakes import Cost, FakeMeasurer, thread_cost
 from recording import read
@@ -206,6 +208,25 @@ def test_models(run: Run) -> None:
     figures = _json(run, "models", "lstm.onnx", *options)
     assert figures["models"]["lstm"]["trials"] == 1
     assert not figures["models"]["lstm"]["wrong"]
+
+
+def test_a_neighbour_ends_with_its_benchmark() -> None:
+    """Also where the benchmark is killed: it would be a neighbour of the next one."""
+    script = (
+        "import time, neighbours, psutil\n"
+        "with neighbours.neighbours(1, seed=0, longest_s=0.06):\n"
+        "    print(psutil.Process().children()[0].pid, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=BENCHMARKS, stdout=subprocess.PIPE, text=True
+    ) as benchmark:
+        assert benchmark.stdout is not None
+        neighbour = psutil.Process(int(benchmark.stdout.readline()))
+        benchmark.kill()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        neighbour.wait(timeout=30)
+    assert not neighbour.is_running() or neighbour.status() == psutil.STATUS_ZOMBIE
 
 
 def test_noise(run: Run) -> None:
