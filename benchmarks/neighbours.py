@@ -1,5 +1,6 @@
 """Other programs beside a benchmark, made on purpose."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,9 +9,8 @@ from contextlib import contextmanager
 _NEIGHBOUR = """
 import os, random, sys, time
 chance = random.Random(sys.argv[1])
-benchmark = os.getppid()
 # one that was left over would burn its core in the next benchmark too
-while os.getppid() == benchmark:
+while os.getppid() == int(sys.argv[3]):
     time.sleep(chance.uniform(0.05, 1.0))
     end = time.perf_counter() + chance.uniform(0.05, float(sys.argv[2]))
     while time.perf_counter() < end:
@@ -28,8 +28,8 @@ def neighbours(count: int, seed: int, longest_s: float = 0.5) -> Iterator[None]:
         longest_s: Longest time of work; pauses last up to 1 s. With 1 s a core is busy half of the
             time.
     """
-    script = [sys.executable, "-c", _NEIGHBOUR]
-    processes = [subprocess.Popen([*script, f"{seed} {i}", str(longest_s)]) for i in range(count)]
+    script, rest = [sys.executable, "-c", _NEIGHBOUR], [str(longest_s), str(os.getpid())]
+    processes = [subprocess.Popen([*script, f"{seed} {i}", *rest]) for i in range(count)]
     try:
         yield
     finally:
