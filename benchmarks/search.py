@@ -242,6 +242,9 @@ def run(job: tuple[Path, str, int]) -> Run:
         volumes={look: reached(trials[:look], truth) for look in _LOOKS},
         volumes_of_budgets={
             budget: reached(search(recording, strategy, seed, budget)[0], truth)
+            # Optuna's samplers know no budget: the first trials of their searches are the same
+            if strategy == DEFAULT_SAMPLER
+            else reached(trials[:budget], truth)
             for budget in _BUDGETS
         },
         curve=[reached(trials[:look], truth) for look in range(1, _LOOKS[-1] + 1)],

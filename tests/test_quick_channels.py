@@ -73,6 +73,11 @@ def test_what_else_the_tools_round_is_theirs() -> None:
         for mine, theirs in zip(quick, usual, strict=True):
             assert mine.dtype == theirs.dtype
             np.testing.assert_array_equal(mine, theirs)
+    limits = {"low": -1, "high": 1}
+    usual = quant_utils.quantize_nparray(kind.INT8, data, np.float32(0.1), 0, **limits)
+    with quick_channels():
+        quick = quant_utils.quantize_nparray(kind.INT8, data, np.float32(0.1), 0, **limits)
+    np.testing.assert_array_equal(quick, usual)
     with pytest.raises(AssertionError), quick_channels():
         quant_utils.quantize_data(np.full(2, np.nan, np.float32), kind.INT8, True)
 

@@ -485,12 +485,15 @@ class _TimedWorld(FakeWorld):
         return latency * (1 + 0.03 * math.sin(self.now_s)), memory
 
 
-def test_the_final_comparison_takes_a_third_of_a_study(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trials", [80, 140])
+def test_the_final_comparison_takes_a_third_of_a_study(
+    model: Path, tmp_path: Path, trials: int
+) -> None:
     """Half as long as the search, with the rounds that look for the smallest config."""
     timed = _TimedWorld(_any_cost)
     timed.cost = timed.later
     clock = Clock(monotonic=lambda: timed.now_s, sleep=lambda _: None)
-    result = timed.tune(model, space="session", trials=80, out=tmp_path, seams={"clock": clock})
+    result = timed.tune(model, space="session", trials=trials, out=tmp_path, seams={"clock": clock})
     (measurer,) = timed.measurers
     assert len(measurer.searched) == result.trials
     assert 3.0 * len(measurer.raced) <= 0.5 * 3.0 * len(measurer.searched)

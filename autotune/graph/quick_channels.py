@@ -53,15 +53,14 @@ def quick_channels() -> Iterator[None]:
         return zero, np.array(scale, np.float32)
 
     def rounded(
-        quant_type: int, data: NDArray[Any], scale: Any, zero: Any, *limits: Any
+        quant_type: int, data: NDArray[Any], scale: Any, zero: Any, *more: Any, **others: Any
     ) -> NDArray[Any]:
-        if quant_type not in _EIGHT_BITS or limits:
-            usual: NDArray[Any] = original_rounded(quant_type, data, scale, zero, *limits)
+        if quant_type not in _EIGHT_BITS or more or others:
+            usual: NDArray[Any] = original_rounded(quant_type, data, scale, zero, *more, **others)
             return usual
-        kind = np.int8 if quant_type == TensorProto.INT8 else np.uint8
+        kind = np.iinfo(np.int8 if quant_type == TensorProto.INT8 else np.uint8)
         values = np.asarray((data.astype(np.float32) / scale).round() + zero)
-        lowest, highest = (-128, 127) if kind == np.int8 else (0, 255)
-        return values.clip(lowest, highest).astype(kind)
+        return values.clip(kind.min, kind.max).astype(kind.dtype)
 
     with (
         patch.object(quant_utils, "compute_data_quant_params", parameters),

@@ -21,8 +21,7 @@ _LEAST_SHOWN_MS = 0.001
 def render_profiling(profiling: Profiling) -> RenderableType:
     """Returns the headline, the operators, the overheads, the slowest nodes and the memory."""
     sessions = profiling.sessions
-    lines = headlines(profiling)
-    parts: list[RenderableType] = [Text(line, style="bold") for line in lines]
+    parts: list[RenderableType] = [Text(line, style="bold") for line in headlines(profiling)]
     parts += ["", _table("operator", sessions, operators(sessions))]
     parts += ["", _overheads(sessions), *(Text(remark(session)) for session in sessions)]
     parts += ["", Text(peaks_sentence(profiling.peaks))]
@@ -65,7 +64,7 @@ def headlines(profiling: Profiling) -> list[str]:
 
 
 def _headline(session: ProfiledSession, batch: int | None) -> str:
-    run = "run" if batch is None else f"run of {batch} {'samples' if batch > 1 else 'sample'}"
+    run = "run" if batch is None else f"run of {batch} sample{'s' if batch > 1 else ''}"
     profile = session.profile
     first = profile.operators[0] if profile.operators else None
     most = f"; {percent(first.share)} of it in {first.name}" if first else ""
