@@ -184,8 +184,8 @@ def independently(
         for path in (config, model):
             command = [sys.executable, "-c", _MEASURE, str(path), str(feed), str(seconds)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-            seconds, mib = map(float, done.stdout.split())
-            samples[path].append((seconds, mib))
+            run_s, mib = map(float, done.stdout.split())
+            samples[path].append((run_s, mib))
     (own_s, own_mib), (base_s, base_mib) = (
         np.median(samples[path], axis=0) for path in (config, model)
     )

@@ -211,6 +211,23 @@ def test_models(run: Run) -> None:
     assert not figures["models"]["lstm"]["wrong"]
 
 
+def test_all_processes_of_the_independent_script_run_as_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What one of them measures is not how long the next one runs."""
+    models = importlib.import_module("models")
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, stdout="0.004 20.0")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    config, model, feed = Path("best.json"), Path("m.onnx"), Path("feed.npz")
+    assert models.independently(config, model, feed, 3, 1.5) == (1.0, 1.0)
+    assert [float(command[-1]) for command in commands] == [1.5] * 6
+
+
 def test_a_neighbour_ends_with_its_benchmark() -> None:
     """Also where the benchmark is killed: it would be a neighbour of the next one."""
     script = (
