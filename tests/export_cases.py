@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 from test_config import make_config
 
 import autotune
+from autotune.deploy import cpu
 from autotune.deploy.session import SessionConfig
 from autotune.export.rendering import Rendering
 from autotune.export.targets import TARGETS
@@ -69,11 +71,19 @@ def text_of(rendering: Rendering) -> str:
 
 
 def copy_config(folder: Path) -> Path:
-    """Returns a config of a model with an external data file, in a folder as a study names it."""
+    """Returns a config of a model with an external data file, in a folder as a study names it.
+
+    It reads as if this machine had tuned it.
+    """
     shutil.copytree(DATA / "config_2", folder / "lstm.autotune")
     path = folder / "lstm.autotune" / "best.json"
     data = json.loads(path.read_text(encoding="utf-8"))
     data["session"] = PLAIN.to_json()
+    data["environment"] |= {
+        "onnxruntime": onnxruntime.__version__,
+        "cpu": cpu.cpu_model(),
+        "cores": cpu.usable_cores(),
+    }
     path.write_text(json.dumps(data), encoding="utf-8")
     return path
 

@@ -92,6 +92,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
         started.process.communicate()
 
 
+@pytest.mark.filterwarnings("ignore:.* was tuned elsewhere")
 def test_the_service_answers_and_stops(service: Service) -> None:
     """It names its inputs, answers as the session does, and ends at SIGTERM."""
     status, health = service.ask("/health")
