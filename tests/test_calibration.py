@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
-from small_models import write
+from onnx import TensorProto, helper, numpy_helper
+from small_models import distance, write
 
 from autotune.facts.feeds import Feed
-from autotune.graph import calibration
+from autotune.graph import calibration, int8
 from autotune.graph.precision_options import OPTIONS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -88,3 +88,59 @@ def test_values_of_one_source_are_measured_together(tmp_path: Path) -> None:
     ranges = calibration.activation_ranges(source, feeds, "histogram")
     assert ranges.keys() == {n for n, s in calibration.SOURCES.items() if s == "histogram"}
     assert len({frozenset(tensors) for tensors in ranges.values()}) == 1
+
+
+def test_a_mask_of_minus_infinity_ends_no_calibration(tmp_path: Path) -> None:
+    """Its sum has no finite range, by every method, and all other tensors have theirs."""
+    mask = np.where(np.tri(4, dtype=bool), 0.0, -np.inf).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["r"], "product"),
+            helper.make_node("Add", ["r", "mask"], ["masked"], "mask"),
+            helper.make_node("Softmax", ["masked"], ["y"], "softmax"),
+        ],
+        "masked",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])],
+        [numpy_helper.from_array(a, n) for n, a in (("mask", mask), ("w", np.eye(4, dtype="f4")))],
+        value_info=[
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 4]) for n in ("r", "masked")
+        ],
+    )
+    path = tmp_path / "masked.onnx"
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
+    chance = np.random.default_rng(0)
+    feeds: list[Feed] = [{"x": chance.random((4, 4)).astype(np.float32)} for _ in range(3)]
+    for source in dict.fromkeys(calibration.SOURCES.values()):
+        for ranges in calibration.activation_ranges(path, feeds, source).values():
+            assert not np.isfinite(ranges["masked"][1])
+            assert all(np.isfinite(ranges[name][1:]).all() for name in ("x", "r", "y"))
+    for method in ("minmax", "percentile"):
+        int8.static(path, tmp_path / "int8.onnx", feeds, calibration=method)
+        assert distance(path, tmp_path / "int8.onnx", feeds) < 0.05
+
+
+def test_shapes_that_depend_on_values_are_calibrated(tmp_path: Path) -> None:
+    """As many values as are not zero: each sample has its own shape inside."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("NonZero", ["x"], ["places"], "places"),
+            helper.make_node("Transpose", ["places"], ["rows"], "rows"),
+            helper.make_node("GatherND", ["x", "rows"], ["values"], "values"),
+            helper.make_node("Relu", ["values"], ["y"], "relu"),
+        ],
+        "inner shapes",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
+        value_info=[helper.make_tensor_value_info("values", TensorProto.FLOAT, ["n"])],
+    )
+    path = tmp_path / "inner.onnx"
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
+    feeds: list[Feed] = [
+        {"x": np.where(np.arange(8) < count, 1.5, 0.0).astype(np.float32)} for count in (2, 5, 8)
+    ]
+    for source in dict.fromkeys(calibration.SOURCES.values()):
+        for ranges in calibration.activation_ranges(path, feeds, source).values():
+            assert np.max(ranges["y"][2]) == pytest.approx(1.5, rel=0.01)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from autotune.deploy.records import Amount, Whole
+from autotune.errors import StorageError
 from autotune.process.child import Child, ChildFailure, Limits
 from autotune.process.guardian import Guardian
 
@@ -71,6 +72,9 @@ def allocate(message):
 
 def native_out_of_memory(message):
     raise RuntimeError("bad allocation: std::bad_alloc")
+
+def full_disk(message):
+    raise OSError(28, os.strerror(28), "/tmp/model.onnx")
 
 def spawn(message):
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -299,6 +303,14 @@ def test_the_memory_limit_holds(start: Start) -> None:
 def test_native_allocation_faults_are_out_of_memory(start: Start) -> None:
     """What C++ says where memory runs out is recognised in an exception's text."""
     assert _failure(start(), "native_out_of_memory").kind == "out_of_memory"
+
+
+def test_a_full_disk_is_no_fault_of_the_message(start: Start) -> None:
+    """It is no refusal, which would be remembered: the user is told to make room."""
+    child = start()
+    with pytest.raises(StorageError, match=r"disk is full: .*model\.onnx.* type the same command"):
+        child.request({"do": "full_disk"}, 60, Echo)
+    assert _echo(child, "still here") == "still here"
 
 
 @pytest.mark.parametrize("detached", [False, True])

@@ -88,6 +88,20 @@ def test_what_gives_no_rows_or_has_other_takers_is_refused(
         embeddings.quantise(source, tmp_path / "int8.onnx")
 
 
+def test_a_table_of_masks_is_left_alone(tmp_path: Path) -> None:
+    """Minus infinity has no scale, and would make all values of its block no numbers."""
+    source = tmp_path / "source.onnx"
+    _model(source)
+    model = onnx.load(source)
+    (table,) = model.graph.initializer
+    values = numpy_helper.to_array(table).copy()
+    values[3, 5] = -np.inf
+    table.CopyFrom(numpy_helper.from_array(values, table.name))
+    onnx.save(model, source)
+    with pytest.raises(StepRefusedError, match="no embedding"):
+        embeddings.quantise(source, tmp_path / "int8.onnx")
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("step", "options"),

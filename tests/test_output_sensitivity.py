@@ -12,6 +12,7 @@ from small_models import BUILDERS
 from autotune.facts.feeds import Feed
 from autotune.graph import output_sensitivity, sensitivity
 from autotune.graph.intermediates import Intermediates
+from autotune.graph.quantisation import output_distance
 from autotune.graph.ranking import ranked
 
 _WIDTH = 32
@@ -137,3 +138,27 @@ def test_a_ranking_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output_sensitivity, "rank", lambda *_: pytest.fail("made again"))
     assert ranked("m", shared, model, feeds, by="nodes") == ["loud", "straight"]
     assert ranked("m", shared, model, feeds, by="outputs") == ["straight", "loud"]
+
+
+def test_distances_of_outputs() -> None:
+    """Infinite values that agree count as equal, other types by their share, shapes as a whole."""
+    endless = np.array([1.0, -np.inf, 2.0], np.float32)
+    assert output_distance([endless], [endless + 0.0]) == 0.0
+    assert output_distance([endless], [np.array([1.0, -np.inf, 3.0], np.float32)]) == pytest.approx(
+        1 / np.sqrt(5)
+    )
+    assert output_distance([endless], [np.zeros(3, np.float32)]) == np.inf
+    assert output_distance([np.array([1, 2, 3, 4])], [np.array([1, 2, 3, 5])]) == 0.25
+    assert output_distance([np.ones((1, 4))], [np.ones((7, 4))]) == 1.0
+
+
+def test_classes_alone_rank_nodes_by_their_own_outputs() -> None:
+    """Where no node alone changes an answer, the order of the nodes' own outputs is taken."""
+    model, feeds = _model(), _feeds()
+    model.graph.node.append(helper.make_node("Shape", ["y"], ["size"], "shape"))
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info("size", TensorProto.INT64, [2]))
+    order = output_sensitivity.rank(
+        model, feeds, sensitivity.QUANTISABLE, lambda: ["loud", "straight"]
+    )
+    assert order == ["loud", "straight"]

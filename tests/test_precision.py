@@ -215,6 +215,36 @@ def test_unsigned_weights_do_not_saturate(tmp_path: Path) -> None:
     assert errors["unsigned_weights"] < errors["reduce_range"]
 
 
+@pytest.mark.parametrize("step", [precision.int8_dynamic, precision.int8_static])
+def test_stacked_matrices_run_beside_scales_for_each_channel(
+    tmp_path: Path, step: Callable[..., None]
+) -> None:
+    """ONNX Runtime has no product for such a weight with several scales: it stays in float."""
+    chance = np.random.default_rng(0)
+    weights = {
+        "stack": chance.standard_normal((2, 16, 16)),
+        "matrix": chance.standard_normal((16, 8)),
+        "vector": chance.standard_normal(8),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "stack"], ["a"], "stacked"),
+            helper.make_node("MatMul", ["a", "matrix"], ["b"], "plain"),
+            helper.make_node("MatMul", ["b", "vector"], ["y"], "pooled"),
+        ],
+        "stacked",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [numpy_helper.from_array(a.astype(np.float32), name) for name, a in weights.items()],
+    )
+    source, target = tmp_path / "source.onnx", tmp_path / "int8.onnx"
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), source)
+    feeds: list[Feed] = [{"x": chance.standard_normal((2, 4, 16)).astype(np.float32)}]
+    step(source, target, feeds, per_channel=True)
+    assert distance(source, target, feeds) < 0.3
+
+
 def test_an_old_opset_is_raised(tmp_path: Path) -> None:
     """Scales per channel need opset 13; a model of opset 11 gets it first."""
     weight = np.random.default_rng(2).standard_normal((8, 3, 3, 3)).astype(np.float32)

@@ -75,6 +75,15 @@ def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> 
     assert not (tmp_path / "cache").exists()
 
 
+def test_an_option_without_its_precision_is_the_users_file(model: Model, tmp_path: Path) -> None:
+    """A user may fix scales for each channel for all candidates, those in float among them."""
+    preparer = _preparer(model, tmp_path / "cache")
+    assert preparer.prepare({"per_channel": True}).path == model.path.resolve()
+    looked_at = preparer.looked_at({"per_channel": True})
+    assert looked_at == preparer.looked_at({})
+    assert looked_at.operators is not None
+
+
 def test_a_model_is_made_once(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,9 @@ def test_clipping_lowers_the_squared_error(tmp_path: Path) -> None:
     source = tmp_path / "source.onnx"
     _, weight = _product(source, 64, 64)
     model = onnx.load(source)
-    rounding.clip(model, per_channel=False, reduce_range=True)
+    sensitivity.name_nodes(model)
+    names = sensitivity.quantisable(model)
+    rounding.clip(model, names, per_channel=False, reduce_range=True)
     (clipped,) = [numpy_helper.to_array(i) for i in model.graph.initializer if len(i.dims) == 2]
     assert np.abs(clipped).max() < np.abs(weight).max()
 
@@ -98,9 +100,28 @@ def test_the_float_error_of_clipping_is_small(tmp_path: Path, kind: str) -> None
     source, feeds = write(kind, tmp_path)
     model = onnx.load(source)
     sensitivity.name_nodes(model)
-    rounding.clip(model, per_channel=False, reduce_range=True)
+    names = sensitivity.quantisable(model)
+    rounding.clip(model, names, per_channel=False, reduce_range=True)
     onnx.save(model, tmp_path / "clipped.onnx")
     assert distance(source, tmp_path / "clipped.onnx", feeds) < 0.05
+
+
+def test_only_what_is_quantised_is_clipped() -> None:
+    """A node in float keeps its weight; those that share a clipped one go on to share it."""
+    weight = np.random.default_rng(0).standard_t(3, (16, 16)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", [x, "w"], [y], y)
+        for x, y in (("x", "a"), ("a", "b"), ("b", "c"))
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 16]) for name in "xc"]
+    graph = helper.make_graph(
+        nodes, "shared", values[:1], values[1:], [numpy_helper.from_array(weight, "w")]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    rounding.clip(model, ["a", "b"], per_channel=True, reduce_range=True)
+    first, second, third = (node.input[1] for node in model.graph.node)
+    assert first == second != third == "w"
+    assert len(model.graph.initializer) == 2
 
 
 def _mean_shift(source: Path, target: Path, feeds: list[Feed]) -> float:

@@ -199,6 +199,21 @@ def test_what_smoothing_added_is_not_rounded(tmp_path: Path) -> None:
     assert makers[added.input[0]].op_type != "DequantizeLinear"
 
 
+def test_what_others_take_rounded_is_smoothed_as_it_was(tmp_path: Path) -> None:
+    """A residual addition takes the tensor in eight bits; the product of smoothing does not."""
+    graph = _Builder()
+    _beside_a_residual(graph)
+    source, target = tmp_path / "source.onnx", tmp_path / "target.onnx"
+    feeds = graph.write(source, (1, 6, _WIDTH))
+    int8.static(source, target, feeds, smoothing="0.5")
+    model = onnx.load(target)
+    makers = {name: node for node in model.graph.node for name in node.output}
+    added = [node for node in model.graph.node if node.doc_string == smoothing.MARK]
+    assert added
+    assert any(node.op_type == "DequantizeLinear" for node in model.graph.node)
+    assert all(makers[node.input[0]].op_type != "DequantizeLinear" for node in added)
+
+
 def _convolutions(graph: _Builder, *, between: str = "Relu") -> None:
     """Adds a convolution, a depthwise and a pointwise one, with ranges that are far apart."""
     channels_wide = 8

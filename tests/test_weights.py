@@ -252,6 +252,25 @@ def test_integers_and_fed_weights_are_not_quantisable() -> None:
     assert [dict(counts) for counts in quantisable_nodes(graph)] == [{"MatMul": 1}, {}]
 
 
+def test_an_input_with_a_default_is_not_folded() -> None:
+    """Casting it once and for all would ignore what a run feeds."""
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, [2]) for n in ("x", "offset")]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Cast", ["offset"], ["wide"], to=TensorProto.FLOAT),
+            helper.make_node("Cast", ["x"], ["w"], to=TensorProto.FLOAT),
+            helper.make_node("Add", ["w", "wide"], ["y"]),
+        ],
+        "default",
+        values,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+        [numpy_helper.from_array(np.ones(2, np.float16), "offset")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    fold_constants(model)
+    assert [node.op_type for node in model.graph.node] == ["Cast", "Cast", "Add"]
+
+
 def test_casts_and_turns_of_weights_are_folded() -> None:
     """What lies between a stored weight and its product is computed once."""
     model = tied()

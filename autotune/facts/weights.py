@@ -217,7 +217,11 @@ def fold_constants(model: onnx.ModelProto) -> None:
     """
     from onnx.reference import ReferenceEvaluator
 
-    arrays: dict[str, onnx.TensorProto] = {item.name: item for item in model.graph.initializer}
+    # an input with a default is no constant: a run may feed it
+    inputs = {item.name for item in model.graph.input}
+    arrays: dict[str, onnx.TensorProto] = {
+        item.name: item for item in model.graph.initializer if item.name not in inputs
+    }
     outputs = {item.name for item in model.graph.output}
     kept: list[onnx.NodeProto] = []
     sources: set[str] = set()

@@ -4,10 +4,12 @@ ONNX Runtime's calibrators look at the tensors. One histogram of absolute values
 percentiles and the least squares; entropy has bins of its own.
 """
 
+import contextlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,13 +62,22 @@ def activation_ranges(path: Path, samples: Sequence[Feed], source: str) -> dict[
         path: The model; a file of the same name is written beside it for a while.
         samples: Calibration samples.
         source: One of :data:`SOURCES`; the values of ``calibration`` that it serves are returned.
+
+    Returns:
+        The ranges for each value of ``calibration``. That of a tensor with values that are not
+        finite is not finite either.
     """
     from onnxruntime.quantization import CalibrationMethod
     from onnxruntime.quantization.calibrate import create_calibrator
 
     if source != "minmax":
         samples = samples[:_HISTOGRAM_SAMPLES]
-    with silent_tools(), tempfile.TemporaryDirectory() as folder:
+    not_finite: set[str] = set()
+    with (
+        silent_tools(),
+        _finite_values(not_finite),
+        tempfile.TemporaryDirectory() as folder,
+    ):
         calibrator = create_calibrator(
             path,
             quantisable_types(),
@@ -76,14 +87,48 @@ def activation_ranges(path: Path, samples: Sequence[Feed], source: str) -> dict[
         for group in _groups(samples, source):
             calibrator.collect_data(CalibrationReader(group))
         if source != _HISTOGRAM:
-            return {source: _as_records(calibrator.compute_data())}
-        ranges = {}
+            return {source: _marked(not_finite, _as_records(calibrator.compute_data()))}
+        ranges: dict[str, Ranges] = {}
         for name, percentile in _PERCENTILES.items():
             calibrator.collector.percentile = percentile
             ranges[name] = _as_records(calibrator.compute_data())
         histograms = calibrator.collector.get_histogram_dict()
     ranges[_LEAST_SQUARES] = {name: _least_squares(*item) for name, item in histograms.items()}
-    return ranges
+    return {method: _marked(not_finite, own) for method, own in ranges.items()}
+
+
+@contextlib.contextmanager
+def _finite_values(not_finite: set[str]) -> Iterator[None]:
+    """Lets the tools make histograms of tensors with infinite values, and of changing shapes.
+
+    A mask adds minus infinity to what attention must not see, and the shape of a tensor may depend
+    on the values of the inputs. The tools fail with both.
+
+    Args:
+        not_finite: The names of tensors with values that are not finite are added to it.
+    """
+    from onnxruntime.quantization.calibrate import HistogramCollector
+
+    original = HistogramCollector.collect
+
+    def collect(self: Any, arrays_by_name: Mapping[str, Sequence[NDArray[Any]]]) -> Any:
+        flat: dict[str, NDArray[Any]] = {}
+        for name, arrays in arrays_by_name.items():
+            values = np.concatenate([np.ravel(array) for array in arrays])
+            finite = values[np.isfinite(values)]
+            if len(finite) < len(values):
+                not_finite.add(name)
+            flat[name] = finite if len(finite) else np.zeros(1, values.dtype)
+        return original(self, flat)
+
+    with patch.object(HistogramCollector, "collect", collect):
+        yield
+
+
+def _marked(not_finite: Collection[str], ranges: Ranges) -> Ranges:
+    """Returns the ranges, from minus infinity on for tensors with values that are not finite."""
+    endless = _record(np.float32(-np.inf), np.float32(np.inf))
+    return {name: endless if name in not_finite else item for name, item in ranges.items()}
 
 
 def _groups(samples: Sequence[Feed], source: str) -> list[list[Feed]]:

@@ -32,12 +32,15 @@ def channel_axis(node: onnx.NodeProto) -> int:
 
 
 def product_inputs(wiring: Wiring, model: onnx.ModelProto) -> dict[str, int]:
-    """Returns the tensors that products with constant weights take, each with its channel axis."""
-    return {
-        node.input[0]: channel_axis(node)
-        for node in model.graph.node
-        if wiring.input_axis(node) is not None and wiring.constant(node.input[0]) is None
-    }
+    """Returns the tensors that products with constant weights take, each with its channel axis.
+
+    A tensor that a convolution takes by one axis, and a matrix product by another, is left out.
+    """
+    axes: dict[str, set[int]] = {}
+    for node in model.graph.node:
+        if wiring.input_axis(node) is not None and wiring.constant(node.input[0]) is None:
+            axes.setdefault(node.input[0], set()).add(channel_axis(node))
+    return {name: own.pop() for name, own in axes.items() if len(own) == 1}
 
 
 def measure(model: onnx.ModelProto, samples: Sequence[Feed]) -> dict[str, list[list[float]]]:

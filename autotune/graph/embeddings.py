@@ -33,10 +33,10 @@ def quantise(source: Path, target: Path) -> None:
     """
     model = load(source)
     fold_constants(model)
-    nodes = embedding_nodes(model.graph)
+    tables = {item.name: item for item in model.graph.initializer}
+    nodes = [n for n in embedding_nodes(model.graph) if _is_finite(tables[n.input[0]])]
     if not nodes:
         raise StepRefusedError("there is no embedding with a table of its own")
-    tables = {item.name: item for item in model.graph.initializer}
     scales: dict[str, str] = {}
     for node in nodes:
         name = node.input[0]
@@ -55,6 +55,12 @@ def quantise(source: Path, target: Path) -> None:
     del model.graph.value_info[:]
     model.graph.value_info.extend(kept)
     save(model, target)
+
+
+def _is_finite(table: onnx.TensorProto) -> bool:
+    """Returns whether all values are finite: a table of masks may hold minus infinity."""
+    values = numpy_helper.to_array(table)
+    return bool(np.isfinite(values.min()) and np.isfinite(values.max()))
 
 
 def _take_blocks(node: onnx.NodeProto, scales: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from autotune.facts.feeds import Feed
-from autotune.graph import calibration, channels, quantisation, rounding, sensitivity, smoothing
+from autotune.graph import calibration, channels, quantisation, sensitivity, smoothing
 from autotune.graph.calibration import Ranges
 from autotune.graph.channels import Channels
 from autotune.graph.intermediates import Intermediates
@@ -76,17 +76,6 @@ class FloatModel:
             onnx.save(model, path)
 
         return self if alpha == OFF else self._changed(f"smoothed_{alpha}", make)
-
-    def clipped(self, **weights: bool) -> "FloatModel":
-        """Returns the model with clipped weights; see :func:`autotune.graph.rounding.clip`."""
-
-        def make(path: Path) -> None:
-            model = self.load()
-            rounding.clip(model, **weights)
-            onnx.save(model, path)
-
-        marks = "_".join(name for name, is_on in sorted(weights.items()) if is_on)
-        return self._changed(f"clipped-{marks}", make)
 
     def _changed(self, change: str, make: Any) -> "FloatModel":
         name = f"{self._name}-{change}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_nodes
@@ -27,6 +28,7 @@ from autotune.graph.quick_channels import quick_channels
 _DYNAMIC_TYPES = ("MatMul", "LSTM", "Attention", "Gather", "EmbedLayerNormalization")
 _DYNAMIC_RESULTS = frozenset({"MatMulInteger", "DynamicQuantizeLSTM", "QAttention"})
 _MATRIX_PRODUCTS = OPERATOR_GROUPS["matmul"].types
+_MATRIX_RANK = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,16 +121,23 @@ def static(
     if not sensitivity.quantisable(ready.load(), how.weighted_types):
         raise StepRefusedError("there is no node with a constant weight to quantise")
     adjusted = (ready.equalised() if how.equalized else ready).smoothed(how.smoothing)
-    if how.clipped:
-        adjusted = adjusted.clipped(**how.weights)
     in_float = adjusted.most_sensitive(how.ranked_types, how.kept_in_float, how.ranking)
     model = adjusted.load()
-    if how.bias_corrected:
-        names = set(sensitivity.quantisable(model, how.weighted_types)) - set(in_float)
-        rounding.correct_bias(model, adjusted.inputs(), names, **how.weights)
+    if how.per_channel:
+        in_float = [*in_float, *_stacked_products(model)]
+    names = set(sensitivity.quantisable(model, how.weighted_types)) - set(in_float)
     products = set(sensitivity.quantisable(model, _MATRIX_PRODUCTS)) - set(in_float)
-    left_alone = [*in_float, *_embeddings_apart(model, how.embeddings)]
+    if how.clipped:
+        too = products if how.matrix_products == "int8_dynamic" else set()
+        rounding.clip(model, names | too, **how.weights)
+    if how.bias_corrected:
+        rounding.correct_bias(model, adjusted.inputs(), names, **how.weights)
     ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
+    left_alone = [
+        *in_float,
+        *_embeddings_apart(model, how.embeddings),
+        *_nodes_without_range(model, ranges),
+    ]
     _quantise_statically(model, target, ranges, left_alone, how)
     if how.matrix_products == "int8_dynamic" and products:
         half = target.with_name("half.onnx")
@@ -144,6 +153,40 @@ def _embeddings_apart(model: onnx.ModelProto, embeddings: str) -> list[str]:
     if embeddings == AS_PRECISION:
         return []
     return [node.name for node in embedding_nodes(model.graph)]
+
+
+def _stacked_products(model: onnx.ModelProto) -> list[str]:
+    """Returns the names of matrix products whose weight is a stack of matrices, or a vector.
+
+    ONNX Runtime takes one scale for such a weight, and none for each channel.
+    """
+    return [
+        target.node.name
+        for target in sensitivity.targets(model, ("MatMul",))
+        if target.weight.ndim != _MATRIX_RANK
+    ]
+
+
+def _nodes_without_range(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
+    """Returns the names of the nodes that take or make values that are not finite.
+
+    Such are the sums with a mask of minus infinity. No scale holds them.
+    """
+    endless = {name for name, (_, low, high) in ranges.items() if not _are_finite(low, high)}
+    endless |= {
+        item.name
+        for item in model.graph.initializer
+        if item.data_type == onnx.TensorProto.FLOAT and not _are_finite(numpy_helper.to_array(item))
+    }
+    return [
+        node.name
+        for node in model.graph.node
+        if not endless.isdisjoint((*node.input, *node.output))
+    ]
+
+
+def _are_finite(*values: Any) -> bool:
+    return all(np.isfinite(value).all() for value in values)
 
 
 def _quantise_statically(
@@ -168,6 +211,7 @@ def _quantise_statically(
             {
                 name: TensorData(lowest=np.array(low, kind), highest=np.array(high, kind))
                 for name, (kind, low, high) in ranges.items()
+                if _are_finite(low, high)
             },
             [],
             [*left_alone, *added_products(model)],
@@ -184,7 +228,25 @@ def _quantise_statically(
             },
         )
         quantizer.quantize_model()
+        _read_unrounded(quantizer.model.model, added_products(model))
         quantizer.model.save_model_to_file(str(target))
+
+
+def _read_unrounded(model: onnx.ModelProto, names: Sequence[str]) -> None:
+    """Makes these nodes take what is rounded for others as it was before.
+
+    ONNX Runtime's tools give the rounded tensor to all that take it. What smoothing divides must
+    not be rounded before, because that would undo it.
+    """
+    makers = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        if node.name not in names:
+            continue
+        back = makers.get(node.input[0])
+        if back is not None and back.op_type == "DequantizeLinear":
+            rounding_node = makers.get(back.input[0])
+            if rounding_node is not None and rounding_node.op_type == "QuantizeLinear":
+                node.input[0] = rounding_node.input[0]
 
 
 def dynamic(
@@ -216,11 +278,16 @@ def dynamic(
         "reduce_range": reduce_range,
         "unsigned": unsigned_weights,
     }
-    if clipped:
-        adjusted = adjusted.clipped(**weights)
     in_float = adjusted.most_sensitive(_MATRIX_PRODUCTS, kept_in_float, ranking)
-    apart = _embeddings_apart(adjusted.load(), embeddings)
-    copy = adjusted.copy_to(target.with_name("float.onnx"))
+    model = adjusted.load()
+    if per_channel:
+        in_float = [*in_float, *_stacked_products(model)]
+    apart = _embeddings_apart(model, embeddings)
+    if clipped:
+        names = set(sensitivity.quantisable(model, _MATRIX_PRODUCTS)) - set(in_float)
+        rounding.clip(model, names, **weights)
+    copy = target.with_name("float.onnx")
+    onnx.save(model, copy)
     _quantise_dynamically(copy, target, left_alone=[*in_float, *apart], **weights)
     copy.unlink()
 

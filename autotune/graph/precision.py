@@ -92,7 +92,7 @@ def weight_only(
     from autotune.facts.weights import fold_constants, quantisable_nodes
     from autotune.graph import quantisation, sensitivity
     from autotune.graph.intermediates import Intermediates
-    from autotune.graph.model_file import load, save
+    from autotune.graph.model_file import is_large, load, save
     from autotune.graph.ranking import ranked
 
     model = load(source)
@@ -101,6 +101,8 @@ def weight_only(
     if not any(counts["MatMul"] for counts in quantisable_nodes(model.graph)):
         raise StepRefusedError("there is no matrix product with a constant weight")
     excluded: list[str] = []
+    if kept_in_float and is_large(model):
+        raise StepRefusedError("the nodes of a model over 2 GiB cannot be ranked")
     if kept_in_float:
         # the file of the other precisions has Gemm where this one has MatMul
         names = ranked(

@@ -103,7 +103,7 @@ class Preparer:
     def prepare(self, half: Mapping[str, Value]) -> PreparedModel:
         """Returns the file for a graph half.
 
-        An empty graph half is the user's own file, untouched and not copied.
+        A graph half without steps is the user's own file, untouched and not copied.
 
         Args:
             half: Graph parameters that differ from their default, by name.
@@ -112,7 +112,8 @@ class Preparer:
             PreparationError: a step refuses the model, fails or takes too much.
             OSError: the disk gave out.
         """
-        if not half:
+        # an option without its precision makes no step
+        if not steps_of(half):
             return self._identity()
         key = tuple(sorted(half.items()))
         outcome = self._outcomes.get(key)
@@ -131,7 +132,7 @@ class Preparer:
     def looked_at(self, half: Mapping[str, Value]) -> PreparedModel:
         """Returns the same as :meth:`prepare`, with the facts of the source too."""
         prepared = self.prepare(half)
-        if half:
+        if steps_of(half):
             return prepared
         if self._source is None:
             self._source = self._with_source_facts(prepared)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import version_converter
 
 from autotune.facts.feeds import Feed
@@ -49,6 +50,8 @@ def ready_to_quantise(source: Path, path: Path) -> None:
         try:
             # symbolic shapes need sympy, and quantisation has no use for them
             quant_pre_process(path, path, skip_symbolic_shape=True)
+        except (MemoryError, OSError):  # another time it may go well
+            raise
         except Exception:  # noqa: BLE001  # it fails on many models that can be quantised
             onnx.save(model, path)
     model = load(path)
@@ -124,7 +127,7 @@ def exact_outputs(path: Path, samples: Sequence[Feed]) -> list[list[Any]]:
 def largest_distance(
     expected: Sequence[Sequence[Any]], path: Path, samples: Sequence[Feed]
 ) -> float:
-    """Returns the largest relative L2 distance of a float output; infinite if it does not run.
+    """Returns the largest distance of an output; infinite if the model does not run.
 
     Args:
         expected: The outputs for each sample, from :func:`exact_outputs`.
@@ -139,16 +142,26 @@ def largest_distance(
 
 
 def output_distance(expected: Sequence[Any], actual: Sequence[Any]) -> float:
-    """Returns the largest relative L2 distance of a float output of one run."""
-    worst = 0.0
-    for x, y in zip(expected, actual, strict=True):
-        if isinstance(x, np.ndarray) and x.dtype.kind == "f":
-            size = float(np.linalg.norm(x))
-            gap = float(np.linalg.norm(x.astype(np.float64) - y))
-            if not np.isfinite(gap):
-                return np.inf
-            worst = max(worst, gap / size if size else float(gap > 0))
-    return worst
+    """Returns the largest distance of an output of one run: of floats the relative L2 distance.
+
+    Of other types it is the share of elements that differ. Values that are not finite in both count
+    as equal, and an output of another shape is as far off as one without any relation (1).
+    """
+    pairs = zip(expected, actual, strict=True)
+    return max((_distance(x, y) for x, y in pairs if isinstance(x, np.ndarray)), default=0.0)
+
+
+def _distance(expected: NDArray[Any], actual: NDArray[Any]) -> float:
+    if expected.shape != actual.shape:
+        return 1.0
+    if expected.dtype.kind != "f":
+        return float(np.mean(expected != actual)) if expected.size else 0.0
+    finite = np.isfinite(expected)
+    if not np.array_equal(finite, np.isfinite(actual)):
+        return np.inf
+    size = float(np.linalg.norm(expected[finite]))
+    gap = float(np.linalg.norm(expected[finite].astype(np.float64) - actual[finite]))
+    return gap / size if size else float(gap > 0)
 
 
 @contextlib.contextmanager

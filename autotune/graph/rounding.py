@@ -51,23 +51,34 @@ def _rounded(weight: Array, limit: Array, *, reduce_range: bool, unsigned: bool)
 
 
 def clip(
-    model: onnx.ModelProto, *, per_channel: bool, reduce_range: bool, unsigned: bool = False
+    model: onnx.ModelProto,
+    names: Collection[str],
+    *,
+    per_channel: bool,
+    reduce_range: bool,
+    unsigned: bool = False,
 ) -> None:
     """Clips the weights of products at the limits that round them with the least squared error.
 
     Args:
         model: The float model, its nodes named; changed in place.
+        names: The nodes that will be quantised. Those that share a weight share the clipped one.
         per_channel: Whether each output channel has a limit of its own.
         reduce_range: Whether weights will have seven bits.
         unsigned: Whether weights will be unsigned.
     """
     wiring = Wiring(model)
+    clipped: dict[tuple[str, int | None], str] = {}
     for node in model.graph.node:
-        taken = wiring.input_axis(node)
+        taken = wiring.input_axis(node) if node.name in names else None
         weight = wiring.constant(node.input[1]) if taken is not None else None
         if weight is None:
             continue
         axis = output_axis(node, taken or 0) if per_channel else None
+        place = (node.input[1], axis)
+        if place in clipped:
+            node.input[1] = clipped[place]
+            continue
         largest = _largest(weight, axis)
         others = tuple(i for i in range(weight.ndim) if largest.shape[i] == 1)
         errors = []
@@ -77,6 +88,7 @@ def clip(
             errors.append(((rounded - weight) ** 2).sum(axis=others, keepdims=True))
         limit = _LIMITS[np.argmin(errors, axis=0)] * largest
         wiring.replace(node, 1, np.clip(weight, -limit, limit))
+        clipped[place] = node.input[1]
     wiring.drop_unused()
 
 

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import TypeVar
 import psutil
 
 from autotune.deploy.records import Json, Text, from_plain, read
-from autotune.errors import FormatError
+from autotune.errors import FormatError, StorageError
 from autotune.process import scratch
 from autotune.process.child_end import Message, printable
 from autotune.process.environment import child_environment
@@ -140,6 +141,7 @@ class Child:
             ChildFailure: there was no answer within `timeout_s`, it says that the child failed, or
                 it does not describe such a record. The child is gone afterwards, unless it says
                 itself that it failed (the kinds ``refused`` and ``out_of_memory``).
+            StorageError: a disk is full.
         """
         self.send(message)
         return self.receive(timeout_s, reply)
@@ -208,6 +210,7 @@ class Child:
             ValueError: `line` is no answer to the last message; the text says why.
             FormatError: the reply is no record of the class `reply`.
             ChildFailure: it is an answer, and says that the child failed.
+            StorageError: it says that a disk is full.
         """
         try:
             answer = json.loads(line)
@@ -306,10 +309,18 @@ def _failure(answer: Json) -> ChildFailure:
     Raises:
         ValueError: a child does not report such a failure.
         FormatError: the failure has no text.
+        StorageError: a disk is full.
     """
-    if answer.get("kind") not in ("refused", "out_of_memory"):
+    if answer.get("kind") not in ("refused", "out_of_memory", "disk_full"):
         raise ValueError("a failure of an unknown kind")
-    return ChildFailure(answer["kind"], printable(read(Text, answer["failure"], "failure")))
+    text = printable(read(Text, answer["failure"], "failure"))
+    if answer["kind"] == "disk_full":
+        # no fault of the model or the config: another time it goes well
+        raise StorageError(
+            f"a disk is full: {text}. Make room in the folder of the study and in "
+            f"{tempfile.gettempdir()}, and type the same command again"
+        )
+    return ChildFailure(answer["kind"], text)
 
 
 def _signal_name(number: int) -> str:

@@ -22,6 +22,8 @@ Handler = Callable[[Message], object]
 
 _PR_SET_PDEATHSIG = 1
 _LONGEST_FAILURE = 4000
+# Python and native libraries say the same of a disk that is full.
+_FULL = ("No space left on device", "Disk quota exceeded")
 
 
 def serve(handlers: Mapping[str, Handler]) -> None:
@@ -30,7 +32,7 @@ def serve(handlers: Mapping[str, Handler]) -> None:
     A message ``{"do": name, "number": n, ...}`` goes to the handler of that name. The answer is
     ``{"number": n, "reply": {...}}`` with the fields of the record that the handler returned. If
     the handler raises, it is ``{"number": n, "failure": text, "kind": kind}`` with the kind
-    ``out_of_memory`` or, for every other exception, ``refused``.
+    ``out_of_memory``, ``disk_full`` or, for every other exception, ``refused``.
     """
     orders = json.loads(sys.argv[1])
     channel = _private_stdout()
@@ -53,6 +55,8 @@ def _answer(handlers: Mapping[str, Handler], message: Message) -> dict[str, obje
         text = printable(str(error)) or type(error).__name__
         memory = any(sign in text for sign in ("bad_alloc", "Failed to allocate memory"))
         kind = "out_of_memory" if memory else "refused"
+        if any(sign in text for sign in _FULL):
+            kind = "disk_full"
         return {"failure": text[:_LONGEST_FAILURE], "kind": kind}
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # they bring in onnxruntime, which reading a search space doe
 # ONNX Runtime has half-precision kernels on the CPU for these processors alone.
 _FP16_ARCHITECTURES = frozenset({"aarch64", "arm64"})
 # Above this protobuf cannot hold a model in one file, and ONNX Runtime's tools write one.
-_LARGEST_QUANTISED_BYTES = (1 << 31) - 1
+LARGEST_QUANTISED_BYTES = (1 << 31) - 1
 _X86 = frozenset({"x86_64", "amd64", "i686"})
 
 
@@ -130,7 +130,7 @@ NEEDS: Mapping[str, Need] = {
     ),
     "small_model": Need(
         lacking="ONNX Runtime's tools cannot quantise a model over 2 GiB",
-        is_met=lambda model, *_: model.size_bytes <= _LARGEST_QUANTISED_BYTES,
+        is_met=lambda model, *_: model.size_bytes <= LARGEST_QUANTISED_BYTES,
     ),
     "transformer": Need(
         lacking="the model has no attention",

@@ -13,7 +13,7 @@ from autotune.facts.workload import Workload
 from autotune.graph.parameters import GRAPH_PARAMETERS
 from autotune.graph.precision import PRECISIONS
 from autotune.graph.precision_options import OFF, OPERATOR_GROUPS
-from autotune.space.needs import unmet_needs
+from autotune.space.needs import LARGEST_QUANTISED_BYTES, unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
 from autotune.space.providers import SearchedProviders
 from autotune.space.session import EXECUTION_PROVIDER
@@ -45,6 +45,9 @@ _WITHOUT_EFFECT: tuple[Condition, ...] = (
     },
 )
 """Values of graph parameters that change nothing beside each other."""
+
+# fp16 leaves no table in fp32 that could be rounded
+_TABLES_IN_FP16: Condition = {"precision": ("fp16", "fp16_mixed"), "embeddings": ("int8",)}
 
 
 def resolve(
@@ -219,11 +222,14 @@ def _thread_counts(values: Sequence[Value], cores: int, default: Value) -> tuple
 def _impossible(parameters: Sequence[Parameter], model: Model) -> Iterator[Condition]:
     """Gives the values that cannot be chosen together, or that change nothing together."""
     values = _values_of(parameters)
-    for condition, count in _quantisable_nodes(model):
+    # the nodes of a model over 2 GiB cannot be ranked: none is kept in float
+    is_large = model.size_bytes > LARGEST_QUANTISED_BYTES
+    for condition, most in _quantisable_nodes(model):
+        count = 1 if is_large else most
         too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= count)
         if too_many and condition.keys() <= values.keys():
             yield {**condition, "kept_in_float": too_many}
-    for condition in _WITHOUT_EFFECT:
+    for condition in (*_WITHOUT_EFFECT, _TABLES_IN_FP16):
         within = _within(condition, values)
         if within is not None:
             yield within
