@@ -20,6 +20,7 @@ import autotune
 from autotune.deploy import cpu, loader, process_options
 from autotune.deploy.config import Environment, Requires, TunedConfig
 from autotune.deploy.digest import digest_files
+from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.model_files import DataFile, JointModelFile, ModelFile
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
@@ -105,6 +106,22 @@ def test_missing_requirement_falls_back(
     assert session.get_session_options().intra_op_num_threads == 0
     with pytest.raises(ConfigError, match="lacks"):
         autotune.load(path, strict=True)
+
+
+def test_the_applications_provider_stays_where_a_feature_is_missing(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Default options take the place of the config's, and not of what the application asks for."""
+    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
+    requires = Requires(providers=(), cpu_features=("no_such_feature",))
+    path = write_config(model, make_config(requires=requires))
+    own = [("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})]
+    here = fit(TunedConfig.read(path), providers=own)
+    assert here.lacking
+    assert here.session.providers == (
+        ("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"}),
+    )
+    assert here.session.options == {}
 
 
 def test_another_model_is_refused(model: Path) -> None:

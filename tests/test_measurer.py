@@ -126,6 +126,10 @@ def test_wrong_answers_are_not_timed(
     assert isinstance(outcome, Failure)
     assert (outcome.kind, outcome.phase) == ("wrong_answers", "answers")
     assert outcome.error == pytest.approx(0.5, rel=1e-3)
+    monkeypatch.setattr(measurer, "_timed_error", 0.6)
+    outcome = measurer.measure(BASELINE, _SHORT)
+    assert isinstance(outcome, Measurement)
+    assert outcome.fidelity.error == pytest.approx(0.5, rel=1e-3)
 
 
 def test_answers_that_are_no_numbers_are_wrong(
@@ -137,7 +141,7 @@ def test_answers_that_are_no_numbers_are_wrong(
         for feed in _references(measurer)
     ]
     monkeypatch.setattr(measurer._sets[1].judge, "_references", broken)
-    monkeypatch.setattr(measurer, "_max_error", 1e9)
+    monkeypatch.setattr(measurer, "_timed_error", 1e9)
     outcome = measurer.measure(BASELINE, _SHORT)
     assert isinstance(outcome, Failure)
     assert outcome.kind == "wrong_answers"
@@ -280,10 +284,13 @@ def test_a_model_of_nan_cannot_be_measured(tmp_path: Path) -> None:
 
 
 def test_answers_that_differ_from_run_to_run_are_said_to_differ(tmp_path: Path) -> None:
-    """A model with dropout in training mode is refused with a sentence that says so."""
+    """A model with dropout in training mode is refused with a sentence that says so.
+
+    That candidates with larger errors are timed makes no difference: no answer would be right.
+    """
     model = _one_node(tmp_path / "drop.onnx", "Dropout", "half", "yes")
     with pytest.raises(CannotMeasureError, match=r"drop\.onnx differ from run to run .* dropout"):
-        DuetMeasurer(model, generate(model, {}), max_error=0.05)
+        DuetMeasurer(model, generate(model, {}), max_error=0.05, timed_error=math.inf)
 
 
 def test_the_coverage_of_the_comparison_is_kept(measurer: DuetMeasurer) -> None:

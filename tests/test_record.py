@@ -7,7 +7,7 @@ from pathlib import Path
 
 import optuna
 import pytest
-from fakes import measurement, parameter, space
+from fakes import measurement, parameter, refusal, space
 
 from autotune.deploy.records import to_plain
 from autotune.errors import StudyError
@@ -65,6 +65,21 @@ def test_a_measured_candidate_is_not_claimed(study: optuna.Study) -> None:
     two.refresh()
     assert [trial.candidate for trial in two.trials] == [ARENA]
     assert two.claimed == frozenset()
+
+
+def test_what_does_not_count_takes_neither_candidate_nor_budget(study: optuna.Study) -> None:
+    """A trial that a looser limit lets measure again may be claimed again."""
+
+    def counts(trial: Trial) -> bool:
+        return trial.measurement is not None
+
+    one = Record(study, "one", "a", shared=True, counts=counts)
+    first = study.ask()
+    assert one.claim(first, ARENA, 1)
+    for key, value in describe(Trial(number=0, candidate=ARENA, outcome=refusal())).items():
+        first.set_user_attr(key, value)
+    study.tell(first, state=optuna.trial.TrialState.PRUNED)
+    assert one.claim(study.ask(), ARENA, 1)
 
 
 def test_the_budget_is_that_of_all(study: optuna.Study) -> None:

@@ -84,6 +84,8 @@ def test_without_rivals_the_default_stays() -> None:
 def test_less_memory_at_the_same_speed_wins() -> None:
     """A leaner configuration that is not slower is a gain, too."""
     assert _chosen(_finalist(1, 0.999, 60.0)) == 1
+    assert _chosen(_finalist(1, 0.985, 60.0, reach=0.02)) == 1
+    assert _chosen(_finalist(1, 0.97, 60.0)) == 0
 
 
 @pytest.mark.parametrize("prefer", ["latency", "balanced"])
@@ -203,6 +205,14 @@ def test_finalists_are_the_front_and_the_fastest() -> None:
         _trial(5, 1.0, 10.0, error=0.5),
     ]
     assert {t.number for t in finalists(trials, Limits(), _BOTH, _ELSEWHERE)} == {1, 2, 3}
+
+
+def test_a_percentile_that_is_not_known_keeps_no_trial_out() -> None:
+    """The trials of a study without that limit had too few runs; the run-off has enough."""
+    trials = [Trial(number=0, candidate=BASELINE, outcome=measurement(10.0)), _trial(1, 5.0)]
+    chosen = finalists(trials, Limits(max_p99_ms=20.0), _BOTH, _ELSEWHERE)
+    assert [trial.number for trial in chosen] == [1]
+    assert finalists(trials, Limits(max_p99_ms=4.0), _BOTH, _ELSEWHERE) == []
 
 
 def test_finalists_are_few() -> None:
@@ -363,6 +373,15 @@ def test_what_may_be_better_in_another_objective_stays() -> None:
     assert not is_settled(thrifty, [fast], find([*DEFAULT, "cpu_s"]))
     leaner = replace(slow, values={**slow.values, "peak_memory_mib": 50.0})
     assert not is_settled(leaner, [fast], _BOTH)
+
+
+def test_what_scatters_in_its_own_objective_goes_on() -> None:
+    """A speed-up that is known is not enough where the study minimises the time of loading."""
+    three = find([*DEFAULT, "load_ms"])
+    known, wide = Interval(value=1.3, low=1.2, high=1.4), Interval(value=1.1, low=0.9, high=1.3)
+    first = _finalist(1, 1.5)
+    assert is_settled(replace(first, gains={**first.gains, "load_ms": known}), [], three)
+    assert not is_settled(replace(first, gains={**first.gains, "load_ms": wide}), [], three)
 
 
 def test_answers_are_compared_in_the_first_round() -> None:

@@ -147,3 +147,10 @@ def test_answers_without_a_batch_dimension_are_wrong_answers(tmp_path: Path) -> 
     child = cast("Child", FakeChild(lambda x: {"y": np.ones((3, 3))}))
     with pytest.raises(OutputMismatchError, match="multiple of 4"):
         request_outputs(child, sets[4].files, 1.0)
+
+
+def test_many_samples_of_a_slow_model_have_time() -> None:
+    """Until the speed is known a reply may take as long as a few runs, or as many as it holds."""
+    limits = TimeLimits(load_s=1.0, run_s=300.0)
+    assert limits.of_runs(1) == 300.0
+    assert limits.of_runs(16) == 1200.0

@@ -376,6 +376,11 @@ def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_pat
     )
     assert len(world.measurers) == 1
     assert reports[-1].stage == "done"
+    # a file that is gone is written again, without a new trial
+    (tmp_path / "best.json").unlink()
+    world.tune(model, space="session", trials=8, out=tmp_path)
+    assert (tmp_path / "best.json").is_file()
+    assert len(world.searched) == 8
 
 
 @pytest.mark.process
@@ -443,6 +448,26 @@ def test_the_beaten_are_given_up_early(study: optuna.Study) -> None:
     assert raced
     assert search.baseline is not None
     assert search.baseline not in raced
+
+
+def test_nothing_is_raced_where_a_percentile_is_minimised(study: optuna.Study) -> None:
+    """Wrong answers are timed to the end: a percentile of too few runs would count as a failure."""
+
+    class Tail(FakeMeasurer):
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            outcome = super().measure(candidate, effort, is_beaten)
+            assert isinstance(outcome, Measurement)
+            error = 0.0 if candidate == BASELINE else 0.1
+            fidelity = replace(outcome.fidelity, error=error)
+            p99_ms = None if outcome.raced else 2 * outcome.latency_ms
+            wrong = is_beaten(replace(outcome, fidelity=fidelity))
+            return replace(outcome, fidelity=fidelity, p99_ms=p99_ms, raced=wrong)
+
+    search = build_search(Tail(thread_cost), study=study, objectives=["p99_ms", "peak_memory_mib"])
+    search.run(5, None)
+    assert all(trial.measurement and not trial.measurement.raced for trial in search.trials)
 
 
 @pytest.mark.process
@@ -556,6 +581,24 @@ def test_an_interrupt_after_the_final_comparison_keeps_the_winner(
 
 
 @pytest.mark.process
+def test_an_interrupt_while_the_result_is_written_keeps_it(
+    world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of the final comparison are not replaced by those of the search."""
+    written = iter([True, False])
+
+    def interrupt_once(*_: object) -> None:
+        if next(written):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "verify", interrupt_once)
+    with pytest.raises(Interrupted) as caught:
+        world.tune(model, space="session", trials=6, out=tmp_path)
+    assert caught.value.result.complete
+    assert StudyResult.read(tmp_path) == caught.value.result
+
+
+@pytest.mark.process
 def test_an_interrupt_before_the_baseline_writes_nothing(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -582,6 +625,9 @@ def test_a_default_that_fails_cannot_be_tuned(
         world.tune(model, space="session", trials=3, out=tmp_path)
     assert not (tmp_path / "best.json").exists()
     assert world.measurers[0].closed
+    # the fault may have passed
+    world.cost = _any_cost
+    assert world.tune(model, space="session", trials=3, out=tmp_path).trials == 3
 
 
 @pytest.mark.process

@@ -28,6 +28,18 @@ def test_an_unknown_percentile_keeps_no_limit() -> None:
     assert limits.latency_excess(replace(unknown, p90_ms=22.0)) > 0
 
 
+def test_an_unknown_percentile_is_left_to_the_final_comparison() -> None:
+    """It may keep the limit; one that surely breaks a limit may not."""
+    limits = Limits(max_p99_ms=21.0, max_memory_mib=200.0)
+    unknown = replace(_LOADED, p99_ms=None, p90_ms=15.0)
+    assert limits.may_admit(unknown)
+    assert not limits.may_admit(replace(unknown, p90_ms=22.0))
+    assert not replace(limits, max_memory_mib=50.0).may_admit(unknown)
+    wrong = replace(unknown, fidelity=replace(unknown.fidelity, error=0.2))
+    assert not limits.may_admit(wrong)
+    assert limits.may_admit_cost(wrong)
+
+
 def test_the_limit_of_latency_is_that_of_the_tail_where_throughput_is_sought() -> None:
     """Without throughput among the objectives it bounds the run."""
     assert latency_limit(Limits(), LOADED_DEFAULT, 20.0) == Limits(max_p99_ms=20.0)

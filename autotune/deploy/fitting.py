@@ -62,8 +62,9 @@ def fit(
     chosen: dict[str, Value] = {} if threads is None else {_INTRA: threads}
     differences = tuple(environment_differences(config, cores=threads is None))
     if lacking := missing_requirements(config, providers=providers is None):
+        plain = SessionConfig(options=chosen)
         return Fit(
-            session=SessionConfig(options=chosen),
+            session=plain if providers is None else replace(plain, providers=session.providers),
             lacking=tuple(lacking),
             differences=differences,
             adapted="",

@@ -17,7 +17,7 @@ from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
-from autotune.facts.workload import Workload
+from autotune.facts.workload import TIMING_SAMPLES, Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.candidate_files import CandidateFiles
 from autotune.measure.crew import Crew
@@ -61,7 +61,8 @@ class DuetMeasurer:
         model: The model.
         workload: Its inputs.
         preparer: Makes the files of candidates; without one every candidate opens the model itself.
-        max_error: Largest fidelity error with which a candidate is still timed.
+        max_error: Largest fidelity error of a right answer.
+        timed_error: Largest one with which a candidate is still timed; None means `max_error`.
         metric: The user's own judge of outputs.
         reference_ms: Latency of the baseline as the study knows it; measured if None.
         samples: Folder where the raw run times of each measurement are kept; None keeps none.
@@ -82,6 +83,7 @@ class DuetMeasurer:
         preparer: Preparer | None = None,
         *,
         max_error: float,
+        timed_error: float | None = None,
         metric: Metric | None = None,
         reference_ms: float | None = None,
         samples: Path | None = None,
@@ -93,7 +95,7 @@ class DuetMeasurer:
         self._candidate_files = CandidateFiles(model, preparer)
         self._fidelities: dict[str, Fidelity] = {}
         self._conditions = Conditions()
-        self._max_error = max_error
+        self._timed_error = max_error if timed_error is None else timed_error
         self._clients = clients
         self._samples = samples
         self._limits = _FIRST_LIMITS
@@ -239,7 +241,7 @@ class DuetMeasurer:
                 visit.first_runs()
                 session = f"{path} {samples.files.batch} {json.dumps(config.to_json())}"
                 earlier = None if judges else self._fidelities.get(session)
-                if failure := visit.judge(samples.judge, self._max_error, earlier):
+                if failure := visit.judge(samples.judge, self._timed_error, earlier):
                     return failure
                 self._fidelities[session] = visit.fidelity
                 return measure(visit)
@@ -303,7 +305,9 @@ class DuetMeasurer:
             opened = request_session(
                 child, files, source, config, _FIRST_LIMITS.load_s, clients=self._clients
             )
-            runs = request_first_runs(child, _FIRST_LIMITS.run_s)
+            # samples that differ in shape are all run, twice
+            count = 1 if files.one_shape else 2 * TIMING_SAMPLES
+            runs = request_first_runs(child, _FIRST_LIMITS.of_runs(count))
         except ChildFailure as failure:
             child.stop()
             raise CannotMeasureError(

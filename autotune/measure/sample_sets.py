@@ -69,8 +69,9 @@ def sample_sets(
     single = SampleFiles.write(workload, folder)
     try:
         request_session(child, single, model.path.resolve(), _UNOPTIMISED, limits.load_s)
-        references = request_outputs(child, single, limits.run_s)
-        repeated = request_outputs(child, single, limits.run_s)
+        limit_s = limits.of_runs(len(workload.validation))
+        references = request_outputs(child, single, limit_s)
+        repeated = request_outputs(child, single, limit_s)
     except ChildFailure as failure:
         raise CannotMeasureError(
             f"{model.path.name} does not run on these inputs ({failure.kind}): "

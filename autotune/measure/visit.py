@@ -31,6 +31,9 @@ from autotune.measure.requests import (
 from autotune.measure.statistics import percentile
 from autotune.process.child import ChildFailure
 
+# Until the speed of a model is known, the time limit of a reply is enough for so many runs.
+_FEW_RUNS = 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class TimeLimits:
@@ -43,6 +46,10 @@ class TimeLimits:
 
     load_s: float
     run_s: float
+
+    def of_runs(self, count: int) -> float:
+        """Returns how long to wait for so many runs, in s, where nobody knows how long one is."""
+        return self.run_s * max(1.0, count / _FEW_RUNS)
 
     @classmethod
     def beside(cls, opened: Opened, runs: FirstRuns) -> "TimeLimits":

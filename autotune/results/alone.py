@@ -1,7 +1,7 @@
 """Each change of the winner of a final comparison, put back alone and measured beside it."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,7 +11,7 @@ from autotune.measure.outcome import ABLATION, Failure, Measurer
 from autotune.results.budget import Budget
 from autotune.results.changes import Change, changes_of, is_free, put_back
 from autotune.results.parts import ANSWERS, RUNNING, Part
-from autotune.results.run_off import Finalist, OnStep, Plan, Rounds
+from autotune.results.run_off import Finalist, OnStep, Plan, Rounds, are_known
 from autotune.results.score import SMALLEST_GAIN, Score, is_gain, score
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect
@@ -38,7 +38,7 @@ FARTHEST = 1e3
 _WINNER = 0
 
 
-def _is_clear(without: Score, *_: object) -> bool:
+def _is_clear(without: Score, _: Iterable[Score], objectives: Sequence[Objective]) -> bool:
     """Returns whether it is known if a change matters, by the score of the winner without it."""
     if abs(math.log(without.speedup.value)) > _CLEARLY:
         return True
@@ -47,7 +47,9 @@ def _is_clear(without: Score, *_: object) -> bool:
         return True
     speedup = factor_of(without.speedup)
     seems_needless = speedup.value <= 1 + SMALLEST_GAIN
-    return without.rounds >= _FEWEST_TO_DROP and (seems_needless or is_gain(speedup))
+    if without.rounds < _FEWEST_TO_DROP or not are_known(without, objectives):
+        return False
+    return seems_needless or is_gain(speedup)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +177,8 @@ def _known(contest: Contest, change: Change) -> Part | None:
     for finalist in contest.compared:
         if finalist.trial.candidate == change.without and finalist.measurements:
             without = score(finalist.measurements, winner.measurements, field)
-            if _is_clear(without) and without.rounds >= _FEWEST_TO_DROP:
+            is_clear = _is_clear(without, (), contest.setting.objectives)
+            if is_clear and without.rounds >= _FEWEST_TO_DROP:
                 return _part(contest, change, without, winner)
     return None
 

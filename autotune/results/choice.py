@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from autotune.results.parts import Ablation
 from autotune.results.process_effect import ProcessEffect
 from autotune.results.run_off import Finalist
-from autotune.results.score import is_gain
+from autotune.results.score import is_gain, is_loss
 from autotune.search import pareto
 from autotune.search.objective import SPEEDS, Objective
 from autotune.search.trial import Limits
@@ -74,11 +74,16 @@ def choose(
         costs_little = finalist.gains[first.name].low > 1 - _MAY_COST
         return costs_little and any(better(objective, finalist) for objective in objectives)
 
+    def is_slower(finalist: Finalist) -> bool:
+        return first.name not in SPEEDS or is_loss(finalist.gains[first.name], finalist.noise_floor)
+
     winners = [finalist for finalist in others if admitted(finalist) and wins(finalist)]
-    # the default competes as well: a leaner winner is no better for a user who wants speed
-    field = [baseline, *winners] if admitted(baseline) else winners
     if not winners:
         return baseline
+    # the default competes as well: a leaner winner is no better for a user who wants speed, unless
+    # it is as fast within the noise
+    competes = admitted(baseline) and all(map(is_slower, winners))
+    field = [baseline, *winners] if competes else winners
     compared = beyond_luck(objectives, baseline)
     return pareto.pick(field, lambda finalist: finalist.values, compared, prefer)
 

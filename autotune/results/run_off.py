@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from autotune.deploy.config import Interval
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import RUN_OFF, Effort, Failure, Measurement, Measurer, Outcome
 from autotune.results.budget import Budget
 from autotune.results.score import Score, score
 from autotune.search import pareto
-from autotune.search.objective import Objective, complete, effort_for
+from autotune.search.objective import SPEEDS, Objective, complete, effort_for
 from autotune.search.trial import Trial
 
 MOST_ROUNDS = 7
@@ -43,13 +44,32 @@ nothing?"""
 def is_settled(entrant: Score, field: Iterable[Score], objectives: Sequence[Objective]) -> bool:
     """Returns whether more rounds would change nothing.
 
-    Either the entrant's speed-up is known to 1 %, or another one is surely better in an objective
-    and the entrant may be better in none.
+    Either the entrant's speed-up is known to 1 %, and so are its other gains as far as they matter,
+    or another one is surely better in an objective and the entrant may be better in none.
     """
     reach = (entrant.speedup.high - entrant.speedup.low) / 2
-    if entrant.rounds >= _ENOUGH_ROUNDS and reach <= _HALF_WIDTH * entrant.speedup.value:
+    is_precise = reach <= _HALF_WIDTH * entrant.speedup.value
+    if entrant.rounds >= _ENOUGH_ROUNDS and is_precise and are_known(entrant, objectives):
         return True
     return any(_beats(other, entrant, objectives) for other in field if other is not entrant)
+
+
+def are_known(entrant: Score, objectives: Sequence[Objective]) -> bool:
+    """Returns whether the gains beside speed and memory are known.
+
+    Each is known if it surely is a gain, or none, or to within the objective's tolerance. A load or
+    a percentile scatters more from process to process than the time of a run.
+    """
+    return all(
+        _is_known(entrant.gains[objective.name], objective.tolerance)
+        for objective in objectives
+        if objective.name not in (*SPEEDS, "peak_memory_mib")
+    )
+
+
+def _is_known(gain: Interval, tolerance: float) -> bool:
+    is_decided = gain.low > 1 or gain.high < 1
+    return is_decided or gain.high - gain.low <= 2 * tolerance * gain.value
 
 
 def _beats(one: Score, other: Score, objectives: Sequence[Objective]) -> bool:

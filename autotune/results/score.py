@@ -131,10 +131,10 @@ AnyScore = TypeVar("AnyScore", bound=Score)
 def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
     """Returns a score of other rounds with the latency that it has on the scale of `baseline`."""
     latency_ms = baseline.latency_ms / own.gains["latency_ms"].value
-    return replace(own, values=_with_latency(own.values, latency_ms))
+    return replace(own, values=with_latency(own.values, latency_ms))
 
 
-def _with_latency(of: Values, latency_ms: float) -> dict[str, float]:
+def with_latency(of: Values, latency_ms: float) -> dict[str, float]:
     """Returns the values with another latency, and the throughput that goes with it."""
     changed = {**of, "latency_ms": latency_ms}
     if THROUGHPUT in of:
@@ -164,7 +164,7 @@ def score(
     # one scale: the default's own time, and everything else by its gain
     latency_ms = base_values["latency_ms"] / gains["latency_ms"].value
     return Score(
-        values=_with_latency(own_values, latency_ms),
+        values=with_latency(own_values, latency_ms),
         gains=gains,
         error=max(m.fidelity.error for m in own),
         metric=_lowest(m.fidelity.metric for m in own),
@@ -222,7 +222,7 @@ def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
         **{name: float(np.median(numbers)) for name, numbers in by_name.items()},
         "peak_memory_mib": max(m.peak_memory_mib for m in own),
     }
-    return _with_latency(over_rounds, float(np.median([m.clock_ms for m in quiet])))
+    return with_latency(over_rounds, float(np.median([m.clock_ms for m in quiet])))
 
 
 def _gain(

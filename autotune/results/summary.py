@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.deploy.config import Evidence, Interval, Requires
 from autotune.graph.prepare import PreparationError, Preparer
@@ -12,7 +12,7 @@ from autotune.measure.outcome import Failure
 from autotune.results.choice import Verdict
 from autotune.results.result import GraphRow, Kind, Member, StudyResult
 from autotune.results.run_off import Finalist
-from autotune.results.score import of_runs, provider_evidence, speedup_of
+from autotune.results.score import of_runs, provider_evidence, speedup_of, with_latency
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect, believed, explain
 from autotune.search.finalists import EXACT_ERROR
@@ -32,7 +32,7 @@ class Trials:
     """The trials of a study, for its result.
 
     Attributes:
-        measured: The measured trials, in order; the first one is the default.
+        measured: The measured trials, in order, the default among them.
         twins: Candidates that equal a measured one, with its trial.
         ended: Why the search ended before its budget was spent; empty if it did not.
     """
@@ -202,7 +202,8 @@ def _kinds(setting: Setting, trials: Trials, confirmed: Sequence[Finalist]) -> I
         for f in confirmed
     ]
     numbers = {item.trial.number for item in rated}
-    rated += [item for item in _estimated(setting, trials) if item.trial.number not in numbers]
+    estimated = _on_confirmed_scale(rated, list(_estimated(setting, trials)))
+    rated += [item for item in estimated if item.trial.number not in numbers]
     base = next(item for item in rated if item.trial.candidate == BASELINE)
     named: _Rated | None = None
     for answers in ("exact", "within", "beyond"):
@@ -247,6 +248,26 @@ class _Rated:
         if self.error < EXACT_ERROR:
             return "exact"
         return "within" if limits.admit_answers(self.error, self.drop) else "beyond"
+
+
+def _on_confirmed_scale(
+    confirmed: Sequence[_Rated], estimated: Sequence[_Rated]
+) -> Sequence[_Rated]:
+    """Returns estimates of the search on the scale of the final comparison, if there was one.
+
+    The machine may have been slower during the search: ratios to the default alone hold.
+    """
+    default_ms, estimated_ms = (
+        next((i.values["latency_ms"] for i in items if i.trial.candidate == BASELINE), None)
+        for items in (confirmed, estimated)
+    )
+    if default_ms is None or estimated_ms is None:
+        return estimated
+    factor = default_ms / estimated_ms
+    return [
+        replace(item, values=with_latency(item.values, factor * item.values["latency_ms"]))
+        for item in estimated
+    ]
 
 
 def _estimated(setting: Setting, trials: Trials) -> Iterator[_Rated]:

@@ -45,7 +45,7 @@ def finalists(
     admitted = [
         (trial, belief)
         for (trial, m), belief in zip(measured, believed(space, numbers), strict=True)
-        if trial.candidate != BASELINE and limits.admit_measurement(m)
+        if trial.candidate != BASELINE and limits.may_admit(m)
     ]
     if not admitted:
         return []
@@ -111,7 +111,7 @@ def beyond_limit(
     least = math.inf
     outside: list[tuple[float, int, Trial]] = []
     for (trial, m), belief in zip(measured, believed(space, numbers), strict=True):
-        if not limits.admit_cost(m):
+        if not limits.may_admit_cost(m):
             continue
         cost = first.cost(belief[first.name])
         if limits.admit_answers(m.fidelity.error, m.fidelity.drop):
@@ -139,7 +139,7 @@ def leanest_exact(trials: Sequence[Trial], limits: Limits) -> Trial | None:
         for trial in trials
         if (m := trial.measurement) is not None
         and is_exact(m)
-        and limits.admit_measurement(m)
+        and limits.may_admit(m)
         and m.peak_memory_mib < base.peak_memory_mib / _CLEARLY_BETTER
     ]
     return min(exact)[3] if exact else None

@@ -107,6 +107,21 @@ class Limits:
         fidelity = measurement.fidelity
         return self.admit_answers(fidelity.error, fidelity.drop) and self.admit_cost(measurement)
 
+    def may_admit(self, measurement: Measurement) -> bool:
+        """Returns whether a measurement may keep all limits.
+
+        One whose runs were too few for the 99th percentile may; the final comparison has enough.
+        """
+        fidelity = measurement.fidelity
+        return self.admit_answers(fidelity.error, fidelity.drop) and self.may_admit_cost(
+            measurement
+        )
+
+    def may_admit_cost(self, measurement: Measurement) -> bool:
+        """Returns whether a measurement may keep all limits but those of the answers."""
+        memory_excess = _excess(measurement.peak_memory_mib, self.max_memory_mib)
+        return self.latency_excess(measurement) <= 0 and memory_excess <= 0
+
     def admit_cost(self, measurement: Measurement) -> bool:
         """Returns whether a measurement keeps all limits but those of the answers."""
         names = ("latency_ms", "peak_memory_mib", "p99_ms")

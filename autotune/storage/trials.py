@@ -189,11 +189,17 @@ class Record:
             self._clock.sleep(_CHOOSING_S)
             optuna.storages.fail_stale_trials(self._study)
             earlier = self._earlier(trial.number)
-        taken = [candidate_of(t) for t in earlier if "duplicate_of" not in t.user_attrs]
+        standing = [t for t in earlier if "duplicate_of" not in t.user_attrs and self._stands(t)]
+        taken = [candidate_of(t) for t in standing]
         may = candidate not in taken and sum(c is not None for c in taken) < budget
         if not may:
             trial.set_user_attr("late", True)  # no worker died over it
         return may
+
+    def _stands(self, frozen: FrozenTrial) -> bool:
+        """Returns whether a trial keeps its candidate: not if it does not count any more."""
+        trial = None if frozen.state == TrialState.RUNNING else trial_of(frozen)
+        return trial is None or self._counts(trial)
 
     def _earlier(self, number: int) -> list[FrozenTrial]:
         """Returns the trials before this one that are running or done."""

@@ -29,7 +29,7 @@ from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, read_trials
 from autotune.study.builder import build_search
 from autotune.study.final_comparison import FinalComparison
-from autotune.study.loop import Search
+from autotune.study.loop import Search, counts_within
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.seams import MeasurerOptions, Seams
 from autotune.study.shared_run_off import SharedRunOff
@@ -105,7 +105,8 @@ class Job:
         """
         for note in self.setting.workload.notes:
             self.report(Progress(stage="model", note=note))
-        if earlier := self._earlier_result(len(read_trials(self.study)), budget):
+        counting = [t for t in read_trials(self.study) if counts_within(self.setting.limits, t)]
+        if earlier := self._earlier_result(len(counting), budget):
             return earlier
         self.report(Progress(stage="baseline"))
         began_s = self.seams.clock.monotonic() - _spent_s(read_trials(self.study))
@@ -141,6 +142,9 @@ class Job:
             and earlier.trials == measured
             and earlier.prefer == setting.prefer
             and earlier.limits == plain_limits(setting.limits)
+            and all((setting.folder / name).is_file() for name in earlier.files)
+            # on a busy machine the percentile may have stayed unknown
+            and (setting.limits.max_p99_ms is None or earlier.baseline.evidence.p99_ms is not None)
         )
         if not same:
             return None
@@ -182,7 +186,8 @@ class Job:
                 model=self.setting.model,
                 workload=self.setting.workload,
                 preparer=self.preparer,
-                max_error=_LOOSER * self.setting.limits.max_error,
+                max_error=self.setting.limits.max_error,
+                timed_error=_LOOSER * self.setting.limits.max_error,
                 metric=self.metric,
                 reference_ms=reference_ms,
                 samples=self.setting.folder / SAMPLES,
@@ -299,14 +304,20 @@ class Job:
             budget=budget,
         )
         verdict = comparison.run_off()
+        interrupted = False
         try:
             verdict = comparison.ablate(verdict)
             if self.process_options:
                 verdict = comparison.with_process(verdict)
         except KeyboardInterrupt:
-            written = self._write(search, measurer, comparison.unfinished(verdict))
+            verdict, interrupted = comparison.unfinished(verdict), True
+        try:
+            written = self._write(search, measurer, verdict)
+        except KeyboardInterrupt:  # what is confirmed is written all the same
+            written, interrupted = self._write(search, measurer, verdict), True
+        if interrupted:
             raise Interrupted(written) from None
-        return self._write(search, measurer, verdict)
+        return written
 
     def _cut_short(self, search: Search, measurer: Measurer, baseline: Trial) -> StudyResult:
         """Returns the written result by the search's own numbers."""

@@ -301,7 +301,9 @@ class Search:
                 return True
             return is_beaten(measurement, rivals, self._objectives)
 
-        never = candidate == BASELINE or not self._racing
+        # a percentile needs all of its runs
+        needs_all = any(objective.fewest_runs for objective in self._objectives)
+        never = candidate == BASELINE or not self._racing or needs_all
         effort = effort_for(SEARCH, self._objectives, self._limits.fewest_runs)
         outcome = self._measurer.measure(candidate, effort, never_beaten if never else beaten)
         return complete(outcome, self._objectives)
@@ -323,10 +325,12 @@ class _LateClaimError(Exception):
 
 
 def counts_within(limits: Limits, trial: Trial) -> bool:
-    """Returns whether a trial counts: not if its error, once refused, is within the limit now."""
+    """Returns whether a trial counts; one that does not is measured again.
+
+    A failure of the default may have passed. An error that was refused may be within the limit now.
+    """
     outcome = trial.outcome
-    return not (
-        isinstance(outcome, Failure)
-        and outcome.error is not None
-        and outcome.error <= limits.max_error
-    )
+    if not isinstance(outcome, Failure):
+        return True
+    has_right_answers = outcome.error is not None and outcome.error <= limits.max_error
+    return trial.candidate != BASELINE and not has_right_answers

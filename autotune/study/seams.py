@@ -30,7 +30,8 @@ class MeasurerOptions:
         model: The model.
         workload: The inputs.
         preparer: Makes the model files of candidates.
-        max_error: Largest fidelity error with which a candidate is still timed.
+        max_error: Largest fidelity error of a right answer.
+        timed_error: Largest one with which a candidate is still timed.
         metric: The user's metric.
         reference_ms: Latency of the default as the study knows it; measured if None.
         samples: Folder of the raw run times.
@@ -43,6 +44,7 @@ class MeasurerOptions:
     workload: Workload
     preparer: Preparer
     max_error: float
+    timed_error: float
     metric: Metric | None
     reference_ms: float | None
     samples: Path
@@ -58,6 +60,7 @@ def duet_measurer(options: MeasurerOptions) -> Measurer:
         options.workload,
         options.preparer,
         max_error=options.max_error,
+        timed_error=options.timed_error,
         metric=options.metric,
         reference_ms=options.reference_ms,
         samples=options.samples,

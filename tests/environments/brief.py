@@ -85,6 +85,7 @@ def study(path: Path, favourite: str, providers: Sequence[str]) -> object:
             options.workload,
             options.preparer,
             max_error=options.max_error,
+            timed_error=options.timed_error,
             reference_ms=options.reference_ms,
             provider_cache=options.provider_cache,
         )

@@ -9,8 +9,8 @@ from autotune.measure.outcome import Failure, Measurement
 from autotune.report.page.state import StudyState
 from autotune.report.text import percent, printable
 from autotune.results.result import Member, StudyResult
-from autotune.results.score import speedup_of
-from autotune.search.objective import THROUGHPUT, Values, values
+from autotune.results.score import speedup_of, with_latency
+from autotune.search.objective import Values, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE
 
@@ -156,10 +156,7 @@ def _on_scale(state: StudyState, estimates: Values) -> Values:
         return estimates
     confirmed_ms = state.result.baseline.evidence.latency_ms
     factor = confirmed_ms / state.baseline.latency_ms
-    scaled = {**estimates, "latency_ms": factor * estimates["latency_ms"]}
-    if THROUGHPUT in estimates:
-        scaled[THROUGHPUT] = estimates[THROUGHPUT] / factor
-    return scaled
+    return with_latency(estimates, factor * estimates["latency_ms"])
 
 
 def _speedup(base: Measurement | None, own: Measurement) -> Interval | None:
