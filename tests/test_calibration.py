@@ -100,18 +100,18 @@ def test_a_mask_of_minus_infinity_ends_no_calibration(tmp_path: Path) -> None:
             helper.make_node("Softmax", ["masked"], ["y"], "softmax"),
         ],
         "masked",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 4])],
         [numpy_helper.from_array(a, n) for n, a in (("mask", mask), ("w", np.eye(4, dtype="f4")))],
         value_info=[
-            helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 4]) for n in ("r", "masked")
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 4]) for n in ("r", "masked")
         ],
     )
     path = tmp_path / "masked.onnx"
     opset = helper.make_opsetid("", 17)
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
     chance = np.random.default_rng(0)
-    feeds: list[Feed] = [{"x": chance.random((4, 4)).astype(np.float32)} for _ in range(3)]
+    feeds: list[Feed] = [{"x": chance.random((1, 4, 4)).astype(np.float32)} for _ in range(3)]
     for source in dict.fromkeys(calibration.SOURCES.values()):
         for ranges in calibration.activation_ranges(path, feeds, source).values():
             assert not np.isfinite(ranges["masked"][1])

@@ -94,6 +94,21 @@ def test_less_memory_does_not_excuse_a_slow_down(prefer: str) -> None:
     assert _chosen(_finalist(1, 0.8, 20.0), prefer=prefer) == 0
 
 
+def test_a_gain_that_costs_more_elsewhere_is_weighed() -> None:
+    """The default takes part where costs are balanced, and where another gain costs memory."""
+    assert _chosen(_finalist(1, 1.03, 150.0), prefer="balanced") == 0
+    assert _chosen(_finalist(1, 1.03, 150.0)) == 1
+    three = find([*DEFAULT, "cpu_s"])
+    thrifty = _finalist(1, 0.999, 150.0)
+    halved = Interval(value=2.0, low=1.9, high=2.1)
+    thrifty = replace(
+        thrifty,
+        gains={**thrifty.gains, "cpu_s": halved},
+        values={**thrifty.values, "cpu_s": thrifty.values["cpu_s"] / 2},
+    )
+    assert choose([_BASE, thrifty], _NONE, three, "latency") is _BASE
+
+
 def test_less_memory_within_the_luck_of_the_heap_is_no_gain() -> None:
     """13.3 instead of 14.1 MiB is nothing where equal processes differ by as much."""
     lucky = _finalist(1, 1.0, 94.0)

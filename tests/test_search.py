@@ -188,23 +188,14 @@ def _flat(_: Candidate) -> tuple[float, float]:
     return 10.0, 100.0
 
 
-@pytest.mark.slow
-def test_the_search_ends_when_nothing_is_to_be_expected() -> None:
-    """Where no value does anything it ends early, and says why."""
-    search = build_search(NoisyMeasurer(_flat, deviation=0.003), _default_space())
-    search.run(300, None)
-    assert 25 < len(search.trials) < 200
-    assert "has not moved" in search.ended
-
-
 @pytest.mark.parametrize("early_stop", [True, False])
-def test_the_search_goes_on_if_told_to(early_stop: bool) -> None:
-    """``--no-early-stop`` spends a budget that a search without it does not spend."""
+def test_the_search_ends_when_nothing_is_to_be_expected(early_stop: bool) -> None:
+    """Where no value does anything it ends early and says why; ``--no-early-stop`` goes on."""
     measurer = NoisyMeasurer(_flat, deviation=0.003)
     search = build_search(measurer, _small_space(), early_stop=early_stop)
     search.run(120, None)
-    assert (len(search.trials) < 120) == early_stop
-    assert bool(search.ended) == early_stop
+    assert (25 < len(search.trials) < 120) == early_stop
+    assert ("has not moved" in search.ended) == early_stop
 
 
 def test_a_small_space_is_measured_in_full() -> None:

@@ -214,6 +214,21 @@ def test_what_others_take_rounded_is_smoothed_as_it_was(tmp_path: Path) -> None:
     assert all(makers[node.input[0]].op_type != "DequantizeLinear" for node in added)
 
 
+def test_what_only_smoothing_takes_is_not_rounded_at_all(tmp_path: Path) -> None:
+    """No pair of rounding and back is left that nobody takes: ONNX Runtime would run it."""
+    graph = _Builder()
+    x = graph.add("Mul", graph.add("Elu", "x"), graph.constant(np.array(0.5)))
+    graph.add("MatMul", x, graph.constant(_weights(_WIDTH, 8)), output="y")
+    source, target = tmp_path / "source.onnx", tmp_path / "target.onnx"
+    feeds = graph.write(source, (1, 6, _WIDTH))
+    int8.static(source, target, feeds, smoothing="0.5")
+    model = onnx.load(target)
+    assert any(node.doc_string == smoothing.MARK for node in model.graph.node)
+    taken = {name for node in model.graph.node for name in node.input} | {"y"}
+    assert all(not taken.isdisjoint(node.output) for node in model.graph.node)
+    assert distance(source, target, feeds) < 0.1
+
+
 def _convolutions(graph: _Builder, *, between: str = "Relu") -> None:
     """Adds a convolution, a depthwise and a pointwise one, with ranges that are far apart."""
     channels_wide = 8

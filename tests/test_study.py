@@ -26,17 +26,19 @@ from optuna.trial import TrialState
 import autotune
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.process_options import STEADY_HEAP
-from autotune.errors import CannotMeasureError, RequestError, StudyError
+from autotune.errors import CannotMeasureError, RequestError, StorageError, StudyError
 from autotune.facts import sample_models
 from autotune.measure.outcome import (
     LEAST_MEMORY_MIB,
     Effort,
     Failure,
+    Fidelity,
     IsBeaten,
     Measurement,
     Outcome,
     never_beaten,
 )
+from autotune.report.page.state import read_state
 from autotune.results.result import StudyResult
 from autotune.search.trial import Limits
 from autotune.space.candidate import BASELINE, Candidate
@@ -599,6 +601,24 @@ def test_an_interrupt_while_the_result_is_written_keeps_it(
 
 
 @pytest.mark.process
+def test_a_full_disk_in_the_last_check_leaves_no_config(
+    world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not checked is not loaded by an application; the same command checks it."""
+
+    def no_room(*_: object) -> Fidelity:
+        raise StorageError("a disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeMeasurer, "answers_of", no_room)
+        with pytest.raises(StorageError):
+            world.tune(model, space="session", trials=4, out=tmp_path)
+    assert not (tmp_path / "best.json").exists()
+    assert world.tune(model, space="session", trials=4, out=tmp_path).complete
+    assert len(world.searched) == 4
+
+
+@pytest.mark.process
 def test_an_interrupt_before_the_baseline_writes_nothing(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -625,9 +645,14 @@ def test_a_default_that_fails_cannot_be_tuned(
         world.tune(model, space="session", trials=3, out=tmp_path)
     assert not (tmp_path / "best.json").exists()
     assert world.measurers[0].closed
+    with pytest.raises(CannotMeasureError, match="broken"):
+        world.tune(model, space="session", trials=3, out=tmp_path)
     # the fault may have passed
     world.cost = _any_cost
     assert world.tune(model, space="session", trials=3, out=tmp_path).trials == 3
+    state = read_state(tmp_path)
+    assert [trial.candidate for trial in state.trials].count(BASELINE) == 3
+    assert state.baseline is not None
 
 
 @pytest.mark.process

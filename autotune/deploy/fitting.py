@@ -28,7 +28,7 @@ class Fit:
     Attributes:
         session: How it is opened.
         lacking: The requirements that this machine lacks, in words; the session is then ONNX
-            Runtime's default.
+            Runtime's default, on the application's providers if it names some.
         differences: How this machine differs from the one that tuned the config, in words.
         adapted: What was changed for this machine, in words; empty if nothing.
     """

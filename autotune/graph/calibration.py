@@ -111,15 +111,14 @@ def _finite_values(not_finite: set[str]) -> Iterator[None]:
 
     original = HistogramCollector.collect
 
-    def collect(self: Any, arrays_by_name: Mapping[str, Sequence[NDArray[Any]]]) -> Any:
-        flat: dict[str, NDArray[Any]] = {}
+    def collect(self: Any, arrays_by_name: Mapping[str, Sequence[NDArray[Any]]]) -> None:
+        # one tensor after the other: all of them, copied, would take as much memory again
         for name, arrays in arrays_by_name.items():
             values = np.concatenate([np.ravel(array) for array in arrays])
             finite = values[np.isfinite(values)]
             if len(finite) < len(values):
                 not_finite.add(name)
-            flat[name] = finite if len(finite) else np.zeros(1, values.dtype)
-        return original(self, flat)
+            original(self, {name: finite if len(finite) else np.zeros(1, values.dtype)})
 
     with patch.object(HistogramCollector, "collect", collect):
         yield

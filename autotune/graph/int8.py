@@ -123,21 +123,20 @@ def static(
     adjusted = (ready.equalised() if how.equalized else ready).smoothed(how.smoothing)
     in_float = adjusted.most_sensitive(how.ranked_types, how.kept_in_float, how.ranking)
     model = adjusted.load()
+    ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
+    in_float = [*in_float, *_nodes_without_range(model, ranges)]
     if how.per_channel:
-        in_float = [*in_float, *_stacked_products(model)]
+        in_float += _stacked_products(model)
     names = set(sensitivity.quantisable(model, how.weighted_types)) - set(in_float)
     products = set(sensitivity.quantisable(model, _MATRIX_PRODUCTS)) - set(in_float)
+    if not names | products:
+        raise StepRefusedError("there is no node left that can be quantised")
     if how.clipped:
         too = products if how.matrix_products == "int8_dynamic" else set()
         rounding.clip(model, names | too, **how.weights)
     if how.bias_corrected:
         rounding.correct_bias(model, adjusted.inputs(), names, **how.weights)
-    ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
-    left_alone = [
-        *in_float,
-        *_embeddings_apart(model, how.embeddings),
-        *_nodes_without_range(model, ranges),
-    ]
+    left_alone = [*in_float, *_embeddings_apart(model, how.embeddings)]
     _quantise_statically(model, target, ranges, left_alone, how)
     if how.matrix_products == "int8_dynamic" and products:
         half = target.with_name("half.onnx")
@@ -228,7 +227,8 @@ def _quantise_statically(
             },
         )
         quantizer.quantize_model()
-        _read_unrounded(quantizer.model.model, added_products(model))
+        if added := added_products(model):
+            _read_unrounded(quantizer.model.model, added)
         quantizer.model.save_model_to_file(str(target))
 
 
@@ -247,6 +247,13 @@ def _read_unrounded(model: onnx.ModelProto, names: Sequence[str]) -> None:
             rounding_node = makers.get(back.input[0])
             if rounding_node is not None and rounding_node.op_type == "QuantizeLinear":
                 node.input[0] = rounding_node.input[0]
+    # what nobody takes rounded any more need not be rounded; ONNX Runtime would go on doing so
+    for operator in ("DequantizeLinear", "QuantizeLinear"):
+        taken = {name for node in all_nodes(model.graph) for name in node.input}
+        taken |= {item.name for item in model.graph.output}
+        for node in [n for n in model.graph.node if n.op_type == operator]:
+            if taken.isdisjoint(node.output):
+                model.graph.node.remove(node)
 
 
 def dynamic(

@@ -49,7 +49,8 @@ def rank(
         samples: Calibration samples.
         types: Types of nodes that are ranked.
         by_nodes: Returns the names of the same nodes in the order of
-            :func:`autotune.graph.sensitivity.rank`; called where there are too many to look at all.
+            :func:`autotune.graph.sensitivity.rank`; called where there are too many to look at all,
+            and where none changes an output.
     """
     targets = sensitivity.targets(model, types)
     if not targets or not samples:

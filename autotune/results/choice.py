@@ -8,7 +8,7 @@ from autotune.results.process_effect import ProcessEffect
 from autotune.results.run_off import Finalist
 from autotune.results.score import is_gain, is_loss
 from autotune.search import pareto
-from autotune.search.objective import SPEEDS, Objective
+from autotune.search.objective import BALANCED, SPEEDS, Objective
 from autotune.search.trial import Limits
 
 # A finalist that wins on another objective alone may be that much worse on the preferred one, at
@@ -74,15 +74,21 @@ def choose(
         costs_little = finalist.gains[first.name].low > 1 - _MAY_COST
         return costs_little and any(better(objective, finalist) for objective in objectives)
 
-    def is_slower(finalist: Finalist) -> bool:
-        return first.name not in SPEEDS or is_loss(finalist.gains[first.name], finalist.noise_floor)
+    def outdoes(finalist: Finalist) -> bool:
+        """Returns whether nothing speaks for the default beside this winner."""
+        if prefer == BALANCED or first.name not in SPEEDS:
+            return False
+        others = [objective for objective in objectives if objective.name not in SPEEDS]
+        is_worse = any(finalist.is_surely_worse(objective, baseline) for objective in others)
+        is_slower = is_loss(finalist.gains[first.name], finalist.noise_floor)
+        return better(first, finalist) or not (is_worse or is_slower)
 
     winners = [finalist for finalist in others if admitted(finalist) and wins(finalist)]
     if not winners:
         return baseline
     # the default competes as well: a leaner winner is no better for a user who wants speed, unless
     # it is as fast within the noise
-    competes = admitted(baseline) and all(map(is_slower, winners))
+    competes = admitted(baseline) and not any(map(outdoes, winners))
     field = [baseline, *winners] if competes else winners
     compared = beyond_luck(objectives, baseline)
     return pareto.pick(field, lambda finalist: finalist.values, compared, prefer)

@@ -193,6 +193,14 @@ class StudyResult:
         return self.members[0]
 
     @property
+    def is_decided(self) -> bool:
+        """Whether the default's 99th percentile is known, where that is a limit.
+
+        On a busy machine it may stay unknown; then another final comparison may find a winner.
+        """
+        return self.limits.get("max_p99_ms") is None or self.baseline.evidence.p99_ms is not None
+
+    @property
     def best(self) -> Member:
         """The member that ``best.json`` holds."""
         return self.member(self.picked)

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.deploy.config import Evidence, Interval, Requires
+from autotune.errors import StorageError
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.outcome import Failure
 from autotune.results.choice import Verdict
 from autotune.results.result import GraphRow, Kind, Member, StudyResult
 from autotune.results.run_off import Finalist
-from autotune.results.score import of_runs, provider_evidence, speedup_of, with_latency
+from autotune.results.score import of_runs, provider_evidence, speedup_of
 from autotune.results.setting import Setting
 from autotune.search.beliefs import Effect, believed, explain
 from autotune.search.finalists import EXACT_ERROR
@@ -257,15 +258,20 @@ def _on_confirmed_scale(
 
     The machine may have been slower during the search: ratios to the default alone hold.
     """
-    default_ms, estimated_ms = (
-        next((i.values["latency_ms"] for i in items if i.trial.candidate == BASELINE), None)
+    default, base = (
+        next((item.values for item in items if item.trial.candidate == BASELINE), None)
         for items in (confirmed, estimated)
     )
-    if default_ms is None or estimated_ms is None:
+    if default is None or base is None:
         return estimated
-    factor = default_ms / estimated_ms
+
+    def scaled(name: str, value: float) -> float:
+        # memory differs by the luck of the heap, not by the speed of the machine
+        known = name in default and base.get(name) and not name.startswith("peak_")
+        return value * default[name] / base[name] if known else value
+
     return [
-        replace(item, values=with_latency(item.values, factor * item.values["latency_ms"]))
+        replace(item, values={name: scaled(name, value) for name, value in item.values.items()})
         for item in estimated
     ]
 
@@ -298,7 +304,7 @@ def _graph_rows(trials: Trials, preparer: Preparer) -> Iterator[GraphRow]:
         prepared = None
         # a model that could not be made is not tried again to describe it
         if m is not None or getattr(trial.outcome, "phase", "") != "prepare":
-            with contextlib.suppress(PreparationError, OSError):
+            with contextlib.suppress(PreparationError, OSError, StorageError):
                 prepared = preparer.looked_at(candidate.graph.to_json())
         twin = "" if candidate == trial.candidate else trial.candidate.in_words()
         yield GraphRow(

@@ -1,7 +1,7 @@
 """The last check of a study: what it wrote is loaded as an application does, and gives answers."""
 
 from autotune.deploy.config import Evidence
-from autotune.errors import CannotMeasureError
+from autotune.errors import CannotMeasureError, StorageError
 from autotune.measure.outcome import Failure, Fidelity, Measurer
 from autotune.results.emit import CONFIG
 from autotune.results.result import FRONT, StudyResult
@@ -22,21 +22,30 @@ def verify(result: StudyResult, measurer: Measurer, limits: Limits) -> None:
 
     Raises:
         CannotMeasureError: the config does not load, or its answers are not those of the trial.
+        StorageError: a disk is full, so the answers cannot be compared.
     """
     evidence = result.best.evidence
-    outcome = measurer.answers_of(result.folder / CONFIG)
+    try:
+        outcome = measurer.answers_of(result.folder / CONFIG)
+    except StorageError:
+        _remove(result)
+        raise
     if isinstance(outcome, Failure):
         reason = outcome.message
     elif _as_measured(outcome, evidence, limits):
         return
     else:
         reason = f"it has {_words(outcome)}, and trial {result.picked} had {_words(evidence)}"
-    for name in (CONFIG, FRONT):
-        (result.folder / name).unlink(missing_ok=True)
+    _remove(result)
     raise CannotMeasureError(
         f"the written {result.folder / CONFIG} does not do what was measured ({reason}), so it was "
         "removed. The trials are kept; type the same command again."
     )
+
+
+def _remove(result: StudyResult) -> None:
+    for name in (CONFIG, FRONT):
+        (result.folder / name).unlink(missing_ok=True)
 
 
 def _as_measured(fidelity: Fidelity, evidence: Evidence, limits: Limits) -> bool:

@@ -36,7 +36,7 @@ def finalists(
 
     Args:
         trials: The measured trials, the default among them.
-        limits: The limits that they must keep.
+        limits: The limits that they may keep: of too few runs no percentile is known.
         objectives: The objectives of the study.
         space: The search space.
     """
@@ -126,7 +126,7 @@ def leanest_exact(trials: Sequence[Trial], limits: Limits) -> Trial | None:
     """Returns the trial with exact answers that clearly saves most memory, by its measurement.
 
     One that is not clearly slower than the default comes before one that is. None if there is none
-    that keeps the limits.
+    that may keep the limits.
 
     Args:
         trials: The measured trials, the default among them.

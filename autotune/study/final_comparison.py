@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import threadpoolctl
 
-from autotune.errors import CannotMeasureError
+from autotune.errors import CannotMeasureError, StorageError
 from autotune.measure.outcome import Measurer
 from autotune.results.ablation import ablate, unfinished
 from autotune.results.alone import Contest
@@ -93,7 +93,7 @@ class FinalComparison:
         )
         try:
             smallest, ablation = ablate(contest)
-        except CannotMeasureError:
+        except (CannotMeasureError, StorageError):
             # the numbers of the run-off stand, whatever happened to a process afterwards
             return self.unfinished(verdict)
         numbers = {winner.trial.number, smallest.trial.number}
@@ -114,7 +114,7 @@ class FinalComparison:
         on_step = self._steps("process")
         try:
             effect = process_effect(self.setting, self.measurer, verdict.picked, on_step)
-        except CannotMeasureError:
+        except (CannotMeasureError, StorageError):
             # the numbers of the run-off stand, whatever happened to a process afterwards
             return verdict
         return replace(verdict, process=effect)

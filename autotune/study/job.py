@@ -143,8 +143,7 @@ class Job:
             and earlier.prefer == setting.prefer
             and earlier.limits == plain_limits(setting.limits)
             and all((setting.folder / name).is_file() for name in earlier.files)
-            # on a busy machine the percentile may have stayed unknown
-            and (setting.limits.max_p99_ms is None or earlier.baseline.evidence.p99_ms is not None)
+            and earlier.is_decided
         )
         if not same:
             return None

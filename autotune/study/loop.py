@@ -19,7 +19,7 @@ from autotune.space.space import Parameter, Space
 from autotune.storage.clock import Clock
 from autotune.storage.faults import FAULTS, fault_behind
 from autotune.storage.spool import Spool
-from autotune.storage.trials import Record, describe, trial_in
+from autotune.storage.trials import Record, describe, read_trials, trial_in
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.sampler import OUTSIDE, PlannedSampler
 
@@ -121,7 +121,7 @@ class Search:
     def heal(self) -> None:
         """Reads the trials, and adds those that were measured and never reached the storage."""
         self._record.heal()
-        stored = {trial.candidate for trial in self._record.trials}
+        stored = {trial.candidate for trial in read_trials(self._study)}
         for entry in self._spool.entries() if self._spool else []:
             trial = trial_in(entry)
             if trial is not None and trial.candidate not in stored:

@@ -69,7 +69,7 @@ class SharedRunOff:
             return None
         wishes = (len(self.record.trials), setting.prefer, plain_limits(setting.limits))
         same = (recorded.trials, recorded.prefer, recorded.limits) == wishes
-        return recorded if same else None
+        return recorded if same and recorded.is_decided else None
 
     def _hold(self, compare: Callable[[], StudyResult]) -> StudyResult | None:
         """Returns the result if this worker may compare; None if another worker does."""

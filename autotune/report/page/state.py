@@ -69,7 +69,9 @@ class StudyState:
 
     def measurement_of(self, key: str) -> Measurement | None:
         """Returns the measurement of the candidate with that key; None where there is none."""
-        return next((t.measurement for t in self.trials if t.candidate.key == key), None)
+        # one that failed once may have been measured again
+        own = (trial.measurement for trial in self.trials if trial.candidate.key == key)
+        return next((measurement for measurement in own if measurement is not None), None)
 
 
 def read_state(folder: Path, storage: str | None = None, name: str | None = None) -> StudyState:
