@@ -14,8 +14,8 @@ _OUTSIDE: Mapping[str, Value] = {"storage": "external_data"}
 
 
 _STATIC: Mapping[str, Value] = {"precision": "int8_static", "per_channel": True}
-# Where eight bits saturate, seven are hardly slower, and transformers lose a third to a sixth of
-# the error. Unsigned weights, which never saturate, took 1.2 times as long on AVX2.
+# Where eight bits saturate, seven are hardly slower, and the error of transformers falls to between
+# two thirds and a sixth. Unsigned weights, which never saturate, took 1.2 times as long on AVX2.
 _SEVEN_BITS: Mapping[str, Value] = {"reduce_range": True}
 
 
