@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fakes import (
     FakeMeasurer,
     FakeWorld,
     build_search,
+    measurement,
     parameter,
     refusal,
     space,
@@ -40,14 +42,15 @@ from autotune.measure.outcome import (
 )
 from autotune.report.page.state import read_state
 from autotune.results.result import StudyResult
-from autotune.search.trial import Limits
+from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Space
 from autotune.storage.clock import Clock
-from autotune.storage.trials import read_trials
+from autotune.storage.spool import Spool
+from autotune.storage.trials import Record, describe, read_trials
 from autotune.study import job
 from autotune.study.job import Interrupted
-from autotune.study.loop import Search
+from autotune.study.loop import Search, counts_within
 from autotune.study.progress import Progress
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -238,6 +241,22 @@ def test_a_planned_trial_of_a_killed_driver_is_given_up(study: optuna.Study) -> 
     search.run(2, None)
     assert measurer.searched[0] == BASELINE
     assert all(frozen.state.is_finished() for frozen in study.trials)
+
+
+def test_a_retry_that_only_the_spool_has_is_not_lost(study: optuna.Study, tmp_path: Path) -> None:
+    """The failure before it is in the storage, and is not added again."""
+    failed = Trial(number=0, candidate=BASELINE, outcome=refusal())
+    retried = replace(failed, outcome=measurement(10.0))
+    limits, spool = Limits(), Spool(tmp_path, "study")
+    record = Record(study, counts=partial(counts_within, limits))
+    record.insert(describe(failed), thread_space(), limits, None)
+    spool.keep(describe(failed))
+    spool.keep(describe(retried))
+    search = build_search(FakeMeasurer(thread_cost), study=study, spool=spool, record=record)
+    search.heal()
+    assert [trial.outcome for trial in read_trials(study)] == [failed.outcome, retried.outcome]
+    assert search.baseline is not None
+    assert search.baseline.measurement == retried.outcome
 
 
 def test_progress_is_told(study: optuna.Study) -> None:

@@ -78,8 +78,8 @@ def choose(
         """Returns whether nothing speaks for the default beside this winner."""
         if prefer == BALANCED or first.name not in SPEEDS:
             return False
-        others = [objective for objective in objectives if objective.name not in SPEEDS]
-        is_worse = any(finalist.is_surely_worse(objective, baseline) for objective in others)
+        costs = [objective for objective in objectives if objective.name not in SPEEDS]
+        is_worse = any(finalist.is_surely_worse(objective, baseline) for objective in costs)
         is_slower = is_loss(finalist.gains[first.name], finalist.noise_floor)
         return better(first, finalist) or not (is_worse or is_slower)
 

@@ -105,11 +105,12 @@ class Job:
         """
         for note in self.setting.workload.notes:
             self.report(Progress(stage="model", note=note))
-        counting = [t for t in read_trials(self.study) if counts_within(self.setting.limits, t)]
+        trials = read_trials(self.study)
+        counting = [trial for trial in trials if counts_within(self.setting.limits, trial)]
         if earlier := self._earlier_result(len(counting), budget):
             return earlier
         self.report(Progress(stage="baseline"))
-        began_s = self.seams.clock.monotonic() - _spent_s(read_trials(self.study))
+        began_s = self.seams.clock.monotonic() - _spent_s(trials)
         measurer = self._open_measurer()
         try:
             search = self._search(measurer)

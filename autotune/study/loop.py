@@ -121,10 +121,14 @@ class Search:
     def heal(self) -> None:
         """Reads the trials, and adds those that were measured and never reached the storage."""
         self._record.heal()
-        stored = {trial.candidate for trial in read_trials(self._study)}
+        counted = {trial.candidate for trial in self._record.trials}
+        # a failure that does not count is there already; what came of measuring it again may not be
+        stored = [(trial.candidate, trial.outcome) for trial in read_trials(self._study)]
         for entry in self._spool.entries() if self._spool else []:
             trial = trial_in(entry)
-            if trial is not None and trial.candidate not in stored:
+            if trial is None or trial.candidate in counted:
+                continue
+            if (trial.candidate, trial.outcome) not in stored:
                 numbers = None
                 if trial.measurement is not None:
                     numbers = tuple(self._values(trial).values())
