@@ -10,16 +10,19 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import brief_studies
 import optuna
 import psutil
 import pytest
 from fakes import FakeMeasurer, build_search, measurement, thread_cost
+from optuna.trial import TrialState
 from sqlalchemy.exc import OperationalError
 
 from autotune.errors import StorageError
 from autotune.facts import sample_models
+from autotune.measure.outcome import Effort, IsBeaten, Outcome, never_beaten
 from autotune.search.trial import Trial
 from autotune.space.candidate import Candidate
 from autotune.storage.clock import Clock
@@ -212,12 +215,14 @@ _NO_WAITING = Clock(sleep=lambda _: None)
 class Away:
     """Makes Optuna's storage fail for some calls, as a server does that is away."""
 
-    def __init__(self, calls: int) -> None:
+    def __init__(self, calls: int, after: int = 0) -> None:
         self._left = calls
+        self._before = after
 
     def __call__(self, *_: object, **__: object) -> None:
         """Fails so often."""
-        if self._left > 0:
+        self._before -= 1
+        if self._before < 0 and self._left > 0:
             self._left -= 1
             raise OperationalError("SELECT", {}, Exception("server closed the connection"))
 
@@ -241,12 +246,18 @@ def _search(
 
 
 @pytest.mark.parametrize(
-    "method", ["create_new_trial", "set_trial_user_attr", "set_trial_state_values"]
+    ("method", "after"),
+    [
+        ("create_new_trial", 0),
+        ("set_trial_user_attr", 0),  # the claim
+        ("set_trial_user_attr", 1),  # the measurement
+        ("set_trial_state_values", 0),
+    ],
 )
 def test_a_storage_that_is_away_for_a_while(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, after: int
 ) -> None:
-    """The search waits and goes on; what was measured meanwhile is told, and nothing twice."""
+    """The search waits and goes on; what was measured is stored, and no worker repeats it."""
     reports: list[Progress] = []
     measurer = FakeMeasurer(thread_cost)
     with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
@@ -254,13 +265,24 @@ def test_a_storage_that_is_away_for_a_while(
         search = _search(study, tmp_path, reports, measurer)
         search.run(5, None)
         original = getattr(study._storage, method)
-        away = Away(3)
+        away = Away(3, after)
+        another = Record(study, "another", "machine", shared=True)
+        given_back: set[Candidate] = set()
 
         def flaky(*arguments: object, **named: object) -> object:
             away()
             return original(*arguments, **named)
 
         monkeypatch.setattr(study._storage, method, flaky)
+        change_state = study._storage.set_trial_state_values
+
+        def watched(*arguments: Any, **named: Any) -> bool:
+            done = change_state(*arguments, **named)
+            another.refresh()
+            given_back.update(another.given_back)
+            return done
+
+        monkeypatch.setattr(study._storage, "set_trial_state_values", watched)
         search.run(12, None)
         kept = [trial.candidate for trial in read_trials(study)]
         states = {frozen.state.name for frozen in study.trials}
@@ -270,6 +292,30 @@ def test_a_storage_that_is_away_for_a_while(
     assert len(kept) == len(set(kept)) == 12
     assert sorted(map(str, kept)) == sorted(map(str, measurer.searched))
     assert "RUNNING" not in states
+    assert given_back == set()
+
+
+def test_a_worker_that_was_taken_for_dead_goes_on(tmp_path: Path) -> None:
+    """Its machine was suspended, and another worker ended its trial; its measurement is kept."""
+    with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
+        study = optuna.create_study(storage=database, directions=["minimize", "minimize"])
+        another = optuna.load_study(study_name=study.study_name, storage=database)
+
+        class Suspended(FakeMeasurer):
+            def measure(
+                self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+            ) -> Outcome:
+                outcome = super().measure(candidate, effort, is_beaten)
+                if len(self.searched) == 3:
+                    (running,) = another.get_trials(states=(TrialState.RUNNING,))
+                    another.tell(running.number, state=TrialState.FAIL)
+                return outcome
+
+        measurer = Suspended(thread_cost)
+        _search(study, tmp_path, [], measurer).run(6, None)
+        kept = [trial.candidate for trial in read_trials(study)]
+    assert sorted(map(str, kept)) == sorted(map(str, measurer.searched))
+    assert len(kept) == 6
 
 
 @pytest.mark.parametrize(

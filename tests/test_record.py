@@ -67,6 +67,15 @@ def test_a_measured_candidate_is_not_claimed(study: optuna.Study) -> None:
     assert two.claimed == frozenset()
 
 
+def test_what_came_from_a_spool_is_not_claimed(study: optuna.Study) -> None:
+    """It was measured before, though its trial has a later number."""
+    late = study.ask()
+    entry = describe(Trial(number=3, candidate=ARENA, outcome=measurement(2.0, 50.0)))
+    one, two = _two(study)
+    one.insert(entry, space(parameter("arena", "on", "off")), Limits(), (2.0, 50.0))
+    assert not two.claim(late, ARENA, 10)
+
+
 def test_what_does_not_count_takes_neither_candidate_nor_budget(study: optuna.Study) -> None:
     """A trial that a looser limit lets measure again may be claimed again."""
 

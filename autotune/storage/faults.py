@@ -18,3 +18,14 @@ def fault_behind(error: BaseException) -> Exception | None:
     if isinstance(error, AssertionError | NameError) and error.__context__ is not None:
         return fault_behind(error.__context__)
     return None
+
+
+def is_given_up(error: BaseException) -> bool:
+    """Returns whether an error says that another worker has ended the trial of this one.
+
+    That happens where this worker showed no sign of life for long: its machine was suspended, or
+    had no network. Optuna has no class for the second of these errors.
+    """
+    if isinstance(error, optuna.exceptions.UpdateFinishedTrialError):
+        return True
+    return isinstance(error, ValueError) and str(error) == "Cannot tell a FAIL trial."

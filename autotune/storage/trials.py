@@ -155,6 +155,10 @@ class Record:
         storage failed. Where no other worker takes part, these are all running trials.
         """
         self._give_up_own()
+        self.read_anew()
+
+    def read_anew(self) -> None:
+        """Reads all trials anew."""
         self._trials = []
         self._read = set()
         self.measured = dict(self.twins)
@@ -177,6 +181,7 @@ class Record:
         """Claims a candidate for a running trial; returns whether the worker may measure it.
 
         It may not if an earlier trial has the candidate, or if earlier trials spend the budget.
+        A trial that is done counts as earlier: a measurement from a spool has a later number.
         """
         claim = {
             "driver": self._worker,
@@ -202,10 +207,10 @@ class Record:
         return trial is None or self._counts(trial)
 
     def _earlier(self, number: int) -> list[FrozenTrial]:
-        """Returns the trials before this one that are running or done."""
+        """Returns the trials that are done, and the running ones before this one."""
         states = (TrialState.RUNNING, *_DONE)
         trials = self._study.get_trials(deepcopy=False, states=states)
-        return [frozen for frozen in trials if frozen.number < number]
+        return [t for t in trials if t.number < number or t.state != TrialState.RUNNING]
 
     def claim_run_off(self, trial: optuna.Trial) -> bool:
         """Claims the final comparison for a running trial; returns whether no other was faster."""

@@ -4,7 +4,7 @@ Other workers may take part in the same study, on machines of the same kind: the
 all together, and a worker that finds no trials left waits for running ones to finish.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import optuna
 import threadpoolctl
@@ -17,7 +17,7 @@ from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Parameter, Space
 from autotune.storage.clock import Clock
-from autotune.storage.faults import FAULTS, fault_behind
+from autotune.storage.faults import FAULTS, fault_behind, is_given_up
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, describe, read_trials, trial_in
 from autotune.study.progress import OnProgress, Progress
@@ -83,6 +83,7 @@ class Search:
         self._duplicates = 0
         self._loud = 0
         self._budget = 0
+        self._away_since_s: float | None = None
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -119,8 +120,12 @@ class Search:
             self._run(timeout_s)
 
     def heal(self) -> None:
-        """Reads the trials, and adds those that were measured and never reached the storage."""
-        self._record.heal()
+        """Reads the trials, and adds those that were measured and never reached the storage.
+
+        They are added before the trials that this worker did not end are given up: other workers
+        would measure their candidates again in between.
+        """
+        self._record.read_anew()
         counted = {trial.candidate for trial in self._record.trials}
         # a failure that does not count is there already; what came of measuring it again may not be
         stored = [(trial.candidate, trial.outcome) for trial in read_trials(self._study)]
@@ -133,7 +138,7 @@ class Search:
                 if trial.measurement is not None:
                     numbers = tuple(self._values(trial).values())
                 self._record.insert(describe(trial), self._space, self._limits, numbers)
-        self._record.refresh()
+        self._record.heal()
 
     def _run(self, timeout_s: float | None) -> None:
         began = self._clock.monotonic()
@@ -151,11 +156,14 @@ class Search:
                     break
             except Exception as error:
                 fault = fault_behind(error)
-                if fault is None:
-                    raise
-                if not self._record.shared:
+                if fault is not None and self._record.shared:
+                    self._outlast(fault, self.heal)
+                elif fault is not None:
                     raise fault from None  # a disk that is full stays full
-                self._outlast(fault)
+                elif self._record.shared and is_given_up(error):
+                    self._surely(self.heal)
+                else:
+                    raise
         self._tell(None)
 
     def _baseline_failed(self) -> bool:
@@ -189,23 +197,36 @@ class Search:
         self.ended = self._sampler.ended
         return has_next
 
-    def _outlast(self, fault: Exception) -> None:
-        """Waits for a storage that is away, and then adds what it missed.
+    def _surely(self, act: Callable[[], None]) -> None:
+        """Does something with the storage, which may be away for a while.
+
+        Raises:
+            Exception: the storage is still away after minutes.
+        """
+        try:
+            act()
+        except FAULTS as fault:
+            self._outlast(fault, act)
+
+    def _outlast(self, fault: Exception, act: Callable[[], None]) -> None:
+        """Waits for a storage that is away: until what failed succeeds.
 
         Raises:
             Exception: the fault; the storage is still away after minutes.
         """
-        began = self._clock.monotonic()
+        if self._away_since_s is None:
+            self._away_since_s = self._clock.monotonic()
+            self._report(Progress(stage="search", note="The storage is away; waiting for it."))
         pause_s = _FIRST_PAUSE_S
-        self._report(Progress(stage="search", note="The storage is away; waiting for it."))
-        while self._clock.monotonic() - began < _PATIENCE_S:
+        while self._clock.monotonic() - self._away_since_s < _PATIENCE_S:
             self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             try:
-                self.heal()
+                act()
             except FAULTS as again:
                 fault = again
             else:
+                self._away_since_s = None
                 self._report(Progress(stage="search", note="The storage is back."))
                 return
         raise fault
@@ -276,8 +297,16 @@ class Search:
         entry = describe(measured)
         if self._spool is not None:
             self._spool.keep(entry)
-        for key, value in entry.items():
-            trial.set_user_attr(key, value)
+
+        def store() -> None:
+            for key, value in entry.items():
+                trial.set_user_attr(key, value)
+
+        if self._record.shared:
+            # a trial that Optuna saw fail would be measured again by another worker
+            self._surely(store)
+        else:
+            store()
         self._record.add(measured)
         self._note_noise(measured.outcome)
         return measured
