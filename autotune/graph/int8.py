@@ -22,7 +22,7 @@ from autotune.graph.entries import StepRefusedError
 from autotune.graph.float_model import FloatModel, added_products
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.precision_options import AS_PRECISION, BY_OUTPUTS, OFF, OPERATOR_GROUPS
-from autotune.graph.quick_channels import quick_channels
+from autotune.graph.quick_tools import quick_tools
 
 # A convolution that is quantised at run time is slower than one in float.
 _DYNAMIC_TYPES = ("MatMul", "LSTM", "Attention", "Gather", "EmbedLayerNormalization")
@@ -200,7 +200,7 @@ def _quantise_statically(
     from onnxruntime.quantization.calibrate import TensorData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-    with quantisation.silent_tools(), quick_channels():
+    with quantisation.silent_tools(), quick_tools():
         quantizer = QDQQuantizer(
             model,
             how.per_channel,
@@ -315,7 +315,7 @@ def _quantise_dynamically(
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with quantisation.silent_tools(), quick_channels():
+    with quantisation.silent_tools(), quick_tools():
         quantize_dynamic(
             source,
             target,
