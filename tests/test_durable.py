@@ -29,7 +29,7 @@ from autotune.storage.clock import Clock
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, describe, read_trials
-from autotune.study import loop
+from autotune.study import outage
 from autotune.study.loop import Search
 from autotune.study.progress import Progress
 
@@ -326,7 +326,7 @@ def test_a_storage_that_stays_away(
 ) -> None:
     """The study stops with exit code 75, a server's after minutes; the spool has all."""
     if shared:
-        monkeypatch.setattr(loop, "_PATIENCE_S", 0.0)
+        monkeypatch.setattr(outage, "_PATIENCE_S", 0.0)
     measurer = FakeMeasurer(thread_cost)
     place = Place.of(None, tmp_path)
 

@@ -3,10 +3,12 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -35,6 +37,7 @@ from autotune.graph import (
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.plan import needed_features, steps_of
 from autotune.graph.prepare import PreparationError, Preparer
+from autotune.process import ahead
 from autotune.process.child import Child
 
 pytestmark = pytest.mark.process
@@ -402,13 +405,13 @@ def test_a_pass_before_quantisation_runs_once(
     preparer = _preparer(model, tmp_path)
     first = preparer.prepare({"pre_pass": "onnxslim", "precision": "int8_dynamic"})
     asked: list[list[Any]] = []
-    request = Child.request
+    send = Child.send
 
-    def noting(child: Child, message: Any, *more: Any) -> Any:
+    def noting(child: Child, message: Any) -> None:
         asked.append([name for name, _ in message["steps"]])
-        return request(child, message, *more)
+        send(child, message)
 
-    monkeypatch.setattr(Child, "request", noting)
+    monkeypatch.setattr(Child, "send", noting)
     second = preparer.prepare(
         {"pre_pass": "onnxslim", "precision": "int8_dynamic", "per_channel": True}
     )
@@ -417,6 +420,70 @@ def test_a_pass_before_quantisation_runs_once(
     assert len(asked) == 1
     assert first.steps == ("onnxslim", "int8 dynamic")
     assert second.sha256 != first.sha256
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
+    """The children that preparers start, in order."""
+    children: list[Child] = []
+
+    def start(*arguments: Any) -> Child:
+        children.append(Child(*arguments))
+        return children[-1]
+
+    monkeypatch.setattr(ahead, "Child", start)
+    return children
+
+
+def test_the_next_child_is_started_ahead(
+    model: Model, tmp_path: Path, started: list[Child]
+) -> None:
+    """One file makes it, and the next file takes it; none is left in the end."""
+    preparer = _preparer(model, tmp_path)
+    with preparer.children.ahead():
+        first = preparer.prepare(_INT8)
+        assert [child.is_running() for child in started] == [False, True]
+        second = preparer.prepare({**_INT8, "reduce_range": True})
+        assert [child.is_running() for child in started] == [False, False, True]
+    assert not any(child.is_running() or child.folder.exists() for child in started)
+    alone = _preparer(model, tmp_path / "alone")
+    assert alone.prepare(_INT8).sha256 == first.sha256
+    assert alone.prepare({**_INT8, "reduce_range": True}).sha256 == second.sha256
+    assert len(started) == 5
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+def test_a_next_child_that_died_is_replaced(
+    model: Model, tmp_path: Path, started: list[Child]
+) -> None:
+    """Whatever ended it, the file is made."""
+    preparer = _preparer(model, tmp_path)
+    with preparer.children.ahead():
+        preparer.prepare(_INT8)
+        os.kill(started[1].pid, signal.SIGKILL)
+        while started[1].is_running():
+            time.sleep(0.01)
+        assert preparer.prepare({**_INT8, "reduce_range": True}).path.is_file()
+    assert len(started) == 4
+    assert not any(child.folder.exists() for child in started)
+
+
+def test_an_interrupted_wait_leaves_no_child_that_answers_late(
+    model: Model, tmp_path: Path, started: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-C the best so far is prepared, by a child that was asked nothing before."""
+    preparer = _preparer(model, tmp_path)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with preparer.children.ahead():
+        monkeypatch.setattr(Child, "receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            preparer.prepare(_INT8)
+        monkeypatch.undo()
+        assert not any(child.is_running() for child in started)
+        assert preparer.prepare(_INT8).path.is_file()
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

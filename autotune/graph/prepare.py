@@ -28,6 +28,7 @@ from autotune.graph.plan import (
     steps_of,
     wants_samples,
 )
+from autotune.process.ahead import Successors
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.graph.prepare_child"
@@ -85,6 +86,9 @@ class Preparer:
         workload: Its calibration samples are used; None takes those that an earlier study with this
             `signature` left in `cache`.
         signature: Of the workload.
+
+    Attributes:
+        children: The processes that make the files.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class Preparer:
         self._samples = cache / f"calibration-{signature}.npz"
         self._outcomes: dict[tuple[tuple[str, Value], ...], PreparedModel | PreparationError] = {}
         self._source: PreparedModel | None = None
+        self.children = Successors(_CHILD)
 
     def prepare(self, half: Mapping[str, Value]) -> PreparedModel:
         """Returns the file for a graph half.
@@ -199,7 +204,7 @@ class Preparer:
             # many graph halves share what passes make before quantisation
             passed = self._of_steps(before, {})
             files, sha256 = (passed.path, *passed.data_files), passed.sha256
-        with Child(_CHILD, memory_limit()) as child:
+        with self.children.child() as child:
             source, result = child.folder / "source", child.folder / "result"
             source.mkdir()
             result.mkdir()
@@ -218,7 +223,7 @@ class Preparer:
                 "shared": str(self._shared(before)) if wants_samples(rest) else None,
             }
             try:
-                facts = child.request(request, _TIME_LIMIT_S, GraphFacts)
+                facts = self.children.answer(child, request, _TIME_LIMIT_S, GraphFacts)
             except ChildFailure as failure:
                 # any other kind may go well another time, or on a machine with more room
                 if failure.kind == "refused":

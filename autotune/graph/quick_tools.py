@@ -27,18 +27,18 @@ def quick_tools() -> Iterator[None]:
 
     What else they do stays theirs. A context serves one model.
     """
-    from onnxruntime.quantization import onnx_quantizer, qdq_quantizer, quant_utils
-    from onnxruntime.quantization.base_quantizer import QuantizationParams
-    from onnxruntime.quantization.onnx_model import ONNXModel
+    with _quick_dynamic(), _quick_static(), _quick_inputs():
+        yield
 
-    dynamic, static = onnx_quantizer.ONNXQuantizer, qdq_quantizer.QDQQuantizer
-    original_per_channel = dynamic.quantize_weight_per_channel_impl
-    original_parameters = static._calc_initializer_quant_params  # noqa: SLF001
-    original_initializer = quant_utils.quantize_onnx_initializer
-    suffix = quant_utils.TENSOR_NAME_QUANT_SUFFIX
-    takers = _Takers()
 
-    def per_channel(
+@contextlib.contextmanager
+def _quick_dynamic() -> Iterator[None]:
+    """Rounds all channels of a weight at once in dynamic quantisation."""
+    from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
+
+    original = ONNXQuantizer.quantize_weight_per_channel_impl
+
+    def add_rounded(
         quantizer: Any,
         name: str,
         quant_type: int,
@@ -47,7 +47,7 @@ def quick_tools() -> Iterator[None]:
         *more: Any,
         **others: Any,
     ) -> tuple[str, str, str]:
-        """Adds a weight with a scale for each channel to the model of dynamic quantisation."""
+        """Adds the weight, its zero points and its scales to the model."""
         weight = quantizer.model.get_initializer(name)
         largest = None
         if (
@@ -57,13 +57,13 @@ def quick_tools() -> Iterator[None]:
         ):
             largest = _largest(weight, axis)
         if largest is None:
-            names: tuple[str, str, str] = original_per_channel(
+            names: tuple[str, str, str] = original(
                 quantizer, name, quant_type, axis, reduce_range, *more, **others
             )
             return names
         zeros, scales = _parameters(largest, quant_type, quantizer.reduce_range and reduce_range)
         rounded = _rounded(numpy_helper.to_array(weight), quant_type, zeros, scales, axis)
-        added = name + suffix, f"{name}_zero_point", f"{name}_scale"
+        added = _rounded_name(name), f"{name}_zero_point", f"{name}_scale"
         shape = [len(scales)]
         quantizer.model.initializer_extend(
             [
@@ -74,55 +74,78 @@ def quick_tools() -> Iterator[None]:
         )
         return added
 
+    with patch.object(ONNXQuantizer, "quantize_weight_per_channel_impl", add_rounded):
+        yield
+
+
+@contextlib.contextmanager
+def _quick_static() -> Iterator[None]:
+    """Rounds all channels of a weight at once in static quantisation."""
+    from onnxruntime.quantization import qdq_quantizer
+    from onnxruntime.quantization.base_quantizer import QuantizationParams
+
+    quantizer_class, weight_kind = (
+        qdq_quantizer.QDQQuantizer,
+        qdq_quantizer.QDQQuantTensorType.WEIGHT,
+    )
+    original_parameters = quantizer_class._calc_initializer_quant_params  # noqa: SLF001
+    original_rounded = qdq_quantizer.quantize_onnx_initializer
+
     def parameters(quantizer: Any) -> dict[str, Any]:
-        """Returns the zero points and scales of all weights in static quantisation."""
+        """Returns the zero points and the scales of all weights."""
         quick, rest = {}, {}
         for name, asked in quantizer.tensors_to_quantize.items():
-            is_weight = asked.tensor_type is qdq_quantizer.QDQQuantTensorType.WEIGHT
+            is_weight = asked.tensor_type is weight_kind
             quant_type = quantizer.weight_qType if is_weight else quantizer.activation_qType
+            weight = quantizer.model.get_initializer(name)
             largest = None
             if asked.axis is not None and _is_usual(quantizer, name, quant_type):
-                largest = _largest(quantizer.model.get_initializer(name), asked.axis)
+                largest = _largest(weight, asked.axis)
             if largest is None:
                 rest[name] = asked
                 continue
             zeros, scales = _parameters(largest, quant_type, quantizer.reduce_range)
-            rank = len(quantizer.model.get_initializer(name).dims)
+            axis = asked.axis % len(weight.dims)
             quick[name] = QuantizationParams(
-                zero_point=zeros, scale=scales, quant_type=quant_type, axis=asked.axis % rank
+                zero_point=zeros, scale=scales, quant_type=quant_type, axis=axis
             )
         with patch.object(quantizer, "tensors_to_quantize", rest):
             return {**original_parameters(quantizer), **quick}
 
-    def initializer(
+    def rounded(
         weight: TensorProto,
         quant_type: int,
         zeros: Array,
         scales: Array,
         axis: int | None = None,
-        quant_weight_name: str | None = None,
         **others: Any,
     ) -> TensorProto:
         """Returns a rounded weight."""
         is_usual = weight.data_type == TensorProto.FLOAT and quant_type in _EIGHT_BITS
         if axis is None or not is_usual or any(others.values()):
-            usual: TensorProto = original_initializer(
-                weight, quant_type, zeros, scales, axis, quant_weight_name, **others
-            )
+            usual: TensorProto = original_rounded(weight, quant_type, zeros, scales, axis, **others)
             return usual
-        rounded = _rounded(numpy_helper.to_array(weight), quant_type, zeros, scales, axis)
-        return numpy_helper.from_array(rounded, quant_weight_name or weight.name + suffix)
-
-    def replace_input(model: Any, old: str, new: str) -> None:
-        """Makes all nodes that take one tensor take another one."""
-        takers.replace(model.model.graph, old, new)
+        values = _rounded(numpy_helper.to_array(weight), quant_type, zeros, scales, axis)
+        return numpy_helper.from_array(values, _rounded_name(weight.name))
 
     with (
-        patch.object(dynamic, "quantize_weight_per_channel_impl", per_channel),
-        patch.object(static, "_calc_initializer_quant_params", parameters),
-        patch.object(qdq_quantizer, "quantize_onnx_initializer", initializer),
-        patch.object(ONNXModel, "replace_input_of_all_nodes", replace_input),
+        patch.object(quantizer_class, "_calc_initializer_quant_params", parameters),
+        patch.object(qdq_quantizer, "quantize_onnx_initializer", rounded),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def _quick_inputs() -> Iterator[None]:
+    """Finds the nodes that take a tensor without looking through all of them."""
+    from onnxruntime.quantization.onnx_model import ONNXModel
+
+    takers = _Takers()
+
+    def replace_input(model: Any, old: str, new: str) -> None:
+        takers.replace(model.model.graph, old, new)
+
+    with patch.object(ONNXModel, "replace_input_of_all_nodes", replace_input):
         yield
 
 
@@ -152,6 +175,13 @@ class _Takers:
             self._nodes.append(node)
             for name in set(node.input):
                 self._by_tensor[name].append(node)
+
+
+def _rounded_name(name: str) -> str:
+    """Returns what the tools call a weight once it is rounded."""
+    from onnxruntime.quantization.quant_utils import TENSOR_NAME_QUANT_SUFFIX
+
+    return f"{name}{TENSOR_NAME_QUANT_SUFFIX}"
 
 
 def _is_usual(quantizer: Any, name: str, quant_type: int) -> bool:

@@ -1,5 +1,6 @@
 """One run of a study: the search, the final comparison, the result."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -112,7 +113,7 @@ class Job:
         self.report(Progress(stage="baseline"))
         began_s = self.seams.clock.monotonic() - _spent_s(trials)
         measurer = self._open_measurer()
-        try:
+        with contextlib.closing(measurer), self.preparer.children.ahead():
             search = self._search(measurer)
             try:
                 search.run(budget, timeout_s)
@@ -123,8 +124,6 @@ class Job:
                 if search.baseline is None or search.baseline.measurement is None:
                     raise
                 raise Interrupted(self._cut_short(search, measurer, search.baseline)) from None
-        finally:
-            measurer.close()
         self.spool.clear()
         return result
 

@@ -4,7 +4,7 @@ Other workers may take part in the same study, on machines of the same kind: the
 all together, and a worker that finds no trials left waits for running ones to finish.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import optuna
 import threadpoolctl
@@ -17,16 +17,13 @@ from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
 from autotune.space.space import Parameter, Space
 from autotune.storage.clock import Clock
-from autotune.storage.faults import FAULTS, fault_behind, is_given_up
+from autotune.storage.faults import fault_behind, is_given_up
 from autotune.storage.spool import Spool
 from autotune.storage.trials import Record, describe, read_trials, trial_in
+from autotune.study.outage import Outage
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.sampler import OUTSIDE, PlannedSampler
 
-# How long a storage may be away, and the pauses between the tries to reach it.
-_PATIENCE_S = 180.0
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 8.0
 # How often a worker without a trial looks whether the others are done.
 _POLL_S = 1.0
 # After so many trials in a row on a loud machine, trials hardly wait for a quiet one.
@@ -83,7 +80,7 @@ class Search:
         self._duplicates = 0
         self._loud = 0
         self._budget = 0
-        self._away_since_s: float | None = None
+        self._outage = Outage(self._clock, report)
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -157,11 +154,11 @@ class Search:
             except Exception as error:
                 fault = fault_behind(error)
                 if fault is not None and self._record.shared:
-                    self._outlast(fault, self.heal)
+                    self._outage.outlast(fault, self.heal)
                 elif fault is not None:
                     raise fault from None  # a disk that is full stays full
                 elif self._record.shared and is_given_up(error):
-                    self._surely(self.heal)
+                    self._outage.surely(self.heal)
                 else:
                     raise
         self._tell(None)
@@ -196,40 +193,6 @@ class Search:
         has_next = self._sampler.plan_next(standing, self._duplicates)
         self.ended = self._sampler.ended
         return has_next
-
-    def _surely(self, act: Callable[[], None]) -> None:
-        """Does something with the storage, which may be away for a while.
-
-        Raises:
-            Exception: the storage is still away after minutes.
-        """
-        try:
-            act()
-        except FAULTS as fault:
-            self._outlast(fault, act)
-
-    def _outlast(self, fault: Exception, act: Callable[[], None]) -> None:
-        """Waits for a storage that is away: until what failed succeeds.
-
-        Raises:
-            Exception: the fault; the storage is still away after minutes.
-        """
-        if self._away_since_s is None:
-            self._away_since_s = self._clock.monotonic()
-            self._report(Progress(stage="search", note="The storage is away; waiting for it."))
-        pause_s = _FIRST_PAUSE_S
-        while self._clock.monotonic() - self._away_since_s < _PATIENCE_S:
-            self._clock.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            try:
-                act()
-            except FAULTS as again:
-                fault = again
-            else:
-                self._away_since_s = None
-                self._report(Progress(stage="search", note="The storage is back."))
-                return
-        raise fault
 
     def _tell(self, remaining_s: float | None) -> None:
         self._report(
@@ -304,7 +267,7 @@ class Search:
 
         if self._record.shared:
             # a trial that Optuna saw fail would be measured again by another worker
-            self._surely(store)
+            self._outage.surely(store)
         else:
             store()
         self._record.add(measured)
