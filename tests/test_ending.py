@@ -1,10 +1,12 @@
 """The end of a study on one screen."""
 
+from dataclasses import replace
 from io import StringIO
 
 from made_results import ablation, member, part, result, step
 from rich.console import Console
 
+from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
 from autotune.report.ending import render_ending
 from autotune.results.result import Kind, StudyResult
@@ -99,6 +101,17 @@ def test_what_was_not_tried_is_one_line() -> None:
     lines = _screen(_usual())
     assert "Not tried: 9 parameters and values without a use here." in lines
     assert "All of the result: autotune show net.autotune; the changes: add --why" in lines
+
+
+def test_wide_brackets_are_explained() -> None:
+    """A speed-up between a twelfth and twelve times is hardly known, and the screen says why."""
+    known, unknown = member(4, _OUTSIDE, 0.99), member(4, _OUTSIDE, 0.99)
+    evidence = replace(unknown.evidence, speedup=Interval(value=0.99, low=0.08, high=11.61))
+    unknown = replace(unknown, evidence=evidence)
+    line = "Some brackets are wide: too few quiet runs. More trials narrow them."
+    assert line in _screen(result(unknown))
+    assert line not in _screen(result(known))
+    assert line not in _screen(result(unknown, complete=False))
 
 
 def test_the_default_that_stays_explains_itself() -> None:

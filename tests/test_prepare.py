@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -398,10 +399,10 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert counts == {**once, "activation_ranges": 3, "measure": 1}
 
 
-def test_a_pass_before_quantisation_runs_once(
+def test_a_pass_before_other_steps_runs_once(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Graph halves that quantise after the same pass start from one file of the cache."""
+    """Graph halves that begin with the same pass start from one file of the cache."""
     preparer = _preparer(model, tmp_path)
     first = preparer.prepare({"pre_pass": "onnxslim", "precision": "int8_dynamic"})
     asked: list[list[Any]] = []
@@ -418,8 +419,40 @@ def test_a_pass_before_quantisation_runs_once(
     assert asked == [["int8_dynamic"]]
     assert preparer.prepare({"pre_pass": "onnxslim"}).steps == ("onnxslim",)
     assert len(asked) == 1
+    preparer.prepare({"pre_pass": "onnxslim", **_SHRUNK})
+    assert asked[1:] == [["external_data"]]
     assert first.steps == ("onnxslim", "int8 dynamic")
     assert second.sha256 != first.sha256
+
+
+def _fused(path: Path) -> Model:
+    """Writes a network with an operator of ONNX Runtime's own around each product."""
+    chance = np.random.default_rng(0)
+    weights = [chance.standard_normal((32, 32), np.float32) / 6 for _ in range(2)]
+    nodes = [
+        helper.make_node("Gelu", ["x"], ["a"], domain="com.microsoft"),
+        helper.make_node("MatMul", ["a", "w0"], ["b"]),
+        helper.make_node("Gelu", ["b"], ["c"], domain="com.microsoft"),
+        helper.make_node("MatMul", ["c", "w1"], ["d"]),
+        helper.make_node("Gelu", ["d"], ["y"], domain="com.microsoft"),
+    ]
+    tensors = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 32]) for n in "xy"]
+    values = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    graph = helper.make_graph(nodes, "fused", tensors[:1], tensors[1:], values)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return describe(path)
+
+
+@pytest.mark.parametrize("precision", ["int8_dynamic", "int8_static"])
+def test_products_between_fused_operators_are_quantised(tmp_path: Path, precision: str) -> None:
+    """Types that shape inference does not know, behind such operators, are those of the session."""
+    model = _fused(tmp_path / "fused.onnx")
+    half: dict[str, Value] = {"precision": precision, "per_channel": True, "reduce_range": True}
+    prepared = _preparer(model, tmp_path / "cache").prepare(half)
+    counts = Counter(node.op_type for node in onnx.load(prepared.path).graph.node)
+    assert counts["MatMulInteger"] == 2 or counts["QuantizeLinear"] >= 2
+    assert distance(model.path, prepared.path, workloads.generate(model, {}).feeds) < 0.1
 
 
 @pytest.fixture

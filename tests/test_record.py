@@ -4,7 +4,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
+import made_results
 import optuna
 import pytest
 from fakes import measurement, parameter, refusal, space
@@ -12,9 +14,12 @@ from fakes import measurement, parameter, refusal, space
 from autotune.deploy.records import to_plain
 from autotune.errors import StudyError
 from autotune.measure.outcome import LEAST_MEMORY_MIB
+from autotune.results.result import StudyResult
 from autotune.search.trial import Limits, Trial
 from autotune.space.candidate import BASELINE, Candidate
+from autotune.storage.clock import Clock
 from autotune.storage.trials import Record, describe, read_trials, trial_in, worker_of
+from autotune.study.shared_run_off import SharedRunOff
 
 ARENA = Candidate.of({"arena": "off"})
 
@@ -148,6 +153,32 @@ def test_one_holds_the_run_off(study: optuna.Study) -> None:
     study.tell(first, state=optuna.trial.TrialState.FAIL)
     study.tell(second, state=optuna.trial.TrialState.PRUNED)
     assert two.claim_run_off(study.ask())
+
+
+def test_a_run_off_of_a_worker_that_was_taken_for_dead_counts(study: optuna.Study) -> None:
+    """It was suspended meanwhile, and another worker ended its trial; a real fault is raised."""
+    written = made_results.result()
+
+    def suspended() -> StudyResult:
+        (running,) = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
+        study.tell(running.number, state=optuna.trial.TrialState.FAIL)
+        return written
+
+    def broken() -> StudyResult:
+        raise ValueError("a bug")
+
+    run_off = SharedRunOff(
+        study=study,
+        record=_two(study)[0],
+        setting=Mock(folder=Path()),
+        preparer=Mock(),
+        measurer=Mock(),
+        report=Mock(),
+        clock=Clock(),
+    )
+    with pytest.raises(ValueError, match="a bug"):
+        run_off.result(broken)
+    assert run_off.result(suspended) is written
 
 
 @pytest.mark.parametrize(

@@ -54,12 +54,16 @@ def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
     return tuple(steps)
 
 
-def before_precision(
+def shared_passes(
     steps: tuple[PlannedStep, ...],
 ) -> tuple[tuple[PlannedStep, ...], tuple[PlannedStep, ...]]:
-    """Returns the steps before the precision, and the others; none before it if there is none."""
-    places = [i for i, step in enumerate(steps) if step.name in PRECISIONS]
-    place = places[0] if places else 0
+    """Returns the passes that other graph halves begin with too, and the other steps.
+
+    There are none of the former where nothing follows them.
+    """
+    names = (step.name for step in steps)
+    places = (i for i, name in enumerate(names) if name not in PASSES or PASSES[name].late)
+    place = next(places, 0)
     return steps[:place], steps[place:]
 
 

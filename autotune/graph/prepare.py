@@ -23,8 +23,8 @@ from autotune.graph.graph_facts import FILE, GraphFacts
 from autotune.graph.parameters import PACKAGES, graph_words
 from autotune.graph.plan import (
     PlannedStep,
-    before_precision,
     is_for_this_cpu,
+    shared_passes,
     steps_of,
     wants_samples,
 )
@@ -197,11 +197,11 @@ class Preparer:
             return None
 
     def _convert(self, key: str, steps: tuple[PlannedStep, ...]) -> tuple[Path, GraphFacts]:
-        before, rest = before_precision(steps)
+        before, rest = shared_passes(steps)
         files: tuple[Path, ...] = (self._model.path, *self._model.data_files)
         sha256 = self._model.sha256
         if before:
-            # many graph halves share what passes make before quantisation
+            # many graph halves share what these passes make, which may take long
             passed = self._of_steps(before, {})
             files, sha256 = (passed.path, *passed.data_files), passed.sha256
         with self.children.child() as child:

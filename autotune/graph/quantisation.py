@@ -23,6 +23,15 @@ _QDQ_OPSET = 13
 # with session.x64quantprecision.
 _NOT_QUANTISED = {"LayerNormalization"}
 
+# What ONNX Runtime calls the types of tensors that decide on how nodes are quantised.
+_ELEMENT_TYPES = {
+    "tensor(float)": onnx.TensorProto.FLOAT,
+    "tensor(float16)": onnx.TensorProto.FLOAT16,
+    "tensor(int64)": onnx.TensorProto.INT64,
+    "tensor(int32)": onnx.TensorProto.INT32,
+    "tensor(bool)": onnx.TensorProto.BOOL,
+}
+
 
 def ready_to_quantise(source: Path, path: Path) -> None:
     """Writes the model with shapes inferred, constants folded, a recent opset and named nodes.
@@ -57,7 +66,34 @@ def ready_to_quantise(source: Path, path: Path) -> None:
             onnx.save(model, path)
     model = load(path)
     sensitivity.name_nodes(model)
+    _add_types(model)
     onnx.save(model, path)
+
+
+def _add_types(model: onnx.ModelProto) -> None:
+    """Adds the types of tensors that shape inference does not know.
+
+    It stops at ONNX Runtime's own operators, which passes write. The quantisation tools refuse a
+    matrix product whose input has no type, and calibration passes such tensors over.
+    """
+    graph = model.graph
+    known = {item.name for item in (*graph.input, *graph.output, *graph.value_info)}
+    names = [name for node in graph.node for name in node.output if name and name not in known]
+    if not names:
+        return
+    asked = onnx.ModelProto()
+    asked.CopyFrom(model)
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    try:
+        outputs = sensitivity.open_exactly(asked.SerializeToString()).get_outputs()
+    except Exception:  # noqa: BLE001  # the tools do without, or say what they need
+        return
+    types = {item.name: _ELEMENT_TYPES.get(item.type) for item in outputs}
+    graph.value_info.extend(
+        onnx.helper.make_tensor_value_info(name, kind, None)
+        for name in names
+        if (kind := types[name]) is not None
+    )
 
 
 def quantisable_types() -> list[str]:

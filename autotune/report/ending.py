@@ -9,7 +9,7 @@ from rich.text import Text
 from autotune.report.batches import batch_remark
 from autotune.report.coverage import coverage_remarks
 from autotune.report.process import process_remarks
-from autotune.report.result import headline
+from autotune.report.result import has_wide_intervals, headline
 from autotune.report.serving import is_loaded
 from autotune.report.tables import plain_table
 from autotune.report.text import interval, latency, percent
@@ -99,6 +99,8 @@ def _remarks(result: StudyResult) -> Iterator[Text]:
         yield Text(remark)
     if not result.complete:
         yield _line("There was no final comparison: these are the numbers of the search.")
+    if has_wide_intervals(result):
+        yield _line("Some brackets are wide: too few quiet runs. More trials narrow them.")
     data = "your" if best.error_data == "user" else "generated"
     limit = result.limits["max_error"]
     answers = f"Answers: error {best.error:.1g}" + (f" (limit {limit:g})" if limit else "")

@@ -24,6 +24,8 @@ _ANSWERS = {
     "within": "Best within the error limit",
     "beyond": "Best with a looser error limit",
 }
+# A speed-up whose interval spans more than this factor tells little.
+_WIDE = 2.0
 
 
 def render_result(result: StudyResult) -> RenderableType:
@@ -63,6 +65,12 @@ def headline(result: StudyResult) -> str:
     if not result.complete:
         sentences.append("No final comparison has confirmed this.")
     return " ".join(filter(None, [*sentences, serving_sentence(result)]))
+
+
+def has_wide_intervals(result: StudyResult) -> bool:
+    """Returns whether the speed-up of a member is hardly known."""
+    intervals = (member.evidence.speedup for member in result.members)
+    return result.complete and any(item.high > _WIDE * item.low for item in intervals)
 
 
 def _default_stays(result: StudyResult) -> str:
@@ -188,6 +196,13 @@ def _about_numbers(result: StudyResult) -> Iterator[Text]:
         f"Noise floor: {percent(evidence.noise_floor)}; smaller differences do not count as gains. "
         "Memory: what a session adds at its peak, in the largest of the processes."
     )
+    if has_wide_intervals(result):
+        yield Text(
+            "Some of these intervals span more than a factor of two, because too few runs were "
+            "undisturbed. More trials or a quieter machine narrow them: the final comparison may "
+            "take half as long as the search.",
+            style="yellow",
+        )
     if remark := batch_remark(result):
         yield Text(remark)
     if evidence.memory_noise_floor is not None:

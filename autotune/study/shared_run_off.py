@@ -15,6 +15,7 @@ from autotune.results.summary import plain_limits
 from autotune.results.verify import verify
 from autotune.space.candidate import Candidate
 from autotune.storage.clock import Clock
+from autotune.storage.faults import is_given_up
 from autotune.storage.trials import Record
 from autotune.study.progress import OnProgress, Progress
 
@@ -82,8 +83,13 @@ class SharedRunOff:
             raise optuna.TrialPruned
 
         optuna.storages.fail_stale_trials(self.study)
-        # a trial has a heartbeat: the claim of a worker that dies is released
-        self.study.optimize(hold, n_trials=1)
+        try:
+            # a trial has a heartbeat: the claim of a worker that dies is released
+            self.study.optimize(hold, n_trials=1)
+        except Exception as error:
+            # a worker that was suspended is taken for dead; what it has measured counts
+            if not results or not is_given_up(error):
+                raise
         return results[0] if results else None
 
     def _adopt(self, result: StudyResult) -> StudyResult:
