@@ -8,18 +8,22 @@ on a part: making files (between trials as well), waiting for quiet turns, the t
 so on. With --against the same study is made by the code of another checkout right after it, in the
 same environment: the wall times, and the hypervolume of both fronts by the numbers of their final
 comparisons, in logarithms of latency and memory over the default's, as far as a tenth beyond it.
+Another version may count memory in another way, and its numbers are the best of many: then the
+members of both fronts are measured once more, all in one comparison by this code.
 With --neighbour a process beside them keeps one core busy half of the time. NAME_inputs.npz beside
 NAME.onnx is its input; without a model, one that `autotune.facts.sample_models` builds is taken.
 
 The last line has by model "wall_s", "parts" (seconds by part, in the search and after it), "files"
 and "waiting" (shares of the wall time), "final" (the share of what follows the search) and
-"hypervolume"; with --against "there" (its "wall_s", "hypervolume") and "ratio" of the wall times.
+"hypervolume"; with --against "there" (its "wall_s", "hypervolume"), "ratio" of the wall times, and
+"again" (the hypervolume of both fronts, "here" and "there", when measured once more).
 """
 
 import argparse
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,6 +47,7 @@ from autotune.measure.outcome import Measurement, Outcome
 from autotune.measure.reference import Reference
 from autotune.measure.visit import Visit
 from autotune.report.page.live import LivePage
+from autotune.results.compare import compare
 from autotune.study.options import StudyOptions
 from autotune.study.progress import Progress
 from autotune.study.tune import tune
@@ -91,6 +96,7 @@ def main() -> None:
                     given.against, path, scratch / path.stem / "there", trials, given.space
                 )
                 row["ratio"] = row["wall_s"] / row["there"]["wall_s"]
+                row["again"] = measured_again(path, scratch / path.stem, given.against)
             figures[path.stem] = row
             show(path.stem, row)
     if given.json:
@@ -151,21 +157,74 @@ def _waits_booked(watch: Stopwatch) -> Iterator[None]:
         yield
 
 
-def study_of(checkout: Path, path: Path, folder: Path, trials: int, space: str) -> dict[str, float]:
-    """Returns wall time and hypervolume of a study by the code of another checkout."""
-    data = file_beside(path)
-    command = [*program.AUTOTUNE, "study", str(path.resolve())]
-    command += ["--trials", str(trials), "--space", space, "--out", str(folder), "--no-early-stop"]
-    command += ["--data", str(data.resolve())] if data else []
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    began_s = time.monotonic()
+def measured_again(path: Path, folder: Path, checkout: Path) -> dict[str, float]:
+    """Returns the hypervolume of the fronts of both studies, measured in one comparison."""
+    fronts = {
+        "here": configs_of(folder / "here", Path(__file__).parents[1]),
+        "there": configs_of(folder / "there", checkout),
+    }
+    configs = [config for front in fronts.values() for config in front]
+    if not configs:  # the default stays in both
+        return dict.fromkeys(fronts, hypervolume([(0.0, 0.0)], (_MARGIN, _MARGIN)))
+    compared = compare(
+        configs,
+        path,
+        data=file_beside(path),
+        shapes={},
+        max_error=math.inf,
+        on_step=lambda *_: None,
+    ).configs
+    points = {
+        Path(one.name): (
+            -math.log(one.speedup.value),
+            math.log(one.peak_memory_mib / one.baseline_peak_memory_mib),
+        )
+        for one in compared
+    }
+    return {
+        name: hypervolume(
+            [(0.0, 0.0), *(points[config] for config in front if config in points)],
+            (_MARGIN, _MARGIN),
+        )
+        for name, front in fronts.items()
+    }
+
+
+def configs_of(folder: Path, checkout: Path) -> list[Path]:
+    """Returns a config for each member of a study's front but the default, beside its model."""
+    members = json.loads((folder / "front.json").read_text(encoding="utf-8"))["members"]
+    configs = []
+    for member in members[1:]:
+        trial = str(member["evidence"]["trial"])
+        run_there(checkout, folder.parent, ["pick", str(folder), "--trial", trial])
+        copy = folder.with_name(f"{folder.name}-{trial}")
+        copy.mkdir()
+        for file in folder.glob("best.*"):
+            shutil.copyfile(file, copy / file.name)
+        configs.append(copy / "best.json")
+    return configs
+
+
+def run_there(checkout: Path, folder: Path, arguments: list[str]) -> None:
+    """Runs a command of a checkout in a folder, where no other version would be imported."""
     subprocess.run(
-        command,
+        [*program.AUTOTUNE, *arguments],
         env={**os.environ, "PYTHONPATH": str(checkout.resolve())},
-        cwd=folder.parent,  # not here, where this version would be imported
+        cwd=folder,
         stdout=subprocess.DEVNULL,
         check=True,
     )
+
+
+def study_of(checkout: Path, path: Path, folder: Path, trials: int, space: str) -> dict[str, float]:
+    """Returns wall time and hypervolume of a study by the code of another checkout."""
+    data = file_beside(path)
+    command = ["study", str(path.resolve()), "--trials", str(trials), "--space", space]
+    command += ["--out", str(folder), "--no-early-stop"]
+    command += ["--data", str(data.resolve())] if data else []
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    began_s = time.monotonic()
+    run_there(checkout, folder.parent, command)
     return {"wall_s": time.monotonic() - began_s, "hypervolume": volume_of(folder)}
 
 
@@ -197,6 +256,8 @@ def show(name: str, row: dict[str, Any]) -> None:
         there = row["there"]
         print(f"  there {there['wall_s']:.1f} s, hypervolume {there['hypervolume']:.3f}: ", end="")
         print(f"{row['ratio']:.2f} of its time")
+        again = row["again"]
+        print(f"  measured once more: here {again['here']:.3f}, there {again['there']:.3f}")
     sys.stdout.flush()
 
 

@@ -268,6 +268,7 @@ def test_overhead(run: Run) -> None:
     assert figures["parts"]["making files"][0] > 0
     assert 0 < figures["final"] < 1
     assert figures["there"]["hypervolume"] > 0
+    assert min(figures["again"]["here"], figures["again"]["there"]) > 0
 
 
 def test_providers(run: Run) -> None:
