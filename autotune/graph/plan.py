@@ -61,9 +61,8 @@ def shared_passes(
 
     There are none of the former where nothing follows them.
     """
-    names = (step.name for step in steps)
-    places = (i for i, name in enumerate(names) if name not in PASSES or PASSES[name].late)
-    place = next(places, 0)
+    others = (i for i, (name, _) in enumerate(steps) if name not in PASSES or PASSES[name].late)
+    place = next(others, 0)
     return steps[:place], steps[place:]
 
 

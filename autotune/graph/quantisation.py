@@ -81,13 +81,16 @@ def _add_types(model: onnx.ModelProto) -> None:
     names = [name for node in graph.node for name in node.output if name and name not in known]
     if not names:
         return
-    asked = onnx.ModelProto()
-    asked.CopyFrom(model)
-    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    own_outputs = len(graph.output)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     try:
-        outputs = sensitivity.open_exactly(asked.SerializeToString()).get_outputs()
+        outputs = sensitivity.open_exactly(model.SerializeToString()).get_outputs()
+    except MemoryError:  # another time it may go well
+        raise
     except Exception:  # noqa: BLE001  # the tools do without, or say what they need
         return
+    finally:
+        del graph.output[own_outputs:]
     types = {item.name: _ELEMENT_TYPES.get(item.type) for item in outputs}
     graph.value_info.extend(
         onnx.helper.make_tensor_value_info(name, kind, None)

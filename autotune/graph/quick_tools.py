@@ -97,9 +97,10 @@ def _quick_static() -> Iterator[None]:
         for name, asked in quantizer.tensors_to_quantize.items():
             is_weight = asked.tensor_type is weight_kind
             quant_type = quantizer.weight_qType if is_weight else quantizer.activation_qType
-            weight = quantizer.model.get_initializer(name)
-            largest = None
+            weight: Any = None
+            largest: Array | None = None
             if asked.axis is not None and _is_usual(quantizer, name, quant_type):
+                weight = quantizer.model.get_initializer(name)
                 largest = _largest(weight, asked.axis)
             if largest is None:
                 rest[name] = asked

@@ -36,14 +36,12 @@ class Successors:
             yield
         finally:
             self._is_ahead = False
-            child, self._next = self._next, None
-            if child is not None:
+            if child := self._take_next():
                 child.stop()
 
     def child(self) -> Child:
         """Returns a child that has answered nothing yet; the caller stops it."""
-        child, self._next = self._next, None
-        if child is not None:
+        if child := self._take_next():
             if child.is_running():
                 return child
             child.stop()
@@ -67,7 +65,7 @@ class Successors:
 
     def _await_next(self) -> None:
         """Waits until the next child is ready; one that fails is given up."""
-        child, self._next = self._next, None
+        child = self._take_next()
         if child is None:
             return
         try:
@@ -79,3 +77,7 @@ class Successors:
             raise
         else:
             self._next = child
+
+    def _take_next(self) -> Child | None:
+        child, self._next = self._next, None
+        return child

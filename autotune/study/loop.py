@@ -4,7 +4,8 @@ Other workers may take part in the same study, on machines of the same kind: the
 all together, and a worker that finds no trials left waits for running ones to finish.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import optuna
 import threadpoolctl
@@ -122,20 +123,23 @@ class Search:
         They are added before the trials that this worker did not end are given up: other workers
         would measure their candidates again in between.
         """
-        self._record.read_anew()
+        if entries := self._spool.entries() if self._spool else []:
+            self._record.read_anew()
+            self._insert(entries)
+        self._record.heal()
+
+    def _insert(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Adds the spooled trials that the storage lacks."""
         counted = {trial.candidate for trial in self._record.trials}
         # a failure that does not count is there already; what came of measuring it again may not be
         stored = [(trial.candidate, trial.outcome) for trial in read_trials(self._study)]
-        for entry in self._spool.entries() if self._spool else []:
-            trial = trial_in(entry)
-            if trial is None or trial.candidate in counted:
+        for trial in filter(None, map(trial_in, entries)):
+            if trial.candidate in counted or (trial.candidate, trial.outcome) in stored:
                 continue
-            if (trial.candidate, trial.outcome) not in stored:
-                numbers = None
-                if trial.measurement is not None:
-                    numbers = tuple(self._values(trial).values())
-                self._record.insert(describe(trial), self._space, self._limits, numbers)
-        self._record.heal()
+            numbers = None
+            if trial.measurement is not None:
+                numbers = tuple(self._values(trial).values())
+            self._record.insert(describe(trial), self._space, self._limits, numbers)
 
     def _run(self, timeout_s: float | None) -> None:
         began = self._clock.monotonic()
