@@ -21,7 +21,7 @@ types:
 test:
 	$(PYTEST) -m "not slow"
 
-# within five minutes
+# all tests: nine minutes on two threads of one core
 test-all:
 	$(PYTEST)
 

@@ -2,7 +2,7 @@
 
     python benchmarks/noise.py [MODEL.onnx ...] [--json] [--quick]
 
-Each repetition measures in a fresh process, in the duet that a study uses and for at most 2 s:
+Each repetition measures in a fresh process, in a duet like those of a study and for at most 2 s:
 
 - same: the default against itself; the truth is 1;
 - threads: one thread against the default;
@@ -30,7 +30,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -38,6 +37,7 @@ from inputs import workload_of
 from neighbours import neighbours
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from raw_turns import Raw, ratios_of, turns_of
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
@@ -58,7 +58,6 @@ _LAYERS, _ONE_MORE, _A_FIFTH_MORE = 33, 34, 40
 _MOST_RETAKES = 3
 _retakes: Counter[str] = Counter()
 
-Raw = dict[str, Any]
 Estimator = Callable[[Raw], float]
 Rows = dict[tuple[str, str, bool], list[Raw]]
 """Raw turns by model, pair and whether neighbours were at work."""
@@ -83,39 +82,26 @@ class Plan:
     retakes: int
 
 
-def _turns(raw: Raw, side: str) -> NDArray[np.float64]:
-    """Returns the median run of each turn."""
-    ends = np.cumsum(raw[f"{side}_runs"])[:-1]
-    turns = np.split(raw[f"{side}_ns"], ends)
-    return np.asarray([float(np.median(turn)) for turn in turns])
-
-
-def _ratios(raw: Raw) -> NDArray[np.float64]:
-    reference, before = _turns(raw, "reference"), raw["before"]
-    around: NDArray[np.float64] = (reference[before] + reference[before + 1]) / 2
-    return _turns(raw, "candidate") / around
-
-
 def _loudness(raw: Raw) -> NDArray[np.float64]:
     """Returns how far the slower of the two turns around is above the quiet level."""
-    reference, before = _turns(raw, "reference"), raw["before"]
+    reference, before = turns_of(raw, "reference"), raw["before"]
     slower: NDArray[np.float64] = np.maximum(reference[before], reference[before + 1])
     return slower / (float(raw["quiet_ms"]) * 1e6)
 
 
 def _chosen(raw: Raw) -> float:
-    return duet_ratio(list(_ratios(raw)), list(_loudness(raw) <= 1)).value
+    return duet_ratio(list(ratios_of(raw)), list(_loudness(raw) <= 1)).value
 
 
 def _both_quiet(raw: Raw) -> float:
-    own = _turns(raw, "candidate")
+    own = turns_of(raw, "candidate")
     quiet = (_loudness(raw) <= 1) & (own <= np.quantile(own, 0.05) * 1.15)
-    return duet_ratio(list(_ratios(raw)), list(quiet)).value
+    return duet_ratio(list(ratios_of(raw)), list(quiet)).value
 
 
 def _weighted(raw: Raw) -> float:
     """Returns the weighted median: a turn counts the less the louder it was around it."""
-    ratios = _ratios(raw)
+    ratios = ratios_of(raw)
     weights = np.exp(-np.maximum(0, _loudness(raw) - 0.87) / 0.05)
     order = np.argsort(ratios)
     sums = np.cumsum(weights[order])
@@ -130,7 +116,7 @@ def _of_quantiles(share: float) -> Estimator:
 
 _ESTIMATORS: dict[str, Estimator] = {
     "median of quiet ratios": _chosen,
-    "median of all ratios": lambda raw: float(np.median(_ratios(raw))),
+    "median of all ratios": lambda raw: float(np.median(ratios_of(raw))),
     "both sides quiet": _both_quiet,
     "weighted median": _weighted,
     "ratio of 10 % quantiles": _of_quantiles(0.1),

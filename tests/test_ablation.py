@@ -11,7 +11,15 @@ from fakes import FakeMeasurer, measurement, parameter, refusal, setting, space
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
-from autotune.measure.outcome import ABLATION, Effort, Failure, IsBeaten, Outcome, never_beaten
+from autotune.measure.outcome import (
+    ABLATION,
+    Effort,
+    Failure,
+    IsBeaten,
+    Measurement,
+    Outcome,
+    never_beaten,
+)
 from autotune.results.ablation import ablate
 from autotune.results.alone import Contest
 from autotune.results.budget import Budget
@@ -241,6 +249,22 @@ def test_answers_matter() -> None:
     smallest, ablation = _ablated(measurer, {**_INT8, "per_channel": True})
     assert _candidate(smallest)["per_channel"] is True
     assert [p.matters_for for p in ablation.parts if p.words == "per channel"] == [(ANSWERS,)]
+
+
+def test_answers_as_right_as_those_of_the_default_are_right_enough() -> None:
+    """A change that takes the rounding of the default away, and nothing else, is needless."""
+
+    class Rounding(Planted):
+        def measure(
+            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        ) -> Outcome:
+            outcome = super().measure(candidate, effort, is_beaten)
+            assert isinstance(outcome, Measurement)
+            error = 0.0 if "per_channel" in candidate.to_json() else 2e-5
+            return replace(outcome, fidelity=replace(outcome.fidelity, error=error))
+
+    smallest, _ = _ablated(Rounding(_GAINS), {**_INT8, "per_channel": True})
+    assert _candidate(smallest) == _INT8
 
 
 def test_worse_answers_for_nothing_are_dropped() -> None:

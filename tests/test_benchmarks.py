@@ -335,6 +335,18 @@ def test_serving(run: Run) -> None:
         assert row["open_loop"][name].keys() == {"p50_ms", "p99_ms", "kept_up"}
 
 
+def test_turns(run: Run) -> None:
+    """The ratio of both pairs with turns of both kinds, and its scatter at each cut."""
+    options = ("--processes", "2", "--seconds", "0.4")
+    figures = _json(run, "turns", "cnn.onnx", *options)["cnn"]
+    for pair in ("same", "threads"):
+        for kind in ("warm", "cold"):
+            row = figures[pair][kind]
+            assert row["reference_ms"] > 0
+            assert row["ratio"] > 0
+            assert list(row["scatter"]) == ["0.05", "0.1", "0.2", "0.4"]
+
+
 def test_smoothing(run: Run) -> None:
     """The planted outliers cost less once they are smooth: no more nodes have to stay in float."""
     figures = _json(run, "smoothing", "--quick", "--seconds", "0.1")

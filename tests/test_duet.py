@@ -11,7 +11,7 @@ from autotune.measure import duet as duets
 from autotune.measure import reference as references
 from autotune.measure.clients import Burst
 from autotune.measure.duet import Duet, play
-from autotune.measure.outcome import Effort
+from autotune.measure.outcome import RUN_OFF, SEARCH, Effort
 from autotune.measure.reference import Reference, Turn, take_turn
 from autotune.measure.replies import TurnTimes
 from autotune.process.child import Child, ChildFailure
@@ -273,6 +273,30 @@ def test_a_child_that_fails_is_told(machine: _Machine) -> None:
 
     with pytest.raises(ChildFailure, match="SIGSEGV"):
         take_turn(Dead(machine, "candidate", 1.0), 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("run_ms", "unrecorded"), [(14.0, 1), (16.0, 0)])
+def test_a_long_run_of_a_trial_is_not_repeated_for_warmth(
+    machine: _Machine, run_ms: float, unrecorded: int
+) -> None:
+    """Neither of the candidate nor of the reference; the final comparison repeats it."""
+    asked: list[int] = []
+
+    class Asked(_Process):
+        def request(self, message: dict[str, Any], timeout_s: float, reply: type[Any]) -> Any:
+            asked.append(message["unrecorded_runs"])
+            return super().request(message, timeout_s, reply)
+
+    def unrecorded_runs(effort: Effort) -> set[int]:
+        asked.clear()
+        candidate = Asked(machine, "candidate", run_ms)
+        play(reference, candidate, run_ms=run_ms, effort=effort, limit_s=1.0)
+        return set(asked)
+
+    reference = Reference(lambda: (Asked(machine, "reference", run_ms), run_ms), lambda: 1.0)
+    reference.calibrate(10, 1.0)
+    assert unrecorded_runs(SEARCH) == {unrecorded}
+    assert unrecorded_runs(RUN_OFF) == {1}
 
 
 class _Served(_Process):

@@ -1,8 +1,10 @@
 """The measuring child: what it imports, and what it reports of a session."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
 from autotune.facts.feeds import load_samples, save_samples
+from autotune.measure import measure_child
 from autotune.measure.clients import Burst
 from autotune.measure.measure_child import Worker
 from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes
@@ -101,6 +104,32 @@ def test_requests_arrive_by_a_schedule(message: dict[str, object], sessions: int
     assert 1 <= len(loop.latency_ms) <= 4
     assert min(loop.latency_ms) > 0
     assert loop.offered_per_s == pytest.approx(8)
+
+
+@pytest.mark.parametrize(
+    ("session", "clients", "rounds"),
+    [
+        (SessionConfig(), 1, 5),
+        (SessionConfig(options={"enable_cpu_mem_arena": False}), 1, 20),
+        (SessionConfig(run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"}), 1, 20),
+        (SessionConfig(), 2, 20),
+    ],
+)
+def test_first_runs_end_where_later_ones_allocate_nothing(
+    message: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+    session: SessionConfig,
+    clients: int,
+    rounds: int,
+) -> None:
+    """Twenty runs of a slow model would be half of the time of a trial."""
+    monkeypatch.setattr(measure_child, "_SETTLED_MEMORY_S", 0.0)
+    monkeypatch.setattr(measure_child, "_MEMORY_S", math.inf)
+    worker = Worker()
+    worker.open({**message, "session": session.to_json(), "clients": clients})
+    with patch.object(worker, "_run_of_all", wraps=worker._run_of_all) as run:
+        worker.first_runs({})
+    assert run.call_count == rounds
 
 
 def test_nothing_runs_before_a_session_is_open() -> None:

@@ -3,7 +3,9 @@
 import shutil
 from pathlib import Path
 
+import onnx
 import pytest
+from onnxruntime.transformers import optimizer
 from small_models import BUILDERS, applies, distance, write
 
 from autotune.graph.passes import PASSES
@@ -41,3 +43,33 @@ def test_a_pass_takes_external_data_along(tmp_path: Path, name: str) -> None:
     PASSES[name].run(outside, target)
     shutil.rmtree(outside.parent)
     assert distance(source, target, feeds) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("fused", "kinds"),
+    [
+        ("BiasGelu", ["bert", "gpt2", "clip", "t5", "conformer"]),
+        ("Attention", ["bert", "gpt2", "vit", "clip", "t5", "swin", "conformer"]),
+    ],
+)
+def test_kinds_that_differ_in_their_masks_alone_are_tried_where_there_are_masks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fused: str, kinds: list[str]
+) -> None:
+    """Three kinds have one class, and each takes seconds for a large model."""
+    source, _ = write("transformer", tmp_path)
+    tried = []
+
+    class Optimised:
+        model = onnx.load(source)
+
+        @staticmethod
+        def get_fused_operator_statistics() -> dict[str, int]:
+            return {"Attention": 0, fused: 1}
+
+    def optimize_model(_: str, *, model_type: str, opt_level: int) -> Optimised:
+        tried.append(model_type)
+        return Optimised()
+
+    monkeypatch.setattr(optimizer, "optimize_model", optimize_model)
+    PASSES["ort_transformers"].run(source, tmp_path / "best.onnx")
+    assert tried == kinds

@@ -25,6 +25,10 @@ class Pass(Step):
     late: bool = False
 
 
+# Fused operators that a kind of transformer gives its mask.
+_WITH_MASKS = ("Attention", "MultiHeadAttention", "EmbedLayerNormalization")
+
+
 def _onnxslim(source: Path, target: Path) -> None:
     import onnxslim
 
@@ -71,19 +75,30 @@ def _onnxscript(source: Path, target: Path) -> None:
 
 
 def _ort_transformers(source: Path, target: Path) -> None:
-    """Applies the fusions of each known kind of transformer and keeps those that fused most."""
-    from onnxruntime.transformers.optimizer import optimize_model
+    """Applies the fusions of each known kind of transformer and keeps those that fused most.
+
+    Several kinds have one class, and differ in how they hand attention its mask: where a class
+    fused nothing that has a mask, no other kind of it is tried. Each takes seconds.
+    """
+    from onnxruntime.transformers.optimizer import MODEL_TYPES, optimize_model
 
     from autotune.graph.model_file import save
 
     most_fusions = 0
     best: Any = None
+    without_masks = set()
     for kind in ("bert", "gpt2", "vit", "clip", "t5", "swin", "conformer"):
+        (fused_by, *_) = MODEL_TYPES[kind]
+        if fused_by in without_masks:
+            continue
         try:
             optimiser = optimize_model(str(source), model_type=kind, opt_level=0)
         except Exception:  # noqa: BLE001  # the wrong kind for a model raises all sorts of errors
             continue
-        fusions = sum(optimiser.get_fused_operator_statistics().values())
+        counts = optimiser.get_fused_operator_statistics()
+        if not any(counts.get(operator) for operator in _WITH_MASKS):
+            without_masks.add(fused_by)
+        fusions = sum(counts.values())
         if fusions > most_fusions:
             most_fusions, best = fusions, optimiser.model
     if best is None:

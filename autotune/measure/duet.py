@@ -133,7 +133,7 @@ def play(
     Raises:
         ChildFailure: one of them did not answer.
     """
-    stage = _Stage(reference, candidate, run_ms, limit_s, clients)
+    stage = _Stage(reference, candidate, run_ms, limit_s, clients, effort.long_run_ms)
     patience_s = reference.patience.of(effort.patience_s)
     waits = stage.has_loud_look(effort)
     while not _is_over(stage, effort, patience_s, run_ms / clients):
@@ -182,8 +182,10 @@ class _Stage:
         run_ms: float,
         limit_s: float,
         clients: int,
+        long_run_ms: float,
     ) -> None:
         self._clients = clients
+        self._long_run_ms = long_run_ms
         self._reference = reference
         self._candidate = candidate
         self._run_ms = run_ms
@@ -222,7 +224,13 @@ class _Stage:
     def take_pair(self) -> None:
         """Takes a turn of the candidate and the reference's turn after it."""
         began = time.monotonic()
-        turn = take_turn(self._candidate, self._run_ms, self._limit_s, self._clients)
+        turn = take_turn(
+            self._candidate,
+            self._run_ms,
+            self._limit_s,
+            self._clients,
+            long_run_ms=self._long_run_ms,
+        )
         self._spent_s["candidate"] += time.monotonic() - began
         self.second.append(turn)
         self._before.append(len(self._first) - 1)
@@ -243,7 +251,7 @@ class _Stage:
 
     def _reference_turn(self) -> Turn:
         began = time.monotonic()
-        turn = self._reference.turn()
+        turn = self._reference.turn(self._long_run_ms)
         self._spent_s["reference"] += time.monotonic() - began
         return turn
 

@@ -232,6 +232,8 @@ class Effort:
             0 where no percentile is asked for.
         compares_answers: Whether answers are compared that were compared before. If not, those of
             the last comparison count.
+        long_run_ms: A turn begins with a run that is not recorded, because its caches are cold,
+            unless runs are longer than this.
     """
 
     time_cap_s: float
@@ -240,6 +242,7 @@ class Effort:
     loud_share: float = 0.5
     fewest_runs: int = 0
     compares_answers: bool = True
+    long_run_ms: float = 50.0
 
     @property
     def loud_s(self) -> float:
@@ -247,8 +250,9 @@ class Effort:
         return self.loud_share * self.time_cap_s
 
 
-SEARCH = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
-# Longer duets scatter as much from process to process: see docs/measuring.md.
+# Longer duets scatter as much from process to process, and what cold caches cost is lost in the
+# noise of a single measurement: see docs/measuring.md.
+SEARCH = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.01, loud_share=1.0, long_run_ms=15.0)
 RUN_OFF = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.005, loud_share=2.0)
 ABLATION = Effort(time_cap_s=0.5, patience_s=4.0, half_width=0.01, loud_share=2.0)
 

@@ -10,6 +10,7 @@ import numpy as np
 from autotune.measure.clients import Burst
 from autotune.measure.crew import Side
 from autotune.measure.machine import stolen_ticks
+from autotune.measure.outcome import Effort
 from autotune.measure.patience import Patience
 from autotune.measure.replies import TurnTimes
 from autotune.measure.statistics import quiet_limit
@@ -19,10 +20,8 @@ _TURN_S = 0.010
 # Under load runs wait for each other: longer turns scatter less.
 _LOADED_TURN_S = 0.050
 _FEWEST_LOADED_RUNS = 2
-# The first run of a turn is cold; leaving it out costs little where runs are this short.
-_COLD_RUN_MS = 5.0
-# In runs this long the cost of a cold cache is lost.
-_LONG_RUN_MS = 50.0
+# After its cold run a turn has two more at least where runs are this short.
+_SHORT_RUN_MS = 5.0
 # The speed of a quiet machine comes from the last turns of some 20 trials.
 _MEMORY_TURNS = 2000
 _FEWEST_CALIBRATION_TURNS = 3
@@ -55,14 +54,23 @@ class Turn:
         return float(np.median(self.run_ns)) / 1e6 if self.mean_ms is None else self.mean_ms
 
 
-def take_turn(child: Side, run_ms: float, limit_s: float, clients: int = 1) -> Turn:
+def take_turn(
+    child: Side,
+    run_ms: float,
+    limit_s: float,
+    clients: int = 1,
+    *,
+    long_run_ms: float = Effort.long_run_ms,
+) -> Turn:
     """Thaws `child` for a turn and freezes it again.
 
     Args:
         child: A worker with an open session.
-        run_ms: About how long its runs take: one of 100 ms is not repeated for warmth.
+        run_ms: About how long its runs take.
         limit_s: How long to wait for it.
         clients: How many clients run at once.
+        long_run_ms: Longer runs are not repeated for warmth; see
+            :attr:`autotune.measure.outcome.Effort.long_run_ms`.
 
     Raises:
         ChildFailure: it did not answer.
@@ -70,8 +78,8 @@ def take_turn(child: Side, run_ms: float, limit_s: float, clients: int = 1) -> T
     request = {
         "do": "turn",
         "seconds": _TURN_S,
-        "unrecorded_runs": 0 if run_ms > _LONG_RUN_MS else 1,
-        "fewest_runs": 1 if run_ms > _COLD_RUN_MS else 2,
+        "unrecorded_runs": 0 if run_ms > long_run_ms else 1,
+        "fewest_runs": 1 if run_ms > _SHORT_RUN_MS else 2,
     }
     if clients > 1:
         request |= {
@@ -131,13 +139,18 @@ class Reference:
         """A turn up to this long was not disturbed."""
         return quiet_limit(self._times)
 
-    def turn(self) -> Turn:
+    def turn(self, long_run_ms: float = Effort.long_run_ms) -> Turn:
         """Returns a turn of the process.
+
+        Args:
+            long_run_ms: Longer runs are not repeated for warmth.
 
         Raises:
             ChildFailure: it did not answer.
         """
-        turn = take_turn(self._child, self._run_ms, self._limit_s(), self._clients)
+        turn = take_turn(
+            self._child, self._run_ms, self._limit_s(), self._clients, long_run_ms=long_run_ms
+        )
         self._times.append(turn.ms)
         return turn
 

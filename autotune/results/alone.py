@@ -107,11 +107,15 @@ class Contest:
         )
 
     def has_worse_answers(self, score: Score) -> bool:
-        """Returns whether the answers are clearly further off than the winner's."""
+        """Returns whether the answers are clearly further off than the winner's.
+
+        Those that are as right as the default's are not: nobody needs a change for rounding.
+        """
         winner = self.winner
+        same_error = _SAME_ERROR * max(winner.error, self.baseline.error)
         return (
             not self.setting.limits.admit_answers(score.error, score.drop)
-            or score.error > _SAME_ERROR * winner.error + EXACT_ERROR
+            or score.error > same_error + EXACT_ERROR
             or (score.drop or 0.0) > (winner.drop or 0.0) + EXACT_ERROR
         )
 
