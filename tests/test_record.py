@@ -46,6 +46,24 @@ def test_the_earlier_trial_keeps_its_candidate(study: optuna.Study) -> None:
     assert claimed == [False]
 
 
+def test_a_worker_that_died_while_it_chose_is_not_waited_for(study: optuna.Study) -> None:
+    """It was killed before the first heartbeat of its trial, so Optuna never gives the trial up."""
+    now_s = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+        assert now_s < 60, "the claim waits for ever"
+
+    first, second = study.ask(), study.ask()
+    clock = Clock(monotonic=lambda: now_s, sleep=sleep)
+    assert Record(study, "two", "b", shared=True, clock=clock).claim(second, ARENA, 10)
+    assert [frozen.state.name for frozen in study.trials] == ["FAIL", "RUNNING"]
+    # it was only suspended: it hears that its trial is given up, which the search expects
+    with pytest.raises(optuna.exceptions.UpdateFinishedTrialError):
+        first.set_user_attr("claim", {})
+
+
 def test_different_candidates_do_not_meet(study: optuna.Study) -> None:
     """Each measures its own, and sees what the other has claimed."""
     one, two = _two(study)

@@ -147,6 +147,7 @@ def test_four_drivers_measure_every_candidate_once(server: postgresql.Server, mo
     finally:
         for driver in drivers.values():
             driver.kill()
+            driver.communicate()  # closes its pipes where the test fails
         wire.close()
     for name in ("one", "two", "cut"):
         assert drivers[name].returncode == 0, outputs[name]

@@ -3,9 +3,11 @@
 Several workers may share a study. A worker claims its candidate by writing it to its running trial,
 and looks at the earlier trials afterwards: of two trials with one candidate the lower number keeps
 it. A worker waits for an earlier trial that has not claimed yet (Lamport's bakery: "A New Solution
-of Dijkstra's Concurrent Programming Problem", 1974; the numbers are the storage's).
+of Dijkstra's Concurrent Programming Problem", 1974; the numbers are the storage's), but not for
+ever: the worker of that trial may be dead.
 """
 
+import contextlib
 import os
 import re
 import secrets
@@ -31,6 +33,8 @@ _LARGEST_NAME_BYTES = 1 << 10
 # A candidate that made three workers die is not measured a fourth time.
 _MOST_TRIES = 3
 _CHOOSING_S = 0.05
+# Choosing takes milliseconds, or seconds where the storage is far away.
+_LONGEST_CHOICE_S = 30.0
 
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -190,9 +194,13 @@ class Record:
         }
         trial.set_user_attr("claim", claim)
         earlier = self._earlier(trial.number)
-        while any(t.state == TrialState.RUNNING and not _has_chosen(t) for t in earlier):
+        began_s = self._clock.monotonic()
+        while choosing := [t for t in earlier if _is_choosing(t)]:
             self._clock.sleep(_CHOOSING_S)
             optuna.storages.fail_stale_trials(self._study)
+            if self._clock.monotonic() - began_s > _LONGEST_CHOICE_S:
+                # Optuna takes no trial for stale that never had a heartbeat
+                self._give_up(choosing)
             earlier = self._earlier(trial.number)
         standing = [t for t in earlier if "duplicate_of" not in t.user_attrs and self._stands(t)]
         taken = [candidate_of(t) for t in standing]
@@ -200,6 +208,12 @@ class Record:
         if not may:
             trial.set_user_attr("late", True)  # no worker died over it
         return may
+
+    def _give_up(self, trials: Sequence[FrozenTrial]) -> None:
+        """Ends trials of other workers, unless they or others have ended them meanwhile."""
+        for frozen in trials:
+            with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
+                self._study.tell(frozen.number, state=TrialState.FAIL, skip_if_finished=True)
 
     def _stands(self, frozen: FrozenTrial) -> bool:
         """Returns whether a trial keeps its candidate: not if it does not count any more."""
@@ -257,9 +271,10 @@ class Record:
         self._study.add_trial(frozen)
 
 
-def _has_chosen(frozen: FrozenTrial) -> bool:
-    """Returns whether a running trial has claimed a candidate or the final comparison."""
-    return not frozen.user_attrs.keys().isdisjoint({"claim", "run_off", "duplicate_of"})
+def _is_choosing(frozen: FrozenTrial) -> bool:
+    """Returns whether a trial runs and has claimed neither a candidate nor the final comparison."""
+    has_chosen = not frozen.user_attrs.keys().isdisjoint({"claim", "run_off", "duplicate_of"})
+    return frozen.state == TrialState.RUNNING and not has_chosen
 
 
 def describe(trial: Trial) -> Json:
