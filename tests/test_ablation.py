@@ -496,6 +496,10 @@ class _Timed(Planted):
         return super().measure(candidate, effort, is_beaten)
 
 
+class _TimedRedundant(_Timed, Redundant):
+    """The same, where one of two changes is needed and either of them is enough."""
+
+
 _LONG: dict[str, Value] = {
     **_INT8,
     **_NEEDLESS,
@@ -505,10 +509,12 @@ _LONG: dict[str, Value] = {
 }
 
 
-def _ablated_within(limit_s: float) -> tuple[Finalist, Ablation, list[Candidate]]:
+def _ablated_within(
+    limit_s: float, measurer: _Timed | None = None, values: Mapping[str, Value] = _LONG
+) -> tuple[Finalist, Ablation, list[Candidate]]:
     """Returns the ablation of a long list within a time, and what it measured."""
-    measurer = _Timed(_GAINS, noise=0.01)
-    compared = _compared(measurer, _LONG)
+    measurer = measurer or _Timed(_GAINS, noise=0.01)
+    compared = _compared(measurer, values)
     before = len(measurer.raced)
     budget = Budget(limit_s, lambda: measurer.now_s)
     budget.book(before, 2.0 * before)
@@ -532,6 +538,22 @@ def test_an_ablation_keeps_to_its_time() -> None:
     assert len(ablation.parts) > 4
     assert 2.0 * len(measured) <= 100.0
     assert len(_ablated_within(1e4)[2]) >= len(measured)
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "changes"), [(1, 3), (50, 4), *((limit_s, 3) for limit_s in range(64, 140, 6))]
+)
+def test_an_attempt_leaves_time_for_another_one(limit_s: int, changes: int) -> None:
+    """The first one leaves out two changes that are needed together, the second one of them.
+
+    There is no second one where the time is spent, but for a study without time for the first.
+    """
+    winner = {**_INT8, "arena": "off", "nchwc": "off"}
+    measurer = _TimedRedundant({"precision": (0.5, 0.5), "storage": (1.0, 0.8)}, noise=0.01)
+    smallest, _, measured = _ablated_within(limit_s, measurer, winner)
+    assert len(_candidate(smallest)) == changes
+    # the least that a short study has takes 56 s: five alone, twice, and two attempts
+    assert 2.0 * len(measured) <= max(limit_s, 56.0)
 
 
 def test_where_devices_count_their_memory_is_shown() -> None:

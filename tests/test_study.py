@@ -517,8 +517,6 @@ def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     assert world.reference_ms == [None, world.measurers[0].reference_ms]
 
 
-@pytest.mark.slow
-@pytest.mark.process
 class _TimedWorld(FakeWorld):
     """A world in which every measurement takes three seconds, on a clock of its own."""
 
@@ -531,7 +529,9 @@ class _TimedWorld(FakeWorld):
         return latency * (1 + 0.03 * math.sin(self.now_s)), memory
 
 
-@pytest.mark.parametrize("trials", [80, 140])
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("trials", [100, 140])
 def test_the_final_comparison_takes_a_third_of_a_study(
     model: Path, tmp_path: Path, trials: int
 ) -> None:

@@ -24,6 +24,8 @@ from autotune.space.candidate import BASELINE, Candidate
 _MOST_STEPS = 3
 _TOGETHER = Plan(most=5)
 _DEFAULT, _WINNER, _REDUCED, _FIRST_STEP = 0, 1, 2, 3
+# The least number of measurements of an attempt to leave changes out.
+_ATTEMPT = _TOGETHER.enough * len((_DEFAULT, _WINNER, _REDUCED))
 
 Names = frozenset[str]
 """Parameters that are put back."""
@@ -88,7 +90,9 @@ def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
     while needless and put_back(winner, _names(needless), space) == BASELINE:
         needless = needless[:-1]  # the winner beat the default, so they matter together
     for count in _counts(contest, len(needless)):
-        reduction = _verified(contest, _names(needless[:count]), parts)
+        # without time for one more, the first attempt would often be the last
+        spare = _ATTEMPT if count > 1 else 0
+        reduction = _verified(contest, _names(needless[:count]), parts, spare)
         if reduction is not None:
             return reduction
     return _unreduced(contest, parts)
@@ -97,15 +101,16 @@ def _reduce(contest: Contest, parts: Sequence[Part]) -> _Reduction:
 def _counts(contest: Contest, needless: int) -> Iterator[int]:
     """Yields how many of the changes that may be needless are left out, attempt by attempt.
 
-    One of them is needed more often than half of them. Where the time is short there are two
-    attempts: all of them, and half of them.
+    One of them is needed more often than half of them. A further attempt is made where there is
+    time for it. A study that is too short for the first one has two: all of them, and half of them.
     """
+    is_short = contest.budget.pays_for() < _ATTEMPT
     if needless:
         yield needless
-    entrants = len((_DEFAULT, _WINNER, _REDUCED))
-    has_time = _pays_for_rounds(contest, 2 * entrants)
-    for count in dict.fromkeys((needless - 1, needless // 2, 1) if has_time else (needless // 2,)):
-        if 0 < count < needless:
+    has_time = contest.budget.pays_for() >= 2 * _ATTEMPT
+    further = dict.fromkeys((needless - 1, needless // 2, 1) if has_time else (needless // 2,))
+    for count in further:
+        if 0 < count < needless and (is_short or contest.budget.pays_for() >= _ATTEMPT):
             yield count
 
 
@@ -119,16 +124,24 @@ def _may_be_needless(part: Part) -> bool:
     return brings_only_speed and part.speedup is not None and part.speedup.value < CLEAR_FACTOR
 
 
-def _pays_for_rounds(contest: Contest, entrants: int) -> bool:
-    """Returns whether there is time for rounds of so many configs."""
-    return contest.budget.pays_for() >= _TOGETHER.enough * entrants
+def _pays_for_rounds(contest: Contest, entrants: int, spare: int = 0) -> bool:
+    """Returns whether there is time for rounds of so many configs, and `spare` measurements."""
+    return contest.budget.pays_for() - spare >= _TOGETHER.enough * entrants
 
 
-def _verified(contest: Contest, names: Names, parts: Sequence[Part]) -> _Reduction | None:
+def _verified(
+    contest: Contest, names: Names, parts: Sequence[Part], spare: int = 0
+) -> _Reduction | None:
     """Returns the winner without the parameters `names`; None if it is not as good in rounds.
 
     Without names it is the winner itself, by the numbers of the final comparison. The steps are
     measured as far as there is time for them.
+
+    Args:
+        contest: The contest.
+        names: The parameters that are left out.
+        parts: What each change of the winner does.
+        spare: Measurements that are kept for another attempt.
     """
     winner, space = contest.winner.trial.candidate, contest.setting.space
     reduced = put_back(winner, names, space)
@@ -137,9 +150,9 @@ def _verified(contest: Contest, names: Names, parts: Sequence[Part]) -> _Reducti
     later = [frozenset().union(*groups[i:]) for i in range(1, len(groups))]
     ladder = dict(enumerate((put_back(reduced, n, space) for n in later), _FIRST_STEP))
     entrants = {_DEFAULT: BASELINE, _WINNER: winner, last: reduced}
-    if not _pays_for_rounds(contest, len(entrants) + len(ladder)):
+    if not _pays_for_rounds(contest, len(entrants) + len(ladder), spare):
         ladder = {}
-    rounds = contest.rounds(entrants | ladder, _TOGETHER)
+    rounds = contest.rounds(entrants | ladder, replace(_TOGETHER, spare=spare))
     scores = rounds.play()
     if not {_WINNER, last} <= scores.keys():
         return None
