@@ -172,9 +172,8 @@ class Record:
         running, waiting = TrialState.RUNNING, TrialState.WAITING
         for _ in [] if self.shared else self._study.get_trials(deepcopy=False, states=(waiting,)):
             self._study.ask()  # only running trials can be ended
-        for frozen in self._study.get_trials(deepcopy=False, states=(running,)):
-            if not self.shared or self._is_own(frozen):
-                self._study.tell(frozen.number, state=TrialState.FAIL)
+        trials = self._study.get_trials(deepcopy=False, states=(running,))
+        self._give_up([t for t in trials if not self.shared or self._is_own(t)])
 
     def _is_own(self, frozen: FrozenTrial) -> bool:
         claim = frozen.user_attrs.get("claim")
@@ -210,7 +209,7 @@ class Record:
         return may
 
     def _give_up(self, trials: Sequence[FrozenTrial]) -> None:
-        """Ends trials of other workers, unless they or others have ended them meanwhile."""
+        """Ends running trials, unless another worker has ended them meanwhile."""
         for frozen in trials:
             with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
                 self._study.tell(frozen.number, state=TrialState.FAIL, skip_if_finished=True)
