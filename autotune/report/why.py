@@ -51,8 +51,8 @@ def render_why(result: StudyResult) -> RenderableType:
         *map(Text, _put_back(ablation)),
         "",
         Text(
-            "Each step was measured side by side with the one before it, and each change put back "
-            "alone side by side with the winner. In brackets: 95 % intervals."
+            "Each step is relative to the one before it. Each change put back alone was measured "
+            "side by side with the winner. In brackets: 95 % intervals."
         ),
     )
 
