@@ -352,7 +352,12 @@ class Study:
     def end(self, number: int) -> int:
         """Returns the exit code after it was sent the signal `number`."""
         self._process.send_signal(number)
-        return self._process.wait(timeout=60)
+        try:
+            return self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # a test after this one would hear that it still runs
+            self._process.wait()
+            raise
 
 
 def _listen() -> None:

@@ -12,9 +12,9 @@ import typer
 
 from autotune.cli import parsing
 from autotune.cli.console import output, print_json
-from autotune.cli.interrupts import signals_later
 from autotune.cli.options import MAX_MEMORY, DataOption, JsonOption, ShapeOption
 from autotune.errors import RequestError, StorageError
+from autotune.process.signals import signals_later
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

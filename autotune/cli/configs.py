@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from autotune.cli.console import output, print_json
-from autotune.cli.interrupts import signals_later
 from autotune.cli.options import JsonOption
 from autotune.errors import RequestError
+from autotune.process.signals import signals_later
 
 ConfigArgument = Annotated[
     Path | None, typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from autotune.cli.console import messages, output, print_json
-from autotune.cli.interrupts import signals_later
 from autotune.cli.options import DataOption, JsonOption, ShapeOption
 from autotune.cli.report import write_last_page
+from autotune.process.signals import signals_later
 
 
 def inspect_file(

@@ -57,24 +57,6 @@ def _raise(number: int, _: FrameType | None) -> NoReturn:
 
 
 @contextlib.contextmanager
-def signals_later() -> Iterator[None]:
-    """Lets Ctrl-C and SIGTERM wait for the end of the block.
-
-    For imports: numpy and onnxruntime turn an interrupt while they load into an ImportError.
-    """
-    received: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers = [signal.signal(number, lambda n, _: received.append(n)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, handlers, strict=True):
-            signal.signal(number, handler)
-    for signal_number in received:
-        signal.raise_signal(signal_number)
-
-
-@contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
     """Lets SIGTERM end the work as Ctrl-C does: with everything measured kept.
 

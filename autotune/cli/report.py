@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from autotune.cli.console import messages, output
-from autotune.cli.interrupts import signals_later
 from autotune.cli.options import FolderArgument
 from autotune.errors import AutotuneError, MissingPackageError, RequestError, did_you_mean
+from autotune.process.signals import signals_later
 from autotune.storage.masking import without_secrets
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from autotune.cli.console import output, print_json
-from autotune.cli.interrupts import signals_later
 from autotune.cli.options import MAX_LATENCY, MAX_MEMORY, FolderArgument, JsonOption
 from autotune.cli.report import write_last_page
 from autotune.deploy.files import is_file
 from autotune.errors import RequestError
+from autotune.process.signals import signals_later
 
 
 def show(

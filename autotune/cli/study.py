@@ -16,7 +16,7 @@ import typer
 
 from autotune.cli import parsing
 from autotune.cli.console import messages, output, print_json
-from autotune.cli.interrupts import INTERRUPTED, interruptible, signals_later
+from autotune.cli.interrupts import INTERRUPTED, interruptible
 from autotune.cli.options import (
     DATA,
     MAX_LATENCY,
@@ -26,6 +26,7 @@ from autotune.cli.options import (
     JsonOption,
 )
 from autotune.cli.report import live_page, write_last_page
+from autotune.process.signals import signals_later
 from autotune.storage.masking import without_secrets
 from autotune.study.options import StudyOptions
 

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from autotune.cli.console import output, print_json
-from autotune.cli.interrupts import signals_later
 from autotune.cli.options import DataOption, JsonOption, ShapeOption
 from autotune.errors import RequestError, did_you_mean
+from autotune.process.signals import signals_later
 
 
 def write_sample(

@@ -1,15 +1,17 @@
 """The storage of a study: a SQLite file in its folder, or a server that many workers share."""
 
 import contextlib
+import functools
+import inspect
 import os
 import random
 import sqlite3
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import optuna
 import sqlalchemy
@@ -17,6 +19,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from autotune.errors import MissingPackageError, RequestError, StorageError, StudyError
+from autotune.process.signals import signals_later
 from autotune.storage.contents import check_contents
 from autotune.storage.faults import FAULTS
 from autotune.storage.masking import HIDDEN
@@ -28,6 +31,9 @@ VARIABLE = "AUTOTUNE_STORAGE"
 
 _HEARTBEAT_S = 10
 _GRACE_S = 60
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,29 @@ def storage_faults(place: Place, watch: Watch | None = None) -> Iterator[None]:
         ) from None
 
 
+def _whole(method: Callable[P, R]) -> Callable[P, R]:
+    @functools.wraps(method)
+    def run(*arguments: P.args, **named: P.kwargs) -> R:
+        with signals_later():
+            return method(*arguments, **named)
+
+    return run
+
+
+class WholeStorage(optuna.storages.RDBStorage):
+    """Optuna's storage with transactions that Ctrl-C and SIGTERM do not cut through.
+
+    An interrupt in the middle of one can leave it open, and then the next one waits for its lock:
+    a minute for that of a file, without end for that of a server.
+    """
+
+
+for _name, _method in inspect.getmembers(optuna.storages.RDBStorage, inspect.isfunction):
+    # static methods have no transactions
+    if not _name.startswith("__") and "self" in inspect.signature(_method).parameters:
+        setattr(WholeStorage, _name, _whole(_method))
+
+
 @contextlib.contextmanager
 def open_storage(
     place: Place, *, heartbeat_s: int = _HEARTBEAT_S, grace_s: int = _GRACE_S
@@ -192,8 +221,8 @@ def _open_file(place: Place, watch: Watch) -> optuna.storages.RDBStorage:
             "--storage: the URL of a file has no options; leave out '?' and the rest"
         )
     check_file(place.file, watch)
-    storage = optuna.storages.RDBStorage(
-        place.text, engine_kwargs={"creator": partial(watch.connect, place.file)}
+    storage = WholeStorage(
+        place.text, engine_kwargs={"creator": functools.partial(watch.connect, place.file)}
     )
     sqlalchemy.event.listen(storage.engine, "before_cursor_execute", watch.begin)
     return storage
@@ -203,7 +232,7 @@ def _open_shared(place: Place, heartbeat_s: int, grace_s: int) -> optuna.storage
     """Opens a server's storage; workers that begin at once may make the same tables twice."""
     for pause_s in (0.2, 0.5, 1.0, None):
         try:
-            return optuna.storages.RDBStorage(
+            return WholeStorage(
                 place.text,
                 engine_kwargs={"pool_pre_ping": True},
                 heartbeat_interval=heartbeat_s,

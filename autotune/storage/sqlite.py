@@ -2,7 +2,7 @@
 
 The schema of a SQLite file is a program. A view can recurse for ever, a trigger can run on every
 write, and a virtual table brings code of its own. Optuna's storages have plain tables and indexes,
-so anything else is refused. A statement that runs on is stopped, and Ctrl-C stops every statement:
+so anything else is refused. A statement that runs on is stopped, and Ctrl-C stops a long one:
 SQLite calls a function of ours in between, and Python runs its signal handlers there.
 """
 
@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from autotune.errors import StudyError
+from autotune.process.signals import signal_waits
 
 _LARGEST_BYTES = 4 << 30
 _LOCK_PATIENCE_S = 60
@@ -52,7 +53,7 @@ class Watch:
     def _call(self) -> bool:
         self._calls += 1
         self.has_stopped = self.has_stopped or self._calls > _MOST_CALLS
-        return self._calls > _MOST_CALLS
+        return self._calls > _MOST_CALLS or signal_waits()
 
 
 def check_file(path: Path, watch: Watch) -> None:
