@@ -16,6 +16,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from small_models import distance, write
@@ -38,13 +39,14 @@ from autotune.graph import (
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.plan import needed_features, steps_of
 from autotune.graph.prepare import PreparationError, Preparer
-from autotune.process import ahead
+from autotune.process import lasting
 from autotune.process.child import Child
 
 pytestmark = pytest.mark.process
 
 _SHRUNK: dict[str, Value] = {"storage": "external_data"}
 _INT8: dict[str, Value] = {"precision": "int8_static", "per_channel": True}
+_NARROW: dict[str, Value] = {**_INT8, "reduce_range": True}
 
 
 @pytest.fixture(scope="module")
@@ -464,41 +466,72 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
         children.append(Child(*arguments))
         return children[-1]
 
-    monkeypatch.setattr(ahead, "Child", start)
+    monkeypatch.setattr(lasting, "Child", start)
     return children
 
 
-def test_the_next_child_is_started_ahead(
+def test_a_child_makes_one_file_after_another(
     model: Model, tmp_path: Path, started: list[Child]
 ) -> None:
-    """One file makes it, and the next file takes it; none is left in the end."""
+    """The files are those of children that make one each; none is left in the end."""
     preparer = _preparer(model, tmp_path)
-    with preparer.children.ahead():
+    with preparer.child.kept():
         first = preparer.prepare(_INT8)
-        assert [child.is_running() for child in started] == [False, True]
-        second = preparer.prepare({**_INT8, "reduce_range": True})
-        assert [child.is_running() for child in started] == [False, False, True]
-    assert not any(child.is_running() or child.folder.exists() for child in started)
+        (child,) = started
+        assert child.is_running()
+        assert [path.name for path in child.folder.iterdir()] == ["stderr.txt"]
+        second = preparer.prepare(_NARROW)
+        assert started == [child]
+    assert not child.is_running()
+    assert not child.folder.exists()
     alone = _preparer(model, tmp_path / "alone")
     assert alone.prepare(_INT8).sha256 == first.sha256
-    assert alone.prepare({**_INT8, "reduce_range": True}).sha256 == second.sha256
-    assert len(started) == 5
+    assert alone.prepare(_NARROW).sha256 == second.sha256
+    assert len(started) == 3
+    assert not any(child.is_running() or child.folder.exists() for child in started)
+
+
+def test_a_child_that_refused_or_has_grown_is_not_kept(
+    model: Model, tmp_path: Path, started: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool that failed may leave things behind; memory is needed for what is measured."""
+    preparer = _preparer(model, tmp_path)
+    with preparer.child.kept():
+        with pytest.raises(PreparationError):
+            preparer.prepare({"precision": "int8_weight_only", "block_size": 7})
+        assert not started[0].is_running()
+        monkeypatch.setattr(lasting, "_MOST_KEPT_MIB", 1)
+        preparer.prepare(_INT8)
+        assert [child.is_running() for child in started] == [False, False]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
-def test_a_next_child_that_died_is_replaced(
+def test_a_kept_child_that_died_is_replaced(
     model: Model, tmp_path: Path, started: list[Child]
 ) -> None:
     """Whatever ended it, the file is made."""
     preparer = _preparer(model, tmp_path)
-    with preparer.children.ahead():
+    with preparer.child.kept():
         preparer.prepare(_INT8)
-        os.kill(started[1].pid, signal.SIGKILL)
-        while started[1].is_running():
+        os.kill(started[0].pid, signal.SIGKILL)
+        while started[0].is_running():
             time.sleep(0.01)
-        assert preparer.prepare({**_INT8, "reduce_range": True}).path.is_file()
-    assert len(started) == 4
+        assert preparer.prepare(_NARROW).path.is_file()
+    assert len(started) == 2
     assert not any(child.folder.exists() for child in started)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+def test_a_kept_child_is_suspended(model: Model, tmp_path: Path, started: list[Child]) -> None:
+    """Threads that a tool left behind must not run beside a measurement."""
+    preparer = _preparer(model, tmp_path)
+    with preparer.child.kept():
+        preparer.prepare(_INT8)
+        process = psutil.Process(started[0].pid)
+        while process.status() != psutil.STATUS_STOPPED:  # the system takes its time
+            time.sleep(0.01)
+        assert preparer.prepare(_NARROW).path.is_file()
+    assert len(started) == 1
 
 
 def test_an_interrupted_wait_leaves_no_child_that_answers_late(
@@ -510,7 +543,7 @@ def test_an_interrupted_wait_leaves_no_child_that_answers_late(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with preparer.children.ahead():
+    with preparer.child.kept():
         monkeypatch.setattr(Child, "receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             preparer.prepare(_INT8)

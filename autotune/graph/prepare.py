@@ -28,8 +28,8 @@ from autotune.graph.plan import (
     steps_of,
     wants_samples,
 )
-from autotune.process.ahead import Successors
 from autotune.process.child import Child, ChildFailure, memory_limit
+from autotune.process.lasting import LastingChild
 
 _CHILD = "autotune.graph.prepare_child"
 
@@ -88,7 +88,7 @@ class Preparer:
         signature: Of the workload.
 
     Attributes:
-        children: The processes that make the files.
+        child: The process that makes the files.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Preparer:
         self._samples = cache / f"calibration-{signature}.npz"
         self._outcomes: dict[tuple[tuple[str, Value], ...], PreparedModel | PreparationError] = {}
         self._source: PreparedModel | None = None
-        self.children = Successors(_CHILD)
+        self.child = LastingChild(_CHILD)
 
     def prepare(self, half: Mapping[str, Value]) -> PreparedModel:
         """Returns the file for a graph half.
@@ -204,7 +204,7 @@ class Preparer:
             # many graph halves share what these passes make, which may take long
             passed = self._of_steps(before, {})
             files, sha256 = (passed.path, *passed.data_files), passed.sha256
-        with self.children.child() as child:
+        with self.child.at_work() as child:
             source, result = child.folder / "source", child.folder / "result"
             source.mkdir()
             result.mkdir()
@@ -223,7 +223,7 @@ class Preparer:
                 "shared": str(self._shared(before)) if wants_samples(rest) else None,
             }
             try:
-                facts = self.children.answer(child, request, _TIME_LIMIT_S, GraphFacts)
+                facts = child.request(request, _TIME_LIMIT_S, GraphFacts)
             except ChildFailure as failure:
                 # any other kind may go well another time, or on a machine with more room
                 if failure.kind == "refused":

@@ -20,7 +20,7 @@ from autotune.graph.model_file import data_file, has_external_data, uncover_weig
 from autotune.graph.plan import STEPS
 from autotune.graph.precision import Precision
 from autotune.graph.storage_form import EXTERNAL_DATA, STORAGE_FORMS
-from autotune.process.child_end import Handler, Message, Ready, serve
+from autotune.process.child_end import Handler, Message, serve
 
 # Above this the optimised graph is not compared with others: it would be written out whole.
 _LARGEST_COMPARED_BYTES = 1 << 30
@@ -101,13 +101,6 @@ def _facts(path: Path) -> GraphFacts:
     )
 
 
-def get_ready(_: Message) -> Ready:
-    """Imports ONNX Runtime's quantisation tools, for a file that is asked for later."""
-    import onnxruntime.quantization  # noqa: F401
-
-    return Ready()
-
-
 def rename_data(message: Message) -> Renamed:
     """Writes the model in the file ``path`` to the file ``to``, its data files renamed.
 
@@ -141,7 +134,7 @@ def _tensors(message: ProtobufMessage) -> Iterator[onnx.TensorProto]:
 
 def handlers() -> dict[str, Handler]:
     """Returns what answers each message."""
-    return {"convert": convert, "look": look, "rename_data": rename_data, "get_ready": get_ready}
+    return {"convert": convert, "look": look, "rename_data": rename_data}
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ R = TypeVar("R")
 
 # A reply is numbers and names; anything longer is not one of ours.
 _LONGEST_LINE_BYTES = 4 << 20
+_STDERR = "stderr.txt"
 _STDERR_KEPT_BYTES = 64 << 10
 # A fault of a reply may quote all of it.
 _LONGEST_FAULT = 500
@@ -93,7 +94,7 @@ class Child:
         self._ended = False
         self._replies: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
         self._folder = scratch.make()
-        self._stderr = (self._folder / "stderr.txt").open("w+b")
+        self._stderr = (self._folder / _STDERR).open("w+b")
         orders = {
             "memory_mib": limits.memory_mib,
             "parent": os.getpid() if _KERNEL_ENDS_CHILDREN else None,
@@ -191,6 +192,14 @@ class Child:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._handle.resume()
             self._frozen = False
+
+    def empty_folder(self) -> None:
+        """Removes what the child wrote into its folder."""
+        for path in self._folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _STDERR:
+                path.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Ends the process and all processes that it started, and removes its folder."""

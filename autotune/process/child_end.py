@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,11 +19,6 @@ Message = dict[str, Any]
 
 Handler = Callable[[Message], object]
 """Answers one kind of message with a record, or with an object of JSON values."""
-
-
-@dataclass(frozen=True)
-class Ready:
-    """The reply to ``get_ready``: the child has imported its tools."""
 
 
 _PR_SET_PDEATHSIG = 1

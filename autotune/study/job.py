@@ -113,7 +113,7 @@ class Job:
         self.report(Progress(stage="baseline"))
         began_s = self.seams.clock.monotonic() - _spent_s(trials)
         measurer = self._open_measurer()
-        with contextlib.closing(measurer), self.preparer.children.ahead():
+        with contextlib.closing(measurer), self.preparer.child.kept():
             search = self._search(measurer)
             try:
                 search.run(budget, timeout_s)
