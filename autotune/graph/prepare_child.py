@@ -39,9 +39,9 @@ def convert(message: Message) -> GraphFacts:
     samples = load_samples(Path(message["samples"])) if message["samples"] else []
     shared = Intermediates(Path(message["shared"]) if message["shared"] else None)
     current = Path(message["source"])
-    uncover_weights(current)
+    is_external = _uncover(current, shared)
     steps = list(message["steps"])
-    if has_external_data(current) and not any(name in STORAGE_FORMS for name, _ in steps):
+    if is_external and not any(name in STORAGE_FORMS for name, _ in steps):
         # tools write one file: what that costs in memory must not be charged to the pass
         steps.append([EXTERNAL_DATA, {}])
     last = len(steps) - 1
@@ -52,6 +52,21 @@ def convert(message: Message) -> GraphFacts:
             shutil.rmtree(current.parent)
         current = folder / FILE
     return _facts(current)
+
+
+def _uncover(source: Path, shared: Intermediates) -> bool:
+    """Makes initializers of all weights; returns whether some of them are stored outside the file.
+
+    External data stay as they are, under the same names.
+    """
+
+    def make(path: Path) -> None:
+        shutil.copyfile(source, path)
+        uncover_weights(path)
+
+    shutil.copyfile(shared.file("uncovered.onnx", make), source)
+    answer: bool = shared.record("has_external_data", lambda: has_external_data(source))
+    return answer
 
 
 def _apply(

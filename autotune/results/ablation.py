@@ -26,6 +26,8 @@ _TOGETHER = Plan(most=5)
 _DEFAULT, _WINNER, _REDUCED, _FIRST_STEP = 0, 1, 2, 3
 # The least number of measurements of an attempt to leave changes out.
 _ATTEMPT = _TOGETHER.enough * len((_DEFAULT, _WINNER, _REDUCED))
+# The least of a final comparison, and of an ablation with one attempt: some 20 measurements each.
+_SHORT = 40
 
 Names = frozenset[str]
 """Parameters that are put back."""
@@ -102,9 +104,10 @@ def _counts(contest: Contest, needless: int) -> Iterator[int]:
     """Yields how many of the changes that may be needless are left out, attempt by attempt.
 
     One of them is needed more often than half of them. A further attempt is made where there is
-    time for it. A study that is too short for the first one has two: all of them, and half of them.
+    time for it. A study that is too short even for the first one has two: all of them, and half of
+    them.
     """
-    is_short = contest.budget.pays_for() < _ATTEMPT
+    is_short = contest.budget.whole < _SHORT
     if needless:
         yield needless
     has_time = contest.budget.pays_for() >= 2 * _ATTEMPT

@@ -146,7 +146,7 @@ def parts_of(contest: Contest) -> list[Part]:
         few = _few(contest, to_measure)
         measured = _measured(contest, few)
         together = [change for change in to_measure if change not in few]
-        if together and measured[-1].matters_for:
+        if measured[-1].matters_for and _pays_for(contest, together):
             # one of them matters, or several: each is put back alone after all
             measured[-1:] = _measured(contest, together)
         parts += measured
@@ -209,6 +209,12 @@ def _as_whole(contest: Contest, change: Change) -> Part:
         error=contest.baseline.error,
         failure="",
     )
+
+
+def _pays_for(contest: Contest, changes: Sequence[Change]) -> bool:
+    """Returns whether there are such changes, and time to put each of them back alone."""
+    measurements = _ALONE.enough * len((_WINNER, *changes))
+    return bool(changes) and contest.budget.pays_for() >= measurements + _SPARE
 
 
 def _few(contest: Contest, changes: Sequence[Change]) -> list[Change]:

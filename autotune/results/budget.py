@@ -30,6 +30,13 @@ class Budget:
         self._measurements += measurements
         self._measuring_s += seconds
 
+    @property
+    def whole(self) -> float:
+        """How many measurements the whole time is enough for; infinite as for :meth:`pays_for`."""
+        if math.isinf(self._limit_s) or not self._measuring_s:
+            return math.inf
+        return self._limit_s * self._measurements / self._measuring_s
+
     def pays_for(self, reserve: float = 0.0) -> float:
         """Returns how many more measurements there is time for; 0 or less where there is none.
 
