@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-import optuna
-
 from autotune.search.proposer import Proposer
+from autotune.storage.database import WholeStorage
 
 
 class Stopwatch:
@@ -73,7 +72,7 @@ def timed(watch: Stopwatch, methods: Methods) -> Iterator[None]:
 def optuna_methods() -> Methods:
     """Returns those of Optuna's storage, and of the search's own thinking."""
     return {
-        "storage": (optuna.storages.RDBStorage, _functions(optuna.storages.RDBStorage)),
+        "storage": (WholeStorage, _functions(WholeStorage)),
         "search": (Proposer, _functions(Proposer)),
     }
 
