@@ -494,7 +494,7 @@ def test_a_child_makes_one_file_after_another(
 def test_a_child_that_refused_or_has_grown_is_not_kept(
     model: Model, tmp_path: Path, started: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tool that failed may leave things behind; memory is needed for what is measured."""
+    """What failed may leave things behind; memory is needed for what is measured."""
     preparer = _preparer(model, tmp_path)
     with preparer.child.kept():
         with pytest.raises(PreparationError):
@@ -503,6 +503,18 @@ def test_a_child_that_refused_or_has_grown_is_not_kept(
         monkeypatch.setattr(lasting, "_MOST_KEPT_MIB", 1)
         preparer.prepare(_INT8)
         assert [child.is_running() for child in started] == [False, False]
+
+
+def test_a_child_whose_files_stay_is_not_kept(
+    model: Model, tmp_path: Path, started: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next file must not be made of what the last one left."""
+    preparer = _preparer(model, tmp_path)
+    monkeypatch.setattr(Child, "empty_folder", lambda _: False)
+    with preparer.child.kept():
+        preparer.prepare(_INT8)
+        assert not started[0].is_running()
+        assert preparer.prepare(_NARROW).path.is_file()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")

@@ -37,7 +37,7 @@ def convert(message: Message) -> GraphFacts:
         StepRefusedError: a step is not for this model; the text names the step.
     """
     samples = load_samples(Path(message["samples"])) if message["samples"] else []
-    shared = Intermediates(Path(message["shared"]) if message["shared"] else None)
+    shared = Intermediates(Path(message["shared"])) if message["shared"] else None
     current = Path(message["source"])
     is_external = _uncover(current, shared)
     steps = list(message["steps"])
@@ -54,11 +54,14 @@ def convert(message: Message) -> GraphFacts:
     return _facts(current)
 
 
-def _uncover(source: Path, shared: Intermediates) -> bool:
+def _uncover(source: Path, shared: Intermediates | None) -> bool:
     """Makes initializers of all weights; returns whether some of them are stored outside the file.
 
     External data stay as they are, under the same names.
     """
+    if shared is None:
+        uncover_weights(source)
+        return has_external_data(source)
 
     def make(path: Path) -> None:
         shutil.copyfile(source, path)
@@ -74,7 +77,7 @@ def _apply(
     source: Path,
     target: Path,
     samples: Sequence[Feed],
-    shared: Intermediates,
+    shared: Intermediates | None,
     options: Mapping[str, Any],
 ) -> None:
     """Applies one step.

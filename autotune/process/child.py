@@ -28,6 +28,7 @@ from autotune.process import scratch
 from autotune.process.child_end import Message, printable
 from autotune.process.environment import child_environment
 from autotune.process.guardian import apart, guardian
+from autotune.process.signals import signals_later
 
 R = TypeVar("R")
 
@@ -93,6 +94,7 @@ class Child:
         self._frozen = False
         self._ended = False
         self._replies: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
+        self._reader = threading.Thread(target=self._read_replies, daemon=True)
         self._folder = scratch.make()
         self._stderr = (self._folder / _STDERR).open("w+b")
         orders = {
@@ -115,7 +117,6 @@ class Child:
             scratch.end_processes(self._folder)
             self._remove_files()
             raise
-        self._reader = threading.Thread(target=self._read_replies, daemon=True)
         try:
             self._handle = psutil.Process(self._process.pid)
             self._reader.start()
@@ -193,18 +194,23 @@ class Child:
                 self._handle.resume()
             self._frozen = False
 
-    def empty_folder(self) -> None:
-        """Removes what the child wrote into its folder."""
-        for path in self._folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name != _STDERR:
-                path.unlink(missing_ok=True)
+    def empty_folder(self) -> bool:
+        """Removes what the child wrote into its folder; returns whether all of it is gone."""
+        try:
+            for path in self._folder.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path.name != _STDERR:
+                    path.unlink()
+        except OSError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Ends the process and all processes that it started, and removes its folder."""
-        self._kill()
-        self._remove_files()
+        with signals_later():  # half of it would leave the other half behind
+            self._kill()
+            self._remove_files()
 
     def __enter__(self) -> "Child":
         return self

@@ -48,8 +48,7 @@ class LastingChild:
         child = self._take_idle() or Child(self._module, memory_limit())
         try:
             yield child
-            if self._is_kept and _may_stay(child):
-                child.empty_folder()
+            if self._is_kept and _may_stay(child) and child.empty_folder():
                 child.freeze()
                 self._idle = child
         finally:

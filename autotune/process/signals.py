@@ -16,7 +16,8 @@ def signals_later() -> Iterator[None]:
 
     For imports: numpy and onnxruntime turn an interrupt while they load into an ImportError. For
     transactions: SQLAlchemy may leave an interrupted one open, and with it the lock of a SQLite
-    file, for which the next transaction waits a minute.
+    file, for which the next transaction waits a minute. For the end of a child, which takes several
+    steps.
 
     Python runs signal handlers in its main thread alone, so the block changes nothing in others.
     """
