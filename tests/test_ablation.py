@@ -574,17 +574,20 @@ def test_a_long_study_whose_time_is_spent_has_one_attempt() -> None:
     assert len(measured) == 5 * 2 + 9
 
 
-def test_changes_that_matter_together_are_taken_apart_where_there_is_time() -> None:
-    """Without it they stay together, and are kept together."""
+@pytest.mark.parametrize(
+    ("spent_s", "beside_it", "most"), [(0.0, 0, 100.0), (50.0, 1, 100.0), (80.0, 3, 118.0)]
+)
+def test_changes_that_matter_together_are_taken_apart_as_far_as_there_is_time(
+    spent_s: float, beside_it: int, most: float
+) -> None:
+    """One by one, half by half, or not at all; what does not matter by itself is dropped."""
     name = "session.disable_prepacking"
-    counts = []
-    for spent_s in (0.0, 80.0):
-        measurer = _Timed({**_GAINS, name: (0.8, 1.0)}, noise=0.01)
-        _, ablation, _ = _ablated_within(100.0, measurer, spent_s=spent_s)
-        (part,) = (part for part in ablation.parts if name in part.changes)
-        assert part.kept
-        counts.append(len(part.changes))
-    assert counts == [1, 4]
+    measurer = _Timed({**_GAINS, name: (0.8, 1.0)}, noise=0.01)
+    _, ablation, measured = _ablated_within(100.0, measurer, spent_s=spent_s)
+    (part,) = (part for part in ablation.parts if name in part.changes)
+    assert part.kept
+    assert len(part.changes) == 1 + beside_it
+    assert spent_s + 2.0 * len(measured) <= most
 
 
 def test_where_devices_count_their_memory_is_shown() -> None:

@@ -26,8 +26,6 @@ _TOGETHER = Plan(most=5)
 _DEFAULT, _WINNER, _REDUCED, _FIRST_STEP = 0, 1, 2, 3
 # The least number of measurements of an attempt to leave changes out.
 _ATTEMPT = _TOGETHER.enough * len((_DEFAULT, _WINNER, _REDUCED))
-# The least of a final comparison, and of an ablation with one attempt: some 20 measurements each.
-_SHORT = 40
 
 Names = frozenset[str]
 """Parameters that are put back."""
@@ -107,13 +105,14 @@ def _counts(contest: Contest, needless: int) -> Iterator[int]:
     time for it. A study that is too short even for the first one has two: all of them, and half of
     them.
     """
-    is_short = contest.budget.whole < _SHORT
     if needless:
         yield needless
     has_time = contest.budget.pays_for() >= 2 * _ATTEMPT
     further = dict.fromkeys((needless - 1, needless // 2, 1) if has_time else (needless // 2,))
     for count in further:
-        if 0 < count < needless and (is_short or contest.budget.pays_for() >= _ATTEMPT):
+        if 0 < count < needless and (
+            contest.budget.is_short or contest.budget.pays_for() >= _ATTEMPT
+        ):
             yield count
 
 

@@ -146,9 +146,8 @@ def parts_of(contest: Contest) -> list[Part]:
         few = _few(contest, to_measure)
         measured = _measured(contest, few)
         together = [change for change in to_measure if change not in few]
-        if measured[-1].matters_for and _pays_for(contest, together):
-            # one of them matters, or several: each is put back alone after all
-            measured[-1:] = _measured(contest, together)
+        if together:
+            measured[-1:] = _taken_apart(contest, measured[-1], together)
         parts += measured
     return parts
 
@@ -211,10 +210,38 @@ def _as_whole(contest: Contest, change: Change) -> Part:
     )
 
 
-def _pays_for(contest: Contest, changes: Sequence[Change]) -> bool:
-    """Returns whether there are such changes, and time to put each of them back alone."""
-    measurements = _ALONE.enough * len((_WINNER, *changes))
-    return bool(changes) and contest.budget.pays_for() >= measurements + _SPARE
+def _taken_apart(contest: Contest, part: Part, changes: Sequence[Change]) -> list[Part]:
+    """Returns the part that several changes are together, or the parts that they are apart.
+
+    Where it matters, one of them does, or several. Each is put back alone if there is time for all;
+    or else one half and the other, and these are taken apart in their turn.
+    """
+    if len(changes) == 1 or not part.matters_for:
+        return [part]
+    if _pays_for(contest, len(changes)):
+        return _measured(contest, changes)
+    halves = changes[: len(changes) // 2], changes[len(changes) // 2 :]
+    if not _pays_for(contest, len(halves)):
+        return [part]
+    parts = _measured(contest, [_together(contest, half) for half in halves])
+    return [
+        smaller
+        for own, half in zip(parts, halves, strict=True)
+        for smaller in _taken_apart(contest, own, half)
+    ]
+
+
+def _pays_for(contest: Contest, count: int) -> bool:
+    """Returns whether there is time to put so many changes back; in a short study there is."""
+    measurements = _ALONE.enough * (1 + count) + _SPARE
+    return contest.budget.is_short or contest.budget.pays_for() >= measurements
+
+
+def _together(contest: Contest, changes: Sequence[Change]) -> Change:
+    """Returns several changes as one."""
+    names = [name for change in changes for name in change.values]
+    candidate = contest.winner.trial.candidate
+    return Change(candidate, put_back(candidate, names, contest.setting.space))
 
 
 def _few(contest: Contest, changes: Sequence[Change]) -> list[Change]:
@@ -237,9 +264,7 @@ def _few(contest: Contest, changes: Sequence[Change]) -> list[Change]:
 
     ranked = sorted(changes, key=strength, reverse=True)
     strong, weak = ranked[: most - 1], ranked[most - 1 :]
-    names = [name for change in weak for name in change.values]
-    candidate = contest.winner.trial.candidate
-    return [*strong, Change(candidate, put_back(candidate, names, contest.setting.space))]
+    return [*strong, _together(contest, weak)]
 
 
 def _measured(contest: Contest, changes: Sequence[Change]) -> list[Part]:

@@ -4,6 +4,9 @@ import math
 import time
 from collections.abc import Callable
 
+# The least of a final comparison, and of an ablation with one attempt: some 20 measurements each.
+_SHORT = 40
+
 
 class Budget:
     """Time for the final comparison and what follows it; it begins when it is made.
@@ -31,11 +34,11 @@ class Budget:
         self._measuring_s += seconds
 
     @property
-    def whole(self) -> float:
-        """How many measurements the whole time is enough for; infinite as for :meth:`pays_for`."""
+    def is_short(self) -> bool:
+        """Whether all of the time is not even enough for the least of an ablation after rounds."""
         if math.isinf(self._limit_s) or not self._measuring_s:
-            return math.inf
-        return self._limit_s * self._measurements / self._measuring_s
+            return False
+        return self._limit_s * self._measurements / self._measuring_s < _SHORT
 
     def pays_for(self, reserve: float = 0.0) -> float:
         """Returns how many more measurements there is time for; 0 or less where there is none.
