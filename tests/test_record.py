@@ -10,6 +10,7 @@ import made_results
 import optuna
 import pytest
 from fakes import measurement, parameter, refusal, space
+from sqlalchemy import text
 
 from autotune.deploy.records import to_plain
 from autotune.errors import StudyError
@@ -62,6 +63,23 @@ def test_a_worker_that_died_while_it_chose_is_not_waited_for(study: optuna.Study
     # it was only suspended: it hears that its trial is given up, which the search expects
     with pytest.raises(optuna.exceptions.UpdateFinishedTrialError):
         first.set_user_attr("claim", {})
+
+
+@pytest.mark.parametrize("aim", ["candidate", "run-off"])
+def test_a_claim_has_a_heartbeat(tmp_path: Path, aim: str) -> None:
+    """Its worker may die before Optuna's own: Optuna gives up what had one, and nothing else."""
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    storage = optuna.storages.RDBStorage(url, heartbeat_interval=1, grace_period=1)
+    study = optuna.create_study(storage=storage)
+    with pytest.warns(UserWarning, match="Heartbeat"):  # it begins with Study.optimize
+        trial = study.ask()
+    record = Record(study, "one", "a", shared=True)
+    assert record.claim(trial, ARENA, 10) if aim == "candidate" else record.claim_run_off(trial)
+    with storage.engine.begin() as connection:
+        connection.execute(text("UPDATE trial_heartbeats SET heartbeat = '2001-01-01 00:00:00'"))
+    optuna.storages.fail_stale_trials(study)
+    assert [frozen.state.name for frozen in study.trials] == ["FAIL"]
+    storage.engine.dispose()
 
 
 def test_different_candidates_do_not_meet(study: optuna.Study) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution
+from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.deploy.files import create, read_text
@@ -191,6 +192,7 @@ class Record:
             "machine": self._machine,
             "candidate": candidate.to_json(),
         }
+        self._beat(trial)
         trial.set_user_attr("claim", claim)
         earlier = self._earlier(trial.number)
         began_s = self._clock.monotonic()
@@ -207,6 +209,15 @@ class Record:
         if not may:
             trial.set_user_attr("late", True)  # no worker died over it
         return may
+
+    def _beat(self, trial: optuna.Trial) -> None:
+        """Gives a trial its first heartbeat, before it claims anything.
+
+        Optuna's own comes from another thread. A worker that died between its claim and that
+        heartbeat would be waited for without end: Optuna takes no trial for stale that had none.
+        """
+        if self.shared and isinstance(trial.storage, BaseHeartbeat):
+            trial.storage.record_heartbeat(trial._trial_id)  # noqa: SLF001  # it has no other name
 
     def _give_up(self, trials: Sequence[FrozenTrial]) -> None:
         """Ends running trials, unless another worker has ended them meanwhile."""
@@ -227,6 +238,7 @@ class Record:
 
     def claim_run_off(self, trial: optuna.Trial) -> bool:
         """Claims the final comparison for a running trial; returns whether no other was faster."""
+        self._beat(trial)
         trial.set_user_attr("run_off", self._worker)
         return not any(
             frozen.state == TrialState.RUNNING and "run_off" in frozen.user_attrs
