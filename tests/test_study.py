@@ -531,7 +531,7 @@ class _TimedWorld(FakeWorld):
 
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.parametrize("trials", [100, 140])
+@pytest.mark.parametrize("trials", [80, 100, 140])
 def test_the_final_comparison_takes_a_third_of_a_study(
     model: Path, tmp_path: Path, trials: int
 ) -> None:

@@ -36,9 +36,7 @@ class Budget:
     @property
     def is_short(self) -> bool:
         """Whether all of the time is not even enough for the least of an ablation after rounds."""
-        if math.isinf(self._limit_s) or not self._measuring_s:
-            return False
-        return self._limit_s * self._measurements / self._measuring_s < _SHORT
+        return self._measurements_in(self._limit_s) < _SHORT
 
     def pays_for(self, reserve: float = 0.0) -> float:
         """Returns how many more measurements there is time for; 0 or less where there is none.
@@ -48,7 +46,11 @@ class Budget:
         Args:
             reserve: Share of the whole time that is kept for later.
         """
+        spent_s = self.monotonic() - self._began_s
+        return self._measurements_in(self._limit_s * (1 - reserve) - spent_s)
+
+    def _measurements_in(self, seconds: float) -> float:
+        """Returns how many measurements this time pays for, as :meth:`pays_for` does."""
         if math.isinf(self._limit_s) or not self._measuring_s:
             return math.inf
-        left_s = self._limit_s * (1 - reserve) - (self.monotonic() - self._began_s)
-        return left_s * self._measurements / self._measuring_s
+        return seconds * self._measurements / self._measuring_s
