@@ -1,5 +1,7 @@
 # `make check` must be green before a commit; it runs with the packages of the extra `test`.
-.PHONY: check lint types test test-all bench format
+.PHONY: check lint types test tests stress docs bench format
+
+QUICK = not process and not slow and not environment and not gpu and not stress
 
 # two processes of pytest, each with temporary folders and locks of its own
 PYTEST = pytest -n 2 --dist worksteal
@@ -8,7 +10,7 @@ PYTEST = pytest -n 2 --dist worksteal
 export PYTHONDONTWRITEBYTECODE =
 
 check: lint
-	$(MAKE) --no-print-directory --keep-going -j2 --output-sync=target types test-all
+	$(MAKE) --no-print-directory --keep-going -j2 --output-sync=target types tests
 
 lint:
 	ruff format --check .
@@ -17,13 +19,23 @@ lint:
 types:
 	mypy
 
-# all but the slow tests: within two minutes on two cores
+# the quick level: tests that start no process
 test:
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "$(QUICK)"
 
-# all tests: nine minutes on two threads of one core
-test-all:
-	$(PYTEST)
+# and those with processes, and the slow ones: with lint and types 5 minutes on two cores
+tests:
+	$(PYTEST) -m "not stress"
+
+# hostile files, kills, full disks, faults, ONNX's own tests and all benchmarks: 15 minutes on two cores
+stress:
+	$(PYTEST) -m stress
+
+# the outputs in README and the tutorial are still what the commands print; FILES holds the tutorial's model
+FILES = .
+docs:
+	python docs/generate.py
+	python docs/record.py --files $(FILES)
 
 format:
 	ruff format .

@@ -1,8 +1,8 @@
 """Every way in which autotune refuses a request.
 
-A wrong request is an :class:`AutotuneError` and ends in one sentence and an exit code; a candidate
-that fails is data (:class:`autotune.measure.outcome.Failure`); anything else is a bug and keeps its
-traceback.
+A wrong request is an :class:`AutotuneError` and ends in one sentence and an exit code; a
+configuration that fails is data (:class:`autotune.measure.outcome.Failure`); anything else is a bug
+and keeps its traceback.
 """
 
 import errno
@@ -80,7 +80,7 @@ class CannotMeasureError(AutotuneError):
 
 
 class StorageError(AutotuneError):
-    """Storage or disk gave out; what was measured until then is kept (exit code 75)."""
+    """The storage or the disk failed; what was measured until then is kept (exit code 75)."""
 
     exit_code = 75
 

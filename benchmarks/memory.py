@@ -47,7 +47,7 @@ from autotune.facts import sample_models
 from autotune.facts.model import describe
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
-from autotune.results.peaks import HeapLuck
+from autotune.results.score import HeapLuck
 
 _AGREE_MIB = 2.0
 _SHORT = Effort(time_cap_s=0.01, patience_s=0.01, half_width=1.0)

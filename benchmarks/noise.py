@@ -12,9 +12,9 @@ A repetition in which the machine was not quiet for long enough is repeated, at 
 the number of these is printed.
 
 Each is measured on the machine as it is and beside neighbours: two processes that each burn a core
-at random intervals. The estimators are computed from the same raw turns; `p50` is what other tools
-report, the median of a plain loop in a process of its own, for as long. At the end, chains of 33
-and of 34 layers are measured one after the other and ranked, 40 times over.
+at random intervals. The estimators are computed from the same raw time slices; `p50` is what other
+tools report, the median of a plain loop in a process of its own, for as long. At the end, chains of
+33 and of 34 layers are measured one after the other and ranked, 40 times over.
 
 Without a model, three are built. NAME_inputs.npz beside NAME.onnx is its input.
 """
@@ -30,6 +30,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -37,7 +38,6 @@ from inputs import workload_of
 from neighbours import neighbours
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from raw_turns import Raw, ratios_of, turns_of
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
@@ -45,10 +45,10 @@ from autotune.facts.model import describe
 from autotune.facts.workload import Workload, generate
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement
-from autotune.measure.replies import TurnTimes
-from autotune.measure.requests import SampleFiles, request_first_runs, request_session
+from autotune.measure.replies import FirstRuns, SliceTimes
+from autotune.measure.requests import SampleFiles, request_session
 from autotune.measure.statistics import duet_ratio
-from autotune.process.child import Child, Limits
+from autotune.process.child import Child, ChildLimits
 
 _TIME_CAP_S = 1.6
 # A measurement may wait for a quiet machine, until this many times its time cap has passed.
@@ -58,9 +58,11 @@ _LAYERS, _ONE_MORE, _A_FIFTH_MORE = 33, 34, 40
 _MOST_RETAKES = 3
 _retakes: Counter[str] = Counter()
 
+Raw = dict[str, Any]
+"""The raw time slices of a measurement, as the folder `samples/` of a study keeps them."""
 Estimator = Callable[[Raw], float]
 Rows = dict[tuple[str, str, bool], list[Raw]]
-"""Raw turns by model, pair and whether neighbours were at work."""
+"""Raw time slices by model, pair and whether neighbours were at work."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Plan:
         folder: For models and raw turns.
         repetitions: Of each measurement.
         tries: Of ranking two chains.
-        seconds: Longest time of turns in one measurement.
+        seconds: Longest time of time slices in one measurement.
         retakes: How often one is repeated at most if the machine was never quiet.
     """
 
@@ -82,11 +84,25 @@ class Plan:
     retakes: int
 
 
+def slices_of(raw: Raw, side: str) -> NDArray[np.float64]:
+    """Returns the median run of each time slice of ``reference`` or ``configuration``, in ns."""
+    ends = np.cumsum(raw[f"{side}_runs"])[:-1]
+    turns = np.split(raw[f"{side}_ns"], ends)
+    return np.asarray([float(np.median(time_slice)) for time_slice in turns])
+
+
+def ratios_of(raw: Raw) -> NDArray[np.float64]:
+    """Returns each time slice of the configuration over the mean of the two around it."""
+    reference, before = slices_of(raw, "reference"), raw["before"]
+    around: NDArray[np.float64] = (reference[before] + reference[before + 1]) / 2
+    return slices_of(raw, "configuration") / around
+
+
 def _loudness(raw: Raw) -> NDArray[np.float64]:
-    """Returns how far the slower of the two turns around is above the quiet level."""
-    reference, before = turns_of(raw, "reference"), raw["before"]
+    """Returns how far the slower of the two time slices around is above the quiet level."""
+    reference, before = slices_of(raw, "reference"), raw["before"]
     slower: NDArray[np.float64] = np.maximum(reference[before], reference[before + 1])
-    return slower / (float(raw["quiet_ms"]) * 1e6)
+    return slower / (float(raw["undisturbed_ms"]) * 1e6)
 
 
 def _chosen(raw: Raw) -> float:
@@ -94,13 +110,13 @@ def _chosen(raw: Raw) -> float:
 
 
 def _both_quiet(raw: Raw) -> float:
-    own = turns_of(raw, "candidate")
+    own = slices_of(raw, "configuration")
     quiet = (_loudness(raw) <= 1) & (own <= np.quantile(own, 0.05) * 1.15)
     return duet_ratio(list(ratios_of(raw)), list(quiet)).value
 
 
 def _weighted(raw: Raw) -> float:
-    """Returns the weighted median: a turn counts the less the louder it was around it."""
+    """Returns the weighted median: a time slice counts the less the noisier it was around it."""
     ratios = ratios_of(raw)
     weights = np.exp(-np.maximum(0, _loudness(raw) - 0.87) / 0.05)
     order = np.argsort(ratios)
@@ -110,7 +126,7 @@ def _weighted(raw: Raw) -> float:
 
 def _of_quantiles(share: float) -> Estimator:
     return lambda raw: float(
-        np.quantile(raw["candidate_ns"], share) / np.quantile(raw["reference_ns"], share)
+        np.quantile(raw["configuration_ns"], share) / np.quantile(raw["reference_ns"], share)
     )
 
 
@@ -201,11 +217,11 @@ def measure_model(
     one_thread = SessionConfig(options={"intra_op_num_threads": 1})
     with _measurer(path, workload, plan) as measure:
         for repetition in range(plan.repetitions):
-            for loud in (False, True):
-                with neighbours(2 if loud else 0, repetition):
-                    rows[path.stem, "same", loud].append(measure(path, SessionConfig()))
-                    rows[path.stem, "threads", loud].append(measure(path, one_thread))
-                    plain[path.stem, loud].append(_plain_p50(path, workload, plan))
+            for noisy in (False, True):
+                with neighbours(2 if noisy else 0, repetition):
+                    rows[path.stem, "same", noisy].append(measure(path, SessionConfig()))
+                    rows[path.stem, "threads", noisy].append(measure(path, one_thread))
+                    plain[path.stem, noisy].append(_plain_p50(path, workload, plan))
             _note(f"{path.stem}: repetition {repetition + 1} of {plan.repetitions}")
 
 
@@ -220,10 +236,10 @@ def measure_chains(plan: Plan, rows: Rows) -> int:
     right = 0
     with _measurer(paths[_LAYERS], workload, plan) as measure:
         for repetition in range(plan.repetitions):
-            for loud in (False, True):
-                with neighbours(2 if loud else 0, repetition):
+            for noisy in (False, True):
+                with neighbours(2 if noisy else 0, repetition):
                     raw = measure(paths[_A_FIFTH_MORE], SessionConfig())
-                    rows["chain", "work", loud].append(raw)
+                    rows["chain", "work", noisy].append(raw)
         for i in range(plan.tries):
             ratios = {
                 layers: _chosen(measure(paths[layers], SessionConfig()))
@@ -237,16 +253,16 @@ def measure_chains(plan: Plan, rows: Rows) -> int:
 def summarise(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> dict[str, float]:
     """Returns the spread (largest over smallest) of the worst model, by name."""
 
-    def worst(pair: str, loud: bool) -> float:
+    def worst(pair: str, noisy: bool) -> float:
         return max(
             _spread([_chosen(raw) for raw in repetitions])
             for (_, which, state), repetitions in rows.items()
-            if which == pair and state == loud
+            if which == pair and state == noisy
         )
 
-    def worst_plain(loud: bool) -> float:
+    def worst_plain(noisy: bool) -> float:
         return max(
-            _spread(repetitions) for (_, state), repetitions in plain.items() if state == loud
+            _spread(repetitions) for (_, state), repetitions in plain.items() if state == noisy
         )
 
     return {
@@ -262,9 +278,9 @@ def summarise(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> dict[st
 def print_tables(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> None:
     """Prints, for each pair and model, median, spread and standard deviation of each estimator."""
     _note("")
-    for (model, pair, loud), repetitions in sorted(rows.items(), key=lambda item: item[0][1:]):
+    for (model, pair, noisy), repetitions in sorted(rows.items(), key=lambda item: item[0][1:]):
         truth = {"same": 1.0, "work": _A_FIFTH_MORE / _LAYERS}.get(pair)
-        where = "beside neighbours" if loud else "as it is"
+        where = "beside neighbours" if noisy else "as it is"
         truth_words = "" if truth is None else f", truth {truth:.3f}"
         turns = np.median([len(raw["before"]) for raw in repetitions])
         print(
@@ -275,7 +291,7 @@ def print_tables(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> None
         for name, estimator in _ESTIMATORS.items():
             _print_row(name, [estimator(raw) for raw in repetitions], truth)
         if pair == "same":
-            _print_row("p50 of a plain loop, ms", plain[model, loud], None)
+            _print_row("p50 of a plain loop, ms", plain[model, noisy], None)
 
 
 def _print_row(name: str, values: list[float], truth: float | None) -> None:
@@ -301,7 +317,7 @@ def _measurer(
     def measure(file: Path, config: SessionConfig) -> Raw:
         outcome = measurer.measure_session(file, config, effort)
         for _ in range(plan.retakes):
-            if isinstance(outcome, Measurement) and not outcome.is_quiet:
+            if isinstance(outcome, Measurement) and not outcome.is_undisturbed:
                 _retakes[path.stem] += 1
                 outcome = measurer.measure_session(file, config, effort)
         if not isinstance(outcome, Measurement):
@@ -318,11 +334,16 @@ def _measurer(
 def _plain_p50(path: Path, workload: Workload, plan: Plan) -> float:
     """Returns the median run in ms of a loop in a fresh process, beside nothing of ours."""
     files = SampleFiles.write(workload, plan.folder)
-    with Child("autotune.measure.measure_child", Limits()) as child:
+    with Child("autotune.measure.measure_child", ChildLimits()) as child:
         request_session(child, files, path, SessionConfig(), 60)
-        request_first_runs(child, 60)
-        turn = {"do": "turn", "seconds": plan.seconds, "unrecorded_runs": 3, "fewest_runs": 3}
-        return float(np.median(child.request(turn, 60, TurnTimes).run_ns)) / 1e6
+        child.request({"do": "first_runs"}, 60, FirstRuns)
+        time_slice = {
+            "do": "slice",
+            "seconds": plan.seconds,
+            "unrecorded_runs": 3,
+            "fewest_runs": 3,
+        }
+        return float(np.median(child.request(time_slice, 60, SliceTimes).run_ns)) / 1e6
 
 
 def _note(text: str) -> None:

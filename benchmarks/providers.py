@@ -108,7 +108,7 @@ def check(
     evidence = winner.evidence
     return {
         "best": best_ratios(result),
-        "winner": provider_of(winner.candidate),
+        "winner": provider_of(winner.configuration),
         "words": winner.words,
         "error": evidence.error,
         "peak_memory_mib": evidence.peak_memory_mib,
@@ -124,9 +124,9 @@ def check(
     }
 
 
-def provider_of(candidate: Mapping[str, Value]) -> str:
+def provider_of(configuration: Mapping[str, Value]) -> str:
     """Returns the word of a configuration's provider."""
-    return str(candidate.get(EXECUTION_PROVIDER, "cpu"))
+    return str(configuration.get(EXECUTION_PROVIDER, "cpu"))
 
 
 def best_ratios(result: StudyResult) -> dict[str, float]:
@@ -138,7 +138,9 @@ def best_ratios(result: StudyResult) -> dict[str, float]:
     confirmed: dict[str, float] = {}
     for member in result.members:
         if member.admitted:
-            note_less(confirmed, provider_of(member.candidate), 1 / member.evidence.speedup.value)
+            note_less(
+                confirmed, provider_of(member.configuration), 1 / member.evidence.speedup.value
+            )
     searched: dict[str, float] = {}
     study = optuna.load_study(
         study_name=result.study, storage=f"sqlite:///{Path(result.folder).absolute()}/{DATABASE}"
@@ -148,7 +150,7 @@ def best_ratios(result: StudyResult) -> dict[str, float]:
     for trial in read_trials(study):
         measurement = trial.measurement
         if measurement is not None and measurement.fidelity.error <= most:
-            word = provider_of(trial.candidate.to_json())
+            word = provider_of(trial.configuration.to_json())
             note_less(searched, word, measurement.ratio.value)
     return {**searched, **confirmed}
 

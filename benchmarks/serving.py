@@ -34,10 +34,10 @@ from inputs import file_beside, workload_of
 from autotune.deploy.config import Interval
 from autotune.facts.model import describe
 from autotune.facts.workload import Workload
-from autotune.results.compare import compare_subjects
-from autotune.results.run_off import OnStep, Plan
-from autotune.results.subjects import Contest, default_of, subject_of
-from autotune.results.under_load import compare_contest_under_load
+from autotune.results.compare import Compared, compare
+from autotune.results.final_comparison import OnStep, Plan
+from autotune.results.subjects import Lineup, default_of, subject_of
+from autotune.results.under_load import compare_under_load
 from autotune.study.progress import Progress
 from autotune.study.tune import tune
 
@@ -111,52 +111,49 @@ def side_by_side(
     if one == tuned:
         del names[TUNED]
     subjects = {name: replace(subject, name=name) for name, subject in names.items()}
-    contest = Contest(
+    lineup = Lineup(
         subjects=tuple(own for name, own in subjects.items() if name != ONE_CLIENT),
         baseline=subjects[ONE_CLIENT],
         model=model,
         untouched=True,
     )
-    row = closed_loop(contest, workload, clients, given)
+    row = closed_loop(lineup, workload, clients, given)
     rate_per_s = given.load * row[DEFAULT]["throughput_per_s"]
-    row["open_loop"] = open_loop(contest, workload, rate_per_s, clients, given)
+    row["open_loop"] = open_loop(lineup, workload, rate_per_s, clients, given)
     if one == tuned:
         row[TUNED], row["open_loop"][TUNED] = row[ONE_CLIENT], row["open_loop"][ONE_CLIENT]
     return row
 
 
 def closed_loop(
-    contest: Contest, workload: Workload, clients: int, given: argparse.Namespace
+    lineup: Lineup, workload: Workload, clients: int, given: argparse.Namespace
 ) -> dict[str, Any]:
     """Returns throughput and p99 of each, and the gain of the config tuned for the load."""
-    comparisons = compare_subjects(
-        contest,
+    comparison = compare(
+        lineup,
         workload,
         max_error=given.max_error,
         clients=clients,
         plan=Plan(fewest=min(3, given.rounds), most=given.rounds),
         on_step=_reporter(f"closed loop, {clients}"),
     )
-    rows = {row.name: row for row in comparisons.configs}
-    default = rows[DEFAULT]
-    figures = {
-        ONE_CLIENT: _figures(default.baseline_throughput_per_s, default.baseline_p99_ms),
-        **{name: _figures(row.throughput_per_s, row.p99_ms) for name, row in rows.items()},
-    }
-    gain = rows[TUNED].speedup if TUNED in rows else Interval(value=1.0, low=1.0, high=1.0)
+    rows = {row.name: row for row in (comparison.baseline, *comparison.configs)}
+    figures = {name: _figures(row) for name, row in rows.items()}
+    one = Interval(value=1.0, low=1.0, high=1.0)
+    gain = rows[TUNED].score.speedup if TUNED in rows else one
     return {**figures, "gain_clients": gain.value, "gain_clients_interval": [gain.low, gain.high]}
 
 
 def open_loop(
-    contest: Contest,
+    lineup: Lineup,
     workload: Workload,
     rate_per_s: float,
     clients: int,
     given: argparse.Namespace,
 ) -> dict[str, Any]:
     """Returns the percentiles of each at a rate that is the same for all."""
-    comparison = compare_contest_under_load(
-        contest,
+    comparison = compare_under_load(
+        lineup,
         workload,
         rate_per_s=rate_per_s,
         clients=clients,
@@ -189,8 +186,8 @@ def show(clients: int, row: dict[str, Any]) -> None:
         )
 
 
-def _figures(throughput_per_s: float, p99_ms: float | None) -> dict[str, float | None]:
-    return {"throughput_per_s": throughput_per_s, "p99_ms": p99_ms}
+def _figures(row: Compared) -> dict[str, float | None]:
+    return {"throughput_per_s": row.throughput_per_s, "p99_ms": row.score.values.get("p99_ms")}
 
 
 def _milliseconds(ms: float | None) -> str:

@@ -23,13 +23,13 @@ from autotune.measure import measurer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement, Outcome
 from autotune.results import profiling, under_load
-from autotune.results.run_off import Plan, Rounds
+from autotune.results.final_comparison import Plan, Rounds
 
 AUTOTUNE = (sys.executable, str(Path(__file__)))
 """The command line of ``autotune`` with measurements that take a moment."""
 
 MOMENT = Effort(time_cap_s=0.02, patience_s=0.05, half_width=1.0)
-"""A few turns, however loud the machine is."""
+"""A few turns, however noisy the machine is."""
 
 _ROUNDS = 2
 _AS_FAST = Interval(value=1.0, low=1.0, high=1.0)
@@ -52,7 +52,7 @@ def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None
             return outcome
         # what rests on quiet turns is not measured again
         return replace(
-            outcome, ratio=_AS_FAST, latency_ms=self.reference_ms, quiet_turns=outcome.turns
+            outcome, ratio=_AS_FAST, latency_ms=self.reference_ms, undisturbed_turns=outcome.turns
         )
 
     def few(self: Rounds, *arguments: Any, plan: Plan | None = None, **named: Any) -> None:
@@ -64,7 +64,7 @@ def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None
 
     patch(DuetMeasurer, "measure_session", briefly)
     patch(Rounds, "__init__", few)
-    patch(measurer, "_CALIBRATION_TURNS", 3)
+    patch(measurer, "_CALIBRATION_SLICES", 3)
     patch(under_load, "_SHORTEST_S", 0.1)
     patch(under_load, "_LONGEST_S", 0.1)
     for module in (inspect, profiling):

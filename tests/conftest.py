@@ -1,17 +1,76 @@
 """Fixtures that tests of several modules share."""
 
 import sqlite3
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import optuna
 import pytest
 import sqlalchemy
+from children_inside import children_inside
 from hypothesis import settings
 
-from autotune.storage import core_locks
 from autotune.storage.database import quiet_optuna
+from autotune.storage.locks import LOCKS_VARIABLE
+
+_MAY_START_PROCESSES = {"process", "slow", "stress", "environment", "gpu"}
+"""The markers of tests that may start processes. Tests without one are fast, and start none."""
+_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
+"""The audit events of Python's ways to start a process."""
+_ASKED_BY_LIBRARIES = {"lscpu", "ldconfig"}
+"""Programs that NumPy and threadpoolctl start in some versions, to learn about the machine."""
+
+
+class _Guard:
+    """Lets a test fail that starts a process without a marker that says so.
+
+    An audit hook sees every way of starting one. It cannot be removed, so it is installed once and
+    looks at the test that runs.
+    """
+
+    def __init__(self) -> None:
+        self.test: str | None = None  # the unmarked test that runs
+        self.message = ""  # what it did wrong
+        sys.addaudithook(self._look)
+
+    def _look(self, event: str, arguments: tuple[object, ...]) -> None:
+        program = Path(str(arguments[0])).name if arguments else ""
+        if event in _STARTS and program not in _ASKED_BY_LIBRARIES and self.test is not None:
+            self.message = (
+                f"{self.test} has no marker and started a process ({event} {arguments[:2]}): "
+                "use a fake, or mark the test with @pytest.mark.process"
+            )
+            pytest.fail(self.message)
+
+
+_guard = _Guard()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Lets no unmarked test start a process, nor a fixture that it is the first to use.
+
+    The children that parse models answer inside an unmarked test.
+    """
+    if _MAY_START_PROCESSES & {marker.name for marker in item.iter_markers()}:
+        return (yield)
+    with pytest.MonkeyPatch.context() as patched:
+        children_inside(patched.setattr)
+        _guard.test, _guard.message = item.nodeid, ""
+        try:
+            return (yield)
+        finally:
+            _guard.test = None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Fails an unmarked test also where the code under test hides that it failed."""
+    if _guard.test and _guard.message:
+        pytest.fail(_guard.message)
+
 
 # a busy machine makes no test fail
 settings.register_profile("tests", deadline=None)
@@ -33,7 +92,7 @@ def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         Path(folder).chmod(0o755)  # PostgreSQL's server runs as a user of its own
         patched.setenv("TMPDIR", folder)
         patched.setattr(tempfile, "tempdir", folder)
-        patched.setenv(core_locks.VARIABLE, str(Path(folder) / "autotune-cores"))
+        patched.setenv(LOCKS_VARIABLE, str(Path(folder) / "autotune-cores"))
         yield
 
 

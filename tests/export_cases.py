@@ -47,7 +47,7 @@ EVERYTHING = SessionConfig(
     env_allocator={"arena_extend_strategy": 1},
     run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"},
 )
-# What autotune emits, without the process-wide allocator, on which the order of the tests would
+# What autotune writes, without the process-wide allocator, on which the order of the tests would
 # depend.
 PLAIN = SessionConfig(
     options={"intra_op_num_threads": 1, "enable_mem_pattern": False},
@@ -61,7 +61,7 @@ def render(target: str, session: SessionConfig, model: str = "best.onnx") -> Ren
     """Returns the export of a session, with a model of that name."""
     config = make_config(session=session)
     config = replace(config, model=replace(config.model, file=model))
-    return TARGETS[target].render(config, "best.json", "mobilenet-v2")
+    return TARGETS[target](config, "best.json", "mobilenet-v2")
 
 
 def text_of(rendering: Rendering) -> str:
@@ -75,7 +75,7 @@ def copy_config(folder: Path) -> Path:
 
     It reads as if this machine had tuned it.
     """
-    shutil.copytree(DATA / "config_2", folder / "lstm.autotune")
+    shutil.copytree(DATA / "config", folder / "lstm.autotune")
     path = folder / "lstm.autotune" / "best.json"
     data = json.loads(path.read_text(encoding="utf-8"))
     data["session"] = PLAIN.to_json()

@@ -18,36 +18,41 @@ from autotune.deploy.options import Value
 from autotune.deploy.process_options import ProcessOptions
 from autotune.facts.providers import CPU_STATE
 from autotune.facts.workload import Workload
+from autotune.graph.prepare import Preparer
 from autotune.measure.outcome import (
     SEARCH,
     Effort,
     Failure,
     Fidelity,
-    IsBeaten,
+    IsDominated,
     Measurement,
     Measurer,
     Memory,
     Outcome,
-    never_beaten,
+    never_dominated,
 )
 from autotune.results.result import StudyResult
-from autotune.results.setting import Setting
+from autotune.search.context import Context
 from autotune.search.objective import DEFAULT, find
 from autotune.search.observation import Observation, observe
+from autotune.search.planner import Planner
+from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.search.proposer import Prior, Proposer
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Condition, Parameter, Space
-from autotune.study import builder
-from autotune.study.begin import run_study
+from autotune.storage.clock import Clock
+from autotune.storage.store import Store
 from autotune.study.loop import Search
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress
-from autotune.study.seams import MeasurerOptions, Seams
+from autotune.study.run import run_study
+from autotune.study.sampler import make_proposer
+from autotune.study.seams import Seams
 
-Cost = Callable[[Candidate], tuple[float, float] | Failure]
-"""Latency in ms and peak memory in MiB of a candidate, or why it fails."""
+Cost = Callable[[Configuration], tuple[float, float] | Failure]
+"""Latency in ms and peak memory in MiB of a configuration, or why it fails."""
 
 REFERENCE_MS = 10.0
 
@@ -76,11 +81,11 @@ def measurement(latency_ms: float, memory_mib: float = 100.0, error: float = 0.0
         cpu_s=2 * latency_ms / 1e3,
         runs=40,
         turns=20,
-        quiet_turns=20,
+        undisturbed_turns=20,
         contaminated_turns=1,
         steady=True,
-        raced=False,
-        spent_s={"candidate": 0.2},
+        stopped_early=False,
+        spent_s={"configuration": 0.2},
         samples=None,
     )
 
@@ -92,26 +97,31 @@ def under_load(single: Measurement, clients: int) -> Measurement:
 
 
 def refusal(message: str = "not on this machine") -> Failure:
-    """Returns the failure of a candidate that ONNX Runtime refuses."""
+    """Returns the failure of a configuration that ONNX Runtime refuses."""
     return Failure(kind="refused", phase="open", message=message)
 
 
 class FakeMeasurer:
-    """A measurer that computes instead of measuring.
+    """A measurer that computes instead of measuring, by a function that may return whole outcomes.
 
     Attributes:
-        searched: Candidates measured in the search, in order.
-        raced: Candidates measured in the run-off, in order.
+        searched: Configurations measured in the search, in order.
+        compared: Configurations measured in the final comparison, in order.
         processes: Options of the processes that had some, in order.
         renewals: How often the reference was started again.
         closed: Whether it was closed.
     """
 
-    def __init__(self, cost: Cost, clients: int = 1, smallest_batch: int | None = None) -> None:
+    def __init__(
+        self,
+        cost: Cost | Callable[[Configuration], Outcome],
+        clients: int = 1,
+        smallest_batch: int | None = None,
+    ) -> None:
         self._clients = clients
         self._smallest_batch = smallest_batch
-        self.searched: list[Candidate] = []
-        self.raced: list[Candidate] = []
+        self.searched: list[Configuration] = []
+        self.compared: list[Configuration] = []
         self.processes: list[ProcessOptions] = []
         self.renewals = 0
         self.closed = False
@@ -123,26 +133,29 @@ class FakeMeasurer:
         return REFERENCE_MS
 
     def measure(
-        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        self,
+        configuration: Configuration,
+        effort: Effort,
+        is_dominated: IsDominated = never_dominated,
     ) -> Outcome:
         """Returns what the cost function says; marked where the search would have given it up."""
-        (self.searched if effort == SEARCH else self.raced).append(candidate)
-        cost = self._cost(candidate)
+        (self.searched if effort == SEARCH else self.compared).append(configuration)
+        cost = self._cost(configuration)
         if isinstance(cost, Failure):
             return cost
-        outcome = measurement(*cost)
+        outcome = cost if isinstance(cost, Measurement) else measurement(*cost)
         if self._clients > 1:
             outcome = under_load(outcome, self._clients)
         if self._smallest_batch is not None:
-            batch = candidate.batch(self._smallest_batch)
+            batch = configuration.batch(self._smallest_batch)
             outcome = replace(outcome, batch=batch, p99_ms=2 * outcome.latency_ms)
-        return replace(outcome, raced=is_beaten(outcome))
+        return replace(outcome, stopped_early=is_dominated(outcome))
 
     def measure_with(
-        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+        self, configuration: Configuration, effort: Effort, process: ProcessOptions
     ) -> Outcome:
         """Returns what the cost function says, with a fifth less memory."""
-        outcome = self.measure(candidate, effort)
+        outcome = self.measure(configuration, effort)
         if isinstance(outcome, Failure):
             return outcome
         self.processes.append(process)
@@ -150,9 +163,9 @@ class FakeMeasurer:
             outcome.latency_ms, 0.8 * outcome.peak_memory_mib, outcome.fidelity.error
         )
 
-    def canonical(self, candidate: Candidate) -> Candidate:
-        """Every candidate stands for itself."""
-        return candidate
+    def canonical(self, configuration: Configuration) -> Configuration:
+        """Every configuration stands for itself."""
+        return configuration
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
         """Returns right answers for any config that is there."""
@@ -171,9 +184,9 @@ class FakeMeasurer:
         self.closed = True
 
 
-def thread_cost(candidate: Candidate) -> tuple[float, float] | Failure:
+def thread_cost(configuration: Configuration) -> tuple[float, float] | Failure:
     """Returns a cost with a clear best: four threads, spinning, an arena that grows little."""
-    values = candidate.to_json()
+    values = configuration.to_json()
     latency = {0: 10.0, 1: 16.0, 2: 9.0, 4: 6.0}.get(int(values.get("intra_op_num_threads", 0)), 12)
     latency += {"on": 0.0, "stop_after_run": 0.5, "off": 1.5}[str(values.get("spinning", "on"))]
     memory = {"on": 100.0, "off": 80.0, "same_as_requested": 60.0}[str(values.get("arena", "on"))]
@@ -198,7 +211,7 @@ def space(*parameters: Parameter) -> Space:
 
 
 def thread_space() -> Space:
-    """Returns a space of thirty candidates, with a condition."""
+    """Returns a space of thirty configurations, with a condition."""
     return space(
         parameter("intra_op_num_threads", 0, 1, 2, 4),
         parameter("spinning", "on", "stop_after_run", "off", unless={"intra_op_num_threads": (1,)}),
@@ -206,7 +219,7 @@ def thread_space() -> Space:
     )
 
 
-def setting(within: Space, **changes: Any) -> Setting:
+def setting(within: Space, **changes: Any) -> Context:
     """Returns the setting of a study over a space, of a model that is made up."""
     facts: dict[str, Any] = {
         "study": "model-0",
@@ -222,7 +235,7 @@ def setting(within: Space, **changes: Any) -> Setting:
             autotune="0", onnxruntime="0", cpu="a cpu", cores=2, fingerprint="0"
         ),
     }
-    return Setting(**{**facts, **changes})
+    return Context(**{**facts, **changes})
 
 
 def build_proposer(
@@ -233,8 +246,8 @@ def build_proposer(
     prior: Prior | None = None,
 ) -> Proposer:
     """Returns a proposer for these objectives and limits."""
-    tolerances = {objective.name: objective.tolerance for objective in find(objectives)}
-    return Proposer(within, tolerances, (limits or Limits()).bounds, seed, prior)
+    names = [objective.name for objective in find(objectives)]
+    return Proposer(within, names, (limits or Limits()).bounds, seed, prior)
 
 
 def observed(
@@ -251,20 +264,29 @@ def build_search(
     study: optuna.Study | None = None,
     objectives: Sequence[str] = DEFAULT,
     limits: Limits | None = None,
-    **options: Any,
+    store: Store | None = None,
+    sampler: str = DEFAULT_SAMPLER,
+    seed: int = 0,
+    first: Sequence[Configuration] = (),
+    early_stop: bool = True,
+    report: OnProgress = lambda _: None,
+    clock: Clock | None = None,
 ) -> Search:
     """Returns a search over a space of threads, in a new study in memory, unless told otherwise."""
     study = study or optuna.create_study(directions=["minimize"] * len(objectives))
-    search = builder.build_search(
-        measurer,
-        within or thread_space(),
-        study=study,
-        objectives=find(objectives),
-        limits=limits or Limits(),
-        **options,
+    within, limits, found = within or thread_space(), limits or Limits(), find(objectives)
+    so_far = len(study.get_trials(deepcopy=False))
+    strategy = Planner(
+        space=within,
+        objectives=found,
+        limits=limits,
+        proposer=make_proposer(sampler, within, found, limits, seed, so_far),
+        first=first,
+        early_stop=early_stop,
     )
-    search.heal()
-    return search
+    store = store or Store(study, within, found, limits)
+    store.recover()
+    return Search(strategy, store, measurer, report, clock)
 
 
 class FakeWorld:
@@ -281,21 +303,27 @@ class FakeWorld:
         self.measurers: list[FakeMeasurer] = []
         self.reference_ms: list[float | None] = []
 
-    def measurer(self, options: MeasurerOptions) -> FakeMeasurer:
+    def measurer(self, ctx: Context, _: Preparer, reference_ms: float | None) -> FakeMeasurer:
         """Returns a new measurer."""
-        smallest = None if options.batching is None else options.batching.smallest
-        self.measurers.append(FakeMeasurer(self.cost, options.clients, smallest))
-        self.reference_ms.append(options.reference_ms)
+        smallest = None if ctx.batching is None else ctx.batching.smallest
+        self.measurers.append(FakeMeasurer(self.cost, ctx.clients, smallest))
+        self.reference_ms.append(reference_ms)
         return self.measurers[-1]
 
     @property
-    def searched(self) -> list[Candidate]:
-        """The candidates that all of them measured in the search."""
-        return [candidate for measurer in self.measurers for candidate in measurer.searched]
+    def searched(self) -> list[Configuration]:
+        """The configurations that all of them measured in the search."""
+        return [configuration for measurer in self.measurers for configuration in measurer.searched]
 
     def seams(self, **others: Any) -> Seams:
         """Returns this world for a study, with `others` in place of some of it."""
-        known = {"measurer": self.measurer, "lock": _no_lock, "providers": lambda: (CPU_STATE,)}
+        known = {
+            "measurer": self.measurer,
+            "lock": _no_lock,
+            "judge": _no_judge,
+            "providers": lambda: (CPU_STATE,),
+            "firing": lambda _: (),
+        }
         return Seams(**{**known, **others})
 
     def tune(
@@ -309,6 +337,11 @@ class FakeWorld:
         """Does the job of :func:`autotune.tune` in this world."""
         record = StudyOptions.of(model, **options)
         return run_study(record, on_progress, self.seams(**(seams or {})))
+
+
+def _no_judge(*_: object) -> Callable[[object], None]:
+    """A computing measurer has no answers to judge."""
+    return lambda finalist: None
 
 
 def _no_lock(*_: object, **__: object) -> nullcontext[None]:

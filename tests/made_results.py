@@ -7,9 +7,9 @@ from typing import Any
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
-from autotune.results.parts import Ablation, Part, Step
+from autotune.results.leave_one_out import Part, Simplification
 from autotune.results.result import Member, StudyResult
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 
 _STUDY = StudyResult.read(Path(__file__).parent / "data" / "study")
 _BASELINE = replace(
@@ -37,7 +37,7 @@ def member(
     admitted: bool = True,
 ) -> Member:
     """Returns a member with these numbers; the default has 10 ms and 100 MiB."""
-    candidate = Candidate.of(values)
+    configuration = Configuration.of(values)
     evidence = replace(
         _BASELINE,
         trial=trial,
@@ -48,20 +48,11 @@ def member(
         significant=speedup > 1.02,
     )
     return Member(
-        candidate=candidate.to_json(),
-        words=candidate.in_words(),
+        configuration=configuration.to_json(),
+        words=configuration.in_words(),
         evidence=evidence,
         admitted=admitted,
-    )
-
-
-def step(values: Mapping[str, Value], speedup: float = 1.0, memory: float = 1.0) -> Step:
-    """Returns a step that brings so much."""
-    return Step(
-        changes=values,
-        words=Candidate.of(values).in_words(),
-        speedup=close(speedup),
-        memory=close(memory),
+        gains={},
     )
 
 
@@ -72,10 +63,10 @@ def part(
     memory: float = 1.0,
     **changes: Any,
 ) -> Part:
-    """Returns a change that was put back alone; it was dropped if it matters for nothing."""
+    """Returns a change that was reverted alone; it was dropped if it matters for nothing."""
     facts: dict[str, Any] = {
         "changes": values,
-        "words": Candidate.of(values).in_words(),
+        "words": Configuration.of(values).in_words(),
         "kept": bool(matters_for),
         "matters_for": tuple(matters_for),
         "speedup": close(speedup),
@@ -86,21 +77,19 @@ def part(
     return Part(**{**facts, **changes})
 
 
-def ablation(trial: int, steps: Sequence[Step], parts: Sequence[Part]) -> Ablation:
-    """Returns an ablation whose steps multiply to the whole."""
+def simplification(
+    trial: int, parts: Sequence[Part], speedup: float = 1.0, memory: float = 1.0
+) -> Simplification:
+    """Returns a simplification of these parts, whose kept ones bring so much together."""
     whole: dict[str, Value] = {}
-    speedup = memory = 1.0
-    for item in steps:
-        whole |= item.changes
-        speedup *= item.speedup.value
-        memory *= item.memory.value
-    dropped = {name: value for p in parts if not p.kept for name, value in p.changes.items()}
-    return Ablation(
+    for item in parts:
+        whole |= item.changes if item.kept else {}
+    winner = {name: value for item in parts for name, value in item.changes.items()}
+    return Simplification(
         trial=trial,
-        winner={**whole, **dropped},
+        winner=winner,
         parts=tuple(parts),
-        steps=tuple(steps),
-        whole=step(whole, speedup, memory),
+        whole=part(whole, ["latency_ms"], speedup, memory),
         complete=True,
     )
 
@@ -114,9 +103,8 @@ def result(*members: Member, picked: int = 0, **changes: Any) -> StudyResult:
         "model": Path("/models/net.onnx"),
         "folder": Path("net.autotune"),
         "limits": {**_STUDY.limits, "max_error": 0.05},
-        "kinds": (),
         "left_out": {},
-        "never_quiet": 0,
+        "never_undisturbed": 0,
         "files": ("best.json", "best.onnx", "best.onnx.data", "front.json"),
         "complete": True,
     }

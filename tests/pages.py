@@ -6,25 +6,25 @@ from pathlib import Path
 from typing import Any
 
 from fakes import measurement, refusal
-from small_inspections import PEAKS, PROFILE, READING
+from small_inspections import PEAKS, PROFILE, REPORT
 
-from autotune.deploy.config import Environment, Evidence, Interval, Requires
+from autotune.deploy.config import Environment, Evidence, Interval
 from autotune.deploy.options import Value
 from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare
 from autotune.measure.outcome import Outcome
 from autotune.report.page.state import StudyState
-from autotune.results.parts import Ablation, Part, Step
+from autotune.results.leave_one_out import Part, Simplification
 from autotune.results.profiling import DEFAULT, ProfiledSession, Profiling
 from autotune.results.result import Member, StudyResult
 from autotune.search.beliefs import Effect
 from autotune.search.objective import find
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.study.options import StudyOptions
 
 BASE_MS, BASE_MIB = 10.0, 100.0
-WINNER: Mapping[str, Value] = {"precision": "int8_static", "storage": "external_data"}
+WINNER: Mapping[str, Value] = {"precision": "int8_static", "weight_storage": "external_data"}
 
 
 def trials() -> tuple[Trial, ...]:
@@ -33,12 +33,12 @@ def trials() -> tuple[Trial, ...]:
         ({}, measurement(BASE_MS, BASE_MIB)),
         (WINNER, measurement(5.0, 60.0, error=0.01)),
         ({"arena": "off"}, measurement(9.0, 50.0)),
-        ({"intra_op_num_threads": 1}, replace(measurement(30.0, 99.0), raced=True)),
+        ({"intra_op_num_threads": 1}, replace(measurement(30.0, 99.0), stopped_early=True)),
         ({"precision": "int8_dynamic"}, measurement(4.0, 40.0, error=0.2)),
-        ({"nchwc": "off"}, refusal("no <b>kernel</b>")),
+        ({"optimizer.NchwcTransformer": "off"}, refusal("no <b>kernel</b>")),
     ]
     return tuple(
-        Trial(number=number, candidate=Candidate.of(values), outcome=outcome)
+        Trial(number=number, configuration=Configuration.of(values), outcome=outcome)
         for number, (values, outcome) in enumerate(each)
     )
 
@@ -50,8 +50,8 @@ def member(trial: int, values: Mapping[str, Value], ms: float, mib: float) -> Me
         return Interval(value=base / own, low=0.9 * base / own, high=1.1 * base / own)
 
     return Member(
-        candidate=values,
-        words=Candidate.of(values).in_words(),
+        configuration=values,
+        words=Configuration.of(values).in_words(),
         admitted=True,
         gains={"latency_ms": gain(ms, BASE_MS), "peak_memory_mib": gain(mib, BASE_MIB)},
         evidence=Evidence(
@@ -79,45 +79,35 @@ def member(trial: int, values: Mapping[str, Value], ms: float, mib: float) -> Me
     )
 
 
-def ablation() -> Ablation:
+def simplification() -> Simplification:
     """Returns what the two changes of the winner bring; a third one was dropped."""
 
     def factor(value: float) -> Interval:
         return Interval(value=value, low=0.95 * value, high=1.05 * value)
 
-    def step(name: str, speedup: float, memory: float) -> Step:
-        changes = {name: WINNER[name]}
-        words = Candidate.of(changes).in_words()
-        return Step(changes=changes, words=words, speedup=factor(speedup), memory=factor(memory))
-
-    steps = (step("precision", 1.8, 0.9), step("storage", 1.01, 0.7))
-    parts = [
-        Part(
-            changes=step.changes,
-            words=step.words,
+    def part(changes: Mapping[str, Value], speedup: float, memory: float) -> Part:
+        return Part(
+            changes=changes,
+            words=Configuration.of(changes).in_words(),
             kept=True,
             matters_for=("latency_ms",),
-            speedup=step.speedup,
-            memory=step.memory,
+            speedup=factor(speedup),
+            memory=factor(memory),
             error=0.0,
             failure="",
         )
-        for step in steps
+
+    parts = [
+        part({"precision": WINNER["precision"]}, 1.8, 0.9),
+        part({"weight_storage": WINNER["weight_storage"]}, 1.01, 0.7),
     ]
     threads = {"intra_op_num_threads": 2}
     dropped = replace(parts[0], changes=threads, words="2 threads", kept=False, matters_for=())
-    whole = Step(
-        changes=WINNER,
-        words="int8 static, external data",
-        speedup=factor(1.82),
-        memory=factor(0.63),
-    )
-    return Ablation(
+    return Simplification(
         trial=1,
         winner={**WINNER, **threads},
         parts=(*parts, dropped),
-        steps=steps,
-        whole=whole,
+        whole=part(WINNER, 1.82, 0.63),
         complete=True,
     )
 
@@ -125,7 +115,7 @@ def ablation() -> Ablation:
 def result(**changes: Any) -> StudyResult:
     """Returns the result of a final comparison, in which the winner was a little slower."""
     effect = Effect(
-        parameter="storage",
+        parameter="weight_storage",
         value="external_data",
         objective="latency_ms",
         factor=Interval(value=0.5, low=0.4, high=0.6),
@@ -145,6 +135,7 @@ def result(**changes: Any) -> StudyResult:
             "max_memory_mib": None,
             "max_latency_ms": None,
             "max_drop": None,
+            "max_p99_ms": None,
         },
         members=(
             member(0, {}, BASE_MS, BASE_MIB),
@@ -154,21 +145,24 @@ def result(**changes: Any) -> StudyResult:
         trials=6,
         ended="",
         failed={"refused": 1},
-        raced=1,
-        never_quiet=0,
+        stopped_early=1,
+        never_undisturbed=0,
         left_out={"spinning": "one core"},
-        kinds=(),
-        graphs=(),
         effects=(effect, replace(effect, objective="peak_memory_mib")),
         cache_bytes=0,
         notes=("input 'x': float32 [1, 3]",),
         dimensions={},
-        requires=Requires(providers=(), cpu_features=()),
         environment=Environment(
             autotune="0", onnxruntime="1", cpu="a CPU", cores=2, fingerprint="22"
         ),
         complete=True,
         files=("best.json",),
+        others=(),
+        simplification=None,
+        process=None,
+        judgements=(),
+        batching=None,
+        clients=1,
     )
     return replace(made, **changes)
 
@@ -197,7 +191,7 @@ def profiling(node: TimeShare) -> Profiling:
         name=DEFAULT,
         file="tiny.onnx",
         profile=replace(PROFILE, operators=(node,), overheads=(node,), slowest=(node,)),
-        work=READING.work,
-        headroom=headroom(READING.work, PEAKS, 4.0),
+        work=REPORT.work,
+        headroom=headroom(REPORT.work, PEAKS, 4.0),
     )
     return Profiling(sessions=(session,), peaks=PEAKS)

@@ -2,7 +2,7 @@
 
     python tests/shared_worker.py MODEL FOLDER TRIALS MEASURE_S [STORAGE]
 
-Every candidate that is measured is written to FOLDER/measured, a line each, before it is told.
+Every configuration that is measured is written to FOLDER/measured, a line each, before it is told.
 """
 
 import hashlib
@@ -14,17 +14,16 @@ from pathlib import Path
 
 from fakes import FakeMeasurer, FakeWorld
 
-from autotune.measure.outcome import SEARCH, Effort, IsBeaten, Outcome, never_beaten
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.measure.outcome import SEARCH, Effort, IsDominated, Outcome, never_dominated
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.storage.database import open_storage
 from autotune.study.progress import Progress
-from autotune.study.seams import MeasurerOptions
 
 
-def cost(candidate: Candidate) -> tuple[float, float]:
-    """Returns a cost that depends on the candidate alone."""
-    digits = hashlib.sha256(candidate.key.encode()).digest()
-    if candidate == BASELINE:
+def cost(configuration: Configuration) -> tuple[float, float]:
+    """Returns a cost that depends on the configuration alone."""
+    digits = hashlib.sha256(configuration.key.encode()).digest()
+    if configuration == BASELINE:
         return 10.0, 100.0
     return 5.0 + digits[0] / 25, 50.0 + digits[1] / 3
 
@@ -37,17 +36,20 @@ def main() -> None:
 
     class Slow(FakeMeasurer):
         def measure(
-            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+            self,
+            configuration: Configuration,
+            effort: Effort,
+            is_dominated: IsDominated = never_dominated,
         ) -> Outcome:
             time.sleep(float(measure_s))
-            outcome = super().measure(candidate, effort, is_beaten)
+            outcome = super().measure(configuration, effort, is_dominated)
             if effort == SEARCH:
                 with notes.open("a") as file:
-                    file.write(f"{candidate.key}\n")
+                    file.write(f"{configuration.key}\n")
             return outcome
 
     class World(FakeWorld):
-        def measurer(self, options: MeasurerOptions) -> FakeMeasurer:
+        def measurer(self, *_: object) -> FakeMeasurer:
             return Slow(cost)
 
     def say(progress: Progress) -> None:

@@ -2,8 +2,8 @@
 
 from autotune.facts.work import Work
 from autotune.inspection.headroom import Peaks
+from autotune.inspection.model_report import ModelReport, OptimisedGraph, Saturation, WeightGroup
 from autotune.inspection.profile import Profile
-from autotune.inspection.reading import OptimisedGraph, Reading, Saturation, WeightGroup
 
 GRAPH = OptimisedGraph(
     operators={"Conv": 4},
@@ -12,7 +12,7 @@ GRAPH = OptimisedGraph(
     subnormals=0,
     subnormal_weights=(),
 )
-READING = Reading(
+REPORT = ModelReport(
     opset=17,
     ir_version=8,
     producer="",
@@ -27,9 +27,7 @@ READING = Reading(
         int8_operations=0,
         weight_bytes=4000,
         boundary_bytes=0,
-        traffic_bytes=0,
         by_operator={},
-        nodes=1,
         unknown=0,
     ),
 )
@@ -43,7 +41,6 @@ PROFILE = Profile(
     executed=4,
     providers=(),
     provider_changes=0,
-    waiting_ms=0,
     weights_mib=1.0,
     activations_mib=2.0,
     arena_mib=4.0,

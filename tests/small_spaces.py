@@ -52,7 +52,7 @@ def model(**changes: Any) -> Model:
     """Returns the facts of a model that has everything that a parameter needs but operators."""
     facts: dict[str, Any] = {
         "path": Path("m.onnx"),
-        "data_files": (),
+        "data_names": (),
         "sha256": "0",
         "size_bytes": 1,
         "inputs": (Tensor(name="x", dtype="float32", shape=("batch", 4)),),
@@ -75,6 +75,7 @@ def resolved(
     fixed: Mapping[str, str] | None = None,
     providers: Sequence[str] = ("cpu",),
     batch: Sequence[int] = (),
+    features: tuple[str, ...] = (),
     **changes: Any,
 ) -> Space:
     """Returns a preset or a file of the user, resolved for such a model and machine.
@@ -84,4 +85,5 @@ def resolved(
     ready = tuple(ProviderState(word=word, state=READY, devices=("CPU",)) for word in providers)
     described = model(**changes)
     inputs = workload.generate(described, {})
-    return resolve(find_space(name), described, inputs, machine(cores), fixed, ready, batch=batch)
+    here = machine(cores, features)
+    return resolve(find_space(name), described, inputs, here, fixed, ready, batch=batch)

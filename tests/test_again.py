@@ -5,17 +5,17 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import optuna
 import pytest
 from fakes import measurement
 from test_compare import make_fake, save_model
 
 from autotune.errors import RequestError, StudyError
 from autotune.measure.outcome import Outcome
-from autotune.results.compare import Comparisons, MakeMeasurer
+from autotune.results.compare import Comparison, MakeMeasurer
 from autotune.study.again import measure_again
 
 DATA = Path(__file__).parent / "data"
-pytestmark = pytest.mark.process
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "study"
 
 
-def _again(folder: Path, *numbers: int, make: MakeMeasurer, source: Path | None) -> Comparisons:
+def _again(folder: Path, *numbers: int, make: MakeMeasurer, source: Path | None) -> Comparison:
     return measure_again(
         folder,
         numbers,
@@ -46,10 +46,12 @@ def test_any_trials_of_a_study(folder: Path) -> None:
     """Trial 3, with its options, and the default side by side; nothing is added to the study."""
     before = (folder / "study.db").read_bytes()
     fake, make = make_fake(_cost)
-    comparisons = _again(folder, 3, 0, make=make, source=folder.parent / "lstm.onnx")
-    assert [config.name for config in comparisons.configs] == ["trial 3", "trial 0"]
-    assert [config.speedup.value for config in comparisons.configs] == pytest.approx([0.5, 1.0])
-    assert comparisons.untouched
+    comparison = _again(folder, 3, 0, make=make, source=folder.parent / "lstm.onnx")
+    assert [config.name for config in comparison.configs] == ["trial 3", "trial 0"]
+    assert [config.score.speedup.value for config in comparison.configs] == pytest.approx(
+        [0.5, 1.0]
+    )
+    assert comparison.untouched
     assert fake.closed
     assert (folder / "study.db").read_bytes() == before
 
@@ -84,7 +86,7 @@ def test_what_is_no_trial_is_refused(folder: Path) -> None:
 
 
 def test_the_options_are_those_of_the_trial(folder: Path) -> None:
-    """The candidate's session half becomes the session that is opened."""
+    """The configuration's session parameters becomes the session that is opened."""
     threads = []
 
     def cost(_: str, number: int) -> Outcome:
@@ -95,4 +97,18 @@ def test_the_options_are_those_of_the_trial(folder: Path) -> None:
     _again(folder, 3, make=make, source=folder.parent / "lstm.onnx")
     front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
     (member,) = [m for m in front["members"] if m["evidence"]["trial"] == 3]
-    assert set(threads) == {0, member["candidate"]["intra_op_num_threads"]}
+    assert set(threads) == {0, member["configuration"]["intra_op_num_threads"]}
+
+
+def test_the_study_is_the_one_that_show_shows(folder: Path) -> None:
+    """A larger study in the same storage is not taken: its trial 7 is none of the shown one's."""
+    storage = f"sqlite:///{folder / 'study.db'}"
+    shown = json.loads((folder / "front.json").read_text(encoding="utf-8"))["study"]
+    optuna.copy_study(
+        from_study_name=shown, from_storage=storage, to_storage=storage, to_study_name="larger"
+    )
+    larger = optuna.load_study(study_name="larger", storage=storage)
+    larger.add_trials(larger.trials)
+    _, make = make_fake(_cost)
+    with pytest.raises(StudyError, match="no trial 7; its last one is 3"):
+        _again(folder, 7, make=make, source=folder.parent / "lstm.onnx")

@@ -19,8 +19,6 @@ from autotune.errors import DataError, ModelError, RequestError, SpaceError, Stu
 from autotune.facts import sample_models
 from autotune.storage.database import quiet_optuna
 
-pytestmark = pytest.mark.process
-
 FLOAT = TensorProto.FLOAT
 
 
@@ -174,26 +172,6 @@ def test_wrong_wishes(folder: Path, wishes: dict[str, Any], phrases: list[str]) 
     refused(RequestError, phrases, "model.onnx", **wishes)
 
 
-@pytest.mark.parametrize(
-    ("options", "phrases"),
-    [
-        (["--trials", "0"], ["--trials", "at least 1"]),
-        (["--trials", "many"], ["--trials", "int"]),
-        (["--shape", "frames=1,x"], ["--shape", "'1,x'"]),
-        (["--shape", "frames=1,0,16"], ["--shape", "'1,0,16'"]),
-        (["--shape", "frames"], ["--shape", "'frames'", "NAME=1,3,224,224"]),
-        (["--timeout", "5 parsecs"], ["--timeout", "'5 parsecs'", "s, m, min, h"]),
-        (["--max-memory", "lots"], ["--max-memory", "'lots'", "MiB"]),
-        (["--max-latency", "-1ms"], ["--max-latency", "'-1ms'"]),
-        (["--prefer", "speed"], ["--prefer", "latency, memory, balanced"]),
-        (["--fix", "arena"], ["--fix", "'arena'", "KEY=VALUE"]),
-    ],
-)
-def test_wrong_options(folder: Path, options: list[str], phrases: list[str]) -> None:
-    """An option that cannot be understood is named with an example of what can."""
-    refused_by_program(["study", "model.onnx", *options], phrases)
-
-
 FRAMES = np.ones((2, 1, 1, 16), np.float32)
 STATE = np.zeros((2, 1, 1, 64), np.float32)
 
@@ -307,6 +285,7 @@ def test_an_unknown_preset(folder: Path) -> None:
     refused(SpaceError, phrases, "model.onnx", space="latncy")
 
 
+@pytest.mark.process
 def test_without_onnxruntime(folder: Path) -> None:
     """Without ONNX Runtime one sentence says what to install."""
     modules = folder / "modules"

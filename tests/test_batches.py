@@ -109,18 +109,6 @@ def test_samples_are_stacked_in_order_and_the_last_batch_is_filled_from_the_star
     ]
 
 
-def test_a_batch_of_one_is_the_sample() -> None:
-    """Nothing is copied."""
-    samples = [{"x": np.zeros((1, 3))}]
-    assert stack(samples, ["x"], 1)[0] is samples[0]
-
-
-def test_words_are_stacked_too() -> None:
-    """Samples of text keep their words, of whatever length."""
-    samples = [{"x": np.asarray([word])} for word in ("a", "longer")]
-    assert stack(samples, ["x"], 2)[0]["x"].tolist() == ["a", "longer"]
-
-
 def test_every_size_is_validated_on_the_same_samples() -> None:
     """Errors of different sizes can be compared."""
     workload = _workload(*([[i, i, i]] for i in range(20)))

@@ -15,7 +15,7 @@ from autotune.facts import sample_models
 from autotune.measure.outcome import Failure
 from autotune.report.page.state import StudyState
 from autotune.report.page.writing import write_page, write_report
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 TRIALS = 40
@@ -41,13 +41,13 @@ def browser() -> Iterator[Any]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a study whose measurements were computed; those without spinning fail."""
 
-    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
-        if candidate.to_json().get("spinning") == "off":
+    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
+        if configuration.to_json().get("spinning") == "off":
             return refusal("it must spin")
-        costs = thread_cost(candidate)
+        costs = thread_cost(configuration)
         assert not isinstance(costs, Failure)
         # no two points lie in one place
-        luck = int(candidate.key, 16) / 2**64
+        luck = int(configuration.key, 16) / 2**64
         return costs[0] + luck, costs[1] + 20 * luck
 
     folder = tmp_path_factory.mktemp("browser")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from autotune.results.budget import Budget
+from autotune.results.final_comparison import Budget
 
 
 @dataclass

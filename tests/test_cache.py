@@ -1,9 +1,13 @@
-"""The cache of prepared models: bounded in size, whole or not there."""
+"""The cache of transformed models: bounded in size, whole or not there."""
 
+import contextlib
 import json
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from autotune.graph.cache import Cache
 from autotune.process.marks import write_mark
@@ -90,3 +94,27 @@ def test_a_link_in_the_place_of_an_entry_loses_nothing(tmp_path: Path) -> None:
     (tmp_path / "cache" / "key").symlink_to(precious)
     assert (_entry(cache, "key", 10, tmp_path, 0) / "best.onnx").exists()
     assert [path.name for path in precious.iterdir()] == ["file"]
+
+
+def test_threads_may_make_one_entry_at_once(tmp_path: Path) -> None:
+    """The first one stays, and the others find it."""
+    nobody_has_it = threading.Barrier(4)
+
+    class Late(Cache):
+        def find(self, key: str) -> tuple[Path, dict[str, Any]] | None:
+            entry = super().find(key)
+            with contextlib.suppress(threading.BrokenBarrierError):
+                nobody_has_it.wait(timeout=0.2)
+            return entry
+
+    def make(number: int) -> Path:
+        made = tmp_path / str(number)
+        made.mkdir()
+        (made / "model.onnx").write_bytes(b"model")
+        return Late(tmp_path / "cache").keep("key", made, {})
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(make, range(4))) == {tmp_path / "cache" / "key"}
+    assert Cache(tmp_path / "cache").find("key") is not None
+    folders = [entry.name for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
+    assert folders == ["key"]

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import onnx
 import pytest
-from rich.console import Console
-from test_config import make_config
+from test_config import make_config, requiring
 from test_loader import write_config
+from views import words_of
 
 from autotune.deploy import cpu
 from autotune.deploy.check import check
-from autotune.deploy.config import Environment, Requires
+from autotune.deploy.config import Environment
 from autotune.deploy.process_options import STEADY_HEAP
 from autotune.deploy.serving import Serving
 from autotune.facts import sample_models
-from autotune.report.check import render_check
+from autotune.report.deploying import view_check
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_a_config_of_this_machine(model: Path) -> None:
     """It opens as tuned, and the files that were compared are named."""
     checked = check(write_config(model, make_config()))
     assert checked.valid
-    assert checked.format == "autotune/2"
+    assert checked.format == "autotune/1"
     assert checked.files == ("best.onnx",)
     assert checked.outcome == "autotune.load opens the model as tuned."
     assert checked.exit_code(strict=True) == 0
@@ -40,11 +40,9 @@ def test_options_of_the_process_are_said_as_variables(model: Path) -> None:
     """A program in another language is told what to put into its environment."""
     checked = check(write_config(model, make_config(process=STEADY_HEAP)))
     assert checked.process == STEADY_HEAP.environment
-    console = Console(width=200)
-    with console.capture() as capture:
-        console.print(render_check(checked, "best.json"))
-    assert "load(path, process_options=True)" in capture.get()
-    assert "MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072" in capture.get()
+    text = words_of(view_check(checked, "best.json"))
+    assert "load(path, process_options=True)" in text
+    assert "MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072" in text
 
 
 def test_a_config_of_another_machine(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,13 +62,24 @@ def test_a_config_of_another_machine(model: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_missing_requirement(model: Path) -> None:
     """The default options are used, which no exit code of 0 may hide."""
-    checked = check(
-        write_config(model, make_config(requires=Requires(providers=("NoSuch",), cpu_features=())))
-    )
+    checked = check(write_config(model, make_config(requires=requiring("NoSuch"))))
     assert checked.valid
     assert list(checked.lacking) == ["the NoSuch"]
     assert "default options" in checked.outcome
     assert checked.exit_code(strict=False) == 4
+
+
+def test_a_processor_on_which_the_answers_would_be_wrong(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so, with the exit code of a machine that lacks something."""
+    monkeypatch.setattr(cpu, "is_x86", lambda: True)
+    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
+    checked = check(write_config(model, make_config(requires=requiring(weight_block=16))))
+    assert checked.outcome == "autotune.load refuses this config on this processor."
+    assert checked.exit_code(strict=False) == 4
+    text = words_of(view_check(checked, "best.json"))
+    assert "wrong answers on this processor: its weights lie in blocks of 16" in text
 
 
 def test_another_model_file(model: Path) -> None:

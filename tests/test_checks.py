@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import typer
-from small_inspections import GRAPH, PROFILE, READING
+from small_inspections import GRAPH, PROFILE, REPORT
 from small_spaces import machine, model
 
 from autotune.cli.app import app
 from autotune.deploy.config import Interval
 from autotune.facts.workload import generate
-from autotune.inspection.checks import CHECKS
+from autotune.inspection.checks import CHECKS, DEFAULT, NO_ARENA, NO_PATTERN
 from autotune.inspection.findings import (
     HIGH,
     LOW,
@@ -27,10 +27,9 @@ from autotune.inspection.findings import (
     by_held_memory,
 )
 from autotune.inspection.growth import Growth
-from autotune.inspection.memory_checks import DEFAULT, NO_ARENA, NO_PATTERN
+from autotune.inspection.model_report import Saturation, SubnormalWeight, WeightGroup
 from autotune.inspection.profile import CASTS, REORDERS, Profile, TimeShare
-from autotune.inspection.reading import Saturation, SubnormalWeight, WeightGroup
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.space.parameters import PARAMETERS, parse_value
 
 
@@ -39,7 +38,7 @@ def _inspected(**changes: Any) -> InspectedModel:
     described = model(branches=1)
     plain = InspectedModel(
         model=described,
-        reading=READING,
+        report=REPORT,
         machine=machine(cores=2),
         workload=generate(described, {}),
         profile=PROFILE,
@@ -47,12 +46,12 @@ def _inspected(**changes: Any) -> InspectedModel:
     return replace(plain, **changes)
 
 
-def _reading(**changes: Any) -> InspectedModel:
-    return _inspected(reading=replace(READING, **changes))
+def _report(**changes: Any) -> InspectedModel:
+    return _inspected(report=replace(REPORT, **changes))
 
 
 def _graph(**changes: Any) -> InspectedModel:
-    return _reading(optimised=replace(GRAPH, **changes))
+    return _report(optimised=replace(GRAPH, **changes))
 
 
 def _profile(**changes: Any) -> Profile:
@@ -69,13 +68,13 @@ def _findings(inspected: InspectedModel) -> dict[str, Finding]:
 
 
 def _only(inspected: InspectedModel) -> Finding:
-    """Returns the one finding; its name is that of a check, and its remedy is a candidate."""
+    """Returns the one finding; its name is that of a check, and its remedy is a configuration."""
     findings = _findings(inspected)
     assert len(findings) == 1, findings
     finding = next(iter(findings.values()))
     assert finding.name in {check.name for check in CHECKS}
-    assert Candidate.of(finding.try_out).to_json() == dict(finding.try_out)
-    _assert_commands(finding.remedy)
+    assert Configuration.of(finding.remedy).to_json() == dict(finding.remedy)
+    _assert_commands(finding.advice)
     return finding
 
 
@@ -100,33 +99,32 @@ def test_subnormal_weights() -> None:
     finding = _only(_graph(subnormals=90, subnormal_weights=(worst,)))
     assert "90 of 1,000" in finding.evidence
     assert "'conv.weight' has 90 of 100" in finding.evidence
-    assert finding.try_out == {"session.set_denormal_as_zero": "1"}
+    assert finding.remedy == {"session.set_denormal_as_zero": "1"}
 
 
 def test_reorders_by_their_share_of_the_time() -> None:
-    """Ten per cent is a finding, with the time at the extended level beside it; one is none."""
+    """Ten per cent is a finding; one is none."""
     operators = {"Conv": 4, "ReorderInput": 2, "ReorderOutput": 1}
-    reading = replace(READING, optimised=replace(GRAPH, operators=operators))
+    report = replace(REPORT, optimised=replace(GRAPH, operators=operators))
     many = _profile(overheads=_overhead(REORDERS, 0.1))
-    finding = _only(_inspected(reading=reading, profile=many, extended=_profile(run_ms=2.0)))
+    finding = _only(_inspected(report=report, profile=many))
     assert "Changes of layout: 3; convolutions: 4." in finding.evidence
-    assert "take 10% of the run time" in finding.evidence
-    assert "2 ms instead of 1 ms" in finding.evidence
+    assert "take 10 % of the run time" in finding.evidence
     few = _profile(overheads=_overhead(REORDERS, 0.01))
-    assert _findings(_inspected(reading=reading, profile=few)) == {}
+    assert _findings(_inspected(report=report, profile=few)) == {}
 
 
 def test_reorders_by_their_number_where_nothing_is_measured() -> None:
     """Reading alone counts the nodes of the optimised graph."""
-    reading = replace(READING, optimised=replace(GRAPH, operators={"Conv": 4, "ReorderInput": 3}))
-    assert _only(_inspected(reading=reading, profile=None)).name == "layout reorders"
+    report = replace(REPORT, optimised=replace(GRAPH, operators={"Conv": 4, "ReorderInput": 3}))
+    assert _only(_inspected(report=report, profile=None)).name == "layout reorders"
 
 
 def test_weights_as_inputs() -> None:
     """The tool of ONNX Runtime that mends it is named."""
-    finding = _only(_reading(weights_as_inputs=7))
+    finding = _only(_report(weights_as_inputs=7))
     assert "7 initializers" in finding.evidence
-    assert "remove_initializer_from_input" in finding.remedy
+    assert "remove_initializer_from_input" in finding.advice
 
 
 def test_blocked_folding() -> None:
@@ -138,30 +136,28 @@ def test_blocked_folding() -> None:
 
 def test_old_opset() -> None:
     """Below 13."""
-    assert "opset 11" in _only(_reading(opset=11)).evidence
+    assert "opset 11" in _only(_report(opset=11)).evidence
 
 
 def test_fp16_weights_on_a_processor_without_kernels() -> None:
     """On x86 they are converted; a processor with half precision has kernels."""
     groups = (WeightGroup(dtype="float16", tensors=1, elements=1000, size_bytes=2000),)
-    reading = replace(READING, weights=groups, optimised=replace(GRAPH, operators={"Cast": 5}))
+    report = replace(REPORT, weights=groups, optimised=replace(GRAPH, operators={"Cast": 5}))
     profile = _profile(overheads=_overhead(CASTS, 0.2))
-    finding = _only(_inspected(reading=reading, profile=profile))
-    assert "5 casts, which take 20% of the run time" in finding.evidence
+    finding = _only(_inspected(report=report, profile=profile))
+    assert "5 casts, which take 20 % of the run time" in finding.evidence
     arm = machine(cores=2, features=("asimdhp",), architecture="aarch64")
-    assert _findings(_inspected(reading=reading, machine=arm)) == {}
+    assert _findings(_inspected(report=report, machine=arm)) == {}
 
 
 def test_saturation_without_vnni() -> None:
     """The same model is right on a processor with VNNI."""
     saturation = Saturation(products=3, large_share=0.25)
-    finding = _only(_reading(saturation=saturation))
+    finding = _only(_report(saturation=saturation))
     assert finding.severity == HIGH
     assert "3 products" in finding.evidence
     vnni = machine(cores=2, features=("avx512_vnni",))
-    assert (
-        _findings(_inspected(reading=replace(READING, saturation=saturation), machine=vnni)) == {}
-    )
+    assert _findings(_inspected(report=replace(REPORT, saturation=saturation), machine=vnni)) == {}
 
 
 def _growth(*held_mib: float) -> Growth:
@@ -183,14 +179,16 @@ def test_memory_growth_names_the_better_of_both_remedies() -> None:
     finding = _only(_inspected(growth=growth))
     assert finding.severity == HIGH
     assert "20 MiB after the first of 3 shapes (x [0, 4]) and 100 MiB after all" in finding.evidence
-    assert "--prefer memory --fix enable_mem_pattern=false" in finding.remedy
+    assert "--prefer memory --fix enable_mem_pattern=false" in finding.advice
 
 
 def test_remedies_are_commands_for_the_file() -> None:
     """A path with a blank is quoted as a shell wants it."""
     spaced = model(path=Path("my model.onnx"), branches=1)
-    finding = _only(_inspected(model=spaced, reading=replace(READING, inline_bytes=100 << 20)))
-    assert finding.remedy.endswith("autotune study 'my model.onnx' --fix storage=external_data")
+    finding = _only(_inspected(model=spaced, report=replace(REPORT, inline_bytes=100 << 20)))
+    assert finding.advice.endswith(
+        "autotune study 'my model.onnx' --fix weight_storage=external_data"
+    )
 
 
 def test_memory_that_hardly_grows_is_no_finding() -> None:
@@ -203,14 +201,14 @@ def test_arena() -> None:
     """What the arena holds beyond weights is the finding."""
     finding = _only(_inspected(profile=_profile(arena_mib=512.0, activations_mib=256.0)))
     assert "It has reserved 512 MiB" in finding.evidence
-    assert finding.try_out == {"arena": "off"}
+    assert finding.remedy == {"arena": "off"}
 
 
 def test_inline_weights() -> None:
     """Many of them, inside the file."""
-    finding = _only(_reading(inline_bytes=100 << 20))
+    finding = _only(_report(inline_bytes=100 << 20))
     assert "100.0 MiB" in finding.evidence
-    assert finding.try_out == {"storage": "external_data"}
+    assert finding.remedy == {"weight_storage": "external_data"}
 
 
 def test_parallel_branches_need_cores() -> None:
@@ -225,7 +223,7 @@ def test_threads_beyond_the_usable_cores() -> None:
     throttled = replace(machine(cores=8), usable_cores=2, quota_cores=2.0)
     finding = _only(_inspected(machine=throttled))
     assert "its CPU quota is 2 cores" in finding.evidence
-    assert finding.try_out == {"intra_op_num_threads": 2}
+    assert finding.remedy == {"intra_op_num_threads": 2}
 
 
 def _effect(**changes: Any) -> Effect:

@@ -14,9 +14,8 @@ import psutil
 import pytest
 
 from autotune.deploy.records import Amount, Whole
-from autotune.errors import StorageError
-from autotune.process.child import Child, ChildFailure, Limits
-from autotune.process.guardian import Guardian
+from autotune.errors import FormatError, StorageError
+from autotune.process.child import Child, ChildFailure, ChildLimits
 
 pytestmark = [
     pytest.mark.process,
@@ -154,8 +153,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     children: list[Child] = []
 
-    def begin(limits: Limits | None = None) -> Child:
-        children.append(Child("misbehaving", limits or Limits()))
+    def begin(limits: ChildLimits | None = None) -> Child:
+        children.append(Child("misbehaving", limits or ChildLimits()))
         return children[-1]
 
     yield begin
@@ -206,11 +205,6 @@ def test_a_refusal_leaves_the_child_at_work(start: Start) -> None:
     assert _echo(child, "still here") == "still here"
 
 
-def test_an_unknown_message_is_refused(start: Start) -> None:
-    """A message without a handler is refused as any other fault is."""
-    assert _failure(start(), "nothing of this name").kind == "refused"
-
-
 @pytest.mark.parametrize(("do", "name"), [("segfault", "SIGSEGV"), ("abort", "SIGABRT")])
 def test_a_crash_is_told_by_its_signal(start: Start, do: str, name: str) -> None:
     """A child that dies of a signal is a crash that names it, and is gone."""
@@ -244,12 +238,43 @@ def test_a_hanging_child_is_killed(start: Start) -> None:
     assert not child.is_running()
 
 
+def test_a_child_that_reads_nothing_is_killed(start: Start) -> None:
+    """A message that is larger than a pipe waits no longer than its reply."""
+    child = start()
+    large = "x" * (1 << 20)
+    assert _echo(child, large) == large
+    child.freeze()
+    assert _failure(child, "echo", timeout_s=0.2, text=large).kind == "timeout"
+    assert not child.is_running()
+
+
 @pytest.mark.parametrize("do", ["garbage", "listing", "oversized"])
 def test_what_is_no_message_breaks_the_protocol(start: Start, do: str) -> None:
     """Text, other JSON than an object and endless lines are no messages; the child is killed."""
     child = start()
     assert _failure(child, do).kind == "protocol"
     assert not child.is_running()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        '{"number": 1e999}',
+        '{"number": 1, "reply": {"text": ""}}',
+        '{"failure": "I am lying", "kind": "timeout", "number": 2}',
+        '{"failure": ["no", "text"], "kind": "refused", "number": 2}',
+        "[" * 100_000,
+        '{"number": ' + "9" * 100_000 + "}",
+    ],
+    ids=range(7),
+)
+def test_what_is_no_reply_is_none(line: str) -> None:
+    """A number that was not asked for, failures that no child reports, and JSON without end."""
+    child = Child.__new__(Child)
+    child._sent = 2
+    with pytest.raises((ValueError, FormatError)):
+        child._reply(line.encode(), Echo)
 
 
 def test_a_flood_leaves_no_thread(start: Start) -> None:
@@ -294,7 +319,7 @@ def test_another_reply_breaks_the_protocol(start: Start, do: str, words: str) ->
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts mappings on Linux only")
 def test_the_memory_limit_holds(start: Start) -> None:
     """Too large an allocation fails in the child as out of memory; a small one still succeeds."""
-    child = start(Limits(memory_mib=512))
+    child = start(ChildLimits(memory_mib=512))
     failure = _failure(child, "allocate", mib=2048)
     assert failure.kind == "out_of_memory"
     assert child.request({"do": "allocate", "mib": 1}, 60, Size) == Size(size=1 << 20)
@@ -382,8 +407,8 @@ def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool
     """A child ends when its parent is killed without a chance to clean up, even a frozen one."""
     driver = (
         "import sys, time\n"
-        "from autotune.process.child import Child, Limits\n"
-        "child = Child('misbehaving', Limits())\n"
+        "from autotune.process.child import Child, ChildLimits\n"
+        "child = Child('misbehaving', ChildLimits())\n"
         "from dataclasses import make_dataclass\n"
         "Echo = make_dataclass('Echo', [('text', str)])\n"
         "child.request({'do': 'echo', 'text': ''}, 60, Echo)\n"
@@ -401,57 +426,3 @@ def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool
         assert psutil.pid_exists(pid)
         parent.kill()
     _wait_until_gone(pid)
-
-
-_GUARDED = """
-import sys, time
-from dataclasses import make_dataclass
-from autotune.process import child, guardian
-child._KERNEL_ENDS_CHILDREN = False
-children = [child.Child('misbehaving', child.Limits()) for _ in range(3)]
-for one in children:
-    one.request({'do': 'echo', 'text': ''}, 60, make_dataclass('Echo', [('text', str)]))
-one, other, stopped = children
-one.freeze()
-other.send({'do': 'hang'})
-stopped.stop()
-print(guardian.guardian().pid, one.pid, other.pid, flush=True)
-sys.stdin.readline()
-"""
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_guardian_ends_children_where_the_kernel_does_not(
-    start: Start, tmp_path: Path, killed: bool
-) -> None:
-    """Frozen and hanging children end with their driver, however it ends, and the guardian too."""
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", _GUARDED],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as parent:
-        assert parent.stdout is not None
-        pids = [int(pid) for pid in parent.stdout.readline().split()]
-        assert all(map(psutil.pid_exists, pids))
-        assert len(pids) == 3
-        if killed:
-            parent.kill()
-        parent.communicate("\n")
-    for pid in pids:
-        _wait_until_gone(pid)
-
-
-def test_a_guardian_kills_nobody_else(start: Start) -> None:
-    """A child that it was told to forget, and one that it was not told of, go on."""
-    guardian = Guardian()
-    forgotten, unknown, watched = start(), start(), start()
-    guardian.watch(forgotten.pid)
-    guardian.watch(watched.pid)
-    guardian.forget(forgotten.pid)
-    guardian.close()
-    _wait_until_gone(watched.pid)
-    for child in (forgotten, unknown):
-        assert _echo(child, "here") == "here"

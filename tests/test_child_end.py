@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from autotune.process.child_end import printable
 
 
@@ -11,6 +13,7 @@ def test_printable_keeps_one_line() -> None:
     assert printable("a\n\tb\x1b[0m  c\x00") == "a b [0m c"
 
 
+@pytest.mark.process
 def test_the_childs_end_needs_the_standard_library_alone() -> None:
     """Importing it brings in no other package, and nothing of autotune but its folder."""
     script = "import sys, autotune.process.child_end; print(*sys.modules)"

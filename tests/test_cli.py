@@ -15,6 +15,7 @@ import brief_studies
 import onnx
 import optuna
 import pytest
+import typer
 from command_line import run
 from fakes import FakeMeasurer, thread_cost
 from typer.testing import CliRunner
@@ -23,14 +24,12 @@ import autotune
 from autotune.cli.app import app
 from autotune.cli.interrupts import interruptible
 from autotune.cli.report import live_page, write_last_page
-from autotune.cli.study import OPTIONS
 from autotune.facts import sample_models
 from autotune.measure import noise
+from autotune.storage.trials import read_trials
 from autotune.study import seams
 from autotune.study.options import StudyOptions
 from autotune.study.progress import Progress
-
-pytestmark = pytest.mark.process
 
 TIME_LIMIT_S = 120
 
@@ -49,6 +48,7 @@ def refused(folder: Path, *arguments: str) -> str:
     return one_line(done.stderr)
 
 
+@pytest.mark.process
 def test_version(tmp_path: Path) -> None:
     """The program starts in a process of its own and prints its version."""
     command = [sys.executable, "-m", "autotune", "--version"]
@@ -73,19 +73,15 @@ def test_a_space_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_space_is_resolved_for_a_model(tmp_path: Path) -> None:
-    """With a model the output counts the candidates and names what does not apply."""
+    """With a model the output counts the configurations and names what does not apply."""
     sample_models.write("lstm", tmp_path / "model.onnx")
     done = run(tmp_path, "spaces", "default", "--model", "model.onnx")
     assert done.returncode == 0
-    assert re.search(r"\d candidates|more than 20,000 candidates", done.stdout)
+    assert re.search(r"\d configurations|more than 20,000 configurations", done.stdout)
     assert "the model has no convolution" in one_line(done.stdout)
 
 
-def test_an_unknown_space_is_refused(tmp_path: Path) -> None:
-    """The refusal of an unknown preset names the nearest one."""
-    assert "Did you mean 'memory'?" in refused(tmp_path, "spaces", "memry")
-
-
+@pytest.mark.process
 @pytest.mark.slow
 def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is one JSON document with a fingerprint that stays."""
@@ -108,7 +104,7 @@ def test_hardware_in_words(tmp_path: Path) -> None:
     done = run(tmp_path, "hardware", "--no-noise")
     assert done.returncode == 0
     assert "fingerprint" in done.stdout
-    assert "No problems found." in done.stdout or "Warning: " in done.stdout
+    assert "Nothing was found that disturbs" in done.stdout or "Warning: " in done.stdout
 
 
 @pytest.mark.parametrize("kind", sorted(sample_models.KINDS))
@@ -150,9 +146,22 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> StudyOptions
     return received[0]
 
 
-def test_every_option_of_a_study_has_its_line() -> None:
-    """The command line shows each field of the record, and nothing that is no field."""
-    assert set(OPTIONS) == {item.name for item in fields(StudyOptions)}
+def test_the_help_names_the_defaults_of_the_record() -> None:
+    """The parentheses at the end of an option's help hold the default of its field."""
+    command = typer.main.get_command(app).commands["study"]  # type: ignore[attr-defined]
+    help_of = {parameter.name: getattr(parameter, "help", "") for parameter in command.params}
+    default = StudyOptions(model=Path("m.onnx"))
+    for name in ("trials", "max_drop", "seed", "sampler"):
+        assert f"({getattr(default, name)})." in help_of[name], name
+    assert f"({default.error_limit})." in help_of["max_error"]
+
+
+def test_the_help_of_a_study_fits_on_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has at most 60 lines of 100 columns; -h and --help are the same."""
+    monkeypatch.setenv("COLUMNS", "100")
+    done = CliRunner().invoke(app, ["study", "-h"])
+    assert done.stdout == CliRunner().invoke(app, ["study", "--help"]).stdout
+    assert len(done.stdout.splitlines()) <= 60
 
 
 def test_the_defaults_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +185,17 @@ FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--max-latency", "500us"], {"max_latency_ms": 0.5}),
     (["--objective", "cpu_s", "--objective", "load_ms"], {"objectives": ("cpu_s", "load_ms")}),
     (["--prefer", "memory"], {"prefer": "memory"}),
-    (["--out", "there"], {"out": Path("there")}),
+    (["--prefer", "peak_memory_mib"], {"prefer": "memory"}),
+    (["--objective", "cpu"], {"objectives": ("cpu_s",)}),
+    (["-n", "7", "-o", "there"], {"trials": 7, "out": Path("there")}),
     (["--storage", "sqlite:///x.db"], {"storage": "sqlite:///x.db"}),
     (["--seed", "3"], {"seed": 3}),
+    (["--study-name", "mine"], {"study_name": "mine"}),
     (["--sampler", "tpe"], {"sampler": "tpe"}),
     (["--try", "a.json", "--try", "b.json"], {"first": (Path("a.json"), Path("b.json"))}),
     (["--no-early-stop"], {"early_stop": False}),
     (["--process-options"], {"process_options": True}),
+    (["--certify", "avx2,arm64"], {"certify": ("avx2", "arm64")}),
     (["--wait"], {"wait": True}),
     (["--clients", "4"], {"clients": 4}),
     (["--batch", "1,2"], {"batch": (1, 2)}),
@@ -235,20 +248,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(place=place, stdout=done.stdout)
 
 
+@pytest.mark.process
 def test_a_study_prints_one_document(made: Made) -> None:
     """With --json stdout is exactly one JSON document, which front.json holds as well."""
     result = made.result
     assert made.stdout == json.dumps(result, indent=2) + "\n"
     assert result["trials"] == 4
     assert result["complete"] is True
-    assert result["members"][0]["candidate"] == {}
+    assert result["members"][0]["configuration"] == {}
     kept = json.loads((made.folder / "front.json").read_text(encoding="utf-8"))
     assert kept == result
 
 
 def test_a_study_leaves_its_files(made: Made) -> None:
     """The files that the result names are there, the record too, and nothing temporary."""
-    names = {path.name for path in made.folder.iterdir()} - {".lock", ".driver", "cache"}
+    names = {path.name for path in made.folder.iterdir()} - {".lock", "cache"}
     assert names == {*made.result["files"], "study.db", "report.html"}
     assert (made.place / "model.onnx").read_bytes() == sample_models.lstm().SerializeToString()
 
@@ -263,7 +277,7 @@ def test_show_repeats_the_result(made: Made) -> None:
     assert "default" in table.stdout
     effects = run(made.place, "show", "model.autotune", "--effects")
     assert effects.returncode == 0
-    assert "How much each value alone changes the objective." in one_line(effects.stdout)
+    assert "How much each value alone changes an objective." in one_line(effects.stdout)
     why = run(made.place, "show", "model.autotune", "--why")
     assert why.returncode == 0
     assert "model.onnx: " in why.stdout
@@ -278,9 +292,9 @@ def test_a_study_ends_with_the_line_that_loads_its_config(made: Made) -> None:
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("model.onnx: ")
-    assert "All of the result: autotune show model.autotune; the changes: add --why" in lines
+    assert lines[-2].startswith("Details: autotune show model.autotune")
     assert lines[-1] == 'Load it: session = autotune.load("model.autotune/best.json")'
-    assert len(lines) < 24
+    assert len(lines) < 20
 
 
 def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:
@@ -299,18 +313,6 @@ def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:
     assert f"Written to {tmp_path}/net[bold]" in one_line(done.stdout)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "phrase"),
-    [
-        (["--sampler", "tpr"], "Did you mean 'tpe'?"),
-        (["--try", "absent.json"], "cannot read absent.json"),
-    ],
-)
-def test_wrong_wishes_for_a_search(made: Made, arguments: list[str], phrase: str) -> None:
-    """They are refused before anything is measured."""
-    assert phrase in refused(made.place, "study", "model.onnx", *arguments)
-
-
 def test_a_study_that_is_done_is_not_repeated(made: Made) -> None:
     """The same command again gives the same result without measuring, and says so."""
     done = run(made.place, "study", "model.onnx", "--trials", "4", "--json")
@@ -319,10 +321,12 @@ def test_a_study_that_is_done_is_not_repeated(made: Made) -> None:
     assert "measured already" in one_line(done.stderr)
 
 
-def test_resume_asks_for_the_same_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_in_place_of_the_model_continues(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A study goes on with its own options in its own folder, but for those that are named."""
     first = options_of(monkeypatch, "study", str(made.place / "model.onnx"), "--trials", "4")
-    again = options_of(monkeypatch, "resume", str(made.folder), "--trials", "9", "--wait")
+    again = options_of(monkeypatch, "study", str(made.folder), "--trials", "9", "--wait")
     expected = replace(
         first,
         trials=9,
@@ -334,7 +338,7 @@ def test_resume_asks_for_the_same_again(made: Made, monkeypatch: pytest.MonkeyPa
         clients=1,
     )
     assert again == expected
-    elsewhere = options_of(monkeypatch, "resume", str(made.folder), "--out", "there")
+    elsewhere = options_of(monkeypatch, "study", str(made.folder), "--out", "there")
     assert (elsewhere.trials, elsewhere.wait, elsewhere.out) == (4, False, Path("there"))
 
 
@@ -348,6 +352,9 @@ def test_picking_what_is_no_member(made: Made) -> None:
 @pytest.mark.parametrize(
     ("arguments", "phrase"),
     [
+        (["study", "model.onnx", "--model", "x"], "is for a study that is continued"),
+        (["study", "model.onnx", "--sampler", "tpr"], "Did you mean 'tpe'?"),
+        (["study", "model.onnx", "--try", "absent.json"], "cannot read absent.json"),
         (["pick", "model.autotune", "--prefer", "speed"], "latency, memory, balanced"),
         (["pick", "model.autotune", "--trial", "0", "--prefer", "memory"], "--trial"),
         (["pick", "model.autotune", "--max-memory", "lots"], "'--max-memory': 'lots'"),
@@ -385,6 +392,7 @@ print("same")
 """
 
 
+@pytest.mark.process
 def test_the_config_loads_elsewhere(made: Made) -> None:
     """A process of its own loads the config and gets the original's outputs."""
     done = subprocess.run(
@@ -468,16 +476,12 @@ def record(place: Path) -> optuna.Study:
     return optuna.load_study(study_name=name, storage=database)
 
 
-def candidates(place: Path) -> list[str]:
-    """Returns every candidate that was measured, in the order of the record."""
-    trials = record(place).trials
-    return [
-        json.dumps(trial.user_attrs["candidate"], sort_keys=True)
-        for trial in trials
-        if "candidate" in trial.user_attrs and trial.user_attrs.keys() & {"measurement", "failure"}
-    ]
+def configurations(place: Path) -> list[str]:
+    """Returns every configuration that was measured, in the order of the record."""
+    return [trial.configuration.key for trial in read_trials(record(place))]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_an_interrupted_study_keeps_what_it_has(interrupted: Interrupted) -> None:
     """Ctrl-C ends a study with the best so far written and the command to go on."""
@@ -503,18 +507,19 @@ def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
             checkpoint()
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:
     """Going on measures what is missing and nothing twice; the end can be cut short too."""
-    before = candidates(interrupted.place)
-    # as a study does that is interrupted between planning a candidate and measuring it
-    record(interrupted.place).enqueue_trial({}, user_attrs={"candidate": {"arena": "off"}})
+    before = configurations(interrupted.place)
+    # somebody plans a trial in the study's storage
+    record(interrupted.place).enqueue_trial({"arena": "off"})
     code, _, err = interrupt_at(
         interrupted.place, r"final comparison", "study", "model.onnx", "--trials", "5"
     )
     assert code == 130, err
     assert "Traceback" not in err
-    after = candidates(interrupted.place)
+    after = configurations(interrupted.place)
     assert after[: len(before)] == before
     assert len(after) == 5
     assert len(set(after)) == 5
@@ -535,14 +540,14 @@ def test_without_the_extra_there_is_no_page(
     """A study ends with a line that says how to get it, and the command is refused."""
     folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "my study")
     # None in place of a module: importing it fails
-    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setitem(sys.modules, "plotly", None)
     assert write_last_page(folder) == (
-        'For a report with figures: pip install "ort-autotune[report]", then autotune report '
+        'For a page with figures: pip install "ort-autotune[report]", then autotune report '
         f"'{folder}'"
     )
     live_page(StudyOptions.of("model.onnx", out=folder))(Progress(stage="search"))
     done = CliRunner().invoke(app, ["report", str(folder)])
-    assert "the page needs the package jinja2: pip install" in str(done.exception)
+    assert "the page needs the package plotly: pip install" in str(done.exception)
     assert not (folder / "report.html").exists()
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from autotune.measure.clients import Burst, Clients, together
+from autotune.measure.clients import Burst, Clients
 
 
 def _burst(*calls: tuple[int, int, int], runs_per_call: int = 1) -> Burst:
@@ -49,14 +49,6 @@ def test_a_call_of_several_runs_counts_as_such() -> None:
     burst = _burst((0, 0, 300), (0, 300, 600), runs_per_call=3)
     assert burst.run_ns == (100, 100)
     assert burst.throughput_per_s == pytest.approx(6 / 600e-9)
-
-
-def test_bursts_of_several_processes_are_one() -> None:
-    """The clients of each process keep their calls and get numbers of their own."""
-    burst = together([_burst((0, 0, 100)), _burst((0, 10, 90)), _burst((0, 20, 120))])
-    assert burst.client == (0, 1, 2)
-    assert burst.cpu_ns == 30
-    assert burst.start_ns == (0, 10, 20)
 
 
 def test_all_clients_call_at_once() -> None:

@@ -1,7 +1,7 @@
 """Configurations side by side: who takes part, what is refused, and the numbers."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,8 @@ import onnx
 import pytest
 from fakes import measurement, refusal
 from onnx import TensorProto, helper, numpy_helper
-from test_config import make_config
+from test_config import make_config, requiring
 
-from autotune.deploy.config import Requires
 from autotune.deploy.model_files import DataFile, ModelFile
 from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
@@ -20,10 +19,11 @@ from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.facts import sample_models
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model
-from autotune.facts.workload import Workload
+from autotune.facts.workload import Workload, workload_for
+from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.outcome import Effort, Failure, Outcome
-from autotune.results.compare import Comparisons, MakeMeasurer, compare
-from autotune.results.subjects import THE_DEFAULT
+from autotune.results.compare import Comparison, MakeMeasurer, compare
+from autotune.results.subjects import THE_DEFAULT, lineup_of
 
 
 class FakeSessions:
@@ -57,6 +57,12 @@ class FakeSessions:
         threads = config.options.get("intra_op_num_threads", 0)
         self.opened.append(path.name)
         return self._cost(path.name, int(threads))
+
+    def measure_open_loop(
+        self, path: Path, config: SessionConfig, arrivals_s: Sequence[float], *, sessions: str
+    ) -> LoadMeasurement | Failure:
+        """Is for comparisons under an offered load."""
+        raise NotImplementedError
 
     def renew(self) -> None:
         """Starts nothing."""
@@ -97,7 +103,7 @@ def write_config(
     config = make_config(
         model=ModelFile(**vars(file), source_sha256=file.sha256),
         session=session,
-        requires=Requires(providers=(), cpu_features=()),
+        requires=requiring(),
         serving=serving,
     )
     path = model.with_name(name)
@@ -112,14 +118,12 @@ def save_model(folder: Path, name: str = "best.onnx", width: int = 8) -> Path:
     return path
 
 
-def _compare(config: Path, **options: Any) -> Comparisons:
-    given: dict[str, Any] = {
-        "data": None,
-        "shapes": {},
-        "max_error": 0.2,
-        "on_step": lambda _done, _total: None,
-    }
-    return compare([config], **{**given, **options})
+def _compare(
+    *configs: Path, source: Path | None = None, baseline: Path | None = None, **options: Any
+) -> Comparison:
+    lineup = lineup_of(configs, source, baseline)
+    given: dict[str, Any] = {"max_error": 0.2, "on_step": lambda _done, _total: None}
+    return compare(lineup, workload_for(lineup.model, None, {}), **{**given, **options})
 
 
 def test_another_model_under_the_name_is_refused(tmp_path: Path) -> None:
@@ -154,44 +158,40 @@ def test_a_model_that_differs_from_run_to_run_is_named(tmp_path: Path) -> None:
     assert "without dropout" in str(refusal.value)
 
 
-@pytest.mark.process
 def test_a_config_beside_the_default(tmp_path: Path) -> None:
     """The default is the untouched model, and the config is faster and leaner than it."""
     config = write_config(save_model(tmp_path), threads=1)
     fake, make = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 50.0)}))
-    comparisons = _compare(config, make_measurer=make)
-    (own,) = comparisons.configs
-    assert comparisons.baseline == THE_DEFAULT
-    assert comparisons.untouched
-    assert own.name == str(config)
-    assert own.speedup.value == pytest.approx(2.0)
-    assert (own.latency_ms, own.baseline_latency_ms) == (5.0, 10.0)
-    assert (own.peak_memory_mib, own.baseline_peak_memory_mib) == (50.0, 100.0)
-    assert own.faster
-    assert own.leaner
+    comparison = _compare(config, make_measurer=make)
+    (own,), default = comparison.configs, comparison.baseline
+    assert comparison.untouched
+    assert (default.name, own.name) == (THE_DEFAULT, str(config))
+    assert own.score.speedup.value == pytest.approx(2.0)
+    assert (own.score.latency_ms, default.score.latency_ms) == (5.0, 10.0)
+    assert (own.score.peak_memory_mib, default.score.peak_memory_mib) == (50.0, 100.0)
+    assert own.score.significant
+    assert own.score.leaner
     assert own.better
     assert not own.slower
     assert fake.closed
 
 
-@pytest.mark.process
 def test_a_config_is_called_as_it_was_tuned(tmp_path: Path) -> None:
     """By as many clients, on as many sessions; the default's clients share one."""
     serving = Serving(clients=4, sessions="per_client")
     config = write_config(save_model(tmp_path), threads=1, serving=serving)
     fake, make = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 100.0)}))
-    comparisons = _compare(config, make_measurer=make)
-    (own,) = comparisons.configs
-    assert fake.clients == comparisons.clients == 4
+    comparison = _compare(config, make_measurer=make)
+    (own,), default = comparison.configs, comparison.baseline
+    assert fake.clients == comparison.clients == 4
     assert set(fake.sessions) == {"shared", "per_client"}
     assert own.throughput_per_s == pytest.approx(800)
-    assert own.baseline_throughput_per_s == pytest.approx(400)
-    assert (own.p50_ms, own.baseline_p50_ms) == (5.0, 10.0)
+    assert default.throughput_per_s == pytest.approx(400)
+    assert (own.p50_ms, default.p50_ms) == (5.0, 10.0)
     _compare(config, make_measurer=make, clients=2)
     assert fake.clients == 2
 
 
-@pytest.mark.process
 def test_configs_of_different_loads_need_a_number_of_clients(tmp_path: Path) -> None:
     """One for a single caller and one for four are compared under the load that is asked for."""
     model = save_model(tmp_path)
@@ -204,29 +204,19 @@ def test_configs_of_different_loads_need_a_number_of_clients(tmp_path: Path) -> 
     assert fake.clients == 3
 
 
-@pytest.mark.process
 def test_any_configs_and_models_side_by_side(tmp_path: Path) -> None:
     """All are measured in the same rounds, beside the one that was named as baseline."""
     model = save_model(tmp_path)
     first, second = (write_config(model, f"{n}.json", threads=n) for n in (1, 2))
     _, make = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 100.0), 2: (20.0, 100.0)}))
-    comparisons = compare(
-        [model, second],
-        baseline=first,
-        data=None,
-        shapes={},
-        max_error=0.2,
-        on_step=lambda _done, _total: None,
-        make_measurer=make,
-    )
-    assert comparisons.baseline == str(first)
-    assert [config.name for config in comparisons.configs] == [str(model), str(second)]
-    speedups = [config.speedup.value for config in comparisons.configs]
+    comparison = _compare(model, second, baseline=first, make_measurer=make)
+    assert comparison.baseline.name == str(first)
+    assert [config.name for config in comparison.configs] == [str(model), str(second)]
+    speedups = [config.score.speedup.value for config in comparison.configs]
     assert speedups == pytest.approx([0.5, 0.25])
-    assert all(config.slower for config in comparisons.configs)
+    assert all(config.slower for config in comparison.configs)
 
 
-@pytest.mark.process
 def test_a_config_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
     """It is listed with its reason."""
     model = save_model(tmp_path)
@@ -236,19 +226,11 @@ def test_a_config_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
         return refusal("no such thing") if threads == 1 else measurement(5.0)
 
     _, make = make_fake(cost)
-    comparisons = compare(
-        paths,
-        data=None,
-        shapes={},
-        max_error=0.2,
-        on_step=lambda _done, _total: None,
-        make_measurer=make,
-    )
-    assert [config.name for config in comparisons.configs] == [str(paths[1])]
-    assert isinstance(comparisons.failures[str(paths[0])], Failure)
+    comparison = _compare(*paths, make_measurer=make)
+    assert [config.name for config in comparison.configs] == [str(paths[1])]
+    assert isinstance(comparison.failures[str(paths[0])], Failure)
 
 
-@pytest.mark.process
 def test_a_baseline_that_fails_ends_the_comparison(tmp_path: Path) -> None:
     """Nothing can be said then; the processes end all the same."""
     config = write_config(save_model(tmp_path), threads=1)
@@ -258,7 +240,6 @@ def test_a_baseline_that_fails_ends_the_comparison(tmp_path: Path) -> None:
     assert fake.closed
 
 
-@pytest.mark.process
 def test_configs_of_different_models_are_refused(tmp_path: Path) -> None:
     """Their answers have no common right ones."""
     first = write_config(save_model(tmp_path, "a.onnx", width=8), "a.json")
@@ -267,3 +248,28 @@ def test_configs_of_different_models_are_refused(tmp_path: Path) -> None:
         _compare(first, baseline=second)
     with pytest.raises(ConfigError, match="is not the model that"):
         _compare(first, source=tmp_path / "b.onnx")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("error", "given", "limit", "same"),
+    [(0.0119, None, 0.1, True), (0.013, None, 0.1, False), (0.013, 0.02, 0.02, False)],
+)
+def test_a_config_is_held_to_what_it_was_tuned_for(
+    tmp_path: Path, error: float, given: float | None, limit: float, same: bool
+) -> None:
+    """Its own error limit unless the user names one; answers are the same up to a fifth more."""
+    config = write_config(save_model(tmp_path), threads=1)
+    data = json.loads(config.read_text(encoding="utf-8"))
+    data["evidence"] |= {"error": 0.01, "max_error": 0.1}
+    config.write_text(json.dumps(data), encoding="utf-8")
+
+    def cost(_: str, threads: int) -> Outcome:
+        return measurement(5.0 if threads else 10.0, error=error if threads else 0.0)
+
+    _, make = make_fake(cost)
+    (own,) = _compare(config, make_measurer=make, max_error=given).configs
+    assert own.max_error == limit
+    assert own.tuned is not None
+    assert own.tuned.same_answers is same
+    assert any("ONNX Runtime 1.0 there" in change for change in own.tuned.differences)

@@ -11,7 +11,7 @@ from fakes import FakeWorld, thread_cost
 from autotune.facts import sample_models
 from autotune.storage.database import Place, open_storage
 
-pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.process]
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def _get(app: Any, path: str) -> Any:

@@ -2,18 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
-from autotune.measure import duet as duets
-from autotune.measure import reference as references
 from autotune.measure.clients import Burst
-from autotune.measure.duet import Duet, play
-from autotune.measure.outcome import RUN_OFF, SEARCH, Effort
-from autotune.measure.reference import Reference, Turn, take_turn
-from autotune.measure.replies import TurnTimes
+from autotune.measure.duet import (
+    Duet,
+    Patience,
+    Reference,
+    TimeSlice,
+    play,
+    stolen_s,
+    take_slice,
+)
+from autotune.measure.outcome import FINAL_COMPARISON, SEARCH, Effort
+from autotune.measure.replies import SliceTimes
 from autotune.process.child import Child, ChildFailure
 
 _EFFORT = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
@@ -21,9 +28,9 @@ _EFFORT = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
 
 @dataclass
 class _Machine:
-    """A machine with its own clock; `loud` tells by the time whether a neighbour is at work."""
+    """A machine with its own clock; `noisy` tells by the time whether a neighbour is at work."""
 
-    loud: Callable[[float], bool] = lambda _: False
+    noisy: Callable[[float], bool] = lambda _: False
     now_s: float = 0.0
     paused_s: float = 0.0
     running: set[str] = field(default_factory=set)
@@ -59,61 +66,61 @@ class _Process(Child):
         return not self.stopped
 
     def request(self, message: dict[str, Any], timeout_s: float, reply: type[Any]) -> Any:
-        assert reply is TurnTimes
+        assert reply is SliceTimes
         assert self.machine.running == {self.name}
         self.turns += 1
         run_ms = self.run_ms * (1 + self.drift * self.turns)
-        run_ms *= self.slowed if self.machine.loud(self.machine.now_s) else 1.0
+        run_ms *= self.slowed if self.machine.noisy(self.machine.now_s) else 1.0
         count = max(message["fewest_runs"], round(message["seconds"] * 1e3 / run_ms))
         runs = [int(1e6 * run_ms * (1 + 0.01 * self._noise.random())) for _ in range(count)]
         self.machine.now_s += (sum(runs) / 1e9) + message["unrecorded_runs"] * run_ms / 1e3
-        return TurnTimes(run_ns=tuple(runs), cpu_ns=2 * sum(runs))
+        return SliceTimes(run_ns=tuple(runs), cpu_ns=2 * sum(runs))
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> _Machine:
     """A quiet machine that the modules under test take for the real one."""
     made = _Machine()
-    for module in (duets, references):
-        monkeypatch.setattr(module.time, "sleep", made.sleep)
-        monkeypatch.setattr(module.time, "monotonic", lambda: made.now_s)
+    monkeypatch.setattr("time.sleep", made.sleep)
+    monkeypatch.setattr("time.monotonic", lambda: made.now_s)
     return made
 
 
 def _reference(machine: _Machine, run_ms: float = 2.0, slowed: float = 2.0) -> Reference:
     """Returns a reference that knows the machine, as after a calibration."""
-    loud, machine.loud = machine.loud, lambda _: False
+    noisy, machine.noisy = machine.noisy, lambda _: False
     reference = Reference(
         lambda: (_Process(machine, "reference", run_ms, slowed), run_ms), lambda: 1.0
     )
     reference.calibrate(40, 1.0)
-    machine.loud = loud
+    machine.noisy = noisy
     return reference
 
 
 def _play(
     machine: _Machine,
-    candidate: _Process,
+    configuration: _Process,
     effort: Effort = _EFFORT,
-    is_beaten: Callable[[Duet], bool] = lambda _: False,
+    is_dominated: Callable[[Duet], bool] = lambda _: False,
 ) -> Duet:
     reference = _reference(machine)
     machine.now_s = machine.paused_s = 0.0
     return play(
         reference,
-        candidate,
-        run_ms=candidate.run_ms,
+        configuration,
+        run_ms=configuration.run_ms,
         effort=effort,
         limit_s=1.0,
-        is_beaten=is_beaten,
+        is_dominated=is_dominated,
     )
 
 
 def test_a_quiet_duet_is_short_and_right(machine: _Machine) -> None:
-    """Without neighbours a few turns tell the ratio, and nothing waits."""
-    duet = _play(machine, _Process(machine, "candidate", 3.0))
+    """Without neighbours a few time slices tell the ratio, and nothing waits."""
+    duet = _play(machine, _Process(machine, "configuration", 3.0))
     assert duet.ratio.value == pytest.approx(1.5, rel=0.01)
     assert all(duet.quiet)
+    assert duet.noisiness == 1.0
     assert duet.contaminated == 0
     assert machine.paused_s == 0
     assert machine.now_s < _EFFORT.time_cap_s
@@ -121,8 +128,8 @@ def test_a_quiet_duet_is_short_and_right(machine: _Machine) -> None:
 
 def test_a_neighbour_that_comes_and_goes_does_no_harm(machine: _Machine) -> None:
     """One thread does not feel the neighbour that halves the baseline's speed: no bias from it."""
-    machine.loud = lambda now_s: now_s % 0.5 < 0.3
-    duet = _play(machine, _Process(machine, "candidate", 3.0, slowed=1.0))
+    machine.noisy = lambda now_s: now_s % 0.5 < 0.3
+    duet = _play(machine, _Process(machine, "configuration", 3.0, slowed=1.0))
     assert duet.ratio.value == pytest.approx(1.5, rel=0.02)
     assert duet.contaminated > 0
     assert machine.paused_s > 0
@@ -130,115 +137,111 @@ def test_a_neighbour_that_comes_and_goes_does_no_harm(machine: _Machine) -> None
 
 def test_a_machine_that_is_never_quiet_is_told(machine: _Machine) -> None:
     """Patience ends; the estimate is then one of the busy machine, and says so."""
-    machine.loud = lambda _: True
-    duet = _play(machine, _Process(machine, "candidate", 3.0))
+    machine.noisy = lambda _: True
+    duet = _play(machine, _Process(machine, "configuration", 3.0))
     assert not any(duet.quiet)
     assert duet.ratio.value == pytest.approx(1.5, rel=0.02)
     assert machine.now_s >= _EFFORT.patience_s
-    assert len(duet.candidate) >= 3
-
-
-def test_a_loud_machine_gives_as_many_turns_as_a_quiet_one(machine: _Machine) -> None:
-    """Three turns after four seconds of waiting were an estimate that is off by a third."""
-    machine.loud = lambda _: True
-    duet = _play(machine, _Process(machine, "candidate", 3.0))
-    assert len(duet.candidate) >= 12
+    # three time slices after four seconds of waiting are off by a third
+    assert len(duet.configuration) >= 12
 
 
 def test_a_machine_that_stays_loud_is_not_waited_for_again_and_again(machine: _Machine) -> None:
-    """The waits become shorter, and the turns no fewer."""
+    """The waits become shorter, and the time slices no fewer."""
     reference = _reference(machine)
-    machine.loud = lambda _: True
-    candidate = _Process(machine, "candidate", 3.0)
+    machine.noisy = lambda _: True
+    configuration = _Process(machine, "configuration", 3.0)
     lengths = []
     for _ in range(6):
         began_s = machine.now_s
-        duet = play(reference, candidate, run_ms=3.0, effort=_EFFORT, limit_s=1.0)
+        duet = play(reference, configuration, run_ms=3.0, effort=_EFFORT, limit_s=1.0)
         lengths.append(machine.now_s - began_s)
-        assert len(duet.candidate) >= 12
+        assert len(duet.configuration) >= 12
     assert lengths[0] >= _EFFORT.patience_s
     assert lengths[-1] < _EFFORT.patience_s / 4
 
 
 def test_what_is_beaten_on_a_loud_machine_is_not_waited_for(machine: _Machine) -> None:
-    """One look at a few disturbed turns ends it, and teaches no impatience."""
+    """One look at a few disturbed time slices ends it, and teaches no impatience."""
     reference = _reference(machine)
-    machine.loud = lambda _: True
-    candidate = _Process(machine, "candidate", 20.0)
+    machine.noisy = lambda _: True
+    configuration = _Process(machine, "configuration", 20.0)
     looks: list[float] = []
 
-    def is_beaten(duet: Duet) -> bool:
-        looks.append(duet.loudness)
+    def is_dominated(duet: Duet) -> bool:
+        looks.append(duet.noisiness)
         return True
 
     began_s = machine.now_s
-    play(reference, candidate, run_ms=20.0, effort=_EFFORT, limit_s=1.0, is_beaten=is_beaten)
+    play(
+        reference,
+        configuration,
+        run_ms=20.0,
+        effort=_EFFORT,
+        limit_s=1.0,
+        is_dominated=is_dominated,
+    )
     assert machine.now_s - began_s < _EFFORT.patience_s / 4
     assert looks == [pytest.approx(2.0, rel=0.05)]
     assert reference.patience.of(4.0) == 4.0
-
-
-def test_a_quiet_duet_has_no_loudness(machine: _Machine) -> None:
-    """The margin is for numbers of a loud machine alone."""
-    assert _play(machine, _Process(machine, "candidate", 3.0)).loudness == 1.0
 
 
 def test_who_is_clearly_beaten_stops_early(machine: _Machine) -> None:
     """The first look may end it."""
     looks: list[int] = []
 
-    def is_beaten(duet: Duet) -> bool:
-        looks.append(len(duet.candidate))
+    def is_dominated(duet: Duet) -> bool:
+        looks.append(len(duet.configuration))
         return True
 
-    duet = _play(machine, _Process(machine, "candidate", 20.0), is_beaten=is_beaten)
-    assert looks == [len(duet.candidate)] == [8]
+    duet = _play(machine, _Process(machine, "configuration", 20.0), is_dominated=is_dominated)
+    assert looks == [len(duet.configuration)] == [8]
 
 
 def test_a_percentile_takes_its_runs(machine: _Machine) -> None:
     """Where so many runs are asked for, the duet goes on past its time cap."""
     effort = Effort(time_cap_s=0.1, patience_s=0.2, half_width=1.0, fewest_runs=662)
-    duet = _play(machine, _Process(machine, "candidate", 3.0), effort)
-    assert sum(len(turn.run_ns) for turn in duet.quiet_candidate) >= 662
+    duet = _play(machine, _Process(machine, "configuration", 3.0), effort)
+    assert sum(len(time_slice.run_ns) for time_slice in duet.undisturbed_configuration) >= 662
 
 
 def test_a_percentile_is_not_waited_for_without_end(machine: _Machine) -> None:
     """On a machine that is never quiet the wait for undisturbed runs is bounded."""
-    machine.loud = lambda _: True
+    machine.noisy = lambda _: True
     effort = Effort(time_cap_s=0.1, patience_s=0.2, half_width=1.0, fewest_runs=662)
-    _play(machine, _Process(machine, "candidate", 3.0), effort)
+    _play(machine, _Process(machine, "configuration", 3.0), effort)
     assert machine.now_s < 0.2 + 8 * 662 * 3e-3 + 1
 
 
 @pytest.mark.parametrize("run_ms", [0.02, 5_000.0])
-def test_turns_are_sized_to_the_model(machine: _Machine, run_ms: float) -> None:
+def test_slices_are_sized_to_the_model(machine: _Machine, run_ms: float) -> None:
     """Twenty microseconds or five seconds a run: measured well, in few turns."""
-    machine.loud = lambda _: False
+    machine.noisy = lambda _: False
     reference = Reference(lambda: (_Process(machine, "reference", run_ms), run_ms), lambda: 60.0)
     reference.calibrate(10, 1.0)
     machine.now_s = 0.0
-    candidate = _Process(machine, "candidate", run_ms * 1.2)
-    duet = play(reference, candidate, run_ms=run_ms * 1.2, effort=_EFFORT, limit_s=60.0)
+    configuration = _Process(machine, "configuration", run_ms * 1.2)
+    duet = play(reference, configuration, run_ms=run_ms * 1.2, effort=_EFFORT, limit_s=60.0)
     assert duet.ratio.value == pytest.approx(1.2, rel=0.01)
     assert machine.now_s < max(2.0, 8 * run_ms / 1e3)
 
 
-def test_a_candidate_that_never_settles_is_told(machine: _Machine) -> None:
-    """One that becomes slower with every turn has no steady state, and is measured to the cap."""
-    duet = _play(machine, _Process(machine, "candidate", 3.0, drift=0.02))
+def test_a_configuration_that_never_settles_is_told(machine: _Machine) -> None:
+    """One that becomes slower with every slice has no steady state and is measured to the cap."""
+    duet = _play(machine, _Process(machine, "configuration", 3.0, drift=0.02))
     assert duet.settled_from is None
     assert machine.now_s >= _EFFORT.time_cap_s
 
 
-def test_stolen_turns_are_not_quiet() -> None:
-    """A turn in which the host took a core away does not count, however fast it looks."""
-    quick = Turn(run_ns=(1_000_000,), cpu_ns=1, stolen=False)
-    stolen = Turn(run_ns=(1_000_000,), cpu_ns=1, stolen=True)
+def test_stolen_slices_are_not_quiet() -> None:
+    """A time slice in which the host took a core away does not count, however fast it looks."""
+    quick = TimeSlice(run_ns=(1_000_000,), cpu_ns=1, stolen=False)
+    stolen = TimeSlice(run_ns=(1_000_000,), cpu_ns=1, stolen=True)
     duet = Duet(
         reference=(quick, quick, stolen, quick, quick),
-        candidate=(quick, quick, stolen),
+        configuration=(quick, quick, stolen),
         before=(0, 1, 3),
-        quiet_ms=1.1,
+        undisturbed_ms=1.1,
         spent_s={},
     )
     assert duet.quiet == [True, False, False]
@@ -246,40 +249,40 @@ def test_stolen_turns_are_not_quiet() -> None:
 
 
 def test_the_quiet_speed_outlives_the_process(machine: _Machine) -> None:
-    """A renewed reference on a machine that is loud by now is not taken for a quiet one."""
+    """A renewed reference on a machine that is noisy by now is not taken for a quiet one."""
     reference = _reference(machine)
-    before_ms = reference.quiet_ms
-    machine.loud = lambda _: True
+    before_ms = reference.undisturbed_ms
+    machine.noisy = lambda _: True
     reference.renew()
-    assert not reference.is_quiet(reference.turn())
-    assert reference.quiet_ms == pytest.approx(before_ms, rel=0.05)
+    assert not reference.is_undisturbed(reference.time_slice())
+    assert reference.undisturbed_ms == pytest.approx(before_ms, rel=0.05)
 
 
 def test_a_lasting_change_of_the_machine_is_learnt(machine: _Machine) -> None:
     """A machine that is slower for good becomes what quiet means."""
     reference = _reference(machine)
-    machine.loud = lambda _: True
+    machine.noisy = lambda _: True
     for _ in range(2000):
-        reference.turn()
-    assert reference.is_quiet(reference.turn())
+        reference.time_slice()
+    assert reference.is_undisturbed(reference.time_slice())
 
 
 def test_a_child_that_fails_is_told(machine: _Machine) -> None:
-    """What goes wrong in a turn is the caller's to judge."""
+    """What goes wrong in a time slice is the caller's to judge."""
 
     class Dead(_Process):
         def request(self, message: dict[str, Any], timeout_s: float, reply: type[Any]) -> Any:
             raise ChildFailure("crashed", "SIGSEGV")
 
     with pytest.raises(ChildFailure, match="SIGSEGV"):
-        take_turn(Dead(machine, "candidate", 1.0), 1.0, 1.0)
+        take_slice(Dead(machine, "configuration", 1.0), 1.0, 1.0)
 
 
 @pytest.mark.parametrize(("run_ms", "unrecorded"), [(14.0, 1), (16.0, 0)])
 def test_a_long_run_of_a_trial_is_not_repeated_for_warmth(
     machine: _Machine, run_ms: float, unrecorded: int
 ) -> None:
-    """Neither of the candidate nor of the reference; the final comparison repeats it."""
+    """Neither of the configuration nor of the reference; the final comparison repeats it."""
     asked: list[int] = []
 
     class Asked(_Process):
@@ -289,14 +292,14 @@ def test_a_long_run_of_a_trial_is_not_repeated_for_warmth(
 
     def unrecorded_runs(effort: Effort) -> set[int]:
         asked.clear()
-        candidate = Asked(machine, "candidate", run_ms)
-        play(reference, candidate, run_ms=run_ms, effort=effort, limit_s=1.0)
+        configuration = Asked(machine, "configuration", run_ms)
+        play(reference, configuration, run_ms=run_ms, effort=effort, limit_s=1.0)
         return set(asked)
 
     reference = Reference(lambda: (Asked(machine, "reference", run_ms), run_ms), lambda: 1.0)
     reference.calibrate(10, 1.0)
     assert unrecorded_runs(SEARCH) == {unrecorded}
-    assert unrecorded_runs(RUN_OFF) == {1}
+    assert unrecorded_runs(FINAL_COMPARISON) == {1}
 
 
 class _Served(_Process):
@@ -317,25 +320,55 @@ class _Served(_Process):
         )
 
 
-def test_a_turn_under_load_is_as_long_as_a_client_waits_in_the_mean(machine: _Machine) -> None:
+def test_a_slice_under_load_is_as_long_as_a_client_waits_in_the_mean(machine: _Machine) -> None:
     """Six runs of two clients in 4 ms are a mean latency of 4/3 ms, whatever their median is."""
-    process = _Served(machine, "candidate", 1.0)
-    turn = take_turn(process, 1.0, 1.0, clients=2)
-    assert turn.ms == pytest.approx(4 / 3)
-    assert len(turn.run_ns) == 6
+    process = _Served(machine, "configuration", 1.0)
+    time_slice = take_slice(process, 1.0, 1.0, clients=2)
+    assert time_slice.ms == pytest.approx(4 / 3)
+    assert len(time_slice.run_ns) == 6
     assert process.asked["fewest_runs"] >= 2
 
 
 def test_a_duet_under_load_compares_throughputs(machine: _Machine) -> None:
-    """A candidate that serves half as much has a ratio of two."""
+    """A configuration that serves half as much has a ratio of two."""
     reference = Reference(lambda: (_Served(machine, "reference", 1.0), 1.0), lambda: 1.0, clients=2)
     reference.calibrate(10, 1.0)
-    candidate = _Served(machine, "candidate", 2.0)
-    duet = play(reference, candidate, run_ms=2.0, effort=_EFFORT, limit_s=1.0, clients=2)
+    configuration = _Served(machine, "configuration", 2.0)
+    duet = play(reference, configuration, run_ms=2.0, effort=_EFFORT, limit_s=1.0, clients=2)
     assert duet.ratio.value == pytest.approx(2.0)
 
 
 def test_runs_of_other_clients_break_the_protocol(machine: _Machine) -> None:
     """A child must not count two clients as three."""
     with pytest.raises(ChildFailure, match="runs of 2 clients, not 3"):
-        take_turn(_Served(machine, "candidate", 1.0), 1.0, 1.0, clients=3)
+        take_slice(_Served(machine, "configuration", 1.0), 1.0, 1.0, clients=3)
+
+
+def test_stolen_time_never_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a sum; a system that does not know it has none."""
+    first_s = stolen_s()
+    assert stolen_s() >= first_s >= 0
+    monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(user=1.0))
+    assert stolen_s() == 0
+
+
+def test_waiting_in_vain_halves_the_patience() -> None:
+    """On a machine that is noisy all day it falls to an eighth of a second, and no further."""
+    patience = Patience()
+    waits = []
+    for _ in range(7):
+        waits.append(patience.of(4.0))
+        patience.learn(is_undisturbed=False)
+    assert waits == [4.0, 2.0, 1.0, 0.5, 0.25, 0.125, 0.125]
+
+
+def test_a_quiet_machine_restores_it() -> None:
+    """Step by step: a single quiet measurement is no quiet machine."""
+    patience = Patience()
+    for _ in range(10):
+        patience.learn(is_undisturbed=False)
+    patience.learn(is_undisturbed=True)
+    assert patience.of(4.0) == 0.25
+    for _ in range(10):
+        patience.learn(is_undisturbed=True)
+    assert patience.of(4.0) == 4.0

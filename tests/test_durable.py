@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,21 @@ import brief_studies
 import optuna
 import psutil
 import pytest
-from fakes import FakeMeasurer, build_search, measurement, thread_cost
-from optuna.trial import TrialState
+from fakes import FakeMeasurer, build_search, thread_cost, thread_space
 from sqlalchemy.exc import OperationalError
 
 from autotune.errors import StorageError
 from autotune.facts import sample_models
-from autotune.measure.outcome import Effort, IsBeaten, Outcome, never_beaten
-from autotune.search.trial import Trial
-from autotune.space.candidate import Candidate
+from autotune.search.objective import DEFAULT, find
+from autotune.search.trial import Limits
+from autotune.space.configuration import Configuration
+from autotune.storage import retry
+from autotune.storage.claims import Claims
 from autotune.storage.clock import Clock
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.spool import Spool
-from autotune.storage.trials import Record, describe, read_trials
-from autotune.study import outage
-from autotune.study.loop import Search
-from autotune.study.progress import Progress
+from autotune.storage.store import Store
+from autotune.storage.trials import read_trials
 
 
 class Killed:
@@ -56,7 +55,7 @@ class Killed:
                         "session",
                         "--objective",
                         "latency_ms",
-                        # nothing keeps it: the run-off is the default's alone, and short
+                        # nothing keeps it: the final comparison is the default's alone, and short
                         "--max-latency",
                         "1us",
                     ],
@@ -96,8 +95,7 @@ class Killed:
         return self._process.wait(timeout=120)
 
 
-@pytest.mark.process
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans end by themselves on Linux")
 def test_twenty_kills(tmp_path: Path) -> None:
     """Whatever is killed and when: the study ends complete, nothing lost, nothing twice."""
@@ -127,16 +125,16 @@ def test_twenty_kills(tmp_path: Path) -> None:
         (only,) = opened.get_all_studies()
         loaded = optuna.load_study(study_name=only.study_name, storage=opened)
         states = Counter(frozen.state.name for frozen in loaded.trials)
-        kept = [trial.candidate.key for trial in read_trials(loaded)]
+        kept = [trial.configuration.key for trial in read_trials(loaded)]
     assert states["RUNNING"] == states["WAITING"] == 0
     assert len(kept) == len(set(kept)) == trials
     assert before <= set(kept)
 
 
 def _spooled(folder: Path) -> set[str]:
-    """Returns the candidates whose measurement was on the disk; none is there twice."""
+    """Returns the configurations whose measurement was on the disk; none is there twice."""
     keys = [
-        Candidate.of(entry["candidate"]).key
+        Configuration.of(entry["configuration"]).key
         for path in folder.glob("*.spool.jsonl")
         for entry in Spool(folder, path.name.removesuffix(".spool.jsonl")).entries()
     ]
@@ -171,8 +169,7 @@ def _study(folder: Path, model: Path, trials: int) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.process
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.parametrize("left_mib", [0, 4])
 def test_a_full_disk_keeps_what_was_measured(
     tiny_disk: Path, tmp_path: Path, left_mib: int
@@ -227,21 +224,22 @@ class Away:
             raise OperationalError("SELECT", {}, Exception("server closed the connection"))
 
 
-def _search(
+def _store(
+    database: optuna.storages.RDBStorage,
     study: optuna.Study,
-    folder: Path,
-    reports: list[Progress],
-    measurer: FakeMeasurer,
-    *,
-    shared: bool = True,
-) -> Search:
-    return build_search(
-        measurer,
-        study=study,
-        record=Record(study, "driver", "machine", shared=shared, clock=_NO_WAITING),
-        spool=Spool(folder, "study"),
+    worker: str,
+    note: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> Store:
+    claims = Claims(database.engine, database.get_study_id_from_name(study.study_name))
+    return Store(
+        study,
+        thread_space(),
+        find(DEFAULT),
+        Limits(),
         clock=_NO_WAITING,
-        report=reports.append,
+        note=note,
+        **{"claims": claims, "worker": worker, **options},
     )
 
 
@@ -249,8 +247,7 @@ def _search(
     ("method", "after"),
     [
         ("create_new_trial", 0),
-        ("set_trial_user_attr", 0),  # the claim
-        ("set_trial_user_attr", 1),  # the measurement
+        ("set_trial_user_attr", 0),
         ("set_trial_state_values", 0),
     ],
 )
@@ -258,75 +255,39 @@ def test_a_storage_that_is_away_for_a_while(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, after: int
 ) -> None:
     """The search waits and goes on; what was measured is stored, and no worker repeats it."""
-    reports: list[Progress] = []
+    notes: list[str] = []
     measurer = FakeMeasurer(thread_cost)
     with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
         study = optuna.create_study(storage=database, directions=["minimize", "minimize"])
-        search = _search(study, tmp_path, reports, measurer)
+        store = _store(database, study, "one", notes.append, spool=Spool(tmp_path, "study"))
+        search = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
         search.run(5, None)
         original = getattr(study._storage, method)
         away = Away(3, after)
-        another = Record(study, "another", "machine", shared=True)
-        given_back: set[Candidate] = set()
 
         def flaky(*arguments: object, **named: object) -> object:
             away()
             return original(*arguments, **named)
 
         monkeypatch.setattr(study._storage, method, flaky)
-        change_state = study._storage.set_trial_state_values
-
-        def watched(*arguments: Any, **named: Any) -> bool:
-            done = change_state(*arguments, **named)
-            another.refresh()
-            given_back.update(another.given_back)
-            return done
-
-        monkeypatch.setattr(study._storage, "set_trial_state_values", watched)
         search.run(12, None)
-        kept = [trial.candidate for trial in read_trials(study)]
+        kept = [trial.configuration for trial in read_trials(study)]
         states = {frozen.state.name for frozen in study.trials}
-    notes = [progress.note for progress in reports if progress.note]
-    assert any("away" in note for note in notes)
-    assert any("back" in note for note in notes)
+    assert any("connection lost; retrying" in note for note in notes)
+    assert any("connection is back" in note for note in notes)
     assert len(kept) == len(set(kept)) == 12
     assert sorted(map(str, kept)) == sorted(map(str, measurer.searched))
     assert "RUNNING" not in states
-    assert given_back == set()
-
-
-def test_a_worker_that_was_taken_for_dead_goes_on(tmp_path: Path) -> None:
-    """Its machine was suspended, and another worker ended its trial; its measurement is kept."""
-    with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
-        study = optuna.create_study(storage=database, directions=["minimize", "minimize"])
-        another = optuna.load_study(study_name=study.study_name, storage=database)
-
-        class Suspended(FakeMeasurer):
-            def measure(
-                self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
-            ) -> Outcome:
-                outcome = super().measure(candidate, effort, is_beaten)
-                if len(self.searched) == 3:
-                    (running,) = another.get_trials(states=(TrialState.RUNNING,))
-                    another.tell(running.number, state=TrialState.FAIL)
-                return outcome
-
-        measurer = Suspended(thread_cost)
-        _search(study, tmp_path, [], measurer).run(6, None)
-        kept = [trial.candidate for trial in read_trials(study)]
-    assert sorted(map(str, kept)) == sorted(map(str, measurer.searched))
-    assert len(kept) == 6
 
 
 @pytest.mark.parametrize(
-    ("shared", "method"), [(True, "set_trial_state_values"), (False, "set_trial_user_attr")]
+    ("is_shared", "method"), [(True, "set_trial_state_values"), (False, "set_trial_user_attr")]
 )
 def test_a_storage_that_stays_away(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: bool, method: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_shared: bool, method: str
 ) -> None:
     """The study stops with exit code 75, a server's after minutes; the spool has all."""
-    if shared:
-        monkeypatch.setattr(outage, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(retry, "_PATIENCE_S", 0.0)
     measurer = FakeMeasurer(thread_cost)
     place = Place.of(None, tmp_path)
 
@@ -335,7 +296,9 @@ def test_a_storage_that_stays_away(
             study = optuna.create_study(
                 storage=database, study_name="s", directions=["minimize", "minimize"]
             )
-            search = _search(study, tmp_path, [], measurer, shared=shared)
+            options: dict[str, Any] = {} if is_shared else {"claims": None}
+            store = _store(database, study, "one", spool=Spool(tmp_path, "s"), **options)
+            search = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
             search.run(3, None)
             monkeypatch.setattr(study._storage, method, Away(1000))
             search.run(10, None)
@@ -347,21 +310,9 @@ def test_a_storage_that_stays_away(
     monkeypatch.undo()
     with quiet_optuna(), open_storage(place) as database:
         study = optuna.load_study(study_name="s", storage=database)
-        again = _search(study, tmp_path, [], measurer)
+        store = _store(database, study, "one", spool=Spool(tmp_path, "s"))
+        again = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
         again.run(4, None)
-        assert [t.candidate for t in again.trials] == measurer.searched
-
-
-def test_what_was_spooled_is_told_at_the_next_start(tmp_path: Path) -> None:
-    """A driver that was killed before it told the storage has lost nothing."""
-    kept = Candidate.of({"arena": "off"})
-    outcome = measurement(4.0, 50.0)
-    Spool(tmp_path, "study").keep(describe(Trial(number=7, candidate=kept, outcome=outcome)))
-    measurer = FakeMeasurer(thread_cost)
-    with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
-        study = optuna.create_study(storage=database, directions=["minimize", "minimize"])
-        search = _search(study, tmp_path, [], measurer)
-        search.run(6, None)
-        assert kept not in measurer.searched
-        assert [t.outcome for t in search.trials if t.candidate == kept] == [outcome]
-        assert len(study.trials) == 6
+        assert sorted(str(t.configuration) for t in again.trials) == sorted(
+            map(str, measurer.searched)
+        )

@@ -1,4 +1,4 @@
-"""The model of effects: what it learns from candidates whose costs are known."""
+"""The model of effects: what it learns from configurations whose costs are known."""
 
 import itertools
 import math
@@ -11,14 +11,14 @@ from autotune.deploy.options import Value
 from autotune.search.beliefs import believed, explain
 from autotune.search.coding import Coding
 from autotune.search.effects import Model
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Space
 
 _EFFECTS: dict[tuple[str, Value], float] = {
     ("intra_op_num_threads", 1): 0.6,
     ("precision", "int8_dynamic"): -0.5,
-    ("storage", "external_data"): 0.0,
+    ("weight_storage", "external_data"): 0.0,
     ("arena", "off"): -0.1,
 }
 _PAIR = -0.2
@@ -32,19 +32,19 @@ def _default(name: str) -> Value:
     return PARAMETERS[name].default
 
 
-def _log_cost(candidate: Candidate) -> float:
-    both = {("intra_op_num_threads", 1), ("precision", "int8_dynamic")} <= set(candidate.values)
-    return sum(_EFFECTS[pair] for pair in candidate.values) + (_PAIR if both else 0.0)
+def _log_cost(configuration: Configuration) -> float:
+    both = {("intra_op_num_threads", 1), ("precision", "int8_dynamic")} <= set(configuration.values)
+    return sum(_EFFECTS[pair] for pair in configuration.values) + (_PAIR if both else 0.0)
 
 
-def _noisy(candidates: list[Candidate], deviation: float) -> np.ndarray:
+def _noisy(configurations: list[Configuration], deviation: float) -> np.ndarray:
     random = np.random.default_rng(0)
-    return np.asarray([_log_cost(c) + random.normal(0, deviation) for c in candidates])
+    return np.asarray([_log_cost(c) + random.normal(0, deviation) for c in configurations])
 
 
-def test_a_candidate_is_predicted_from_others() -> None:
+def test_a_configuration_is_predicted_from_others() -> None:
     """What was never measured is foretold from its values and pairs, within the stated doubt."""
-    everything = list(_space().candidates or ())
+    everything = list(_space().configurations or ())
     coding = Coding(_space())
     for left_out in everything:
         others = [c for c in everything if c != left_out]
@@ -54,19 +54,21 @@ def test_a_candidate_is_predicted_from_others() -> None:
 
 
 def test_doubt_shrinks_with_what_is_known() -> None:
-    """A candidate that was measured is known better than one of whose values nothing is known."""
+    """A configuration that was measured is known better than one of unknown values."""
     coding = Coding(_space())
-    some = [BASELINE, Candidate.of({"arena": "off"})]
+    some = [BASELINE, Configuration.of({"arena": "off"})]
     model = Model(coding, coding.rows(some), _noisy(some, 0.005))
     _, (known, unknown) = model.predict(
-        coding.rows([Candidate.of({"arena": "off"}), Candidate.of({"precision": "int8_dynamic"})])
+        coding.rows(
+            [Configuration.of({"arena": "off"}), Configuration.of({"precision": "int8_dynamic"})]
+        )
     )
     assert known < unknown / 3
 
 
 def test_effects_are_told_with_intervals() -> None:
     """Each effect's interval holds the truth; that of what does nothing holds 1."""
-    everything = [BASELINE, *(c for c in _space().candidates or () if c != BASELINE)]
+    everything = [BASELINE, *(c for c in _space().configurations or () if c != BASELINE)]
     logs = _noisy(everything, 0.01)
     base = logs[0]
     observed = [
@@ -79,14 +81,14 @@ def test_effects_are_told_with_intervals() -> None:
         assert factor.low * 0.97 < math.exp(effect) < factor.high * 1.03
         assert factor.low < factor.value < factor.high
     assert effects["precision", "int8_dynamic"].is_known
-    assert not effects["storage", "external_data"].is_known
+    assert not effects["weight_storage", "external_data"].is_known
     strongest = explain(_space(), observed)[0]
     assert strongest.parameter == "intra_op_num_threads"
 
 
 def test_effects_do_not_depend_on_the_order() -> None:
     """Where many drivers share a study the default need not be its first trial."""
-    observed = [(c, {"latency_ms": math.exp(_log_cost(c))}) for c in _space().candidates or ()]
+    observed = [(c, {"latency_ms": math.exp(_log_cost(c))}) for c in _space().configurations or ()]
     (first, *_), (last, *_) = explain(_space(), observed), explain(_space(), observed[::-1])
     assert (first.parameter, first.value) == (last.parameter, last.value)
     assert first.factor.value == pytest.approx(last.factor.value)
@@ -94,9 +96,9 @@ def test_effects_do_not_depend_on_the_order() -> None:
 
 def test_values_that_were_not_tried_have_no_effect_to_tell() -> None:
     """Only what was measured is explained; what the space does not know is left out."""
-    elsewhere = Candidate.of({"intra_op_num_threads": 8})
+    elsewhere = Configuration.of({"intra_op_num_threads": 8})
     observed = [
-        (c, {"latency_ms": 1.0}) for c in (BASELINE, Candidate.of({"arena": "off"}), elsewhere)
+        (c, {"latency_ms": 1.0}) for c in (BASELINE, Configuration.of({"arena": "off"}), elsewhere)
     ]
     assert [(e.parameter, e.value) for e in explain(thread_space(), observed)] == [("arena", "off")]
 
@@ -105,7 +107,7 @@ def test_values_that_were_not_tried_have_no_effect_to_tell() -> None:
 def test_a_model_of_any_few_trials_is_sound(sweeps: int) -> None:
     """No number of trials, however few or alike, breaks the algebra."""
     coding = Coding(_space())
-    everything = list(_space().candidates or ())
+    everything = list(_space().configurations or ())
     for count in range(1, 6):
         for some in itertools.islice(itertools.combinations(everything, count), 10):
             model = Model(coding, coding.rows(some), np.zeros(count), sweeps=sweeps)
@@ -115,55 +117,57 @@ def test_a_model_of_any_few_trials_is_sound(sweeps: int) -> None:
 
 
 def test_graph_halves_are_told_apart() -> None:
-    """The same half has the same number whatever the session half; none has 0."""
+    """The same half has the same number whatever the session parameters; none has 0."""
     coding = Coding(_space())
     rows = coding.rows(
         [
             BASELINE,
-            Candidate.of({"arena": "off"}),
-            Candidate.of({"precision": "int8_dynamic"}),
-            Candidate.of({"precision": "int8_dynamic", "arena": "off"}),
-            Candidate.of({"precision": "int8_dynamic", "storage": "external_data"}),
+            Configuration.of({"arena": "off"}),
+            Configuration.of({"precision": "int8_dynamic"}),
+            Configuration.of({"precision": "int8_dynamic", "arena": "off"}),
+            Configuration.of({"precision": "int8_dynamic", "weight_storage": "external_data"}),
         ]
     )
-    none, none_too, half, same, other = coding.graph_halves(rows)
+    none, none_too, half, same, other = coding.graph_sets(rows)
     assert none == none_too == 0.0
     assert half == same != other
     assert half != 0.0
 
 
-def _told(candidates: list[Candidate], luck: dict[Candidate, float]) -> list[dict[str, float]]:
+def _told(
+    configurations: list[Configuration], luck: dict[Configuration, float]
+) -> list[dict[str, float]]:
     trials = [
-        (c, {"latency_ms": 10 * math.exp(_log_cost(c)) * luck.get(c, 1.0)}) for c in candidates
+        (c, {"latency_ms": 10 * math.exp(_log_cost(c)) * luck.get(c, 1.0)}) for c in configurations
     ]
     return believed(_space(), trials)
 
 
 def test_a_lucky_number_is_not_believed() -> None:
     """What is far from all that the others let expect is taken for luck, most of it."""
-    everything = list(_space().candidates or ())
-    lucky = Candidate.of({"storage": "external_data"})
+    everything = list(_space().configurations or ())
+    lucky = Configuration.of({"weight_storage": "external_data"})
     believed = dict(zip(everything, _told(everything, {lucky: 0.6}), strict=True))
     assert 8 < believed[lucky]["latency_ms"] < 12
-    best = min(believed, key=lambda candidate: believed[candidate]["latency_ms"])
+    best = min(believed, key=lambda configuration: believed[configuration]["latency_ms"])
     assert {("intra_op_num_threads", 1)} <= set(best.values) or believed[best]["latency_ms"] < 6
 
 
 def test_what_is_right_is_believed() -> None:
     """Numbers without luck stay as they were, within a per cent or two."""
-    everything = list(_space().candidates or ())
-    for candidate, values in zip(everything, _told(everything, {}), strict=True):
-        expected = 10 * math.exp(_log_cost(candidate))
+    everything = list(_space().configurations or ())
+    for configuration, values in zip(everything, _told(everything, {}), strict=True):
+        expected = 10 * math.exp(_log_cost(configuration))
         assert values["latency_ms"] == pytest.approx(expected, rel=0.03)
 
 
 def test_too_few_or_unknown_are_believed_as_measured() -> None:
     """Three trials make no model, and of a value outside the space it knows nothing."""
-    few = [BASELINE, Candidate.of({"arena": "off"})]
+    few = [BASELINE, Configuration.of({"arena": "off"})]
     assert _told(few, {BASELINE: 2.0}) == [
         {"latency_ms": 20.0},
         {"latency_ms": pytest.approx(9.05, abs=0.01)},
     ]
-    outside = Candidate.of({"intra_op_num_threads": 7})
-    trials = [(c, {"latency_ms": 10.0}) for c in _space().candidates or ()]
+    outside = Configuration.of({"intra_op_num_threads": 7})
+    trials = [(c, {"latency_ms": 10.0}) for c in _space().configurations or ()]
     assert believed(_space(), [*trials, (outside, {"latency_ms": 1.0})])[-1] == {"latency_ms": 1.0}

@@ -11,7 +11,7 @@ from small_models import distance, write
 
 from autotune.facts.feeds import Feed
 from autotune.facts.weights import embedding_nodes
-from autotune.graph import embeddings, precision
+from autotune.graph import embeddings, int8
 from autotune.graph.entries import StepRefusedError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -102,13 +102,12 @@ def test_a_table_of_masks_is_left_alone(tmp_path: Path) -> None:
         embeddings.quantise(source, tmp_path / "int8.onnx")
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("step", "options"),
     [
-        (precision.int8_dynamic, {}),
-        (precision.int8_static, {}),
-        (precision.int8_static, {"quantized_operators": "products"}),
+        (int8.dynamic, {}),
+        (int8.static, {}),
+        (int8.static, {"quantized_operators": "products"}),
     ],
 )
 @pytest.mark.parametrize("value", ["as_precision", "float"])

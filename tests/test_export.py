@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from export_cases import (
@@ -9,18 +10,19 @@ from export_cases import (
     PLAIN,
     copy_config,
     render,
+    text_of,
 )
-from rich.console import Console
+from views import words_of
 
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.options import ATTRIBUTES
+from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS
 from autotune.deploy.process_options import STEADY_HEAP
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError
 from autotune.export.literals import class_name, identifier
 from autotune.export.targets import TARGETS
 from autotune.export.writing import export, model_name
-from autotune.report.export import render_export
+from autotune.report.deploying import view_export
 
 
 @pytest.fixture
@@ -51,10 +53,8 @@ def test_options_of_the_process_are_named_as_variables(config: Path) -> None:
     config.write_text(json.dumps(data), encoding="utf-8")
     exported = export(config, "cpp")
     assert exported.environment == STEADY_HEAP.environment
-    console = Console(width=200)
-    with console.capture() as capture:
-        console.print(render_export(exported))
-    assert "in the environment MALLOC_MMAP_THRESHOLD_=131072" in capture.get()
+    text = words_of(view_export(exported))
+    assert "in the environment MALLOC_MMAP_THRESHOLD_=131072" in text
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
@@ -96,7 +96,7 @@ def test_wrong_requests_are_refused(config: Path) -> None:
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_the_default_session_loses_nothing(target: str) -> None:
-    """Where a study emits the default, every target can express it."""
+    """Where a study writes the default, every target can express it."""
     assert render(target, SessionConfig(options={"enable_mem_reuse": True})).lost == ()
 
 
@@ -125,6 +125,58 @@ def test_every_part_is_written_or_listed_as_lost(target: str) -> None:
         )
         assert rendering.lost or not same, f"{target} drops {part} in silence"
     assert len(EVERYTHING.options) == len(ATTRIBUTES)
+
+
+@pytest.mark.parametrize(
+    ("target", "requires", "entries", "words"),
+    [
+        ("cpp", {"vnni": True}, {}, "VNNI"),
+        ("cpp", {"exact_products": True}, {}, "set session.x64quantprecision to 1"),
+        ("java", {"weight_block": 16}, {}, "an x86 with AVX-512"),
+        ("triton", {}, {EXACT_PRODUCTS: "1"}, "VNNI"),
+        ("ort_config", {}, {EXACT_PRODUCTS: "1"}, "VNNI"),
+        ("perf_test", {}, {EXACT_PRODUCTS: "1"}, ""),
+        ("python", {"vnni": True, "weight_block": 16}, {}, ""),
+    ],
+)
+def test_no_export_answers_wrongly_in_silence(
+    config: Path, target: str, requires: dict[str, Any], entries: dict[str, str], words: str
+) -> None:
+    """What no code checks is refused, unless the user vouches for it; the file then says it."""
+    data = TunedConfig.read(config).to_json()
+    data["requires"] |= requires
+    data["session"]["entries"] |= entries
+    config.write_text(json.dumps(data), encoding="utf-8")
+    if words:
+        with pytest.raises(RequestError, match=f"needs .*{words}.*--accept-processor"):
+            export(config, target)
+    exported = export(config, target, accept_processor=True)
+    assert bool(exported.needs) == bool(words)
+    texts = [p.read_text("utf-8") for p in exported.files if p.suffix not in {".onnx", ".data"}]
+    assert all("Its processor needs" in text for text in texts) or not words
+
+
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"python", "rust"}))
+def test_what_a_provider_requires_of_the_session_is_exported(target: str) -> None:
+    """XNNPACK has threads of its own: ONNX Runtime gets one."""
+    xnnpack: tuple[tuple[str, dict[str, str]], ...] = (
+        ("XnnpackExecutionProvider", {}),
+        ("CPUExecutionProvider", {}),
+    )
+    rendering = render(target, SessionConfig(providers=xnnpack))
+    with_threads = SessionConfig(providers=xnnpack, options={"intra_op_num_threads": 1})
+    assert rendering == render(target, with_threads)
+    assert rendering != render(target, SessionConfig())
+
+
+@pytest.mark.parametrize("target", ["cpp", "csharp"])
+def test_the_process_wide_allocator_is_registered(target: str) -> None:
+    """Opening the session registers it, so no application can forget it."""
+    session = SessionConfig(env_allocator={"arena_extend_strategy": 1})
+    text = text_of(render(target, session))
+    assert text.count("CreateAndRegisterAllocator") == 1
+    assert "repare" in text.partition("pen_session(" if target == "cpp" else " Open(")[2]
+    assert render(target, session).lost == ()
 
 
 def test_the_config_is_not_changed_by_an_export(config: Path) -> None:

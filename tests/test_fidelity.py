@@ -1,12 +1,23 @@
 """How far answers are from other answers."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotune.measure.fidelity import OutputJudge, OutputMismatchError, Outputs, compare
+from autotune.deploy.config import Coverage
+from autotune.measure.fidelity import (
+    OutputJudge,
+    OutputMismatchError,
+    Outputs,
+    compare,
+    coverage_of,
+    incomparable,
+)
 from autotune.measure.flatten import flatten
 from autotune.measure.outcome import Fidelity
+from autotune.report.remarks import coverage_remarks
 
 Array = NDArray[np.generic]
 
@@ -32,15 +43,6 @@ def test_a_scale_is_a_relative_error() -> None:
     assert fidelity.error == pytest.approx(0.1)
     assert fidelity.cosine == pytest.approx(1)
     assert fidelity.agreement == 1
-
-
-def test_opposite_answers_point_the_other_way() -> None:
-    """Answers of the other sign have cosine -1 and other classes."""
-    fidelity = _compare([[1.0, 2.0]], [[-1.0, -2.0]])
-    assert fidelity.cosine == pytest.approx(-1)
-    assert fidelity.error == pytest.approx(2)
-    assert fidelity.agreement == 0
-    assert fidelity.max_difference == pytest.approx(4)
 
 
 def _mismatch(reference: object, output: object) -> str:
@@ -70,12 +72,23 @@ def test_nan_and_inf_of_the_reference_are_right() -> None:
         assert "lacks NaN or infinite values" in _mismatch(reference, other)
 
 
-def test_zeros_that_are_not_zero_are_wrong() -> None:
-    """No relative error exists of nothing; equal zeros are equal."""
+def _samples(*arrays: Sequence[float]) -> list[Outputs]:
+    return [{"y": np.asarray(array)} for array in arrays]
+
+
+def test_zeros_are_compared_with_the_size_of_the_other_samples() -> None:
+    """A rounding error in a sample of zeros is none; one as large as the other samples is."""
+    references = _samples([0.0, 0.0], [1.0, 1.0])
+    assert compare(references, references).error == 0
+    assert compare(references, _samples([0.0, 1e-9], [1.0, 1.0])).error < 1e-7
+    assert compare(references, _samples([1.0, 1.0], [1.0, 1.0])).error > 1
+
+
+def test_an_output_of_zeros_alone_has_no_scale() -> None:
+    """Where all samples are zero a difference counts as it is."""
     assert _compare([0.0, 0.0], [0.0, 0.0]).error == 0
-    assert _mismatch([0.0, 0.0], [0.0, 0.1]) == (
-        "the output 'y' is not zero, and the unoptimised model's is zero everywhere"
-    )
+    assert _compare([0.0, 0.0], [1e-9, 1e-9]).error == pytest.approx(1e-9)
+    assert _compare([0.0, 0.0], [1.0, 1.0]).error == pytest.approx(1)
 
 
 def test_a_missing_output_is_named() -> None:
@@ -134,12 +147,6 @@ def test_integers_count_what_differs() -> None:
     assert fidelity.agreement is None
 
 
-def test_texts_count_what_differs() -> None:
-    """Of strings the share that differs is the error, whatever their lengths."""
-    assert _compare(["cat", "dog"], ["cat", "horse"]).error == 0.5
-    assert _compare(["cat", "dog"], ["cat", "dog"]).error == 0
-
-
 def test_the_worst_output_decides() -> None:
     """One good output does not excuse a bad one."""
     good, bad = np.ones((1, 2)), np.full((1, 2), 2.0)
@@ -147,12 +154,21 @@ def test_the_worst_output_decides() -> None:
     assert fidelity.error == pytest.approx(1)
 
 
-def test_the_samples_are_averaged() -> None:
-    """The error is the mean over the samples, the difference the largest."""
-    one = {"y": np.ones(4)}
-    fidelity = compare([one, one], [one, {"y": np.full(4, 1.5)}])
-    assert fidelity.error == pytest.approx(0.25)
-    assert fidelity.max_difference == pytest.approx(0.5)
+def test_one_bad_sample_is_not_averaged_away() -> None:
+    """Of one sample at 0.6 among fifteen at 0.01 an eighth counts, more than a limit of 0.05."""
+    outputs = _samples(*[[1.01, 1.01]] * 15, [1.6, 1.6])
+    fidelity = compare(_samples(*[[1.0, 1.0]] * 16), outputs)
+    assert fidelity.error == pytest.approx(0.075)
+    assert fidelity.worst_error == pytest.approx(0.6)
+
+
+def test_one_bad_sequence_of_tokens_is_not_averaged_away() -> None:
+    """The same holds of whole numbers, but one wrong class of sixteen is one of sixteen."""
+    tokens = [{"y": np.zeros(100, np.int64)}] * 16
+    wrong = {"y": np.where(np.arange(100) < 61, 1, 0)}
+    assert compare(tokens, [*tokens[1:], wrong]).error == pytest.approx(0.075)
+    classes = [{"y": np.asarray(0)}] * 16
+    assert compare(classes, [*classes[1:], {"y": np.asarray(1)}]).error == pytest.approx(1 / 16)
 
 
 def test_half_precision_does_not_overflow() -> None:
@@ -187,3 +203,78 @@ def test_rows_of_nan_are_no_agreement() -> None:
     masked = [[-np.inf, 1.0], [2.0, -np.inf]]
     assert _compare(masked, masked).agreement == 1
     assert _compare([[np.nan, 1.0]], [[np.nan, 1.0]]).agreement is None
+
+
+def _coverage(*values: object) -> Coverage:
+    """Returns the coverage of one output with these values, sample by sample."""
+    return coverage_of([{"y": np.asarray(value)} for value in values], 0.0)
+
+
+def _remarks(coverage: Coverage | None) -> list[str]:
+    return [remark.text for remark in coverage_remarks(coverage)]
+
+
+def test_samples_and_numbers_are_counted() -> None:
+    """NaN and infinite values of the reference are not compared; the share of the others is."""
+    assert _coverage([1.0, 2.0], [3.0, 4.0]) == Coverage(
+        samples=2, share=1.0, constant_outputs=(), repeat_error=0.0
+    )
+    assert _coverage([1.0, np.nan], [np.inf, 4.0]).share == 0.5
+    assert _coverage([1, 2], [3, 4]).share == 1.0
+
+
+def test_an_output_that_never_varies_is_named() -> None:
+    """What is the same for all samples may as well be a constant; so may what is empty."""
+    assert _coverage([1.0, 2.0], [1.0, 2.0]).constant_outputs == ("y",)
+    assert _coverage([1.0, np.nan], [1.0, np.nan]).constant_outputs == ("y",)
+    assert _coverage(["cat"], ["cat"]).constant_outputs == ("y",)
+    assert _coverage([], []).constant_outputs == ("y",)
+    assert _coverage([1.0, 2.0], [1.0, 2.5]).constant_outputs == ()
+    assert _coverage([1.0], [1.0, 1.0]).constant_outputs == ()
+
+
+def test_one_sample_shows_no_constant() -> None:
+    """With one sample nobody can say what varies."""
+    assert _coverage([1.0, 2.0]).constant_outputs == ()
+
+
+def test_lengths_and_keys_are_no_answers() -> None:
+    """How many elements a sequence has and which classes a map names hardly ever varies."""
+    values = [[[np.ones(1) * i], {"cat": 0.1 * i}] for i in range(2)]
+    references = [flatten(["s", "m"], value) for value in values]
+    assert coverage_of(references, 0.0).constant_outputs == ()
+
+
+def test_outputs_without_a_number_cannot_be_compared() -> None:
+    """One output that is NaN everywhere is enough; an empty one is not."""
+    good, bad = np.ones(2), np.full(2, np.nan)
+    assert incomparable([{"a": good, "b": good}]) is None
+    assert incomparable([{"a": good, "b": bad}, {"a": good, "b": good}]) is None
+    assert incomparable([{"a": good, "b": bad}] * 2) == (
+        "all numbers of the output 'b' are NaN or infinite"
+    )
+    assert incomparable([{"a": np.ones(0)}]) is None
+    assert incomparable([{"a": np.asarray([1, 2])}]) is None
+    assert incomparable([{}]) == "it has no outputs"
+
+
+def test_each_weakness_is_a_sentence() -> None:
+    """A comparison that proves what it should has no remark."""
+    sound = Coverage(samples=8, share=1.0, constant_outputs=(), repeat_error=0.0)
+    assert _remarks(sound) == _remarks(None) == []
+    weak = Coverage(samples=8, share=0.75, constant_outputs=("y",), repeat_error=0.01)
+    constant, partial, varying = _remarks(weak)
+    assert constant == (
+        "The output 'y' is the same for all 8 samples, so the comparison of the answers proves "
+        "little. Give other inputs with --data."
+    )
+    assert partial == (
+        "25 % of the numbers in the outputs were not compared: they are NaN or infinite in the "
+        "unoptimised model."
+    )
+    assert varying == (
+        "The answers of the model differ from run to run: error 0.01 between two runs on the same "
+        "inputs."
+    )
+    many = Coverage(samples=8, share=1.0, constant_outputs=tuple("abcde"), repeat_error=0.0)
+    assert _remarks(many)[0].startswith("The outputs 'a', 'b', 'c' and 2 more are the same")

@@ -10,7 +10,6 @@ import pytest
 
 from autotune.report.page.figure import LIGHT, coloured, markup, wrapped
 from autotune.report.page.figures import (
-    course_of,
     effects_figure,
     search_figure,
     value_in_words,
@@ -60,7 +59,7 @@ def test_the_line_joins_the_front_alone() -> None:
 
 
 def test_what_lies_far_away_does_not_decide_the_axes() -> None:
-    """A candidate that is three times slower than the default is outside at first."""
+    """A configuration that is three times slower than the default is outside at first."""
     state = pages.state(pages.result())
     low, high = front_figure(state, rows_of(state)).plot["layout"]["xaxis"]["range"]
     assert low < 5.0
@@ -75,18 +74,15 @@ def test_other_objectives_span_the_figure() -> None:
     assert titles["yaxis"]["title"]["text"] == "latency of a run, ms"
 
 
-def test_the_course_is_that_of_admitted_trials() -> None:
-    """A trial over a limit improves neither the best so far nor the hypervolume."""
+def test_the_best_so_far_keeps_the_limits() -> None:
+    """A trial over a limit is a point of the search, and improves nothing."""
     state = pages.state()
-    assert state.baseline is not None
-    course = course_of(state, rows_of(state), state.baseline)
-    assert course.trials == (0, 1, 2, 3, 4)
-    assert course.best == (1.0, 0.5, 0.5, 0.5, 0.5)
-    assert course.first == (1.0, 0.5, 0.9, 3.0, 0.4)
-    assert course.volumes[0] == pytest.approx(100 * 0.25 / 2.25)
-    assert course.volumes[1] == pytest.approx(100 * 0.9 / 2.25)
-    assert course.volumes[2] == pytest.approx(100 * (0.9 + 0.6 * 0.1) / 2.25)
-    assert course.volumes[2:] == (course.volumes[2],) * 3
+    figure = search_figure(state, rows_of(state))
+    assert figure is not None
+    best, each = figure.plot["data"]
+    assert each["x"] == [0, 1, 2, 3, 4]
+    assert each["y"] == [1.0, 0.5, 0.9, 3.0, 0.4]
+    assert best["y"] == [1.0, 0.5, 0.5, 0.5, 0.5]
 
 
 def test_clear_effects_are_drawn() -> None:

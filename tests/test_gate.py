@@ -1,56 +1,50 @@
 """The gate of a build: limits, verdicts, exit codes, and JUnit."""
 
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from rich.console import Console
+from views import lines_of
 
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import Failure
-from autotune.report.comparison import render_comparisons
+from autotune.report.comparison import view_comparison
 from autotune.report.junit import junit_document
-from autotune.results.compare import Comparison, Comparisons
+from autotune.results.compare import MAX_ERROR, Compared, Comparison, Tuned
 from autotune.results.gate import Gate, Verdict, exit_code, judge
+from autotune.results.score import Score
 
 
-def make_comparison(**changes: Any) -> Comparison:
+def make_config(
+    name: str = "best.json", speedup: float = 1.5, error: float = 0.01, **changes: Any
+) -> Compared:
     """Returns a configuration that is 1.5 times faster, as lean, and right."""
-    parts: dict[str, Any] = {
-        "name": "best.json",
-        "speedup": Interval(value=1.5, low=1.4, high=1.6),
-        "latency_ms": 2.0,
-        "baseline_latency_ms": 3.0,
-        "peak_memory_mib": 50.0,
-        "baseline_peak_memory_mib": 50.0,
-        "error": 0.01,
-        "faster": True,
-        "slower": False,
-        "leaner": False,
-        "better": True,
-        "noise_floor": 0.02,
-        "rounds": 5,
-        "coverage": None,
-        "throughput_per_s": 1000.0,
-        "baseline_throughput_per_s": 667.0,
-        "p50_ms": 2.0,
-        "baseline_p50_ms": 3.0,
-        "p99_ms": 2.5,
-        "baseline_p99_ms": None,
-    }
-    return Comparison(**{**parts, **changes})
+    near = Interval(value=speedup, low=speedup - 0.01, high=speedup + 0.01)
+    same = Interval(value=1.0, low=0.99, high=1.01)
+    own = Score(
+        values={"latency_ms": 3 / speedup, "peak_memory_mib": 50.0, "p99_ms": 2.5},
+        gains={"latency_ms": near, "peak_memory_mib": same},
+        error=error,
+        rounds=5,
+    )
+    numbers: dict[str, Any] = {"p50_ms": 2.0, "throughput_per_s": 1000.0, "max_error": MAX_ERROR}
+    return Compared(name=name, score=own, **{**numbers, **changes})
 
 
-def make_comparisons(*configs: Comparison, clients: int = 1, **failures: Failure) -> Comparisons:
-    """Returns a comparison with the default."""
-    return Comparisons(
-        baseline="the default",
+def make_comparison(*configs: Compared, clients: int = 1, **failures: Failure) -> Comparison:
+    """Returns a comparison with the default, of whose percentiles too little is known."""
+    default = make_config("the default", 1.0, 0.0)
+    values = {name: value for name, value in default.score.values.items() if name != "p99_ms"}
+    return Comparison(
+        baseline=replace(default, score=replace(default.score, values=values)),
         configs=configs,
         failures=failures,
         model="model.onnx",
         untouched=True,
         error_data="generated",
         clients=clients,
+        max_error=MAX_ERROR,
     )
 
 
@@ -60,10 +54,10 @@ def _broken(verdicts: tuple[Verdict, ...]) -> list[str]:
 
 def test_one_config_has_to_be_better() -> None:
     """Without limits of its own the gate asks for a gain."""
-    better = judge(make_comparisons(make_comparison()), Gate(max_error=0.05))
+    better = judge(make_comparison(make_config()), Gate())
     assert [verdict.limit for verdict in better] == ["error", "better"]
     assert exit_code(better) == 0
-    worse = judge(make_comparisons(make_comparison(better=False)), Gate(max_error=0.05))
+    worse = judge(make_comparison(make_config(speedup=1.0)), Gate())
     assert _broken(worse) == ["better"]
     assert exit_code(worse) == 3
 
@@ -71,48 +65,70 @@ def test_one_config_has_to_be_better() -> None:
 @pytest.mark.parametrize(
     ("gate", "broken"),
     [
-        (Gate(max_error=0.05, min_speedup=1.5, max_memory_mib=50.0), []),
-        (Gate(max_error=0.05, min_speedup=1.51), ["speedup"]),
-        (Gate(max_error=0.05, max_memory_mib=49.9), ["memory"]),
-        (Gate(max_error=0.009), ["error"]),
-        (Gate(max_error=0.009, min_speedup=2, max_memory_mib=1), ["error", "speedup", "memory"]),
+        (Gate(min_speedup=1.5, max_memory_mib=50.0), []),
+        (Gate(min_speedup=1.51), ["speedup"]),
+        (Gate(max_memory_mib=49.9), ["memory"]),
+        (Gate(min_speedup=2, max_memory_mib=1), ["speedup", "memory"]),
     ],
 )
 def test_each_limit_is_judged(gate: Gate, broken: list[str]) -> None:
     """A number at its limit keeps it; every broken limit is named."""
-    verdicts = judge(make_comparisons(make_comparison()), gate)
+    verdicts = judge(make_comparison(make_config()), gate)
     assert _broken(verdicts) == broken
     assert exit_code(verdicts) == (3 if broken else 0)
 
 
+def test_the_error_limit_is_the_one_that_the_config_was_tuned_for() -> None:
+    """An error of 0.06 keeps a limit of 0.1 and breaks one of 0.05."""
+    tuned = make_config(error=0.06, max_error=0.1)
+    assert exit_code(judge(make_comparison(tuned), Gate())) == 0
+    strict = make_config(error=0.06, max_error=0.05)
+    assert _broken(judge(make_comparison(strict), Gate())) == ["error"]
+
+
+def test_the_default_itself_holds_while_it_is_no_slower() -> None:
+    """A study writes the default where nothing is better; that cannot stop being better."""
+    one = Interval(value=1.0, low=0.99, high=1.01)
+    then = Tuned(
+        differences=(),
+        speedup=one,
+        peak_memory_mib=50.0,
+        error=0.0,
+        was_better=False,
+        as_fast=True,
+        same_answers=True,
+    )
+    same = make_config(speedup=1.0, tuned=then)
+    assert exit_code(judge(make_comparison(same), Gate())) == 0
+    slower = make_config(speedup=0.9, tuned=then)
+    assert _broken(judge(make_comparison(slower), Gate())) == ["better"]
+
+
 def test_a_limit_takes_the_place_of_being_better() -> None:
     """A config that is slower than another baseline may be within what is allowed."""
-    slower = make_comparison(better=False, speedup=Interval(value=0.97, low=0.96, high=0.98))
-    gate = Gate(max_error=0.05, min_speedup=0.95)
-    assert _broken(judge(make_comparisons(slower), gate)) == []
+    slower = make_config(speedup=0.97)
+    gate = Gate(min_speedup=0.95)
+    assert _broken(judge(make_comparison(slower), gate)) == []
 
 
 def test_several_configs_are_compared_without_a_winner() -> None:
     """A table of configs is no gate unless a limit makes it one."""
-    configs = [make_comparison(name=name, better=False) for name in ("a.json", "b.json")]
-    assert _broken(judge(make_comparisons(*configs), Gate(max_error=0.05))) == []
-    limited = judge(make_comparisons(*configs), Gate(max_error=0.05, min_speedup=2.0))
+    configs = [make_config(name, 1.0) for name in ("a.json", "b.json")]
+    assert _broken(judge(make_comparison(*configs), Gate())) == []
+    limited = judge(make_comparison(*configs), Gate(min_speedup=2.0))
     assert _broken(limited) == ["speedup", "speedup"]
 
 
 def test_with_clients_the_least_speed_up_is_one_of_throughput() -> None:
     """The verdict says so, and the table shows throughput and latencies under load."""
-    comparisons = make_comparisons(make_comparison(), clients=4)
-    verdicts = judge(comparisons, Gate(max_error=0.05, min_speedup=1.2))
+    comparison = make_comparison(make_config(), clients=4)
+    verdicts = judge(comparison, Gate(min_speedup=1.2))
     (verdict,) = [verdict for verdict in verdicts if verdict.limit == "speedup"]
     assert verdict.kept
     assert verdict.words.startswith("throughput 1.500×")
-    console = Console(width=120)
-    with console.capture() as capture:
-        console.print(render_comparisons(comparisons, verdicts))
-    text = capture.get()
+    text = "\n".join(lines_of(view_comparison(comparison, verdicts)))
     row = next(line for line in text.splitlines() if line.startswith("best.json "))
-    assert row.split()[1:6] == ["1000", "1.50", "(1.40–1.60)", "2", "2.5"]
+    assert row.split()[1:6] == ["1000", "1.50", "(1.49–1.51)", "2", "2.5"]
     assert "4 clients send one request after another" in text
     assert "too few requests" in text
 
@@ -121,10 +137,10 @@ def test_wrong_answers_break_a_limit_and_a_crash_does_not_run() -> None:
     """The exit codes tell them apart."""
     wrong = Failure(kind="wrong_answers", phase="answers", message="error 0.3", error=0.3)
     crash = Failure(kind="crashed", phase="run", message="it crashed")
-    verdicts = judge(make_comparisons(wrong=wrong), Gate(max_error=0.05))
+    verdicts = judge(make_comparison(wrong=wrong), Gate())
     assert _broken(verdicts) == ["error"]
     assert exit_code(verdicts) == 3
-    verdicts = judge(make_comparisons(make_comparison(), crash=crash), Gate(max_error=0.05))
+    verdicts = judge(make_comparison(make_config(), crash=crash), Gate())
     assert _broken(verdicts) == ["runs"]
     assert exit_code(verdicts) == 4
 
@@ -136,7 +152,7 @@ def test_junit_has_a_test_for_each_verdict() -> None:
         Verdict(config="best.json", limit="speedup", kept=False, words="1.0× & less"),
         Verdict(config="other.json", limit="runs", kept=False, words="it crashed"),
     ]
-    root = ET.fromstring(junit_document(verdicts, "autotune compare"))
+    root = ET.fromstring(junit_document(verdicts))
     (suite,) = root
     assert suite.attrib == {
         "name": "autotune compare",

@@ -17,10 +17,10 @@ from autotune.facts.providers import READY, provider_states
 from autotune.facts.workload import generate
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
-from autotune.measure.replies import TurnTimes
-from autotune.measure.requests import SampleFiles, request_first_runs, request_session
+from autotune.measure.replies import FirstRuns, SliceTimes
+from autotune.measure.requests import SampleFiles, request_session
 from autotune.process.child import Child, memory_limit
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 
 pytestmark = [pytest.mark.gpu, pytest.mark.process, pytest.mark.slow]
 
@@ -56,7 +56,7 @@ def measurer(model: Path) -> Iterator[DuetMeasurer]:
 
 def test_a_measurement_on_the_gpu_is_whole(measurer: DuetMeasurer) -> None:
     """Placement, copies and device memory are measured, and the answers are the CPU's."""
-    outcome = measurer.measure(Candidate.of({**_ON_CUDA, "cuda.use_tf32": "0"}), _SHORT)
+    outcome = measurer.measure(Configuration.of({**_ON_CUDA, "cuda.use_tf32": "0"}), _SHORT)
     assert isinstance(outcome, Measurement)
     assert outcome.placement is not None
     assert outcome.placement.share(_CUDA) > 0.9
@@ -84,7 +84,9 @@ def test_half_precision_runs_on_the_gpu(precision: str, model: Path, tmp_path: P
 
 def test_a_captured_graph_runs_or_fails_with_a_reason(measurer: DuetMeasurer) -> None:
     """CUDA graphs need static shapes and bound tensors; both are given here."""
-    outcome = measurer.measure(Candidate.of({**_ON_CUDA, "cuda.enable_cuda_graph": "1"}), _SHORT)
+    outcome = measurer.measure(
+        Configuration.of({**_ON_CUDA, "cuda.enable_cuda_graph": "1"}), _SHORT
+    )
     if isinstance(outcome, Failure):
         assert outcome.kind in {"refused", "wrong_answers"}
         assert outcome.message
@@ -109,13 +111,13 @@ def _side(model: Path, files: SampleFiles) -> Child:
     child = Child("autotune.measure.measure_child", memory_limit())
     config = SessionConfig(providers=((_CUDA, {}), (CPU, {})))
     request_session(child, files, model, config, 120.0)
-    request_first_runs(child, 120.0)
+    child.request({"do": "first_runs"}, 120.0, FirstRuns)
     return child
 
 
 def _turn(child: Child) -> list[int]:
     message = {"do": "turn", "seconds": 0.1, "unrecorded_runs": 5, "fewest_runs": 20}
-    return list(child.request(message, 60.0, TurnTimes).run_ns)
+    return list(child.request(message, 60.0, SliceTimes).run_ns)
 
 
 def test_a_frozen_side_leaves_the_device_idle(model: Path, tmp_path: Path) -> None:

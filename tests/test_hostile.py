@@ -1,11 +1,9 @@
 """Hostile files, at random: every reader refuses them with a sentence, or reads what stands there.
 
-The long form of the first test is `python benchmarks/hostile.py`.
+Files that are changed at random are in tests/stress/test_hostile_files.py.
 """
 
 import contextlib
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,6 @@ from autotune.storage.spool import Spool
 from autotune.storage.trials import outcome_of, trial_in
 from autotune.study.options import StudyOptions
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner),
@@ -33,24 +30,6 @@ JSON = st.recursive(
 quick = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_no_hostile_file_is_anything_but_refused_or_right(tmp_path: Path) -> None:
-    """The short form of the benchmark ends with nothing in its last column."""
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "hostile.py"), "--quick"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[0].split() == (
-        "reader tried accepted rightly refused cleanly anything else".split()
-    )
 
 
 @quick
@@ -66,7 +45,9 @@ def test_any_text_is_json_or_refused(text: str) -> None:
 def test_a_config_with_another_value_is_refused_or_keeps_it(data: st.DataObject) -> None:
     """What is accepted comes back as it was written."""
     config: Any = make_config().to_json()
-    section = data.draw(st.sampled_from(["model", "evidence", "session", "requires", "candidate"]))
+    section = data.draw(
+        st.sampled_from(["model", "evidence", "session", "requires", "configuration"])
+    )
     key = data.draw(st.sampled_from([*config[section], "more"]))
     config[section][key] = data.draw(JSON)
     try:
@@ -89,7 +70,7 @@ def test_any_json_is_a_record_or_refused(data: Any) -> None:
             read(data)
     assert outcome_of({"measurement": data}) is None
     assert outcome_of({"failure": data}) is None
-    assert trial_in({"candidate": data, "measurement": data}) is None
+    assert trial_in({"configuration": data, "measurement": data}) is None
 
 
 @quick

@@ -9,18 +9,19 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from rich.console import Console
-from small_inspections import PROFILE, READING
+from small_inspections import PROFILE, REPORT
 from small_models import write
 from small_spaces import machine, model
 from typer.testing import CliRunner
+from views import words_of
 
 from autotune.cli.app import app
 from autotune.deploy.config import Interval
 from autotune.inspection.findings import HIGH, LOW, Effect, Finding
 from autotune.inspection.headroom import Peaks, headroom
 from autotune.inspection.inspect import Inspection, inspect_model
-from autotune.report.inspection import render_inspection
+from autotune.inspection.patterns import Elementwise, Pattern
+from autotune.report.inspection import view_inspection
 
 PEAKS = Peaks(float_per_s=1e9, int8_per_s=4e9, bytes_per_s=1e9, moved_bytes=1 << 20)
 EFFECT = Effect(
@@ -36,20 +37,20 @@ EFFECT = Effect(
 FINDING = Finding(
     name="arena",
     severity=HIGH,
-    says="The arena holds memory.",
+    summary="The arena holds memory.",
     evidence="It holds 490 MiB.",
-    remedy="--fix arena=off",
+    advice="--fix arena=off",
     effect=EFFECT,
 )
 
 
 def _inspection(*findings: Finding) -> Inspection:
-    work = replace(READING.work, float_operations=2_000_000, by_operator={"Conv": 2_000_000})
+    work = replace(REPORT.work, float_operations=2_000_000, by_operator={"Conv": 2_000_000})
     return Inspection(
         model=model(operators={"Conv": 3, "Constant": 9}),
         machine=machine(cores=2),
         workload=("input 'x': float32 [1, 4], standard normal",),
-        reading=replace(READING, work=work),
+        report=replace(REPORT, work=work),
         findings=findings,
         clear=("an old opset",),
         unmeasured=(),
@@ -61,10 +62,7 @@ def _inspection(*findings: Finding) -> Inspection:
 
 
 def _text(inspection: Inspection) -> str:
-    console = Console(width=200)
-    with console.capture() as capture:
-        console.print(render_inspection(inspection))
-    return " ".join(capture.get().split())
+    return words_of(view_inspection(inspection))
 
 
 def test_findings_come_first_with_evidence_effect_and_remedy() -> None:
@@ -72,12 +70,12 @@ def test_findings_come_first_with_evidence_effect_and_remedy() -> None:
     text = _text(_inspection(FINDING, replace(FINDING, severity=LOW, effect=None)))
     assert text.startswith("m.onnx: 2 findings, the most important first. high The arena holds")
     assert (
-        "Measured with no arena: 1.02 of the latency (0.98–1.05), 0.50 of the peak memory "
+        "Measured with no arena: 1.02 times the latency (0.98–1.05), 0.50 times the peak memory "
         "(500 MiB), and 10 MiB held between runs instead of 490 MiB."
     ) in text
     assert "--fix arena=off" in text
-    assert "it reaches 50 % of the roof" in text
-    assert "Work of a run: 2 million operations: 100 % Conv" in text
+    assert "50 % of the peak is reached" in text
+    assert "Work of a run: 2 million operations in products (100 % Conv)." in text
     assert "3 nodes (3 Conv)" in text
     assert "Inputs: x float32 [batch, 4]. Outputs: y." in text
     assert "Samples: input 'x': float32 [1, 4], standard normal." in text
@@ -87,13 +85,26 @@ def test_findings_come_first_with_evidence_effect_and_remedy() -> None:
 def test_remedy_that_gains_nothing_is_not_recommended() -> None:
     """A low severity by measurement says so instead of the remedy."""
     text = _text(_inspection(replace(FINDING, severity=LOW)))
-    assert "The remedy does not pay for this model here." in text
+    assert "The remedy does not help this model here." in text
     assert "--fix arena=off" not in text
+
+
+def test_patterns_stand_beside_the_rules_that_change_them() -> None:
+    """A pattern that no rule changes is said to have none: it is the next rule to write."""
+    swish = Pattern(
+        expression="Mul(x, Sin(x))", times=3, nodes=2, time_ms=1.0, share=0.25, rules=()
+    )
+    known = replace(swish, expression="Mul(x, Tanh(x))", share=0.1, rules=("gelu", "merged"))
+    elementwise = Elementwise(share=0.35, patterns=(swish, known))
+    text = _text(replace(_inspection(), elementwise=elementwise))
+    assert "Elementwise operators and reductions: 35 % of the time." in text
+    assert "25 %, 3 times: Mul(x, Sin(x)); no rule" in text
+    assert "10 %, 3 times: Mul(x, Tanh(x)); gelu, merged" in text
 
 
 def test_no_findings_are_said_in_one_line() -> None:
     """The headline is the answer."""
-    assert _text(_inspection()).startswith("m.onnx: nothing found that holds it back here.")
+    assert _text(_inspection()).startswith("m.onnx: nothing was found that holds it back here.")
 
 
 def _subnormal(folder: Path) -> Path:
@@ -107,7 +118,6 @@ def _subnormal(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.process
 def test_quick_reads_and_measures_nothing(tmp_path: Path) -> None:
     """Subnormal weights are found by reading; what needs a run is named as open."""
     inspection = inspect_model(_subnormal(tmp_path), quick=True)
@@ -151,10 +161,9 @@ def test_model_that_does_not_run_is_read_all_the_same(tmp_path: Path) -> None:
     onnx.save(made, path)
     inspection = inspect_model(path)
     assert "cannot be profiled" in inspection.failure
-    assert inspection.reading.opset == 17
+    assert inspection.report.opset == 17
 
 
-@pytest.mark.process
 def test_command_prints_text_and_json(tmp_path: Path) -> None:
     """Both have the finding; JSON has the work of a run."""
     path = _subnormal(tmp_path)
@@ -164,4 +173,4 @@ def test_command_prints_text_and_json(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["inspect", str(path), "--quick", "--json"])
     document = json.loads(done.stdout)
     assert document["findings"][0]["name"] == "subnormal weights"
-    assert document["reading"]["work"]["float_operations"] > 0
+    assert document["report"]["work"]["float_operations"] > 0

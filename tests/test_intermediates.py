@@ -1,4 +1,4 @@
-"""What graph halves share is made once, and is there whole or not at all."""
+"""What sets of graph parameters share is made once, and is there whole or not at all."""
 
 from pathlib import Path
 

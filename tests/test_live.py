@@ -108,7 +108,7 @@ def test_the_final_comparison_is_followed(tmp_path: Path, clock: Clock) -> None:
     live = _live(tmp_path, clock)
     live(_progress())
     clock.now_s += 60
-    live(Progress(stage="run-off", done=3, total=9))
+    live(Progress(stage="final comparison", done=3, total=9))
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "final comparison, 3/9" in page
     assert 'data-trial="4"' in page

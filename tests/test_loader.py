@@ -14,15 +14,15 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from test_config import make_config
+from test_config import make_config, requiring
 
 import autotune
 from autotune.deploy import cpu, loader, process_options
 from autotune.deploy.config import Environment, Requires, TunedConfig
 from autotune.deploy.digest import digest_files
-from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
-from autotune.deploy.model_files import DataFile, JointModelFile, ModelFile
+from autotune.deploy.model_files import DataFile, ModelFile
+from autotune.deploy.options import EXACT_PRODUCTS
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
@@ -88,40 +88,86 @@ def test_another_machine_is_named(model: Path) -> None:
         autotune.load(path, strict=True)
 
 
-@pytest.mark.parametrize(
-    "requires",
-    [
-        Requires(providers=("NoSuchExecutionProvider",), cpu_features=()),
-        Requires(providers=(), cpu_features=("no_such_feature",)),
-    ],
-)
-def test_missing_requirement_falls_back(
-    model: Path, requires: Requires, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where something required is missing, default options are used with a warning."""
-    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
-    path = write_config(model, make_config(requires=requires))
+def test_a_missing_provider_falls_back(model: Path) -> None:
+    """Default options are used with a warning; exact products stay, because answers need them."""
+    chosen = SessionConfig(
+        options={"intra_op_num_threads": 1},
+        entries={EXACT_PRODUCTS: "1", "session.disable_prepacking": "1"},
+    )
+    path = write_config(model, make_config(session=chosen, requires=requiring("NoSuchProvider")))
     with pytest.warns(autotune.ConfigWarning, match="this machine lacks"):
-        session = autotune.load(path)
-    assert session.get_session_options().intra_op_num_threads == 0
+        options = autotune.load(path).get_session_options()
+    assert options.intra_op_num_threads == 0
+    assert options.get_session_config_entry(EXACT_PRODUCTS) == "1"
+    with pytest.raises(RuntimeError):
+        options.get_session_config_entry("session.disable_prepacking")
     with pytest.raises(ConfigError, match="lacks"):
         autotune.load(path, strict=True)
 
 
-def test_the_applications_provider_stays_where_a_feature_is_missing(
-    model: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("requires", "features", "words"),
+    [
+        (requiring(vnni=True), {"avx2", "avx512f"}, "need VNNI"),
+        (requiring(vnni=True), set(), "need VNNI"),
+        (requiring(vnni=True), {"avx2", "avx_vnni"}, ""),
+        (requiring(vnni=True), {"avx512f", "avx512_vnni"}, ""),
+        (requiring(weight_block=8), {"avx2", "avx512f"}, "blocks of 8, .* kernels read 16"),
+        (requiring(weight_block=16), {"avx2"}, "blocks of 16, .* kernels read 8"),
+        (requiring(weight_block=16), set(), "blocks of 16, .* kernels read unknown"),
+        (requiring(weight_block=0), {"avx2", "avx512f"}, "blocks of unknown"),
+        (requiring(weight_block=16), {"avx2", "avx512f"}, ""),
+    ],
+)
+def test_a_file_that_would_answer_wrongly_is_never_opened(
+    model: Path, monkeypatch: pytest.MonkeyPatch, requires: Requires, features: set[str], words: str
 ) -> None:
-    """Default options take the place of the config's, and not of what the application asks for."""
-    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
-    requires = Requires(providers=(), cpu_features=("no_such_feature",))
+    """On an x86 of another kind, or of an unknown one, lenient loading refuses it like strict."""
+    monkeypatch.setattr(cpu, "is_x86", lambda: True)
+    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset(features))
     path = write_config(model, make_config(requires=requires))
-    own = [("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})]
-    here = fit(TunedConfig.read(path), providers=own)
-    assert here.lacking
-    assert here.session.providers == (
-        ("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"}),
-    )
-    assert here.session.options == {}
+    if not words:
+        assert autotune.load(path)
+        return
+    for use in (autotune.load, autotune.session_options):
+        with pytest.raises(ConfigError, match=f"answer wrongly on this processor: .*{words}"):
+            use(path)
+    with pytest.raises(ConfigError, match="wrongly"):
+        autotune.load(path, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize(
+    ("is_x86", "features", "added"),
+    [
+        (True, {"avx2"}, True),
+        (True, set(), True),
+        (True, {"avx512f", "avx512_vnni"}, False),
+        (False, {"asimddp"}, False),
+    ],
+)
+def test_products_are_exact_where_they_would_overflow_and_nowhere_else(
+    model: Path, monkeypatch: pytest.MonkeyPatch, is_x86: bool, features: set[str], added: bool
+) -> None:
+    """With VNNI the option takes twice the time and changes no answer."""
+    monkeypatch.setattr(cpu, "is_x86", lambda: is_x86)
+    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset(features))
+    path = write_config(model, make_config(requires=requiring(exact_products=True)))
+    for options in (autotune.load(path).get_session_options(), autotune.session_options(path)):
+        if added:
+            assert options.get_session_config_entry(EXACT_PRODUCTS) == "1"
+        else:
+            with pytest.raises(RuntimeError):
+                options.get_session_config_entry(EXACT_PRODUCTS)
+
+
+def test_other_processors_need_no_vnni(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight-bit products overflow on x86 alone; blocks of ARM are nobody's."""
+    monkeypatch.setattr(cpu, "is_x86", lambda: False)
+    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"asimddp"}))
+    assert autotune.load(write_config(model, make_config(requires=requiring(vnni=True))))
+    path = write_config(model, make_config(requires=requiring(weight_block=8)))
+    with pytest.raises(ConfigError, match="kernels read unknown"):
+        autotune.load(path)
 
 
 def test_another_model_is_refused(model: Path) -> None:
@@ -140,30 +186,15 @@ def test_another_model_is_refused(model: Path) -> None:
         autotune.load(path)
 
 
-def _write_with_data(folder: Path, *, earlier: bool = False) -> Path:
+def _write_with_data(folder: Path) -> Path:
     """Writes a config whose model has two data files of eight bytes that it does not need."""
     model = folder / "best.onnx"
     data = [folder / "best.onnx.data", folder / "best.onnx.data2"]
     for number, path in enumerate(data):
         path.write_bytes(bytes(range(8 * number, 8 * number + 8)))
-    size_bytes = model.stat().st_size
-    files: ModelFile | JointModelFile
-    if earlier:
-        files = JointModelFile(
-            file=model.name,
-            sha256=digest_files([model, *data]),
-            size_bytes=size_bytes,
-            source_sha256="",
-            data_files=tuple(path.name for path in data),
-        )
-    else:
-        files = ModelFile(
-            file=model.name,
-            sha256=digest_files([model]),
-            size_bytes=size_bytes,
-            source_sha256="",
-            data_files=tuple(map(DataFile.of, data)),
-        )
+    files = ModelFile(
+        **vars(DataFile.of(model)), source_sha256="", data_files=tuple(map(DataFile.of, data))
+    )
     config = replace(make_config(), model=files)
     (folder / "best.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
     return folder / "best.json"
@@ -188,20 +219,6 @@ def test_bytes_moved_between_data_files_are_noticed(model: Path) -> None:
     check_files(path, config, read_all=False)
     with pytest.raises(ConfigError, match=r"best\.onnx\.data is not the file"):
         autotune.load(path, strict=True)
-
-
-def test_the_files_of_an_earlier_config_are_checked(model: Path) -> None:
-    """The format autotune/1 has one digest for all files, which strict compares."""
-    path = _write_with_data(model.parent, earlier=True)
-    config = TunedConfig.read(path)
-    assert json.loads(path.read_text("utf-8"))["format"] == "autotune/1"
-    check_files(path, config, read_all=True)
-    (model.parent / "best.onnx.data2").write_bytes(b"changed.")
-    with pytest.raises(ConfigError, match=r"best\.onnx is not the file"):
-        autotune.load(path, strict=True)
-    (model.parent / "best.onnx.data2").unlink()
-    with pytest.raises(ConfigError, match=r"best\.onnx\.data2 of the config is missing"):
-        autotune.load(path)
 
 
 @pytest.mark.parametrize(
@@ -229,14 +246,6 @@ def test_a_damaged_model_is_the_configs_fault(model: Path) -> None:
     path = write_config(model, make_config())
     model.write_bytes(b"\xff" * model.stat().st_size)
     with pytest.raises(ConfigError, match=r"best\.json: ONNX Runtime cannot open .*best\.onnx"):
-        autotune.load(path)
-
-
-def test_a_key_that_is_there_twice_is_refused(model: Path) -> None:
-    """Another reader may take the other value."""
-    path = write_config(model, make_config())
-    path.write_text(path.read_text().replace('"format"', '"format": "autotune/1", "format"', 1))
-    with pytest.raises(ConfigError, match="'format' is there twice"):
         autotune.load(path)
 
 
@@ -315,7 +324,7 @@ def test_the_application_sets_the_providers(model: Path) -> None:
     """They take the place of the config's, and of what it requires."""
     path = write_config(
         model,
-        make_config(requires=Requires(providers=("NoSuchExecutionProvider",), cpu_features=())),
+        make_config(requires=requiring("NoSuchExecutionProvider")),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -357,9 +366,7 @@ def test_options_for_a_session_of_ones_own(model: Path) -> None:
 
 def test_session_options_warn_as_load_does(model: Path) -> None:
     """An application that builds the session itself learns the same."""
-    path = write_config(
-        model, make_config(requires=Requires(providers=("NoSuch",), cpu_features=()))
-    )
+    path = write_config(model, make_config(requires=requiring("NoSuch")))
     with pytest.warns(autotune.ConfigWarning, match="lacks the NoSuch") as caught:
         options = autotune.session_options(path)
     assert caught[0].filename == __file__

@@ -12,12 +12,13 @@ import pytest
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
 from autotune.facts.feeds import load_samples, save_samples
-from autotune.measure import measure_child
+from autotune.measure import measure_child, memory
 from autotune.measure.clients import Burst
 from autotune.measure.measure_child import Worker
-from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes
+from autotune.measure.replies import FirstRuns, Opened, SliceTimes
 
 
+@pytest.mark.process
 def test_it_imports_nothing_of_the_parent() -> None:
     """Each trial starts one, so it must not pay for the parent's libraries and modules."""
     script = "import sys, autotune.measure.measure_child; print(*sys.modules)"
@@ -41,7 +42,6 @@ def test_it_imports_nothing_of_the_parent() -> None:
         "autotune.facts.feeds",
         "autotune.measure.device_memory",
         "autotune.measure.flatten",
-        "autotune.measure.heap",
         "autotune.measure.measure_child",
         "autotune.measure.memory",
         "autotune.measure.replies",
@@ -67,31 +67,40 @@ def message(tmp_path: Path) -> dict[str, object]:
 
 
 def test_it_reports_each_phase(message: dict[str, object], tmp_path: Path) -> None:
-    """Opening, first runs, held memory, outputs and a turn are reported as records."""
+    """Opening, first runs, held memory, outputs and a time slice are reported as records."""
     worker = Worker()
     opened = worker.open(message)
     assert isinstance(opened, Opened)
-    assert opened.load_peak_mib >= opened.base_mib > 0
+    assert opened.loaded.peak_mib >= opened.base.resident_mib > 0
     runs = worker.first_runs({})
     assert isinstance(runs, FirstRuns)
     assert runs.run_ms > 0
     held = worker.held({})
-    assert isinstance(held, Held)
+    assert isinstance(held, memory.Usage)
     assert held.resident_mib > 0
     worker.answers({"samples": message["samples"], "to": str(tmp_path / "outputs.npz")})
     outputs = load_samples(tmp_path / "outputs.npz")
     assert [output["logits"].shape for output in outputs] == [(1, 10), (1, 10)]
 
 
-def test_a_turn_leaves_cold_runs_out(message: dict[str, object]) -> None:
-    """A turn of no time reports as many runs as it must, and none of the cold ones."""
+def test_a_peak_that_is_not_reset_is_said(
+    message: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peaks are upper bounds then."""
+    assert Worker().open(message).peak_was_reset
+    monkeypatch.setattr(memory, "reset_peak", lambda: False)
+    assert not Worker().open(message).peak_was_reset
+
+
+def test_a_slice_leaves_cold_runs_out(message: dict[str, object]) -> None:
+    """A time slice of no time reports as many runs as it must, and none of the cold ones."""
     worker = Worker()
     worker.open(message)
     worker.first_runs({})
-    turn = worker.turn({"seconds": 0.0, "unrecorded_runs": 2, "fewest_runs": 3})
-    assert isinstance(turn, TurnTimes)
-    assert len(turn.run_ns) == 3
-    assert min(turn.run_ns) > 0
+    time_slice = worker.time_slice({"seconds": 0.0, "unrecorded_runs": 2, "fewest_runs": 3})
+    assert isinstance(time_slice, SliceTimes)
+    assert len(time_slice.run_ns) == 3
+    assert min(time_slice.run_ns) > 0
 
 
 @pytest.mark.parametrize("sessions", [1, 2])
@@ -144,7 +153,7 @@ def test_several_clients_run_at_once(message: dict[str, object], sessions: int) 
     worker = Worker()
     opened = worker.open({**message, "clients": 2, "sessions": sessions})
     runs = worker.first_runs({})
-    assert runs.run_peak_mib >= opened.base_mib
+    assert runs.after.peak_mib >= opened.base.resident_mib
     burst = worker.burst({"seconds": 0.0, "unrecorded_runs": 1, "fewest_runs": 2})
     assert isinstance(burst, Burst)
     assert burst.clients == 2

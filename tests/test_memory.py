@@ -5,9 +5,11 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 
+from autotune.measure import memory
 from autotune.measure.memory import Usage, parse_status, reset_peak, usage
 
 _STATUS = """Name:\tpython3
@@ -22,12 +24,6 @@ Threads:\t1
 def test_the_status_is_read() -> None:
     """The kernel's kibibytes become mebibytes under their names."""
     assert parse_status(_STATUS) == Usage(resident_mib=50.0, peak_mib=100.0, anonymous_mib=30.0)
-
-
-def test_old_kernels_do_not_tell_anonymous_memory() -> None:
-    """Without the kernel's line there is no number."""
-    lines = [line for line in _STATUS.splitlines() if not line.startswith("RssAnon")]
-    assert parse_status("\n".join(lines)).anonymous_mib is None
 
 
 def test_usage_of_this_process_is_sensible() -> None:
@@ -80,23 +76,82 @@ def _pretend(patched: pytest.MonkeyPatch, platform: str, **memory_info: int) -> 
     patched.setattr(sys, "platform", platform)
 
 
-def test_windows_tells_the_peak_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On Windows the peak is that of the working set, which cannot be set back."""
+@pytest.mark.parametrize(
+    ("platform", "peak", "peak_mib"),
+    [("win32", {"peak_wset": 80 << 20}, 80.0), ("darwin", {}, 50.0)],
+)
+def test_elsewhere_psutil_is_asked(
+    monkeypatch: pytest.MonkeyPatch, platform: str, peak: dict[str, int], peak_mib: float
+) -> None:
+    """The peak is the one that it tells, if any, and cannot be set back."""
     with monkeypatch.context() as patched:
-        _pretend(patched, "win32", rss=50 << 20, peak_wset=80 << 20)
+        _pretend(patched, platform, rss=50 << 20, **peak)
         now = usage()
         can_reset = reset_peak()
-    assert now == Usage(resident_mib=50.0, peak_mib=80.0, anonymous_mib=None)
+    assert now == Usage(resident_mib=50.0, peak_mib=peak_mib, anonymous_mib=None)
     assert not can_reset
 
 
-def test_macos_counts_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On macOS the peak is ru_maxrss in bytes, which cannot be set back either."""
-    resource = pytest.importorskip("resource")
-    with monkeypatch.context() as patched:
-        _pretend(patched, "darwin", rss=50 << 20)
-        patched.setattr(resource, "getrusage", lambda _: SimpleNamespace(ru_maxrss=80 << 20))
-        now = usage()
-        can_reset = reset_peak()
-    assert now == Usage(resident_mib=50.0, peak_mib=80.0, anonymous_mib=None)
-    assert not can_reset
+class _Blocks:
+    """Stands for ``numpy.empty``; notes the sizes that were asked for."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def __call__(self, size: int, _: object) -> bytearray:
+        self.sizes.append(size)
+        return bytearray()
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's variables")
+def test_a_history_leaves_no_memory_behind() -> None:
+    """Not even where the thresholds are fixed, so that a freed block stays in the heap."""
+    script = (
+        "import numpy\n"
+        "from autotune.measure import memory\n"
+        "before = memory.usage().resident_mib\n"
+        "kept = [memory.live_through(history) for history in range(1, 8)]\n"
+        "print(memory.usage().resident_mib - before)"
+    )
+    fixed = {"MALLOC_MMAP_THRESHOLD_": str(64 << 20), "MALLOC_TRIM_THRESHOLD_": str(128 << 20)}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **fixed},
+    )
+    assert float(done.stdout) < 8
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> _Blocks:
+    """Blocks that take no memory."""
+    made = _Blocks()
+    monkeypatch.setattr(np, "empty", made)
+    return made
+
+
+def test_the_first_history_is_none(blocks: _Blocks) -> None:
+    """The search measures processes that did nothing before."""
+    assert memory.live_through(0) == []
+    assert blocks.sizes == []
+
+
+def test_half_of_the_small_blocks_stay() -> None:
+    """What stays between the holes moves what is allocated later to other addresses."""
+    kept = memory.live_through(3)
+    assert len(kept) == 32
+    assert sum(map(len, kept)) < 2**20
+
+
+def test_histories_cover_the_thresholds(blocks: _Blocks) -> None:
+    """Three rounds free a block of some 100 KiB, one of some MiB and a larger one."""
+    for history in range(1, 8):
+        memory.live_through(history)
+    large = blocks.sizes
+    assert len(large) == 7
+    assert max(large) <= 32 << 20
+    first = sorted(large[:3])
+    assert first[0] < 1 << 20 < first[1] < 8 << 20 < first[2]

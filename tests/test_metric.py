@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from fakes import setting, thread_space
 
 from autotune.errors import RequestError
 from autotune.search.trial import Limits
+from autotune.storage.identity import digest, identity_of
 from autotune.study import metric
 
 _MODULE = """
@@ -67,3 +69,16 @@ def test_a_fall_of_the_metric_is_a_limit() -> None:
     assert not limits.admit_answers(0.0, 0.02)
     assert not Limits(max_error=0.05, max_drop=0.01).admit_answers(0.9, 0.0)
     assert not Limits(max_error=float("inf"), max_drop=0.0).admit_answers(0.0, 0.001)
+
+
+def test_an_edited_metric_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its values are not compared with those of the old one, though its name is the same."""
+    digests = []
+    for text in (_MODULE, _MODULE.replace("len(inputs)", "2 * len(inputs)")):
+        (tmp_path / "my_judge.py").write_text(text, encoding="utf-8")
+        monkeypatch.delitem(sys.modules, "my_judge", raising=False)
+        metric.load_metric("my_judge:right")
+        ctx = setting(thread_space(), metric_source=metric.source_digest("my_judge:right"))
+        digests.append(digest(identity_of(ctx)))
+    assert len(set(digests)) == 2
+    assert metric.source_digest("no_module:right") == ""

@@ -9,7 +9,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
+from autotune.facts.workload import workload_for
 from autotune.results.compare import compare
+from autotune.results.subjects import lineup_of
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -31,7 +33,7 @@ def model(tmp_path: Path) -> Path:
 def test_a_model_without_inputs_is_studied_loaded_and_compared(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the description to the emitted config."""
+    """From the description to the selected config."""
     brief_studies.measure_briefly(monkeypatch.setattr)
     # nothing is that fast, so that the final comparison measures the default alone
     result = autotune.tune(
@@ -41,12 +43,6 @@ def test_a_model_without_inputs_is_studied_loaded_and_compared(
     assert result.failed == {}
     (answer,) = autotune.load(tmp_path / "out" / "best.json").run(None, {})
     np.testing.assert_array_equal(answer, np.eye(64, dtype=np.float32))
-    comparisons = compare(
-        [tmp_path / "out" / "best.json"],
-        model,
-        data=None,
-        shapes={},
-        max_error=0.05,
-        on_step=lambda *_: None,
-    )
-    assert comparisons.configs[0].error == 0
+    lineup = lineup_of([tmp_path / "out" / "best.json"], model, None)
+    comparison = compare(lineup, workload_for(lineup.model, None, {}), on_step=lambda *_: None)
+    assert comparison.configs[0].score.error == 0

@@ -13,7 +13,7 @@ from autotune.search.objective import (
     OBJECTIVES,
     complete,
     find,
-    is_beaten,
+    is_dominated,
     product,
     values,
 )
@@ -31,12 +31,12 @@ def _under_way(latency_ms: float, memory_mib: float, reach: float = 0.02) -> Mea
 
 
 @pytest.mark.parametrize(
-    ("latency_ms", "memory_mib", "reach", "beaten"),
+    ("latency_ms", "memory_mib", "reach", "dominated"),
     [
         (15.0, 100.0, 0.02, True),  # slower than the first, as large
         (15.0, 120.0, 0.02, True),
         (15.0, 90.0, 0.02, False),  # leaner than the first, faster than the second
-        (25.0, 60.0, 0.02, True),  # beaten by the second
+        (25.0, 60.0, 0.02, True),  # dominated by the second
         (10.2, 100.0, 0.02, False),  # within the noise of the first
         (15.0, 100.0, 0.5, False),  # not known well enough
         (9.0, 110.0, 0.02, False),
@@ -44,21 +44,21 @@ def _under_way(latency_ms: float, memory_mib: float, reach: float = 0.02) -> Mea
     ],
 )
 def test_only_the_hopeless_is_beaten(
-    latency_ms: float, memory_mib: float, reach: float, beaten: bool
+    latency_ms: float, memory_mib: float, reach: float, dominated: bool
 ) -> None:
-    """A candidate goes on while its best case has a place on the front."""
-    assert is_beaten(_under_way(latency_ms, memory_mib, reach), _RIVALS, _BOTH) is beaten
+    """A configuration goes on while its best case has a place on the front."""
+    assert is_dominated(_under_way(latency_ms, memory_mib, reach), _RIVALS, _BOTH) is dominated
 
 
 def test_nobody_is_beaten_without_rivals() -> None:
     """The first of all has nobody to lose to."""
-    assert not is_beaten(_under_way(1e6, 1e6), [], _BOTH)
+    assert not is_dominated(_under_way(1e6, 1e6), [], _BOTH)
 
 
 def test_a_percentile_is_never_raced() -> None:
     """Of a percentile nothing is known before all runs are there."""
     objectives = find(["p99_ms"])
-    assert not is_beaten(_under_way(1e6, 1e6), [{"p99_ms": 1.0}], objectives)
+    assert not is_dominated(_under_way(1e6, 1e6), [{"p99_ms": 1.0}], objectives)
 
 
 def test_a_measurement_without_its_objective_is_none() -> None:
@@ -101,13 +101,13 @@ def test_throughput_is_clients_over_latency() -> None:
     assert _THROUGHPUT.of(measurement(10.0)) is None
 
 
-@pytest.mark.parametrize(("latency_ms", "beaten"), [(12.0, True), (10.0, False), (8.0, False)])
-def test_a_candidate_that_serves_less_is_beaten(latency_ms: float, beaten: bool) -> None:
+@pytest.mark.parametrize(("latency_ms", "dominated"), [(12.0, True), (10.0, False), (8.0, False)])
+def test_a_configuration_that_serves_less_is_beaten(latency_ms: float, dominated: bool) -> None:
     """At its best it serves no more than the rival, with the same memory."""
     objectives = find(LOADED_DEFAULT)
     rival = values(under_load(measurement(10.0), 4), objectives)
     own = under_load(_under_way(latency_ms, 100.0), 4)
-    assert is_beaten(own, [rival], objectives) is beaten
+    assert is_dominated(own, [rival], objectives) is dominated
 
 
 def test_a_balanced_choice_counts_throughput_as_a_cost() -> None:

@@ -4,17 +4,13 @@ import threading
 
 import pytest
 
-from autotune.measure.crew import Crew
 from autotune.measure.open_loop import (
     OpenLoop,
     WallClock,
     open_loop,
     poisson_arrivals,
-    side_by_side,
 )
-from autotune.measure.requests import request_open_loop
 from autotune.measure.statistics import percentile
-from autotune.process.child_end import Message
 
 SERVICE_S = 0.010
 """The service time of the server, unless a test has another one."""
@@ -132,53 +128,6 @@ def test_an_error_of_a_server_is_raised() -> None:
     with pytest.raises(ValueError, match="no answer"):
         open_loop([server], [1.0, 2.0, 3.0, 4.0], clock)
     assert answered == [0, 1]
-
-
-def test_loops_of_several_processes_are_one() -> None:
-    """Rates add up, all latencies count, and one process that does not keep up is enough."""
-    steady = OpenLoop(latency_ms=(1.0, 2.0), offered_per_s=50, achieved_per_s=49, kept_up=True)
-    late = OpenLoop(latency_ms=(9.0,), offered_per_s=50, achieved_per_s=20, kept_up=False)
-    whole = side_by_side([steady, late])
-    assert whole.latency_ms == (1.0, 2.0, 9.0)
-    assert (whole.offered_per_s, whole.achieved_per_s, whole.kept_up) == (100, 69, False)
-    assert side_by_side([steady, steady]).kept_up
-
-
-class FakeProcess:
-    """A process that answers each message with a loop of its own arrivals."""
-
-    def __init__(self) -> None:
-        self.arrivals_s: list[float] = []
-
-    def send(self, message: Message) -> None:
-        """Notes the schedule."""
-        self.arrivals_s = message["arrivals_s"]
-
-    def receive(self, timeout_s: float, reply: type[OpenLoop]) -> OpenLoop:
-        """Returns the arrivals as latencies."""
-        return reply(
-            latency_ms=tuple(self.arrivals_s), offered_per_s=1, achieved_per_s=1, kept_up=True
-        )
-
-    def __enter__(self) -> "FakeProcess":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Ends nothing."""
-
-
-def test_processes_get_requests_in_turn() -> None:
-    """Each request goes to one process, as a round-robin load balancer sends it."""
-    processes: list[FakeProcess] = []
-
-    def start() -> FakeProcess:
-        processes.append(FakeProcess())
-        return processes[-1]
-
-    crew = Crew(start, 2)  # type: ignore[arg-type]  # the part of a process that it uses
-    loop = request_open_loop(crew, [1.0, 2.0, 3.0, 4.0, 5.0], limit_s=10)
-    assert [process.arrivals_s for process in processes] == [[1.0, 3.0, 5.0], [2.0, 4.0]]
-    assert loop.latency_ms == (1.0, 3.0, 5.0, 2.0, 4.0)
 
 
 class Ticks:

@@ -12,9 +12,9 @@ from fakes import FakeWorld, thread_cost
 
 from autotune.errors import StudyError
 from autotune.facts import sample_models
-from autotune.results.emit import EMITTED, pick_member
 from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import StudyResult
+from autotune.results.writing import RESULT_FILES, pick_member
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -79,7 +79,7 @@ def test_links_do_not_hide_the_model(folder: Path) -> None:
     _refused(folder, "net.onnx", "net.onnx", out="out")
 
 
-@pytest.mark.parametrize("name", ["best.json", "best.onnx.data", "study.db", ".lock", ".driver"])
+@pytest.mark.parametrize("name", ["best.json", "best.onnx.data", "study.db", ".lock"])
 def test_a_data_file_in_the_place_of_the_record(folder: Path, name: str) -> None:
     """Weights that are called as one of our files stay as they are."""
     model = sample_models.lstm(features=4, width=8)
@@ -87,7 +87,7 @@ def test_a_data_file_in_the_place_of_the_record(folder: Path, name: str) -> None
     _refused(folder, name, "net.onnx", out=".")
 
 
-def test_inputs_spaces_and_candidates_stay(folder: Path) -> None:
+def test_inputs_spaces_and_configurations_stay(folder: Path) -> None:
     """Everything else that a study reads is protected as well."""
     model = _model(folder / "net.onnx")
     (folder / "out" / "samples").mkdir(parents=True)
@@ -148,9 +148,9 @@ def test_picking_does_not_overwrite_the_model(folder: Path) -> None:
 
 def test_only_entries_of_the_patterns_count(tmp_path: Path) -> None:
     """A folder that is not there has no entries."""
-    assert entries_like(tmp_path / "absent", EMITTED) == []
+    assert entries_like(tmp_path / "absent", RESULT_FILES) == []
     for name in ("best.onnx", "best.onnx.data2", "mine.onnx"):
         (tmp_path / name).touch()
-    written = entries_like(tmp_path, EMITTED)
+    written = entries_like(tmp_path, RESULT_FILES)
     assert [path.name for path in written] == ["best.onnx", "best.onnx.data2"]
     refuse_overwriting(written, [tmp_path / "mine.onnx"])

@@ -9,11 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_spaces import values_of
 
-from autotune.graph.parameters import ANSWER_PARAMETERS, GRAPH_PARAMETERS, graph_words
-from autotune.graph.plan import STEPS, steps_of
-from autotune.graph.precision import PRECISIONS
-from autotune.graph.precision_options import OPTIONS
-from autotune.space.candidate import Candidate
+from autotune.graph.parameters import (
+    ANSWER_PARAMETERS,
+    GRAPH_PARAMETERS,
+    OPTIONS,
+    PRECISIONS,
+    STEPS,
+    graph_words,
+    steps_of,
+)
+from autotune.space.configuration import Configuration
 from autotune.space.files import presets
 from autotune.space.needs import NEEDS
 from autotune.space.parameters import PARAMETERS, parse_value
@@ -35,7 +40,7 @@ def test_every_need_of_a_value_has_a_name(name: str, value: Any) -> None:
 @pytest.mark.parametrize(("name", "value"), _GRAPH_VALUES)
 def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
     """Each pre-pass, precision and storage form that a space may offer is one step or several."""
-    half = Candidate.of({name: value}).to_json()
+    half = Configuration.of({name: value}).to_json()
     steps = [step.name for step in steps_of(half)]
     if name in OPTIONS or not half or (name, value) == ("embeddings", "float"):
         assert steps == []
@@ -70,22 +75,22 @@ def test_the_options_of_a_precision_exist(name: str) -> None:
         ({"precision": "int8_static", "pre_pass": "onnxslim"}, ("onnxslim", "int8 static")),
         ({"kept_in_float": 1, "block_size": 64}, ("1 node kept in float", "blocks of 64")),
         (
-            {"kept_in_float": 2, "calibration": "entropy"},
-            ("calibrated by entropy", "2 nodes kept in float"),
+            {"kept_in_float": 2, "calibration": "percentile"},
+            ("calibrated by percentile", "2 nodes kept in float"),
         ),
-        ({"storage": "prepacked"}, ("weights pre-packed in external data",)),
+        ({"weight_storage": "prepacked"}, ("weights pre-packed in external data",)),
         (
             {"quantized_operators": "conv", "per_channel": True},
             ("per channel", "convolutions alone"),
         ),
         ({"precision": "fp16_mixed"}, ("fp16, sensitive nodes in fp32",)),
         (
-            {"kept_in_float": 2, "ranking": "nodes", "unsigned_weights": True},
-            ("unsigned weights", "2 nodes kept in float", "ranked by their own outputs"),
+            {"kept_in_float": 2, "unsigned_weights": True},
+            ("unsigned weights", "2 nodes kept in float"),
         ),
         (
-            {"calibration": "percentile_99.9", "embeddings": "int8"},
-            ("calibrated by the percentile 99.9", "embeddings in int8"),
+            {"calibration": "percentile", "embeddings": "int8"},
+            ("calibrated by percentile", "embeddings in int8"),
         ),
         ({"calibration": "least_squares"}, ("calibrated by least squares",)),
         ({"pre_pass": "onnxslim+ort_extended"}, ("onnxslim+ort_extended",)),
@@ -99,7 +104,7 @@ def test_a_graph_half_in_words(half: dict[str, Any], words: tuple[str, ...]) -> 
 
 def test_the_parameters_of_answers_are_the_precision_and_its_options() -> None:
     """Pre-passes and storage forms compute the same as the source."""
-    assert GRAPH_PARAMETERS.keys() - ANSWER_PARAMETERS == {"pre_pass", "storage"}
+    assert GRAPH_PARAMETERS.keys() - ANSWER_PARAMETERS == {"pre_pass", "weight_storage"}
 
 
 def test_the_readme_of_the_spaces_names_every_need_and_parameter() -> None:
@@ -110,10 +115,11 @@ def test_the_readme_of_the_spaces_names_every_need_and_parameter() -> None:
     ] == []
 
 
+@pytest.mark.process
 def test_the_entries_need_neither_onnx_nor_onnxruntime() -> None:
     """The command line reads spaces and entries without the time that these packages take."""
     script = (
-        "import sys, autotune.space.files, autotune.graph.plan; "
+        "import sys, autotune.space.files, autotune.graph.parameters; "
         "print([n for n in ('onnx', 'onnxruntime', 'numpy') if n in sys.modules])"
     )
     done = subprocess.run(
@@ -149,7 +155,11 @@ def test_a_value_survives_typing(data: st.DataObject, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [
-        ("nchwc", "no", "nchwc must be one of 'on', 'off', not 'no'"),
+        (
+            "optimizer.NchwcTransformer",
+            "no",
+            "optimizer.NchwcTransformer must be one of 'on', 'off', not 'no'",
+        ),
         ("intra_op_num_threads", "true", "must be a whole number, not 'true'"),
         ("intra_op_num_threads", "-1", "must be a whole number, not '-1'"),
         ("enable_mem_pattern", "1", "must be one of True, False, not '1'"),

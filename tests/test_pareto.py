@@ -131,7 +131,7 @@ def test_a_third_objective_makes_room_on_the_front() -> None:
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [(["latency"], "Did you mean 'latency_ms'"), ([], "once"), (["cpu_s", "cpu_s"], "once")],
+    [(["latencyms"], "Did you mean 'latency_ms'"), ([], "once"), (["cpu_s", "cpu"], "once")],
 )
 def test_objectives_are_checked(names: list[str], message: str) -> None:
     """A name that is none, none at all and one twice are refused with a sentence."""

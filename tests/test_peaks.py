@@ -6,7 +6,7 @@ import pytest
 from fakes import measurement
 
 from autotune.measure.outcome import Measurement
-from autotune.results.peaks import SMALLEST_MEMORY_GAIN, HeapLuck
+from autotune.results.score import SMALLEST_MEMORY_GAIN, HeapLuck
 
 
 def _peaks(*mib: float) -> list[Measurement]:

@@ -1,4 +1,4 @@
-"""Which provider runs which nodes, and a candidate whose provider runs none."""
+"""Which provider runs which nodes, and a configuration whose provider runs none."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +9,12 @@ import pytest
 from autotune.deploy.placement import Placement, placement_of
 from autotune.deploy.providers import CPU, PROVIDERS, Provider
 from autotune.deploy.session import SessionConfig
+from autotune.measure.configuration_run import ConfigurationRun, TimeLimits
+from autotune.measure.memory import Usage
 from autotune.measure.outcome import Failure
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.replies import Opened
 from autotune.measure.requests import SampleFiles
-from autotune.measure.visit import TimeLimits, Visit
 from autotune.process.child import Child
 
 _CUDA = PROVIDERS["cuda"]
@@ -68,12 +69,13 @@ class FakeChild:
 
     def request(self, message: object, timeout_s: float, reply: object) -> Opened:
         self.limit_s = timeout_s
-        return Opened(load_ms=1.0, base_mib=1.0, load_peak_mib=2.0, placement=self._placement)
+        held = Usage(resident_mib=1.0, peak_mib=1.0, anonymous_mib=None)
+        return Opened(load_ms=1.0, base=held, loaded=held, placement=self._placement)
 
 
 def _open(child: FakeChild, provider: Provider, folder: Path) -> Failure | None:
     """Returns what a visit says once the child has opened the session."""
-    visit = Visit(cast(Child, child), _FILES, TimeLimits(load_s=60.0, run_s=30.0))
+    visit = ConfigurationRun(cast(Child, child), _FILES, TimeLimits(load_s=60.0, run_s=30.0))
     names = dict.fromkeys([provider.name, CPU])
     config = SessionConfig(providers=tuple((name, {}) for name in names))
     return visit.open(Path("m.onnx"), config, ProviderCache(folder))

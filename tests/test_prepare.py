@@ -1,4 +1,4 @@
-"""Prepared models: made once, found again, and every fault an outcome."""
+"""Transformed models: made once, found again, and every fault an outcome."""
 
 import importlib.util
 import json
@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -21,7 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from small_models import distance, write
 
-from autotune.deploy import cpu
+import autotune
 from autotune.deploy.digest import digest_files
 from autotune.deploy.options import Value
 from autotune.facts import workload as workloads
@@ -29,22 +28,18 @@ from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model, describe
 from autotune.graph import (
     calibration,
-    channels,
-    output_sensitivity,
+    float_model,
     prepare,
     prepare_child,
-    quantisation,
     sensitivity,
+    smoothing,
 )
 from autotune.graph.entries import StepRefusedError
-from autotune.graph.plan import needed_features, steps_of
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.process import lasting
-from autotune.process.child import Child
+from autotune.process.child import Child, ChildFailure
 
-pytestmark = pytest.mark.process
-
-_SHRUNK: dict[str, Value] = {"storage": "external_data"}
+_SHRUNK: dict[str, Value] = {"weight_storage": "external_data"}
 _INT8: dict[str, Value] = {"precision": "int8_static", "per_channel": True}
 _NARROW: dict[str, Value] = {**_INT8, "reduce_range": True}
 
@@ -62,8 +57,9 @@ def _preparer(model: Model, folder: Path, *, samples: bool = True) -> Preparer:
     return Preparer(model, folder, workload=workload if samples else None, signature=signature)
 
 
+@pytest.mark.process
 def test_the_child_imports_nothing_of_the_parent() -> None:
-    """Each prepared model starts one, so it must not pay for the parent's libraries and modules."""
+    """Each file starts one, so it must not pay for the parent's libraries and modules."""
     script = "import sys, autotune.graph.prepare_child; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
@@ -73,6 +69,7 @@ def test_the_child_imports_nothing_of_the_parent() -> None:
     assert heavy & set(modules) == set()
 
 
+@pytest.mark.process
 def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> None:
     """Session options alone leave the file untouched and make no cache."""
     prepared = _preparer(model, tmp_path / "cache").prepare({})
@@ -82,7 +79,7 @@ def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> 
 
 
 def test_an_option_without_its_precision_is_the_users_file(model: Model, tmp_path: Path) -> None:
-    """A user may fix scales for each channel for all candidates, those in float among them."""
+    """A user may fix scales for each channel for all configurations, those in float among them."""
     preparer = _preparer(model, tmp_path / "cache")
     assert preparer.prepare({"per_channel": True}).path == model.path.resolve()
     looked_at = preparer.looked_at({"per_channel": True})
@@ -227,6 +224,7 @@ serve({"convert": lambda message: os.kill(os.getpid(), signal.SIGKILL)})
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 @pytest.mark.parametrize(("script", "kind"), [(_SLEEPER, "timeout"), (_KILLED, "killed")])
 def test_a_step_that_hangs_or_dies(
@@ -267,9 +265,10 @@ def _bomb(path: Path) -> Path:
 def _undescribed(path: Path, model: Model) -> Model:
     """Returns the facts of `model` for a file that nobody looked at."""
     digest = digest_files([path])
-    return Model(**{**vars(model), "path": path, "sha256": digest, "data_files": ()})
+    return Model(**{**vars(model), "path": path, "sha256": digest, "data_names": ()})
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["onnxslim", "onnxsim", "onnxscript", "ort_basic"])
 def test_a_decompression_bomb_is_an_outcome(model: Model, tmp_path: Path, name: str) -> None:
     """Folding a constant to a terabyte ends the child or the step, and nothing else."""
@@ -318,25 +317,40 @@ def test_garbage_is_refused(model: Model, tmp_path: Path) -> None:
     assert failure.value.kind in {"refused", "out_of_memory"}
 
 
-_EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))
-
-
-@pytest.mark.parametrize("row", _EARLIER["prepared"], ids=lambda row: row["key"])
-def test_a_prepared_model_of_an_earlier_version_is_found(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]
+@pytest.mark.parametrize("kind", ["timeout", "failed", "out_of_memory"])
+def test_what_may_go_well_another_time_is_tried_again(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """The steps of a graph half and the place of its model in the cache stay the same."""
-    monkeypatch.setattr(prepare, "runtime", lambda: Mock(version="1.31.1", build="a build"))
-    monkeypatch.setattr(prepare, "_version", lambda _: "1.0")
-    monkeypatch.setattr(cpu, "cpu_model", lambda: "a cpu")
-    monkeypatch.setattr(cpu, "cpu_features", lambda: {"avx2"})
-    source = Model(**{**vars(model), "sha256": "0" * 64})
-    steps = steps_of(row["values"])
-    assert [[step.name, step.options] for step in steps] == row["steps"]
-    preparer = Preparer(source, tmp_path, workload=None, signature="s" * 16)
-    assert preparer._key(steps) == row["key"]
-    features = {"avx2", "avx512f", "avx512_vnni"}
-    assert list(needed_features(row["values"], features)) == row["cpu_features"]
+    """A refusal is kept; a timeout or a lost file says nothing about the model."""
+    preparer = _preparer(model, tmp_path)
+
+    def fail(*_: Any) -> Any:
+        raise ChildFailure(kind, "not this time")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Child, "request", fail)
+        with pytest.raises(PreparationError, match="not this time"):
+            preparer.prepare(_SHRUNK)
+    assert preparer.prepare(_SHRUNK).path.is_file()
+
+
+def test_a_shared_file_that_was_evicted_is_no_refusal(model: Model, tmp_path: Path) -> None:
+    """The folder of what files share goes while a child works; the next attempt makes it again."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Preparer, "_shared", lambda *_: tmp_path / "evicted")
+        with pytest.raises(PreparationError) as failure:
+            _preparer(model, tmp_path).prepare(_INT8)
+    assert failure.value.kind == "failed"
+    assert _preparer(model, tmp_path).prepare(_INT8).path.is_file()
+
+
+def test_a_file_of_another_version_of_autotune_is_made_again(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that was wrong in one version is mended in the next."""
+    first = _preparer(model, tmp_path).prepare(_SHRUNK)
+    monkeypatch.setattr(autotune, "__version__", "99.0")
+    assert _preparer(model, tmp_path).prepare(_SHRUNK).path != first.path
 
 
 def test_a_damaged_entry_is_made_again(model: Model, tmp_path: Path) -> None:
@@ -362,13 +376,13 @@ def _counted(
 
 
 def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second graph half in int8 infers no shapes, calibrates nothing and ranks no nodes."""
+    """The second graph parameters in int8 infer no shapes, calibrate and rank nothing."""
     counts: dict[str, int] = {}
-    _counted(monkeypatch, quantisation, "ready_to_quantise", counts)
+    _counted(monkeypatch, float_model, "ready_to_quantise", counts)
     _counted(monkeypatch, calibration, "activation_ranges", counts)
-    _counted(monkeypatch, channels, "measure", counts)
-    _counted(monkeypatch, sensitivity, "rank", counts)
-    _counted(monkeypatch, output_sensitivity, "rank", counts)
+    _counted(monkeypatch, smoothing, "largest_inputs", counts)
+    _counted(monkeypatch, sensitivity, "rank_by_nodes", counts)
+    _counted(monkeypatch, sensitivity, "rank_by_outputs", counts)
     source, feeds = write("transformer", tmp_path)
     save_samples(feeds, tmp_path / "samples.npz")
     (tmp_path / "shared").mkdir()
@@ -385,7 +399,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
 
     make("int8_static", kept_in_float=1)
-    once = {"ready_to_quantise": 1, "activation_ranges": 1, "rank": 1}
+    once = {"ready_to_quantise": 1, "activation_ranges": 1, "rank_by_outputs": 1}
     assert counts == once
     make("int8_static", kept_in_float=2, per_channel=True, quantized_operators="products")
     make("int8_static", symmetric=True)
@@ -396,11 +410,12 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert counts == {**once, "activation_ranges": 2}
     make("int8_dynamic", smoothing="0.5")
     make("int8_dynamic", smoothing="0.7")
-    assert counts == {**once, "activation_ranges": 2, "measure": 1}
+    assert counts == {**once, "activation_ranges": 2, "largest_inputs": 1}
     make("int8_static", smoothing="0.5")
-    assert counts == {**once, "activation_ranges": 3, "measure": 1}
+    assert counts == {**once, "activation_ranges": 3, "largest_inputs": 1}
 
 
+@pytest.mark.process
 def test_a_pass_before_other_steps_runs_once(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,6 +485,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
     return children
 
 
+@pytest.mark.process
 def test_a_child_makes_one_file_after_another(
     model: Model, tmp_path: Path, started: list[Child]
 ) -> None:
@@ -491,6 +507,7 @@ def test_a_child_makes_one_file_after_another(
     assert not any(child.is_running() or child.folder.exists() for child in started)
 
 
+@pytest.mark.process
 def test_a_child_that_refused_or_has_grown_is_not_kept(
     model: Model, tmp_path: Path, started: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -505,6 +522,7 @@ def test_a_child_that_refused_or_has_grown_is_not_kept(
         assert [child.is_running() for child in started] == [False, False]
 
 
+@pytest.mark.process
 def test_a_child_whose_files_stay_is_not_kept(
     model: Model, tmp_path: Path, started: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -517,6 +535,7 @@ def test_a_child_whose_files_stay_is_not_kept(
         assert preparer.prepare(_NARROW).path.is_file()
 
 
+@pytest.mark.process
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 def test_a_kept_child_that_died_is_replaced(
     model: Model, tmp_path: Path, started: list[Child]
@@ -533,6 +552,7 @@ def test_a_kept_child_that_died_is_replaced(
     assert not any(child.folder.exists() for child in started)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 def test_a_kept_child_is_suspended(model: Model, tmp_path: Path, started: list[Child]) -> None:
     """Threads that a tool left behind must not run beside a measurement."""
@@ -546,6 +566,7 @@ def test_a_kept_child_is_suspended(model: Model, tmp_path: Path, started: list[C
     assert len(started) == 1
 
 
+@pytest.mark.process
 def test_an_interrupted_wait_leaves_no_child_that_answers_late(
     model: Model, tmp_path: Path, started: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:

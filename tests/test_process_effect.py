@@ -5,22 +5,19 @@ from pathlib import Path
 import made_results
 import pytest
 from fakes import FakeMeasurer, measurement, refusal, setting, thread_space
-from rich.console import Console
+from views import words_of
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
 from autotune.errors import RequestError
 from autotune.measure.outcome import Effort, Failure, Outcome
-from autotune.report.ending import render_ending
-from autotune.report.result import render_result
+from autotune.report.result import view_ending, view_result
+from autotune.results.final_comparison import compare_finalists
 from autotune.results.process_effect import ProcessEffect, SessionEffect, process_effect
-from autotune.results.run_off import run_off
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Trial
-from autotune.space.candidate import BASELINE, Candidate
-from autotune.study import begin
-from autotune.study.begin import run_study
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.study.options import StudyOptions
 
 _WINNER: dict[str, Value] = {"intra_op_num_threads": 4}
@@ -28,18 +25,18 @@ _WINNER: dict[str, Value] = {"intra_op_num_threads": 4}
 
 def _effect(measurer: FakeMeasurer, values: dict[str, Value]) -> ProcessEffect | None:
     """Returns the effect beside a winner with these values, as trial 3."""
-    base = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0))
-    winner = Trial(number=3, candidate=Candidate.of(values), outcome=measurement(5.0))
+    base = Trial(number=0, configuration=BASELINE, outcome=measurement(10.0))
+    winner = Trial(number=3, configuration=Configuration.of(values), outcome=measurement(5.0))
 
     def quiet(_done: int, _total: int) -> None:
         return None
 
-    compared = run_off(measurer, base, [winner], find(DEFAULT), seed=1, on_step=quiet)
+    compared = compare_finalists(measurer, base, [winner], find(DEFAULT), seed=1, on_step=quiet)
     return process_effect(setting(thread_space()), measurer, compared[-1 if values else 0], quiet)
 
 
-def _cost(candidate: Candidate) -> tuple[float, float] | Failure:
-    return (10.0, 100.0) if candidate == BASELINE else (5.0, 50.0)
+def _cost(configuration: Configuration) -> tuple[float, float] | Failure:
+    return (10.0, 100.0) if configuration == BASELINE else (5.0, 50.0)
 
 
 def test_the_process_is_measured_beside_both() -> None:
@@ -70,7 +67,7 @@ def test_what_costs_speed_is_not_offered() -> None:
 
     class Slower(FakeMeasurer):
         def measure_with(
-            self, candidate: Candidate, effort: Effort, process: ProcessOptions
+            self, configuration: Configuration, effort: Effort, process: ProcessOptions
         ) -> Outcome:
             latency_ms, memory_mib = 20.0, 60.0
             return measurement(latency_ms, memory_mib)
@@ -86,7 +83,7 @@ def test_a_process_that_fails_has_no_effect() -> None:
 
     class Failing(FakeMeasurer):
         def measure_with(
-            self, candidate: Candidate, effort: Effort, process: ProcessOptions
+            self, configuration: Configuration, effort: Effort, process: ProcessOptions
         ) -> Outcome:
             return refusal()
 
@@ -104,21 +101,16 @@ def test_the_effect_is_shown_apart() -> None:
         helps=True,
     )
     effect = ProcessEffect(options=STEADY_HEAP, trial=0, default=session, config=None)
-    console = Console(width=300)
-    with console.capture() as capture:
-        console.print(render_result(made_results.result(process=effect)))
-    text = capture.get()
+    text = words_of(view_result(made_results.result(process=effect)))
     assert text.startswith("net.onnx: the default stays")
     assert "75.0 (74.0–76.0) MiB instead of 100.0, 0.99× as fast (0.98–1.00)" in text
     assert "process_options=True" in text
-    with console.capture() as capture:
-        console.print(render_ending(made_results.result(process=effect)))
-    assert "The default with them: 75.0" in capture.get()
+    ending = words_of(view_ending(made_results.result(process=effect), ""))
+    assert "The default with them: 75.0" in ending
 
 
 def test_it_is_refused_without_glibc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On other systems the request ends before anything is read."""
-    monkeypatch.setattr(begin, "has_glibc", lambda: False)
-    options = StudyOptions.of(tmp_path / "absent.onnx", process_options=True)
+    monkeypatch.setattr("autotune.study.options.has_glibc", lambda: False)
     with pytest.raises(RequestError, match="--process-options"):
-        run_study(options, lambda _: None)
+        StudyOptions.of(tmp_path / "absent.onnx", process_options=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import brief_studies
 import pytest
-from rich.console import Console
-from small_inspections import PEAKS, PROFILE, READING
+from small_inspections import PEAKS, PROFILE, REPORT
 from small_models import write
 from typer.testing import CliRunner
+from views import lines_of
 
 from autotune.cli.app import app
 from autotune.deploy.digest import digest_files
@@ -21,8 +21,7 @@ from autotune.facts.model import describe
 from autotune.facts.workload import generate
 from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare, profile_session
-from autotune.report.profile import headlines, render_profiling
-from autotune.results.emit import write_json
+from autotune.report.profile import view_profile
 from autotune.results.profiling import (
     DEFAULT,
     PROFILE_FILE,
@@ -33,8 +32,9 @@ from autotune.results.profiling import (
     profile,
     profile_study,
 )
+from autotune.results.writing import write_json
 
-CONFIG = Path(__file__).parent / "data" / "config_2"
+CONFIG = Path(__file__).parent / "data" / "config"
 
 
 def _row(name: str, time_ms: float, share: float) -> TimeShare:
@@ -42,7 +42,7 @@ def _row(name: str, time_ms: float, share: float) -> TimeShare:
 
 
 def _session(name: str, *rows: TimeShare) -> ProfiledSession:
-    work = replace(READING.work, float_operations=1_000_000)
+    work = replace(REPORT.work, float_operations=1_000_000)
     return ProfiledSession(
         name=name,
         file="m.onnx",
@@ -58,21 +58,19 @@ def test_both_sessions_stand_side_by_side() -> None:
         _session(DEFAULT, _row("Conv", 3.0, 0.75), _row("layout reorders", 1.0, 0.25)),
         _session(TUNED, _row("QLinearConv", 1.0, 1.0)),
     )
-    console = Console(width=200)
-    with console.capture() as capture:
-        console.print(render_profiling(Profiling(sessions=sessions, peaks=PEAKS)))
-    text = capture.get()
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "default (m.onnx): 1 ms a run, 4 nodes; 75 % of it in Conv." in lines
+    lines = lines_of(view_profile(Profiling(sessions=sessions, peaks=PEAKS)))
+    assert "default (m.onnx): 1 ms a run, 4 nodes; 75 % of the time is spent in Conv." in lines
     assert "Conv 1 3.000 75 %" in lines
     assert "QLinearConv 1 1.000 100 %" in lines
-    assert any(line.startswith("The tuned config takes 4 ms; arithmetic alone") for line in lines)
+    assert "The tuned config takes 4 ms. The arithmetic alone " in "\n".join(lines)
 
 
 def test_a_run_of_a_batch_says_so() -> None:
     """Its latency is not that of one sample."""
     profiling = Profiling(sessions=(_session(DEFAULT),), peaks=PEAKS, batch=4)
-    assert headlines(profiling)[0].startswith("default (m.onnx): 1 ms a run of 4 samples, ")
+    assert lines_of(view_profile(profiling))[0].startswith(
+        "default (m.onnx): 1 ms a run of 4 samples, "
+    )
 
 
 def test_json_repeats_the_record() -> None:

@@ -12,14 +12,14 @@ from autotune.measure.outcome import Outcome
 from autotune.report.progress import bar, stage, standing
 from autotune.report.text import duration, percent
 from autotune.search.trial import Trial
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.study.progress import Progress
 
-DEFAULT = Trial(number=0, candidate=BASELINE, outcome=measurement(14.2, 57.0))
+DEFAULT = Trial(number=0, configuration=BASELINE, outcome=measurement(14.2, 57.0))
 
 
 def _trial(outcome: Outcome) -> Trial:
-    return Trial(number=1, candidate=Candidate.of({"arena": "off"}), outcome=outcome)
+    return Trial(number=1, configuration=Configuration.of({"arena": "off"}), outcome=outcome)
 
 
 def _search(outcome: Outcome, **state: Any) -> Progress:
@@ -74,12 +74,12 @@ def test_the_default_may_be_the_best() -> None:
     progress = _search(measurement(14.2, 57.0), best=DEFAULT, baseline=DEFAULT)
     assert standing(progress) == "best so far: the default"
     assert standing(_search(refusal("no"), baseline=DEFAULT)) == ""
-    assert standing(Progress(stage="run-off", best=DEFAULT, baseline=DEFAULT)) == ""
+    assert standing(Progress(stage="final comparison", best=DEFAULT, baseline=DEFAULT)) == ""
 
 
 def test_small_memory_has_a_decimal() -> None:
     """Below 10 MiB a whole number would hide the difference."""
-    small = Trial(number=0, candidate=BASELINE, outcome=measurement(10.0, 9.6))
+    small = Trial(number=0, configuration=BASELINE, outcome=measurement(10.0, 9.6))
     best = _trial(measurement(10.0, 9.4))
     progress = _search(measurement(12.0), best=best, baseline=small)
     assert standing(progress) == "best 1.00×, 9.4 MiB (default 9.6)"
@@ -97,7 +97,7 @@ def test_a_failure_says_why() -> None:
         ("model", "reading the model"),
         ("baseline", "measuring the default"),
         ("search", "searching"),
-        ("run-off", "final comparison"),
+        ("final comparison", "final comparison"),
         ("done", ""),
     ],
 )

@@ -21,12 +21,12 @@ from fakes import (
 from autotune.measure.outcome import SEARCH, Failure, Measurement, Outcome
 from autotune.search.objective import DEFAULT
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
 
 _GRAPHS = space(
     parameter("precision", "fp32", "int8_dynamic", "int8_static"),
-    parameter("storage", "inline", "external_data"),
+    parameter("weight_storage", "inline", "external_data"),
     parameter("arena", "on", "off"),
     parameter("intra_op_num_threads", 0, 1),
 )
@@ -38,23 +38,23 @@ def _proposed(within: Space, cost: Cost, count: int, limits: Limits | None = Non
     measurer = FakeMeasurer(cost)
     trials = [_trial(0, BASELINE, measurer.measure(BASELINE, SEARCH))]
     while len(trials) < count:
-        proposal = proposer.propose(observed(trials), {trial.candidate for trial in trials})
+        proposal = proposer.propose(observed(trials), {trial.configuration for trial in trials})
         if proposal is None:
             break
-        outcome = measurer.measure(proposal.candidate, SEARCH)
-        trials.append(_trial(len(trials), proposal.candidate, outcome))
+        outcome = measurer.measure(proposal.configuration, SEARCH)
+        trials.append(_trial(len(trials), proposal.configuration, outcome))
     return trials
 
 
-def _trial(number: int, candidate: Candidate, outcome: Outcome) -> Trial:
-    return Trial(number=number, candidate=candidate, outcome=outcome)
+def _trial(number: int, configuration: Configuration, outcome: Outcome) -> Trial:
+    return Trial(number=number, configuration=configuration, outcome=outcome)
 
 
 def test_everything_is_proposed_once() -> None:
     """Nothing comes twice, and the end comes when all is known."""
-    candidates = [trial.candidate for trial in _proposed(thread_space(), thread_cost, 100)]
-    assert len(candidates) == len(set(candidates))
-    assert set(candidates) == set(thread_space().candidates or ())
+    configurations = [trial.configuration for trial in _proposed(thread_space(), thread_cost, 100)]
+    assert len(configurations) == len(set(configurations))
+    assert set(configurations) == set(thread_space().configurations or ())
 
 
 def test_the_best_is_found_early() -> None:
@@ -66,10 +66,10 @@ def test_the_best_is_found_early() -> None:
 def test_wrong_answers_are_not_asked_for_again() -> None:
     """Once a precision gives wrong answers, others come first."""
 
-    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
-        if candidate.to_json().get("precision") == "int8_static":
+    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
+        if configuration.to_json().get("precision") == "int8_static":
             return Failure(kind="wrong_answers", phase="answers", message="no", error=3.0)
-        return 10.0 - len(candidate.values), 100.0
+        return 10.0 - len(configuration.values), 100.0
 
     trials = _proposed(_GRAPHS, cost, 17)
     wrong = [t.number for t in trials if isinstance(t.outcome, Failure)]
@@ -79,10 +79,10 @@ def test_wrong_answers_are_not_asked_for_again() -> None:
 def test_what_does_not_run_is_not_asked_for_again() -> None:
     """Once a storage form is refused, others come first."""
 
-    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
-        if candidate.to_json().get("storage") == "external_data":
+    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
+        if configuration.to_json().get("weight_storage") == "external_data":
             return refusal()
-        return 10.0 - len(candidate.values), 100.0
+        return 10.0 - len(configuration.values), 100.0
 
     trials = _proposed(_GRAPHS, cost, 13)
     refused = [t.number for t in trials if isinstance(t.outcome, Failure)]
@@ -92,8 +92,8 @@ def test_what_does_not_run_is_not_asked_for_again() -> None:
 def test_limits_are_kept_to() -> None:
     """With a limit on memory the fastest of those that keep it is found."""
 
-    def cost(candidate: Candidate) -> tuple[float, float]:
-        values = candidate.to_json()
+    def cost(configuration: Configuration) -> tuple[float, float]:
+        values = configuration.to_json()
         quantised = values.get("precision") == "int8_static"
         memory = 200.0 if quantised else 100.0
         latency = 4.0 if quantised else 10.0
@@ -102,16 +102,16 @@ def test_limits_are_kept_to() -> None:
     trials = _proposed(_GRAPHS, cost, 12, Limits(max_memory_mib=150))
     kept = [m for t in trials if (m := t.measurement) and m.peak_memory_mib < 150]
     assert min(m.latency_ms for m in kept) == 8.0
-    assert sum(t.candidate.to_json().get("precision") == "int8_static" for t in trials) <= 4
+    assert sum(t.configuration.to_json().get("precision") == "int8_static" for t in trials) <= 4
 
 
 def test_gains_fade() -> None:
     """What is promised falls as the front comes to be known."""
     proposer = build_proposer(thread_space())
     trials = _proposed(thread_space(), thread_cost, 3)
-    early = proposer.propose(observed(trials), {t.candidate for t in trials})
+    early = proposer.propose(observed(trials), {t.configuration for t in trials})
     trials = _proposed(thread_space(), thread_cost, 26)
-    late = proposer.propose(observed(trials), {t.candidate for t in trials})
+    late = proposer.propose(observed(trials), {t.configuration for t in trials})
     assert early is not None
     assert late is not None
     assert late.gain < early.gain / 10
@@ -123,31 +123,18 @@ def test_any_objectives_will_do(names: tuple[str, ...]) -> None:
     proposer = build_proposer(_GRAPHS, names, Limits(max_latency_ms=50))
     trials = [_trial(0, BASELINE, measurement(10.0))]
     for number in range(1, 8):
-        proposal = proposer.propose(observed(trials), {t.candidate for t in trials})
+        proposal = proposer.propose(observed(trials), {t.configuration for t in trials})
         assert proposal is not None
         assert math.isfinite(proposal.gain)
-        trials.append(_trial(number, proposal.candidate, measurement(10.0 - number)))
-
-
-def test_what_is_worth_nothing_is_left_out() -> None:
-    """The simplest form of a candidate keeps only what makes it better."""
-
-    def cost(candidate: Candidate) -> tuple[float, float]:
-        fast = candidate.to_json().get("precision") == "int8_static"
-        return (5.0 if fast else 10.0), 100.0
-
-    trials = _proposed(_GRAPHS, cost, 16)
-    proposer = build_proposer(_GRAPHS)
-    loaded = Candidate.of({"precision": "int8_static", "arena": "off", "intra_op_num_threads": 1})
-    assert proposer.simpler(observed(trials), loaded) == Candidate.of({"precision": "int8_static"})
+        trials.append(_trial(number, proposal.configuration, measurement(10.0 - number)))
 
 
 def test_answers_are_those_of_the_precision() -> None:
     """What was a little too far off once is not asked for with another session or storage form."""
 
-    def cost(candidate: Candidate) -> tuple[float, float]:
-        fast = candidate.to_json().get("precision", "fp32") != "fp32"
-        return (2.0 if fast else 10.0 - len(candidate.values)), 100.0
+    def cost(configuration: Configuration) -> tuple[float, float]:
+        fast = configuration.to_json().get("precision", "fp32") != "fp32"
+        return (2.0 if fast else 10.0 - len(configuration.values)), 100.0
 
     class TooFarOff(FakeMeasurer):
         def measure(self, *arguments: Any, **named: Any) -> Outcome:
@@ -160,12 +147,12 @@ def test_answers_are_those_of_the_precision() -> None:
     measurer = TooFarOff(cost)
     trials = [_trial(0, BASELINE, measurer.measure(BASELINE, SEARCH))]
     while len(trials) < 10:  # then nothing else is left
-        proposal = proposer.propose(observed(trials), {trial.candidate for trial in trials})
+        proposal = proposer.propose(observed(trials), {trial.configuration for trial in trials})
         assert proposal is not None
-        outcome = measurer.measure(proposal.candidate, SEARCH)
-        trials.append(_trial(len(trials), proposal.candidate, outcome))
-    off = [t for t in trials if t.candidate.to_json().get("precision", "fp32") != "fp32"]
-    assert len({t.candidate.to_json()["precision"] for t in off}) == len(off)
+        outcome = measurer.measure(proposal.configuration, SEARCH)
+        trials.append(_trial(len(trials), proposal.configuration, outcome))
+    off = [t for t in trials if t.configuration.to_json().get("precision", "fp32") != "fp32"]
+    assert len({t.configuration.to_json()["precision"] for t in off}) == len(off)
 
 
 def test_a_pass_that_breaks_answers_is_left_alone() -> None:
@@ -177,10 +164,10 @@ def test_a_pass_that_breaks_answers_is_left_alone() -> None:
         parameter("session.disable_prepacking", "0", "1"),
     )
 
-    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
-        if candidate.to_json().get("pre_pass") == "onnxslim":
+    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
+        if configuration.to_json().get("pre_pass") == "onnxslim":
             return Failure(kind="wrong_answers", phase="answers", message="no", error=3.0)
-        return 10.0 - len(candidate.values), 100.0
+        return 10.0 - len(configuration.values), 100.0
 
     trials = _proposed(within, cost, 12)
     wrong = [t.number for t in trials if isinstance(t.outcome, Failure)]
@@ -190,15 +177,15 @@ def test_a_pass_that_breaks_answers_is_left_alone() -> None:
 
 def test_of_many_trials_the_best_are_looked_at() -> None:
     """With more trials than a model looks at, the front is still theirs."""
-    candidates = thread_space().candidates or ()
+    configurations = thread_space().configurations or ()
     trials = [_trial(0, BASELINE, measurement(10.0))]
     for number in range(1, 900):
-        candidate = candidates[number % len(candidates)]
-        cost = thread_cost(candidate)
+        configuration = configurations[number % len(configurations)]
+        cost = thread_cost(configuration)
         assert not isinstance(cost, Failure)
-        trials.append(_trial(number, candidate, measurement(*cost)))
+        trials.append(_trial(number, configuration, measurement(*cost)))
     proposer = build_proposer(thread_space())
     proposal = proposer.propose(observed(trials), set())
     assert proposal is not None
     assert proposal.gain < 0.01
-    assert proposer.propose(observed(trials), set(candidates) | {BASELINE}) is None
+    assert proposer.propose(observed(trials), set(configurations) | {BASELINE}) is None

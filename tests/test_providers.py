@@ -65,7 +65,7 @@ def test_the_table_names_parameters_that_exist(word: str) -> None:
     for parameter, values in (
         ("precision", provider.precisions),
         ("pre_pass", provider.pre_passes),
-        ("storage", provider.storage_forms),
+        ("weight_storage", provider.storage_forms),
     ):
         assert set(values) <= set(GRAPH_PARAMETERS[parameter].domain.choices)
 

@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 from fakes import build_search, measurement, refusal, thread_cost, thread_space
-from recording import Header, Numbers, header_of, read
+from recording import Header, Numbers, read
 from replay import ReplayMeasurer
 
 from autotune.deploy.config import Environment
 from autotune.deploy.records import to_plain
-from autotune.measure.outcome import RUN_OFF, SEARCH, Effort, Failure, Measurement
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.measure.outcome import FINAL_COMPARISON, SEARCH, Effort, Failure, Measurement
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.storage.database import quiet_optuna
 
-ARENA = Candidate.of({"arena": "off"})
-OTHER = Candidate.of({"arena": "same_as_requested"})
-ONE = Candidate.of({"intra_op_num_threads": 1})
+ARENA = Configuration.of({"arena": "off"})
+OTHER = Configuration.of({"arena": "same_as_requested"})
+ONE = Configuration.of({"intra_op_num_threads": 1})
+
+TABLES = sorted(Path(__file__).parent.parent.glob("benchmarks/dev/tables/**/*.jsonl.gz"))
 
 
 def _header() -> Header:
@@ -38,8 +40,8 @@ def _header() -> Header:
     )
 
 
-def _line(candidate: Candidate, **values: object) -> str:
-    return json.dumps({"candidate": candidate.to_json(), **values})
+def _line(configuration: Configuration, **values: object) -> str:
+    return json.dumps({"configuration": configuration.to_json(), **values})
 
 
 def _numbers(latency_ms: float, memory_mib: float = 100.0, error: float = 0.0) -> dict[str, float]:
@@ -57,7 +59,7 @@ def _write(path: Path, *lines: str, end: str = "\n") -> Path:
 
 @pytest.mark.parametrize("name", ["table.jsonl", "table.jsonl.gz"])
 def test_a_recording_is_read(tmp_path: Path, name: str) -> None:
-    """Measurements, failures and twins; the truth is their median, of memory the highest."""
+    """Measurements, failures and duplicates; the truth is their median, of memory the highest."""
     path = _write(
         tmp_path / name,
         _line(BASELINE, numbers=_numbers(10.0)),
@@ -67,10 +69,10 @@ def test_a_recording_is_read(tmp_path: Path, name: str) -> None:
     )
     recording = read(path)
     assert recording.header.to_json() == _header().to_json()
-    assert recording.space.candidates == thread_space().candidates
+    assert recording.space.configurations == thread_space().configurations
     assert recording.truth[ARENA].latency_ms == 9.0
     assert recording.failed == {ONE: refusal()}
-    assert recording.twins == {OTHER: ARENA}
+    assert recording.duplicates == {OTHER: ARENA}
     assert len(recording) == 4
 
 
@@ -94,22 +96,7 @@ def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
     assert list(read(path).measured) == [BASELINE]
 
 
-@pytest.mark.parametrize("text", ['{"format": "other/1"}\n', "", "{}\n"])
-def test_another_file_is_no_recording(tmp_path: Path, text: str) -> None:
-    """It is refused, not read as an empty one."""
-    path = tmp_path / "table.jsonl"
-    path.write_text(text)
-    with pytest.raises(ValueError, match="no recording"):
-        header_of(path)
-
-
-def test_a_recording_without_its_baseline_is_refused(tmp_path: Path) -> None:
-    """Nothing can be compared without it."""
-    with pytest.raises(ValueError, match="baseline"):
-        read(_write(tmp_path / "table.jsonl", _line(ARENA, numbers=_numbers(8.0))))
-
-
-def test_luck_is_that_of_repeated_candidates(tmp_path: Path) -> None:
+def test_luck_is_that_of_repeated_configurations(tmp_path: Path) -> None:
     """The first, short one and the longer ones by themselves; one alone says nothing."""
     pairs = [
         (BASELINE, 10.0),
@@ -129,24 +116,16 @@ def test_luck_is_that_of_repeated_candidates(tmp_path: Path) -> None:
     assert 0.1 < recording.scatter < 0.3
 
 
-def test_without_repetition_there_is_no_luck(tmp_path: Path) -> None:
-    """A table that was measured once is taken at its word."""
-    path = _write(tmp_path / "table.jsonl", _line(BASELINE, numbers=_numbers(10.0)))
-    recording = read(path)
-    lucks = [*recording.short_luck, *recording.long_luck]
-    assert {factor for luck in lucks for factor in luck.values()} == {1.0}
-
-
 def _table(path: Path) -> Path:
     """Writes a table of the whole thread space with some scatter and wrong answers."""
     lines = []
     lucks = itertools.cycle([0.97, 0.99, 1.01, 1.03])
-    for candidate in thread_space().candidates or ():
-        cost = thread_cost(candidate)
+    for configuration in thread_space().configurations or ():
+        cost = thread_cost(configuration)
         assert not isinstance(cost, Failure)
-        wrong = 0.3 if candidate == OTHER else 0.0
+        wrong = 0.3 if configuration == OTHER else 0.0
         lines += [
-            _line(candidate, numbers=_numbers(cost[0] * luck, cost[1], wrong))
+            _line(configuration, numbers=_numbers(cost[0] * luck, cost[1], wrong))
             for luck in (next(lucks), 0.99, 1.0, 1.0, 1.01)
         ]
     return _write(path, *lines)
@@ -165,7 +144,7 @@ def test_a_replay_has_the_luck_that_was_recorded(tmp_path: Path) -> None:
     assert latencies_ms == latencies(0) != latencies(1)
     assert len(set(latencies_ms)) > 3
     assert sum(latencies_ms) / 50 == pytest.approx(recording.truth[ARENA].latency_ms, rel=0.01)
-    longer = latencies(0, RUN_OFF)
+    longer = latencies(0, FINAL_COMPARISON)
     assert max(longer) - min(longer) < 0.5 * (max(latencies_ms) - min(latencies_ms))
 
 
@@ -179,7 +158,7 @@ def test_a_replay_says_what_failed(tmp_path: Path) -> None:
     assert isinstance(wrong, Failure)
     assert (wrong.kind, wrong.error) == ("wrong_answers", 0.3)
     with pytest.raises(KeyError):
-        measurer.measure(Candidate.of({"intra_op_num_threads": 77}), SEARCH)
+        measurer.measure(Configuration.of({"intra_op_num_threads": 77}), SEARCH)
 
 
 def test_a_table_is_searched_like_a_machine(tmp_path: Path) -> None:
@@ -189,4 +168,12 @@ def test_a_table_is_searched_like_a_machine(tmp_path: Path) -> None:
         search = build_search(ReplayMeasurer(recording, 0), recording.space)
         search.run(20, None)
     assert search.best is not None
-    assert recording.truth[search.best.candidate].latency_ms == 6.0
+    assert recording.truth[search.best.configuration].latency_ms == 6.0
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_table_is_one_of_its_whole_space(path: Path) -> None:
+    """Its parameters are those of today, so that `search.py` can search it."""
+    recording = read(path)
+    assert recording.space.configurations is not None
+    assert len(recording) == len(recording.space.configurations)

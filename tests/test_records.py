@@ -52,12 +52,13 @@ class Outer:
 
 
 _NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-_VALUES: st.SearchStrategy[Value] = st.one_of(st.booleans(), st.integers(), st.text())
+_WHOLE = st.integers(-(2**64), 2**64)
+_VALUES: st.SearchStrategy[Value] = st.one_of(st.booleans(), _WHOLE, st.text())
 _INNER = st.builds(Inner, share=st.floats(0, 1e300), name=st.text())
 _OUTER = st.builds(
     Outer,
     text=st.text(),
-    whole=st.integers(),
+    whole=_WHOLE,
     flag=st.booleans(),
     number=st.floats(min_value=1e-300, max_value=1e300),
     maybe=st.none() | _NUMBERS,
@@ -148,7 +149,9 @@ def test_a_field_with_a_default_may_be_missing() -> None:
         (MeasuredAmount, 1e300, "x must be from 0 to 1e18"),
         (MeasuredAmount, True, "x must be a number"),
         (MeasuredPositive, 0.0, "x must be more than 0"),
-        (Whole, 2**70, "x must be from 0 to 1e18"),
+        (Whole, 2**61, "x must be from 0 to 1e18"),
+        (int, 10**400, "x must be a whole number of at most 64 bits"),
+        (int | str, -(10**400), "x must be a whole number of at most 64 bits"),
         (Whole, 1.0, "x must be a whole number"),
         (PositiveWhole, 0, "x must be more than 0"),
         (Several[PositiveWhole], [], "x must not be empty"),

@@ -1,11 +1,8 @@
 """What of a search space exists for a model on a machine."""
 
-import hashlib
 import importlib.util
-import json
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from small_spaces import machine, model, resolved
@@ -14,19 +11,10 @@ from autotune.deploy.options import Value
 from autotune.errors import RequestError
 from autotune.facts import workload
 from autotune.facts.model_facts import Tensor
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.files import find_space
 from autotune.space.resolve import batching_of, resolve
 from autotune.space.space import Space
-
-_EARLIER = json.loads((Path(__file__).parent / "data" / "earlier_spaces.json").read_text("utf-8"))
-_LATER_PARAMETERS = {
-    *("smoothing", "float_outputs", "matrix_products", "equalized", "clipped", "bias_corrected"),
-    *("session.x64quantprecision", "unsigned_weights", "ranking", "embeddings", "sessions"),
-}
-"""Parameters of `default` and `quantize` that the earlier version had not."""
-_LATER_VALUES = {"calibration": {"percentile_99.9", "percentile_99.99", "least_squares"}}
-"""Values of its parameters that the earlier version had not."""
 
 
 @pytest.mark.parametrize(
@@ -42,37 +30,41 @@ def test_what_lacks_a_need_is_left_out_with_the_reason() -> None:
     """A model without convolutions on one core has neither NCHWc nor threads to try."""
     space = resolved(cores=1, has_conv=False, has_gelu=False, branches=1, subnormals=0)
     names = {parameter.name for parameter in space.parameters}
-    assert not names & {"nchwc", "intra_op_num_threads", "inter_op_num_threads", "spinning"}
-    assert space.left_out["nchwc"] == "the model has no convolution"
+    assert not names & {
+        "optimizer.NchwcTransformer",
+        "intra_op_num_threads",
+        "inter_op_num_threads",
+        "spinning",
+    }
+    assert space.left_out["optimizer.NchwcTransformer"] == "the model has no convolution"
     assert space.left_out["spinning"] == "there is only one usable core"
     assert "execution_mode" in space.left_out["inter_op_num_threads"]
 
 
-def test_no_candidate_keeps_all_nodes_in_float() -> None:
+def test_no_configuration_keeps_all_nodes_in_float() -> None:
     """So many nodes stay in float that something is left to quantise, with each precision."""
     operators = {"Conv": 5, "Gemm": 2, "Relu": 5}
-    # with these free there are too many candidates to list
-    names = ("clipped", "equalized", "bias_corrected", "float_outputs", "unsigned_weights")
+    # with these free there are too many configurations to list
+    names = ("float_outputs", "unsigned_weights")
     fixed = dict.fromkeys(names, "false")
-    fixed |= {"smoothing": "off", "matrix_products": "float", "ranking": "outputs"}
-    fixed |= {"calibration": "minmax"}
+    fixed |= {"smoothing": "off", "calibration": "minmax"}
     space = resolved("quantize", operators=operators, fixed=fixed)
     assert space.left_out["kept_in_float=8"] == "it would leave nothing to quantise"
     counts: dict[object, set[Value]] = {}
-    for candidate in space.candidates or ():
-        values = candidate.to_json()
+    for configuration in space.configurations or ():
+        values = configuration.to_json()
         kinds = values.get("precision"), values.get("quantized_operators")
         counts.setdefault(kinds, set()).add(values.get("kept_in_float", 0))
     assert counts["int8_static", None] == {0, 1, 2, 3, 4, 6}
     assert counts["int8_static", "matmul"] == {0, 1}
     assert counts["int8_dynamic", None] == {0, 1}
     several: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 4}
-    assert space.nearest(several) == Candidate.of({"precision": "int8_dynamic"})
+    assert space.nearest(several) == Configuration.of({"precision": "int8_dynamic"})
     # an LSTM is quantised even where every matrix product is kept
     recurrent = resolved("quantize", operators={**operators, "LSTM": 1}, fixed=fixed)
     two: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 2}
-    assert recurrent.nearest(two) == Candidate.of(two)
-    assert recurrent.nearest(several) == Candidate.of({"precision": "int8_dynamic"})
+    assert recurrent.nearest(two) == Configuration.of(two)
+    assert recurrent.nearest(several) == Configuration.of({"precision": "int8_dynamic"})
 
 
 def test_packed_weights_need_their_package_and_a_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,10 +84,10 @@ def test_smoothing_needs_int8_of_several_products() -> None:
     assert "smoothing" in resolved(operators={"Conv": 5, "Gemm": 1}).left_out
     space = resolved(operators={"Conv": 5, "MatMul": 4})
     dynamic: dict[str, Value] = {"precision": "int8_dynamic", "smoothing": "0.5"}
-    assert space.nearest(dynamic) == Candidate.of(dynamic)
+    assert space.nearest(dynamic) == Configuration.of(dynamic)
     convolutions: dict[str, Value] = {"precision": "int8_static", "quantized_operators": "conv"}
-    assert space.nearest({**convolutions, "smoothing": "0.5"}) == Candidate.of(convolutions)
-    assert space.nearest({"smoothing": "0.5"}) == Candidate.of({})
+    assert space.nearest({**convolutions, "smoothing": "0.5"}) == Configuration.of(convolutions)
+    assert space.nearest({"smoothing": "0.5"}) == Configuration.of({})
 
 
 def test_exact_products_exist_where_int8_saturates() -> None:
@@ -103,9 +95,9 @@ def test_exact_products_exist_where_int8_saturates() -> None:
     operators = {"MatMul": 4}
     space = resolved(operators=operators)
     exact: dict[str, Value] = {"precision": "int8_dynamic", "session.x64quantprecision": "1"}
-    assert space.nearest(exact) == Candidate.of(exact)
+    assert space.nearest(exact) == Configuration.of(exact)
     reduced: dict[str, Value] = {"precision": "int8_dynamic", "reduce_range": True}
-    assert space.nearest({**exact, **reduced}) == Candidate.of(reduced)
+    assert space.nearest({**exact, **reduced}) == Configuration.of(reduced)
     described = model(operators=operators)
     inputs = workload.generate(described, {})
     vnni = resolve(find_space("default"), described, inputs, machine(8, ("avx512_vnni",)))
@@ -117,26 +109,16 @@ def test_unsigned_weights_exist_where_int8_saturates() -> None:
     operators = {"MatMul": 4}
     space = resolved("quantize", operators=operators)
     unsigned: dict[str, Value] = {"precision": "int8_static", "unsigned_weights": True}
-    assert space.nearest(unsigned) == Candidate.of(unsigned)
+    assert space.nearest(unsigned) == Configuration.of(unsigned)
     exact = {**unsigned, "session.x64quantprecision": "1"}
-    assert space.nearest(exact) == Candidate.of(unsigned)
+    assert space.nearest(exact) == Configuration.of(unsigned)
     for name in ("reduce_range", "symmetric"):
         signed: dict[str, Value] = {"precision": "int8_static", name: True}
-        assert space.nearest({**unsigned, name: True}) == Candidate.of(signed)
+        assert space.nearest({**unsigned, name: True}) == Configuration.of(signed)
     described = model(operators=operators)
     inputs = workload.generate(described, {})
     vnni = resolve(find_space("quantize"), described, inputs, machine(8, ("avx_vnni",)))
     assert "do not saturate" in vnni.left_out["unsigned_weights"]
-
-
-def test_a_ranking_needs_nodes_in_float() -> None:
-    """Where no node stays in float there is nothing to rank."""
-    space = resolved("quantize", operators={"MatMul": 8})
-    kept: dict[str, Value] = {"precision": "int8_dynamic", "kept_in_float": 2, "ranking": "nodes"}
-    assert space.nearest(kept) == Candidate.of(kept)
-    without: dict[str, Value] = {"precision": "int8_dynamic"}
-    assert space.nearest({**without, "ranking": "nodes"}) == Candidate.of(without)
-    assert "ranking" in resolved("quantize", operators={"MatMul": 1}).left_out
 
 
 def test_embeddings_need_a_table() -> None:
@@ -149,24 +131,9 @@ def test_embeddings_need_a_table() -> None:
         in_float = space.nearest({**beside, "embeddings": "float"}).to_json()
         assert ("embeddings" in in_float) == (precision in {"int8_static", "int8_dynamic"})
     products: dict[str, Value] = {"precision": "int8_static", "quantized_operators": "products"}
-    assert space.nearest({**products, "embeddings": "float"}) == Candidate.of(products)
+    assert space.nearest({**products, "embeddings": "float"}) == Configuration.of(products)
     large = resolved("quantize", embeddings=1, size_bytes=(1 << 31) + 1)
-    assert large.nearest({"embeddings": "int8"}) == Candidate.of({"embeddings": "int8"})
-
-
-def test_smoothing_follows_the_products() -> None:
-    """Beside convolutions in static int8 it exists where products are dynamic."""
-    space = resolved("quantize", operators={"Conv": 4, "MatMul": 4})
-    mixed: dict[str, Value] = {
-        "precision": "int8_static",
-        "quantized_operators": "conv",
-        "matrix_products": "int8_dynamic",
-        "smoothing": "0.5",
-    }
-    assert space.nearest(mixed) == Candidate.of(mixed)
-    for products in ("float", "int8_weights"):
-        half = space.nearest({**mixed, "matrix_products": products})
-        assert "smoothing" not in half.to_json()
+    assert large.nearest({"embeddings": "int8"}) == Configuration.of({"embeddings": "int8"})
 
 
 def test_a_model_over_2_gib_has_no_int8_but_that_of_weights() -> None:
@@ -179,17 +146,38 @@ def test_a_model_over_2_gib_has_no_int8_but_that_of_weights() -> None:
     assert "smoothing" in space.left_out
     # its nodes cannot be ranked
     kept: dict[str, Value] = {"precision": "int8_weight_only", "kept_in_float": 1}
-    assert space.nearest(kept) == Candidate.of({"precision": "int8_weight_only"})
+    assert space.nearest(kept) == Configuration.of({"precision": "int8_weight_only"})
 
 
 def test_fixed_parameters() -> None:
-    """A fixed parameter has its value in every candidate, and conditions see it."""
+    """A fixed parameter has its value in every configuration, and conditions see it."""
     space = resolved(fixed={"intra_op_num_threads": "1"})
-    assert space.nearest({"spinning": "off"}) == Candidate.of({"intra_op_num_threads": 1})
-    with pytest.raises(RequestError, match="Did you mean 'nchwc'"):
-        resolved(fixed={"nchw": "off"})
+    assert space.nearest({"spinning": "off"}) == Configuration.of({"intra_op_num_threads": 1})
+    with pytest.raises(RequestError, match=r"Did you mean 'optimizer\.NchwcTransformer'"):
+        resolved(fixed={"optimizer.NchwcTransform": "off"})
     with pytest.raises(RequestError, match="must be one of 'on', 'off'"):
-        resolved(fixed={"nchwc": "1"})
+        resolved(fixed={"optimizer.NchwcTransformer": "1"})
+
+
+def test_the_optimisations_that_change_the_model_are_searched() -> None:
+    """Each has a parameter below the level at which it exists; where none does, that is said."""
+    found = ("GeluFusionL2", "MatMulAddFusion")
+    space = _with_firing(*found)
+    parameters = {p.name: p for p in space.parameters if p.name.startswith("optimizer.")}
+    names = {f"optimizer.{name}" for name in (*found, "NchwcTransformer")}
+    assert parameters.keys() == names
+    off: dict[str, Value] = {"optimizer.GeluFusionL2": "off"}
+    assert space.nearest(off) == Configuration.of(off)
+    low = _with_firing(*found, fixed={"graph_optimization_level": "ORT_ENABLE_BASIC"})
+    assert not {p.name for p in low.parameters} & names
+    assert "optimizer.*" in _with_firing().left_out
+
+
+def _with_firing(*names: str, fixed: Mapping[str, str] | None = None) -> Space:
+    inputs = workload.generate(model(), {})
+    return resolve(
+        find_space("default"), model(), inputs, machine(8), fixed, firing=lambda _: names
+    )
 
 
 def test_a_thread_count_above_all_cores_leaves_the_default(tmp_path: Path) -> None:
@@ -199,54 +187,6 @@ def test_a_thread_count_above_all_cores_leaves_the_default(tmp_path: Path) -> No
     space = resolved(str(file), cores=2)
     assert space.parameters == ()
     assert space.left_out == {"intra_op_num_threads": "only its default fits this machine"}
-
-
-def _earlier_space(row: dict[str, Any]) -> Space:
-    """Returns the space that an earlier version resolved, resolved anew."""
-    facts = _EARLIER["models"][row["model"]]
-    inputs = tuple(Tensor(**{**i, "shape": tuple(i["shape"])}) for i in facts["inputs"])
-    facts = {name: value for name, value in facts.items() if name != "opset"}  # counted then
-    described = model(**{**facts, "inputs": inputs, "outputs": tuple(facts["outputs"])})
-    computer = _EARLIER["machines"][row["machine"]]
-    here = machine(computer["cores"], tuple(computer["features"]), computer["architecture"])
-    return resolve(find_space(row["preset"]), described, workload.generate(described, {}), here)
-
-
-@pytest.mark.parametrize(
-    "row", _EARLIER["spaces"], ids=lambda row: f"{row['preset']}-{row['model']}-{row['machine']}"
-)
-def test_a_space_is_that_of_an_earlier_version(
-    row: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A study of an earlier version goes on: the digest, the candidates and their keys are its own.
-
-    The file was written by the version that had no entries yet, for small models on three machines
-    with all packages installed. Where a parameter has come since, its default gives the earlier
-    space: no earlier candidate was lost, and a study of the larger space starts from them.
-    """
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    space = _earlier_space(row)
-    earlier = tuple(
-        replace(p, values=tuple(v for v in p.values if v not in _LATER_VALUES.get(p.name, ())))
-        for p in space.parameters
-        if p.name not in _LATER_PARAMETERS
-    )
-    impossible = tuple(c for c in space.impossible if not c.keys() & _LATER_PARAMETERS)
-    left_out = {
-        k: v for k, v in space.left_out.items() if k.partition("=")[0] not in _LATER_PARAMETERS
-    }
-    space = replace(space, parameters=earlier, left_out=left_out, impossible=impossible)
-    assert space.digest() == row["digest"]
-    # the execution provider came later; where only the CPU's is ready it changes nothing
-    assert sorted(space.left_out.keys() - {"execution_provider"}) == row["left_out"]
-    assert (None if space.candidates is None else len(space.candidates)) == row["candidates"]
-    if space.candidates is not None:
-        keys = "".join(candidate.key for candidate in space.candidates)
-        assert hashlib.sha256(keys.encode()).hexdigest()[:16] == row["keys"]
-    for values, key in row["walked"]:
-        candidate = space.nearest(values)
-        assert (candidate.to_json(), candidate.key) == (values, key)
-        assert Candidate.from_json(values) == candidate
 
 
 def _sizes(space: Space) -> list[tuple[tuple[Value, ...], Value]]:

@@ -15,15 +15,13 @@ from fakes import FakeWorld
 from shared_worker import cost
 from test_cli import refused
 
-from autotune.errors import RequestError
+from autotune.errors import RequestError, StudyError
 from autotune.facts import sample_models
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.storage.database import Place
-from autotune.study.begin import run_study
 from autotune.study.options import StudyOptions
-from autotune.study.resume import Entry, choose, entries, options_of, place_of
-
-pytestmark = pytest.mark.process
+from autotune.study.resume import Entry, choose, entries, options_of, options_to_continue, place_of
+from autotune.study.run import run_study
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +35,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.process
 def test_studies_are_listed(place: Path) -> None:
     """With their models, machines and trials, for people and for programs."""
-    done = run(place, "resume", "model.autotune", "--list")
+    done = run(place, "show", f"sqlite:///{place}/model.autotune/study.db")
     assert done.returncode == 0, done.stderr
     assert re.search(r"model-[0-9a-f]{12}\s+model.onnx", done.stdout)
     assert "4 of 4" in done.stdout
-    listing = json.loads(run(place, "resume", "model.autotune", "--list", "--json").stdout)
+    url = f"sqlite:///{place}/model.autotune/study.db"
+    listing = json.loads(run(place, "show", url, "--json").stdout)
     (only,) = listing["studies"]
     assert only["trials"] == only["budget"] == 4
     assert only["machine"]["ONNX Runtime"]
 
 
-def _resumed(folder: Path, **changes: Any) -> list[Candidate]:
-    """Goes on with the study in `folder`; returns the candidates that were measured."""
+def _resumed(folder: Path, **changes: Any) -> list[Configuration]:
+    """Goes on with the study in `folder`; returns the configurations that were measured."""
     world = FakeWorld(cost)
     where, _ = place_of(str(folder))
     (only,) = entries(where)
@@ -59,6 +59,7 @@ def _resumed(folder: Path, **changes: Any) -> list[Candidate]:
     return world.searched
 
 
+@pytest.mark.process
 def test_a_study_goes_on_as_it_was_asked_for(place: Path, tmp_path: Path) -> None:
     """The same space and model; only the trials that are missing are measured."""
     shutil.copytree(place / "model.autotune", tmp_path / "copy")
@@ -67,34 +68,60 @@ def test_a_study_goes_on_as_it_was_asked_for(place: Path, tmp_path: Path) -> Non
     assert [(entry.trials, entry.budget) for entry in entries(where)] == [(6, 6)]
 
 
+@pytest.mark.process
 def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
     """Where the model is not where it was, it is asked for; nothing is measured again."""
     shutil.copytree(place / "model.autotune", tmp_path / "moved")
     (place / "model.onnx").rename(tmp_path / "elsewhere.onnx")
     try:
-        assert "--model PATH" in refused(tmp_path, "resume", "moved")
+        assert "--model PATH" in refused(tmp_path, "study", "moved")
         again = _resumed(tmp_path / "moved", model=tmp_path / "elsewhere.onnx")
     finally:
         (tmp_path / "elsewhere.onnx").rename(place / "model.onnx")
     assert again == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["absent"], "absent holds no study"),
+        (["."], ". holds no study"),
         (["nonsense://host"], "--storage"),
-        (["model.autotune", "--study", "other"], "there is none called 'other'"),
+        (["model.autotune", "--study-name", "other"], "there is none called 'other'"),
         (["postgresql://me:secret-word@127.0.0.1:9/none"], ""),
     ],
 )
 def test_wrong_places(place: Path, arguments: list[str], message: str) -> None:
     """They are refused in words, and without a secret."""
-    done = run(place, "resume", *arguments)
+    done = run(place, "study", *arguments)
     assert done.returncode in {2, 75}
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert "secret-word" not in done.stderr + done.stdout
+
+
+def test_a_study_on_a_storage_goes_on_in_its_folder(tmp_path: Path) -> None:
+    """By the URL alone, without ``--out``; a folder that is not autotune's is not written to."""
+    sample_models.write("lstm", tmp_path / "model.onnx")
+    url = f"sqlite:///{tmp_path / 'kept.db'}"
+    folder, world = tmp_path / "elsewhere", FakeWorld(cost)
+    asked: dict[str, Any] = {"space": "session", "trials": 3, "out": folder, "storage": url}
+    world.tune(tmp_path / "model.onnx", **asked, study_name="mine")
+    assert options_to_continue(url, study_name="mine").folder == folder
+    (folder / "front.json").unlink()
+    assert options_to_continue(url).out is None
+
+
+def test_a_name_is_of_one_study(tmp_path: Path) -> None:
+    """It is found again by its name; another study is refused under it."""
+    sample_models.write("lstm", tmp_path / "model.onnx")
+    world = FakeWorld(cost)
+    asked: dict[str, Any] = {"space": "session", "out": tmp_path / "out", "study_name": "mine"}
+    assert world.tune(tmp_path / "model.onnx", trials=3, **asked).study == "mine"
+    assert world.tune(tmp_path / "model.onnx", trials=4, **asked).trials == 4
+    assert len(world.searched) == 4
+    with pytest.raises(StudyError, match=r"differs from this one in its space.*--study-name"):
+        world.tune(tmp_path / "model.onnx", trials=4, **asked, fix={"arena": "off"})
 
 
 def _options(model: Path = Path("/m/model.onnx"), data: Path | None = None) -> StudyOptions:
@@ -151,11 +178,12 @@ def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     assert options_of(_entry(options=_options(model)), trials=50).trials == 50
 
 
+@pytest.mark.process
 def test_the_variable_says_where(place: Path) -> None:
     """So that no password is typed; without it the command says what to type."""
-    assert "set AUTOTUNE_STORAGE" in refused(place, "resume")
+    assert "name a model (.onnx), or the folder" in refused(place, "study")
     url = f"sqlite:///{place / 'model.autotune' / 'study.db'}"
-    command = [sys.executable, "-m", "autotune", "resume", "--list"]
+    command = [sys.executable, "-m", "autotune", "show"]
     variables = {**os.environ, "AUTOTUNE_STORAGE": url}
     done = subprocess.run(
         command, env=variables, cwd=place, capture_output=True, text=True, check=True, timeout=60

@@ -1,4 +1,4 @@
-"""The candidates of a study as the page lists them."""
+"""The configurations of a study as the page lists them."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from autotune.results.result import StudyResult
 from autotune.search.trial import Limits
 
 
-def test_every_candidate_has_its_state() -> None:
+def test_every_configuration_has_its_state() -> None:
     """Each kind of outcome is told apart, the chosen configuration from the rest of the front."""
     states = [row.state for row in rows_of(pages.state(pages.result()))]
     assert states == ["default", "chosen", "front", "stopped", "rejected", "failed"]
@@ -47,13 +47,13 @@ def test_estimates_are_on_the_scale_of_the_final_comparison() -> None:
 
 
 def test_reasons_are_given() -> None:
-    """A candidate that was rejected, stopped or failed says why; the others say nothing."""
+    """A configuration that was rejected, stopped or failed says why; the others say nothing."""
     reasons = [row.reason for row in rows_of(pages.state(pages.result()))]
     assert reasons == [
         "",
         "",
         "",
-        "clearly beaten by others",
+        "clearly dominated by others",
         "error 0.2, limit 0.05",
         "refused: no <b>kernel</b>",
     ]

@@ -23,7 +23,7 @@ def test_bound_runs_give_the_same_outputs(kind: str, tmp_path: Path) -> None:
     """Each sample has a binding of its own, with the outputs that `run` returns."""
     path, feeds = write(kind, tmp_path)
     session = _open(path)
-    runs = BoundRuns(session, feeds, "cpu")
+    runs = BoundRuns(session, feeds, "cpu", 0)
     for index in range(len(feeds)):
         runs.run(index)
     for binding, feed in zip(runs._bindings, feeds, strict=True):
@@ -35,7 +35,7 @@ def test_bound_runs_give_the_same_outputs(kind: str, tmp_path: Path) -> None:
 def test_copies_are_a_figure_of_their_own(tmp_path: Path) -> None:
     """Bound runs leave the copies out and tell them; runs on arrays leave nothing out."""
     path, feeds = write("cnn", tmp_path)
-    copy_ms = BoundRuns(_open(path), feeds, "cpu").copy_ms()
+    copy_ms = BoundRuns(_open(path), feeds, "cpu", 0).copy_ms()
     assert copy_ms is not None
     assert copy_ms > 0
     assert ArrayRuns(_open(path), feeds).copy_ms() is None
@@ -61,11 +61,11 @@ class FakeSession:
     """A session with outputs of several types, which is its own binding.
 
     Attributes:
-        devices: The device of each output that was bound.
+        devices: The device of each input and output that was bound, with its number.
     """
 
     def __init__(self, **types: str) -> None:
-        self.devices: dict[str, str] = {}
+        self.devices: dict[str, tuple[str, int]] = {}
         self._types = types
 
     def io_binding(self) -> "FakeSession":
@@ -74,15 +74,29 @@ class FakeSession:
     def get_outputs(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(name=name, type=kind) for name, kind in self._types.items()]
 
-    def bind_output(self, name: str, device: str) -> None:
-        self.devices[name] = device
+    def bind_output(self, name: str, device: str, device_id: int = 0) -> None:
+        self.devices[name] = device, device_id
+
+    def bind_ortvalue_input(self, name: str, value: tuple[str, int]) -> None:
+        self.devices[name] = value
 
 
 def test_outputs_that_no_device_holds_stay_in_main_memory() -> None:
     """Text and sequences are written there, tensors of numbers on the device."""
     session = FakeSession(scores="tensor(float)", labels="tensor(string)", boxes="seq(map(int64))")
-    BoundRuns(session, [{}], "cuda")
-    assert session.devices == {"scores": "cuda", "labels": "cpu", "boxes": "cpu"}
+    BoundRuns(session, [{}], "cuda", 0)
+    cpu = ("cpu", 0)
+    assert session.devices == {"scores": ("cuda", 0), "labels": cpu, "boxes": cpu}
+
+
+def test_values_lie_on_the_device_of_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the second GPU chosen, values on the first would be copied in every run."""
+    made = SimpleNamespace(ortvalue_from_numpy=lambda _, device, number: (device, number))
+    monkeypatch.setattr(onnxruntime, "OrtValue", made)
+    session = FakeSession(scores="tensor(float)")
+    feeds = [{"image": np.ones(1, np.float32)}]
+    runs_of(session, feeds, "cuda", 1)
+    assert session.devices == {"image": ("cuda", 1), "scores": ("cuda", 1)}
 
 
 def test_main_memory_needs_no_binding(tmp_path: Path) -> None:

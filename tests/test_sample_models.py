@@ -13,7 +13,7 @@ from small_models import distance
 from autotune.facts import sample_models
 from autotune.facts import workload as workloads
 from autotune.facts.model import describe
-from autotune.graph.precision import int8_static
+from autotune.graph import int8
 
 FEEDS: dict[str, dict[str, NDArray[Any]]] = {
     "cnn": {"image": np.ones((2, 3, 96, 96), np.float32)},
@@ -65,7 +65,7 @@ def test_eight_bits_keep_the_answers_of_the_cnn(tmp_path: Path) -> None:
     path = tmp_path / "cnn.onnx"
     sample_models.write("cnn", path)
     feeds = workloads.generate(describe(path), {}).feeds
-    int8_static(path, tmp_path / "int8.onnx", feeds[1::2], per_channel=True)
+    int8.static(path, tmp_path / "int8.onnx", feeds[1::2], per_channel=True)
     assert distance(path, tmp_path / "int8.onnx", feeds[::2]) < 0.04
 
 
@@ -78,36 +78,3 @@ def test_the_separable_cnn_is_small() -> None:
     )
     image = np.ones((2, 3, 64, 64), np.float32)
     assert np.asarray(session.run(None, {"image": image})[0]).shape == (2, 10)
-
-
-def test_builders_take_sizes() -> None:
-    """A builder's arguments decide the shapes of inputs and outputs."""
-    model = sample_models.cnn(channels=4, size=16, blocks=1)
-    sizes = [size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim]
-    assert sizes[1:] == [3, 16, 16]
-    assert sample_models.lstm(features=3, width=8).graph.output[1].name == "new_state"
-    assert len(sample_models.transformer(width=8, heads=2, layers=1, words=5).graph.input) == 2
-
-
-def test_the_mask_of_the_transformer_counts() -> None:
-    """A masked word changes the answer only through the average."""
-    session = onnxruntime.InferenceSession(
-        sample_models.transformer(layers=1).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    feed = dict(FEEDS["transformer"])
-    full = session.run(None, feed)[0]
-    feed["attention_mask"] = np.array([[1, 1, 1, 0, 0, 0, 0], [1] * 7], np.int64)
-    ids = np.arange(14, dtype=np.int64).reshape(2, 7)
-    masked, open_ = (
-        session.run(None, {**feed, "input_ids": ids, "attention_mask": mask})[0]
-        for mask in (feed["attention_mask"], FEEDS["transformer"]["attention_mask"])
-    )
-    assert full.shape == masked.shape
-    assert not np.allclose(masked[0], open_[0])
-    assert np.allclose(masked[1], open_[1], atol=1e-5)
-
-
-def test_write_gives_a_file_that_loads(tmp_path: Path) -> None:
-    """The file holds the model that the builder returns."""
-    sample_models.write("lstm", tmp_path / "a.onnx")
-    assert onnx.load(tmp_path / "a.onnx") == sample_models.lstm()

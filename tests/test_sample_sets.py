@@ -13,9 +13,9 @@ from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
 from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.workload import generate
+from autotune.measure.configuration_run import TimeLimits
 from autotune.measure.fidelity import OutputMismatchError
 from autotune.measure.sample_sets import SampleSet, sample_sets
-from autotune.measure.visit import TimeLimits
 from autotune.process.child import Child, ChildFailure
 
 MODEL = model_of(tensor("x", "float32", "N", 3))
@@ -140,7 +140,7 @@ def test_a_model_that_fails_on_batches_is_refused(tmp_path: Path) -> None:
 
 
 def test_answers_without_a_batch_dimension_are_wrong_answers(tmp_path: Path) -> None:
-    """A candidate that loses the batch is told apart from one that breaks the protocol."""
+    """A configuration that loses the batch is told apart from one that breaks the protocol."""
     from autotune.measure.requests import request_outputs
 
     sets, _ = _sets(_double, tmp_path, 1, 4)

@@ -49,7 +49,7 @@ def test_the_first_trial_takes_the_first_choices() -> None:
 
 
 def test_the_best_is_found_in_few_trials() -> None:
-    """Of 72 candidates with additive effects, the best comes within 16 trials for every seed."""
+    """Of 72 configurations with additive effects, the best is found in 16 trials for every seed."""
     for seed in range(5):
         study = optuna.create_study(sampler=EffectsSampler(seed=seed))
         study.optimize(_latency, n_trials=16)
@@ -57,7 +57,7 @@ def test_the_best_is_found_in_few_trials() -> None:
 
 
 def test_nothing_is_proposed_twice_by_the_model() -> None:
-    """After the first trials each proposal is new, until every candidate is measured."""
+    """After the first trials each proposal is new, until every configuration is measured."""
     study = optuna.create_study(sampler=EffectsSampler(seed=0))
     study.optimize(_latency, n_trials=60)
     proposed = [tuple(trial.params.values()) for trial in study.trials[10:]]
@@ -67,7 +67,7 @@ def test_nothing_is_proposed_twice_by_the_model() -> None:
 
 
 def test_maximising_mirrors_minimising() -> None:
-    """A study that maximises the negative objective tries the same candidates."""
+    """A study that maximises the negative objective tries the same configurations."""
     down = optuna.create_study(sampler=EffectsSampler(seed=3))
     up = optuna.create_study(sampler=EffectsSampler(seed=3), direction="maximize")
     down.optimize(lambda trial: -1.0 / _latency(trial), n_trials=15)

@@ -8,7 +8,6 @@ from fakes import (
     Cost,
     FakeMeasurer,
     build_search,
-    measurement,
     parameter,
     space,
     thread_cost,
@@ -19,14 +18,11 @@ from hypothesis import strategies as st
 
 from autotune.deploy.options import Value
 from autotune.errors import RequestError
-from autotune.measure.outcome import Effort, Failure, IsBeaten, Outcome, never_beaten
-from autotune.results.choice import choose
-from autotune.results.run_off import run_off
-from autotune.search.finalists import finalists
+from autotune.measure.outcome import Failure
 from autotune.search.objective import DEFAULT, find
-from autotune.search.trial import Limits
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.files import find_space
+from autotune.space.session import EVERY_OPTIMIZER
 from autotune.space.space import Parameter, Space
 from autotune.study.sampler import SAMPLERS, check_sampler
 
@@ -36,24 +32,18 @@ OBJECTIVES = find(DEFAULT)
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-class NoisyMeasurer(FakeMeasurer):
-    """A measurer whose numbers are off by a per cent or so, by another luck each time."""
+def noisy(cost: Cost, deviation: float = 0.01) -> FakeMeasurer:
+    """Returns a measurer whose numbers are off by a per cent or so, by another luck each time."""
+    luck = random.Random(0)
 
-    def __init__(self, cost: Cost, deviation: float = 0.01) -> None:
-        super().__init__(cost)
-        self._luck = random.Random(0)
-        self._deviation = deviation
+    def lucky(configuration: Configuration) -> tuple[float, float] | Failure:
+        own = cost(configuration)
+        if isinstance(own, Failure):
+            return own
+        latency_ms, memory_mib = (value * math.exp(luck.gauss(0, deviation)) for value in own)
+        return latency_ms, memory_mib
 
-    def measure(
-        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
-    ) -> Outcome:
-        """Returns what the cost function says, with luck."""
-        super().measure(candidate, effort, is_beaten)
-        cost = self._cost(candidate)
-        if isinstance(cost, Failure):
-            return cost
-        latency_ms, memory_mib = (v * math.exp(self._luck.gauss(0, self._deviation)) for v in cost)
-        return measurement(latency_ms, memory_mib)
+    return FakeMeasurer(lucky)
 
 
 def _default_space() -> Space:
@@ -73,6 +63,7 @@ def _default_space() -> Space:
                 needs=(),
             )
             for p in default.parameters
+            if p.name != EVERY_OPTIMIZER
         ),
         left_out={},
         impossible=(
@@ -87,9 +78,9 @@ def _additive(seed: int) -> Cost:
     luck = random.Random(seed)
     effects: dict[tuple[str, Value], tuple[float, float]] = {}
 
-    def cost(candidate: Candidate) -> tuple[float, float]:
+    def cost(configuration: Configuration) -> tuple[float, float]:
         logs = [0.0, 0.0]
-        for pair in candidate.values:
+        for pair in configuration.values:
             if pair not in effects:
                 effects[pair] = (luck.gauss(0, 0.2), luck.gauss(0, 0.2))
             logs = [total + own for total, own in zip(logs, effects[pair], strict=True)]
@@ -117,14 +108,14 @@ def test_an_unknown_sampler_is_refused() -> None:
 @pytest.mark.slow
 def test_every_value_is_visited() -> None:
     """Sixty trials of the default space see more than one value of each parameter."""
-    search = build_search(FakeMeasurer(_additive(1)), _default_space(), early_stop=False)
+    search = build_search(FakeMeasurer(_additive(4)), _default_space(), early_stop=False)
     search.run(60, None)
     within = _default_space()
     for each in within.parameters:
         seen = {
             chosen[each.name]
             for trial in search.trials
-            if each.name in (chosen := within.assignment(trial.candidate))
+            if each.name in (chosen := within.assignment(trial.configuration))
         }
         assert len(seen) > 1, each.name
 
@@ -133,13 +124,13 @@ def test_every_value_is_visited() -> None:
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10_000), sampler=st.sampled_from(SAMPLERS))
 def test_conditions_are_honoured(seed: int, sampler: str) -> None:
-    """No measured candidate has a value of a parameter that does not exist beside its others."""
+    """No measured configuration has a value that does not exist beside the others."""
     measurer = FakeMeasurer(_additive(seed))
     within = _default_space()
     build_search(measurer, within, seed=seed, sampler=sampler).run(25, None)
     assert len(set(measurer.searched)) == len(measurer.searched)
-    for candidate in measurer.searched:
-        chosen = candidate.to_json()
+    for configuration in measurer.searched:
+        chosen = configuration.to_json()
         for each in within.parameters:
             assert each.is_active(chosen) or each.name not in chosen
             assert chosen.get(each.name, each.default) in (*each.values, each.default)
@@ -148,7 +139,7 @@ def test_conditions_are_honoured(seed: int, sampler: str) -> None:
 
 
 def _small_space() -> Space:
-    """Returns a space of a few hundred candidates."""
+    """Returns a space of a few hundred configurations."""
     return space(
         parameter("intra_op_num_threads", 0, 1, 2),
         parameter("graph_optimization_level", "ORT_ENABLE_ALL", "ORT_ENABLE_EXTENDED"),
@@ -159,39 +150,14 @@ def _small_space() -> Space:
     )
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_what_has_no_effect_is_not_emitted(seed: int) -> None:
-    """Of a configuration that wins, only what makes it win differs from the default."""
-
-    def cost(candidate: Candidate) -> tuple[float, float]:
-        values = candidate.to_json()
-        latency = 6.0 if values.get("intra_op_num_threads") == 2 else 10.0
-        latency *= 0.7 if values.get("graph_optimization_level") == "ORT_ENABLE_EXTENDED" else 1.0
-        return latency, 100.0
-
-    within = _small_space()
-    measurer = NoisyMeasurer(cost, deviation=0.002)
-    search = build_search(measurer, within, seed=seed)
-    search.run(60, None)
-    assert search.baseline is not None
-    chosen = finalists(search.trials, Limits(), OBJECTIVES, within)
-    compared = run_off(
-        measurer, search.baseline, chosen, OBJECTIVES, seed=seed, on_step=lambda *_: None
-    )
-    best = choose(compared, Limits(), OBJECTIVES, "latency")
-    assert best.trial.candidate == Candidate.of(
-        {"intra_op_num_threads": 2, "graph_optimization_level": "ORT_ENABLE_EXTENDED"}
-    )
-
-
-def _flat(_: Candidate) -> tuple[float, float]:
+def _flat(_: Configuration) -> tuple[float, float]:
     return 10.0, 100.0
 
 
 @pytest.mark.parametrize("early_stop", [True, False])
 def test_the_search_ends_when_nothing_is_to_be_expected(early_stop: bool) -> None:
     """Where no value does anything it ends early and says why; ``--no-early-stop`` goes on."""
-    measurer = NoisyMeasurer(_flat, deviation=0.003)
+    measurer = noisy(_flat, deviation=0.003)
     search = build_search(measurer, _small_space(), early_stop=early_stop)
     search.run(120, None)
     assert (25 < len(search.trials) < 120) == early_stop
@@ -203,46 +169,46 @@ def test_a_small_space_is_measured_in_full() -> None:
     measurer = FakeMeasurer(_flat)
     search = build_search(measurer, thread_space())
     search.run(100, None)
-    assert set(measurer.searched) == set(thread_space().candidates or ())
-    assert search.ended == "every candidate is measured"
+    assert set(measurer.searched) == set(thread_space().configurations or ())
+    assert search.ended == "every configuration is measured"
 
 
 def test_starting_points_come_right_after_the_default() -> None:
     """Also those that lie outside the space; what is measured twice is measured once."""
-    outside = Candidate.of({"intra_op_num_threads": 3, "session.disable_prepacking": "1"})
-    inside = Candidate.of({"arena": "off"})
+    outside = Configuration.of({"intra_op_num_threads": 3, "session.disable_prepacking": "1"})
+    inside = Configuration.of({"arena": "off"})
     measurer = FakeMeasurer(thread_cost)
     search = build_search(measurer, thread_space(), first=[outside, inside, BASELINE, inside])
     search.run(30, None)
     assert measurer.searched[:3] == [BASELINE, outside, inside]
     assert len(measurer.searched) == len(set(measurer.searched))
-    assert [t.candidate for t in search.trials[:3]] == measurer.searched[:3]
+    assert [t.configuration for t in search.trials[:3]] == measurer.searched[:3]
 
 
 def test_the_best_may_lie_outside_the_space() -> None:
     """What a user brought and nothing beats is kept as it is, to the end of the budget."""
-    outside = Candidate.of({"intra_op_num_threads": 3, "arena": "off"})
+    outside = Configuration.of({"intra_op_num_threads": 3, "arena": "off"})
 
-    def cost(candidate: Candidate) -> tuple[float, float]:
-        return (1.0, 10.0) if candidate == outside else (10.0, 100.0)
+    def cost(configuration: Configuration) -> tuple[float, float]:
+        return (1.0, 10.0) if configuration == outside else (10.0, 100.0)
 
     search = build_search(FakeMeasurer(cost), _default_space(), first=[outside])
     search.run(20, None)
     assert len(search.trials) == 20
     assert search.best is not None
-    assert search.best.candidate == outside
+    assert search.best.configuration == outside
 
 
 def test_twins_of_graph_halves_are_not_asked_for() -> None:
-    """Once two graph halves are known to be one, the other is not proposed in any session."""
-    asked: list[Candidate] = []
+    """Once two graph parameters are known to be one, the other is not proposed in any session."""
+    asked: list[Configuration] = []
 
-    class Twins(FakeMeasurer):
-        def canonical(self, candidate: Candidate) -> Candidate:
-            asked.append(candidate)
-            values = candidate.to_json()
+    class Duplicates(FakeMeasurer):
+        def canonical(self, configuration: Configuration) -> Configuration:
+            asked.append(configuration)
+            values = configuration.to_json()
             values.pop("per_channel", None)
-            return Candidate.of(values)
+            return Configuration.of(values)
 
     within = space(
         parameter("precision", "fp32", "int8_dynamic"),
@@ -250,7 +216,7 @@ def test_twins_of_graph_halves_are_not_asked_for() -> None:
         parameter("arena", "on", "off", "same_as_requested"),
         parameter("intra_op_num_threads", 0, 1, 2, 4),
     )
-    search = build_search(Twins(thread_cost), within)
+    search = build_search(Duplicates(thread_cost), within)
     search.run(100, None)
     assert len(search.trials) == 24
     halves = [c.graph for c in asked if "per_channel" in c.to_json()]

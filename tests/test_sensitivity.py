@@ -1,13 +1,155 @@
-"""Which nodes are best left in float."""
+"""Which nodes are best left in float, by their own outputs and by the model's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
+from small_models import BUILDERS
 
+from autotune.facts.feeds import Feed
 from autotune.graph import sensitivity
+from autotune.graph.distance import output_distance
+from autotune.graph.intermediates import Intermediates
+
+_WIDTH = 32
+
+
+def _model(opset: int = 17) -> onnx.ModelProto:
+    """Returns two products of one input, of which the harder one hardly reaches the output.
+
+    Both have a channel whose weights make all others vanish.
+    """
+    chance = np.random.default_rng(0)
+    weights = [chance.standard_normal((_WIDTH, _WIDTH)).astype(np.float32) for _ in range(2)]
+    weights[0][5] *= 1000
+    weights[1][5] *= 100
+    tiny = np.array(1e-6, np.float32)
+    constants = {"w0": weights[0], "w1": weights[1], "tiny": tiny}
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w0"], ["noisy"], "noisy"),
+            helper.make_node("Mul", ["noisy", "tiny"], ["quiet"], "quieter"),
+            helper.make_node("MatMul", ["x", "w1"], ["straight"], "straight"),
+            helper.make_node("Add", ["quiet", "straight"], ["y"], "sum"),
+        ],
+        "two products",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, _WIDTH])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, _WIDTH])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=7)
+
+
+def _feeds(count: int = 3) -> Sequence[Feed]:
+    chance = np.random.default_rng(1)
+    feeds: list[Feed] = []
+    for _ in range(count):
+        x = chance.standard_normal((4, _WIDTH)).astype(np.float32)
+        x[:, 5] = 0  # the noisy channel says nothing, and is rounded for all the same
+        feeds.append({"x": x})
+    return feeds
+
+
+@pytest.mark.parametrize("opset", [9, 13, 17])
+def test_a_node_that_does_not_reach_the_outputs_comes_last(opset: int) -> None:
+    """By its own output it comes first; every opset has what the switch needs."""
+    model, feeds = _model(opset), _feeds()
+    by_nodes = sensitivity.rank_by_nodes(model, feeds)
+    assert by_nodes == ["noisy", "straight"]
+    assert sensitivity.rank_by_outputs(model, feeds) == ["straight", "noisy"]
+
+
+def test_all_nodes_are_ranked_and_the_model_stays() -> None:
+    """Convolutions, Gemm and MatMul have their switches; each name is there once."""
+    for build in BUILDERS.values():
+        model = build()
+        sensitivity.name_nodes(model)
+        before = model.SerializeToString()
+        feeds = _random_feeds(model)
+        order = sensitivity.rank_by_nodes(model, feeds)
+        assert sorted(sensitivity.rank_by_outputs(model, feeds)) == sorted(order)
+        assert model.SerializeToString() == before
+
+
+def _random_feeds(model: onnx.ModelProto) -> Sequence[Feed]:
+    """Returns one sample; open dimensions are 2."""
+    chance = np.random.default_rng(2)
+    feed = {}
+    for item in model.graph.input:
+        shape = [size.dim_value or 2 for size in item.type.tensor_type.shape.dim]
+        is_float = item.type.tensor_type.elem_type == TensorProto.FLOAT
+        feed[item.name] = (
+            chance.standard_normal(shape).astype(np.float32)
+            if is_float
+            else np.ones(shape, np.int64)
+        )
+    return [feed]
+
+
+def test_the_work_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a heavy model only the first nodes are looked at; the others keep their order."""
+    chance = np.random.default_rng(3)
+    count = 12
+    weights = [chance.standard_normal((16, 16)).astype(np.float32) / 4 for _ in range(count)]
+    nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(count)]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [4, 16])],
+        [helper.make_tensor_value_info(f"x{count}", TensorProto.FLOAT, [4, 16])],
+        [numpy_helper.from_array(weight, f"w{i}") for i, weight in enumerate(weights)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    sensitivity.name_nodes(model)
+    order = [node.name for node in model.graph.node]
+    feeds = [{"x0": chance.standard_normal((4, 16)).astype(np.float32)}] * 4
+    runs = []
+    run = sensitivity._Switched.run
+
+    def counted(self: sensitivity._Switched, feed: Feed, switch: int) -> list[np.ndarray]:
+        runs.append(switch)
+        return run(self, feed, switch)
+
+    monkeypatch.setattr(sensitivity._Switched, "run", counted)
+    monkeypatch.setattr(sensitivity, "_MOST_OPERATIONS", 1.0)
+    order.reverse()
+    monkeypatch.setattr(sensitivity, "rank_by_nodes", lambda *_: order)
+    by_outputs = sensitivity.rank_by_outputs(model, feeds)
+    assert by_outputs[8:] == order[8:]
+    assert sorted(by_outputs[:8]) == sorted(order[:8])
+    assert len(runs) == 9
+
+
+def test_a_ranking_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept among what files share."""
+    model, feeds, shared = _model(), _feeds(), Intermediates()
+    assert sensitivity.ranked("m", shared, model, feeds) == ["straight", "noisy"]
+    monkeypatch.setattr(sensitivity, "rank_by_outputs", lambda *_: pytest.fail("made again"))
+    assert sensitivity.ranked("m", shared, model, feeds) == ["straight", "noisy"]
+
+
+def test_distances_of_outputs() -> None:
+    """Infinite values that agree count as equal, other types by their share, shapes as a whole."""
+    endless = np.array([1.0, -np.inf, 2.0], np.float32)
+    assert output_distance([endless], [endless + 0.0]) == 0.0
+    assert output_distance([endless], [np.array([1.0, -np.inf, 3.0], np.float32)]) == pytest.approx(
+        1 / np.sqrt(5)
+    )
+    assert output_distance([endless], [np.zeros(3, np.float32)]) == np.inf
+    assert output_distance([np.array([1, 2, 3, 4])], [np.array([1, 2, 3, 5])]) == 0.25
+    assert output_distance([np.ones((1, 4))], [np.ones((7, 4))]) == 1.0
+
+
+def test_classes_alone_rank_nodes_by_their_own_outputs() -> None:
+    """Where no node alone changes an answer, the order of the nodes' own outputs is taken."""
+    model, feeds = _model(), _feeds()
+    model.graph.node.append(helper.make_node("Shape", ["y"], ["size"], "shape"))
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info("size", TensorProto.INT64, [2]))
+    assert sensitivity.rank_by_outputs(model, feeds) == ["noisy", "straight"]
 
 
 def _chain(weights: Sequence[np.ndarray], path: Path) -> Path:
@@ -37,7 +179,7 @@ def test_the_ranking_finds_an_outlier(tmp_path: Path) -> None:
     sensitivity.name_nodes(model)
     feeds = [{"x0": chance.standard_normal((4, 32)).astype(np.float32)} for _ in range(3)]
     # what the outlier makes of the input of the node after it is no better
-    assert set(sensitivity.rank(model, feeds)[:2]) == {"MatMul_2", "MatMul_3"}
+    assert set(sensitivity.rank_by_nodes(model, feeds)[:2]) == {"MatMul_2", "MatMul_3"}
 
 
 def test_a_cheap_node_goes_before_a_dear_one(tmp_path: Path) -> None:
@@ -48,7 +190,7 @@ def test_a_cheap_node_goes_before_a_dear_one(tmp_path: Path) -> None:
     model = onnx.load(source)
     sensitivity.name_nodes(model)
     feeds = [{"x0": chance.standard_normal((4, 64)).astype(np.float32)}]
-    assert sensitivity.rank(model, feeds)[-1] == "MatMul_1"
+    assert sensitivity.rank_by_nodes(model, feeds)[-1] == "MatMul_1"
 
 
 def test_every_node_gets_a_name_of_its_own() -> None:
@@ -59,3 +201,83 @@ def test_every_node_gets_a_name_of_its_own() -> None:
     names = [node.name for node in model.graph.node]
     assert len(set(names)) == 4
     assert names[0] == "a"
+
+
+def _target(node: onnx.NodeProto, *shape: int) -> sensitivity.Target:
+    weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    return sensitivity.Target(node=node, constants={"w": weight})
+
+
+@pytest.mark.parametrize(
+    ("node", "shape", "products", "steps"),
+    [
+        (helper.make_node("Gemm", ["x", "w"], ["y"], transB=1), (10, 1280), 1280, (10, 1)),
+        (helper.make_node("Gemm", ["x", "w"], ["y"]), (1280, 10), 1280, (1, 10)),
+        (helper.make_node("MatMul", ["x", "w"], ["y"]), (1280, 10), 1280, (1, 10)),
+        (helper.make_node("MatMul", ["x", "w"], ["y"]), (4, 64, 8), 64, (1, 1, 1)),
+        (helper.make_node("MatMul", ["x", "w"], ["y"]), (64,), 64, (1,)),
+        (helper.make_node("Conv", ["x", "w"], ["y"]), (16, 3, 5, 5), 75, (16, 1, 1, 1)),
+    ],
+    ids=["Gemm transposed", "Gemm", "MatMul", "stack", "vector", "Conv"],
+)
+def test_the_channels_of_a_weight(
+    node: onnx.NodeProto, shape: tuple[int, ...], products: int, steps: tuple[int, ...]
+) -> None:
+    """An output element takes as many products as the weight has for its channel."""
+    target = _target(node, *shape)
+    assert target.products == products
+    assert target.steps(sensitivity.EIGHT_BITS).shape == steps
+
+
+def test_a_linear_layer_has_one_score_however_it_is_written() -> None:
+    """Exporters write it as Gemm with a transposed weight, and others as MatMul."""
+    weight = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "matmul"),
+        helper.make_node("Gemm", ["x", "t"], ["b"], "gemm", transB=1),
+        helper.make_node("Add", ["a", "b"], ["y"], "sum"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "twice",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(weight.T.copy(), "t")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    x = np.random.default_rng(1).standard_normal((2, 64)).astype(np.float32)
+    scores = [
+        sensitivity._score(model, target, x, sensitivity.EIGHT_BITS)
+        for target in sensitivity.targets(model, sensitivity.QUANTISABLE)
+    ]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("rank", [sensitivity.rank_by_nodes, sensitivity.rank_by_outputs])
+def test_weights_alone_are_ranked_by_what_their_bits_do(rank: Callable[..., list[str]]) -> None:
+    """Outliers of activations cost eight-bit products much, and weights in blocks nothing."""
+    chance = np.random.default_rng(0)
+    size = 64
+    even = chance.choice([-1.0, 1.0], (size, size))  # a step is exactly such a weight
+    arrays = {"outliers": even, "plain": chance.standard_normal((size, size))}
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "outliers"], ["a"], "outliers"),
+            helper.make_node("MatMul", ["z", "plain"], ["b"], "plain"),
+            helper.make_node("Add", ["a", "b"], ["y"], "sum"),
+        ],
+        "two",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, size]) for n in "xz"],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, size])],
+        [numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    x = chance.standard_normal((4, size)).astype(np.float32)
+    outliers = np.where(np.arange(size) == 3, 500, 1).astype(np.float32)
+    feeds: list[Feed] = [{"x": x * outliers, "z": x}]
+    weights_alone = sensitivity.Rounding(bits=4, block=16, activations=False)
+    orders = [
+        rank(model, feeds, rounding=rounding)
+        for rounding in (sensitivity.EIGHT_BITS, weights_alone)
+    ]
+    assert orders == [["outliers", "plain"], ["plain", "outliers"]]

@@ -82,7 +82,7 @@ def _start(config: Path) -> Service:
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     """The example with a frozen config."""
-    shutil.copytree(DATA / "config_2", tmp_path / "model")
+    shutil.copytree(DATA / "config", tmp_path / "model")
     started = _start(tmp_path / "model" / "best.json")
     try:
         started.wait()

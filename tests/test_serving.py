@@ -1,9 +1,7 @@
-"""Studies of several clients: what is sought, what is emitted, and what is said."""
+"""Studies of several clients: what is sought, what is selected, and what is said."""
 
-import hashlib
 import json
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,46 +9,41 @@ import made_results
 import onnx
 import optuna
 import pytest
-from fakes import FakeWorld
-from rich.console import Console, RenderableType
+from fakes import FakeWorld, setting, thread_space
+from views import words_of
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.serving import Serving
 from autotune.errors import RequestError
 from autotune.facts import sample_models
-from autotune.report.ending import render_ending
 from autotune.report.page.answer import answer_of
 from autotune.report.page.command import command_of
 from autotune.report.page.front_figure import front_figure
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import read_state
-from autotune.report.result import headline, render_result
+from autotune.report.result import headline, view_ending, view_result
 from autotune.results.result import StudyResult, choose_member
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.storage.identity import Identity
+from autotune.storage.identity import digest, identity_of
 from autotune.study.options import StudyOptions
-
-pytestmark = pytest.mark.process
 
 _SPACE = """
 [parameters.intra_op_num_threads]
 values = [0, 1]
 default = 0
 [parameters.sessions]
-values = ["shared", "per_client", "processes"]
+values = ["shared", "per_client"]
 default = "shared"
 needs = ["several_clients"]
 """
 
 
-def _cost(candidate: Candidate) -> tuple[float, float]:
+def _cost(configuration: Configuration) -> tuple[float, float]:
     """Returns the cost of a model that one thread for each client serves best."""
-    values = candidate.to_json()
+    values = configuration.to_json()
     latency_ms = 10.0 if values.get("intra_op_num_threads", 0) == 0 else 6.0
-    fewer_ms, memory = {"per_client": (1.0, 150.0), "processes": (-2.0, 200.0)}.get(
-        str(values.get("sessions")), (0.0, 100.0)
-    )
+    fewer_ms, memory = (1.0, 150.0) if values.get("sessions") == "per_client" else (0.0, 100.0)
     return latency_ms - fewer_ms, memory
 
 
@@ -64,7 +57,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def space(tmp_path: Path) -> str:
-    """The file of a space of six candidates."""
+    """The file of a space of four configurations."""
     file = tmp_path / "serving.toml"
     file.write_text(_SPACE, encoding="utf-8")
     return str(file)
@@ -83,18 +76,13 @@ def _tune(model: Path, space: str, out: Path, **options: Any) -> StudyResult:
     return FakeWorld(_cost).tune(model, space=space, out=out, trials=10, **options)
 
 
-def _text(shown: RenderableType) -> str:
-    text = StringIO()
-    Console(file=text, width=200).print(shown)
-    return text.getvalue()
-
-
+@pytest.mark.process
 def test_several_clients_seek_throughput(served: StudyResult) -> None:
-    """The config that serves most is emitted, with what it was tuned for and its numbers."""
+    """The config that serves most is selected, with what it was tuned for and its numbers."""
     result = served
     assert result.objectives == ("throughput_per_s", "peak_memory_mib")
     assert result.clients == 4
-    assert result.best.candidate == {"intra_op_num_threads": 1, "sessions": "per_client"}
+    assert result.best.configuration == {"intra_op_num_threads": 1, "sessions": "per_client"}
     assert result.best.values["throughput_per_s"] == pytest.approx(4e3 / 5)
     assert result.best.gains["throughput_per_s"].value == pytest.approx(2.0)
     throughputs = [member.values["throughput_per_s"] for member in result.members[1:]]
@@ -137,7 +125,7 @@ def test_the_longest_latency_bounds_the_tail(model: Path, space: str, tmp_path: 
 
 
 def test_a_limit_that_nothing_keeps_is_said(model: Path, space: str, tmp_path: Path) -> None:
-    """The default is emitted, and the sentence names clients and limit."""
+    """The default is selected, and the sentence names clients and limit."""
     result = _tune(model, space, tmp_path / "out", clients=4, max_latency_ms=2.0)
     assert result.best is result.baseline
     assert (
@@ -160,7 +148,7 @@ def test_one_client_has_one_session(model: Path, space: str, tmp_path: Path) -> 
     assert result.objectives == ("latency_ms", "peak_memory_mib")
     assert "sessions" in result.left_out
     assert result.trials == 2
-    assert "serving" not in json.loads((tmp_path / "out" / "best.json").read_text("utf-8"))
+    assert json.loads((tmp_path / "out" / "best.json").read_text("utf-8"))["serving"] is None
     assert all("throughput_per_s" not in member.gains for member in result.members)
 
 
@@ -178,18 +166,15 @@ def test_a_number_of_clients_has_bounds(model: Path, clients: int) -> None:
 
 
 def test_another_number_of_clients_is_another_study() -> None:
-    """Its trials cannot be compared; one client is the study of earlier versions."""
-    one = Identity(
-        model_sha256="m", workload="w", space="s", machine="c", objectives="o", metric=""
-    )
-    assert one.digest == hashlib.sha256(b"m w s c o ").hexdigest()[:12]
-    assert len({one.digest, *(replace(one, clients=n).digest for n in (2, 4))}) == 3
+    """Its trials cannot be compared."""
+    studies = [setting(thread_space(), clients=clients) for clients in (1, 2, 4)]
+    assert len({digest(identity_of(ctx)) for ctx in studies}) == 3
 
 
 def test_a_member_is_picked_by_the_tail(served: StudyResult) -> None:
     """`autotune pick --max-latency` bounds the 99th percentile of such a study as well."""
     member = choose_member(served, prefer="memory", max_memory_mib=None, max_latency_ms=13.0)
-    assert member.candidate == {"intra_op_num_threads": 1}
+    assert member.configuration == {"intra_op_num_threads": 1}
 
 
 def test_the_page_shows_throughput(served: StudyResult) -> None:
@@ -227,18 +212,18 @@ def test_the_end_of_a_study_has_throughput_and_tail() -> None:
         effects=(),
         clients=4,
     )
-    ending = _text(render_ending(shown))
+    ending = words_of(view_ending(shown, ""))
     assert "2.00× the throughput of the default (1.98–2.02) with 4 clients" in ending
     assert "Tuned for 4 clients: 800 samples/s, p99 12.5 ms; the default: 400 samples/s" in ending
-    assert ["0", "400", "·"] in [line.split()[:3] for line in ending.splitlines()]
-    assert "800" in _text(render_result(shown))
+    assert " 0 400 · " in ending
+    assert "800" in words_of(view_result(shown))
     stays = replace(shown, picked=0)
     assert "With 4 clients: 400 samples/s, p99 unknown from so few runs" in headline(stays)
 
 
-def _batch_cost(candidate: Candidate) -> tuple[float, float]:
+def _batch_cost(configuration: Configuration) -> tuple[float, float]:
     """Returns the cost of a model that takes 9 ms, and 1 ms more for each sample of a batch."""
-    batch = candidate.batch(1)
+    batch = configuration.batch(1)
     return 9.0 + batch, 100.0 + batch
 
 
@@ -260,8 +245,8 @@ def test_the_batch_that_serves_most_within_the_limit_is_emitted(
         out=out,
     )
     (measurer,) = world.measurers
-    first = (measurer.searched or measurer.raced)[1:4]  # a limit makes every measurement longer
-    assert [candidate.to_json() for candidate in first] == [{"batch": n} for n in (2, 4, 8)]
+    first = (measurer.searched or measurer.compared)[1:4]  # a limit makes every measurement longer
+    assert [configuration.to_json() for configuration in first] == [{"batch": n} for n in (2, 4, 8)]
     evidence = result.best.evidence
     assert evidence.throughput_per_s == pytest.approx(throughput_per_s)
     assert evidence.speedup.value == pytest.approx(throughput_per_s / 100)

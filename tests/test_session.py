@@ -11,21 +11,25 @@ from autotune.deploy.opening import open_session
 from autotune.deploy.options import Value
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.space.session import COMPOSITES, SESSIONS, session_config, session_words
 
 
 @given(values=VALUES)
-def test_any_candidate_opens_a_session_within_the_schema(values: dict[str, Value]) -> None:
-    """The session config of any candidate is one that the closed schema takes."""
-    session = session_config(Candidate.of(values).session.to_json(), {"batch": 4})
+def test_any_configuration_opens_a_session_within_the_schema(values: dict[str, Value]) -> None:
+    """The session config of any configuration is one that the closed schema takes."""
+    session = session_config(Configuration.of(values).session.to_json(), {"batch": 4})
     assert SessionConfig.from_json(session.to_json()) == session
 
 
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("nchwc", "off", SessionConfig(disabled_optimizers=("NchwcTransformer",))),
+        (
+            "optimizer.NchwcTransformer",
+            "off",
+            SessionConfig(disabled_optimizers=("NchwcTransformer",)),
+        ),
         (
             "spinning",
             "stop_after_run",
@@ -92,7 +96,7 @@ def test_every_value_of_every_composite_opens_a_session(tmp_path: Path) -> None:
     path = tmp_path / "cnn.onnx"
     sample_models.write("cnn", path)
     every: tuple[dict[str, Value], ...] = (
-        {"nchwc": "off"},
+        {"optimizer.NchwcTransformer": "off"},
         {"spinning": "off"},
         {"spinning": "stop_after_run"},
         {"arena": "off"},
@@ -107,7 +111,7 @@ def test_every_value_of_every_composite_opens_a_session(tmp_path: Path) -> None:
 
 
 def test_no_nchwc_leaves_the_layout_out(tmp_path: Path) -> None:
-    """With nchwc off the optimised graph has no node of the blocked layout."""
+    """Without NchwcTransformer the optimised graph has no node of the blocked layout."""
     path = tmp_path / "cnn.onnx"
     sample_models.write("cnn", path)
 
@@ -121,7 +125,7 @@ def test_no_nchwc_leaves_the_layout_out(tmp_path: Path) -> None:
         )
         return (tmp_path / "optimised.onnx").read_bytes().decode("latin-1")
 
-    config = session_config({"nchwc": "off"}, {})
+    config = session_config({"optimizer.NchwcTransformer": "off"}, {})
     with_layout, without = domains(()), domains(config.disabled_optimizers)
     assert "nchwc.Conv" not in without
     assert with_layout.count("com.microsoft.nchwc") > without.count("com.microsoft.nchwc")

@@ -1,4 +1,4 @@
-"""Smoothing and equalisation keep the answers, and quantisation loses less after them."""
+"""Smoothing keeps the answers, and quantisation loses less after them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from small_models import BUILDERS, distance, write
 
 from autotune.facts.feeds import Feed
-from autotune.graph import channels, int8, sensitivity, smoothing
+from autotune.graph import int8, sensitivity, smoothing
 from autotune.graph.intermediates import Intermediates
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -146,8 +146,7 @@ def test_smoothing_keeps_the_answers(
     source, target = tmp_path / "source.onnx", tmp_path / "smooth.onnx"
     feeds = graph.write(source)
     model = onnx.load(source)
-    inputs = channels.from_json(channels.measure(model, feeds))
-    smoothing.smooth(model, inputs, alpha)
+    smoothing.smooth(model, smoothing.largest_inputs(model, feeds), alpha)
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, target)
     assert distance(source, target, feeds) < 1e-5
@@ -163,8 +162,7 @@ def test_smoothing_keeps_the_answers_of_whole_models(tmp_path: Path, kind: str) 
     source, feeds = write(kind, tmp_path)
     model = onnx.load(source)
     sensitivity.name_nodes(model)
-    smoothing.smooth(model, channels.from_json(channels.measure(model, feeds)), 0.7)
-    smoothing.equalise(model)
+    smoothing.smooth(model, smoothing.largest_inputs(model, feeds), 0.7)
     onnx.save(model, tmp_path / "smooth.onnx")
     assert distance(source, tmp_path / "smooth.onnx", feeds) < 1e-4
 
@@ -194,9 +192,9 @@ def test_what_smoothing_added_is_not_rounded(tmp_path: Path) -> None:
     feeds = graph.write(source)
     int8.static(source, target, feeds, smoothing="0.5")
     model = onnx.load(target)
-    makers = {name: node for node in model.graph.node for name in node.output}
+    producers = {name: node for node in model.graph.node for name in node.output}
     (added,) = [node for node in model.graph.node if node.doc_string == smoothing.MARK]
-    assert makers[added.input[0]].op_type != "DequantizeLinear"
+    assert producers[added.input[0]].op_type != "DequantizeLinear"
 
 
 def test_what_others_take_rounded_is_smoothed_as_it_was(tmp_path: Path) -> None:
@@ -207,11 +205,11 @@ def test_what_others_take_rounded_is_smoothed_as_it_was(tmp_path: Path) -> None:
     feeds = graph.write(source, (1, 6, _WIDTH))
     int8.static(source, target, feeds, smoothing="0.5")
     model = onnx.load(target)
-    makers = {name: node for node in model.graph.node for name in node.output}
+    producers = {name: node for node in model.graph.node for name in node.output}
     added = [node for node in model.graph.node if node.doc_string == smoothing.MARK]
     assert added
     assert any(node.op_type == "DequantizeLinear" for node in model.graph.node)
-    assert all(makers[node.input[0]].op_type != "DequantizeLinear" for node in added)
+    assert all(producers[node.input[0]].op_type != "DequantizeLinear" for node in added)
 
 
 def test_what_only_smoothing_takes_is_not_rounded_at_all(tmp_path: Path) -> None:
@@ -227,53 +225,3 @@ def test_what_only_smoothing_takes_is_not_rounded_at_all(tmp_path: Path) -> None
     taken = {name for node in model.graph.node for name in node.input} | {"y"}
     assert all(not taken.isdisjoint(node.output) for node in model.graph.node)
     assert distance(source, target, feeds) < 0.1
-
-
-def _convolutions(graph: _Builder, *, between: str = "Relu") -> None:
-    """Adds a convolution, a depthwise and a pointwise one, with ranges that are far apart."""
-    channels_wide = 8
-    uneven = np.float32(10.0) ** _CHANCE.uniform(-2, 2, (channels_wide, 1, 1, 1)).astype(np.float32)
-    first = graph.constant(_weights(channels_wide, 3, 3, 3) * uneven)
-    x = graph.add("Conv", "x", first, graph.constant(_weights(channels_wide)), kernel_shape=[3, 3])
-    x = graph.add(between, x)
-    depth = graph.constant(_weights(channels_wide, 1, 3, 3))
-    x = graph.add("Conv", x, depth, kernel_shape=[3, 3], group=channels_wide)
-    x = graph.add(between, x)
-    graph.add("Conv", x, graph.constant(_weights(4, channels_wide, 1, 1)), output="y")
-
-
-def test_equalisation_keeps_the_answers_and_evens_the_ranges(tmp_path: Path) -> None:
-    """The largest weights of all channels come near each other, and static int8 loses less."""
-    graph = _Builder()
-    _convolutions(graph)
-    source, target = tmp_path / "source.onnx", tmp_path / "even.onnx"
-    feeds = graph.write(source, (1, 3, 12, 12))
-    model = onnx.load(source)
-    smoothing.equalise(model)
-    onnx.save(model, target)
-    assert distance(source, target, feeds) < 1e-5
-
-    def spread(path: Path) -> float:
-        weights = {w.name: numpy_helper.to_array(w) for w in onnx.load(path).graph.initializer}
-        first = next(n for n in onnx.load(path).graph.node if n.op_type == "Conv")
-        largest = np.abs(weights[first.input[1]]).max(axis=(1, 2, 3))
-        return float(largest.max() / largest.min())
-
-    assert spread(target) < spread(source) / 3
-    quantised = tmp_path / "int8.onnx"
-    errors = []
-    for equalized in (False, True):
-        int8.static(source, quantised, feeds, equalized=equalized, reduce_range=True)
-        errors.append(distance(source, quantised, feeds))
-    assert errors[1] < errors[0]
-
-
-def test_a_bend_that_is_not_linear_ends_equalisation(tmp_path: Path) -> None:
-    """Factors do not pass an Elu: the model is left as it is."""
-    graph = _Builder()
-    _convolutions(graph, between="Elu")
-    source = tmp_path / "source.onnx"
-    graph.write(source, (1, 3, 12, 12))
-    model, before = onnx.load(source), onnx.load(source)
-    smoothing.equalise(model)
-    assert model == before

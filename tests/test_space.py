@@ -1,4 +1,4 @@
-"""Search spaces: conditions, candidates and their neighbours, for our parameters and any others."""
+"""Search spaces: conditions, configurations and their neighbours, for any parameters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from small_spaces import resolved
 
 from autotune.deploy.options import Value
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Parameter, Space
 
 
-def test_candidates_are_canonical() -> None:
-    """All candidates of a space differ, and none holds a default or an inactive parameter."""
+def test_configurations_are_canonical() -> None:
+    """All configurations of a space differ, and none holds a default or an inactive parameter."""
     space = resolved("memory")
-    assert space.candidates is not None
-    assert len(set(space.candidates)) == len(space.candidates)
-    for candidate in space.candidates:
-        values = candidate.to_json()
+    assert space.configurations is not None
+    assert len(set(space.configurations)) == len(space.configurations)
+    for configuration in space.configurations:
+        values = configuration.to_json()
         assert all(value != PARAMETERS[name].default for name, value in values.items())
         if values.get("arena") == "off":
             assert "arena_shrinkage" not in values
@@ -27,26 +27,26 @@ def test_candidates_are_canonical() -> None:
 
 @given(data=st.data())
 def test_any_choice_is_in_the_space(data: st.DataObject) -> None:
-    """Whatever is chosen, the candidate comes back from its own assignment."""
+    """Whatever is chosen, the configuration comes back from its own assignment."""
     space = resolved()
-    candidate = space.candidate(lambda p: data.draw(st.sampled_from(p.values)))
-    assert space.nearest(space.assignment(candidate)) == candidate
-    assert space.nearest(candidate.to_json()) == candidate
-    assert candidate not in space.neighbours(candidate)
+    configuration = space.configuration(lambda p: data.draw(st.sampled_from(p.values)))
+    assert space.nearest(space.assignment(configuration)) == configuration
+    assert space.nearest(configuration.to_json()) == configuration
+    assert configuration not in space.neighbours(configuration)
 
 
 def test_conditions() -> None:
     """One thread has no spinning, and inter-op threads come only with parallel execution."""
     space = resolved()
-    assert space.nearest({"intra_op_num_threads": 1, "spinning": "off"}) == Candidate.of(
+    assert space.nearest({"intra_op_num_threads": 1, "spinning": "off"}) == Configuration.of(
         {"intra_op_num_threads": 1}
     )
     assert space.nearest({"inter_op_num_threads": 2}) == BASELINE
     both: dict[str, Value] = {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": 2}
-    assert space.nearest(both) == Candidate.of(both)
+    assert space.nearest(both) == Configuration.of(both)
 
 
-def test_digest_follows_the_candidates() -> None:
+def test_digest_follows_the_configurations() -> None:
     """Two resolutions have one digest exactly where they offer the same."""
     assert resolved().digest() == resolved().digest()
     assert resolved().digest() != resolved(cores=2).digest()
@@ -73,8 +73,8 @@ def _foreign_space() -> Space:
 
 
 def test_a_space_may_have_names_and_values_of_its_own() -> None:
-    """All candidates of a foreign space are found, conditions and impossible values included."""
-    listed = [candidate.to_json() for candidate in _foreign_space().candidates or ()]
+    """All configurations of a foreign space are found, with conditions and impossible values."""
+    listed = [configuration.to_json() for configuration in _foreign_space().configurations or ()]
     assert listed == [
         {},
         {"spinning": 2},
@@ -87,23 +87,23 @@ def test_a_space_may_have_names_and_values_of_its_own() -> None:
 
 @given(data=st.data())
 def test_any_choice_is_in_a_foreign_space(data: st.DataObject) -> None:
-    """A candidate of a foreign space comes back from its assignment, and has other neighbours."""
+    """A configuration of a foreign space comes back from its assignment, and has neighbours."""
     space = _foreign_space()
-    candidate = space.candidate(lambda p: data.draw(st.sampled_from(p.values)))
-    assert candidate in (space.candidates or ())
-    assert space.nearest(space.assignment(candidate)) == candidate
-    neighbours = space.neighbours(candidate)
+    configuration = space.configuration(lambda p: data.draw(st.sampled_from(p.values)))
+    assert configuration in (space.configurations or ())
+    assert space.nearest(space.assignment(configuration)) == configuration
+    neighbours = space.neighbours(configuration)
     assert neighbours
-    assert candidate not in neighbours
-    assert set(neighbours) <= set(space.candidates or ())
+    assert configuration not in neighbours
+    assert set(neighbours) <= set(space.configurations or ())
 
 
-def test_a_foreign_candidate_has_words_and_a_key() -> None:
+def test_a_foreign_configuration_has_words_and_a_key() -> None:
     """A parameter that autotune does not know is shown with its name and value."""
     values: dict[str, Any] = {"rate": 0.01, "optimizer": "sgd"}
-    candidate = _foreign_space().nearest(values)
-    assert candidate.in_words() == "rate=0.01"
-    assert len(candidate.key) == 16
+    configuration = _foreign_space().nearest(values)
+    assert configuration.in_words() == "rate=0.01"
+    assert len(configuration.key) == 16
     assert _foreign_space().nearest({"spinning": 2}).in_words() == "spinning=2"
 
 

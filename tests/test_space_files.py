@@ -7,16 +7,16 @@ from small_spaces import resolved
 
 from autotune.deploy.providers import PROVIDERS
 from autotune.errors import RequestError, SpaceError
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.space.files import find_space, presets, read_space
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_presets_are_sound(name: str) -> None:
-    """Every preset reads and resolves; the simplest candidate is the default of its provider."""
+    """Every preset reads and resolves; the simplest configuration is its provider.s default."""
     space = resolved(name, providers=["cpu"] if name not in PROVIDERS else [name])
     assert space.description
-    assert space.nearest({}) == Candidate.of(
+    assert space.nearest({}) == Configuration.of(
         {"execution_provider": name} if name in PROVIDERS else {}
     )
 
@@ -65,11 +65,11 @@ def test_circular_conditions_are_refused(tmp_path: Path) -> None:
     """Two parameters that wait for each other are named."""
     file = tmp_path / "mine.toml"
     file.write_text(
-        'parameters.arena = {values=["on"], default="on", when={nchwc="on"}}\n'
-        'parameters.nchwc = {values=["on"], default="on", when={arena="on"}}\n',
+        'parameters.arena = {values=["on"], default="on", when={spinning="on"}}\n'
+        'parameters.spinning = {values=["on"], default="on", when={arena="on"}}\n',
         encoding="utf-8",
     )
-    with pytest.raises(SpaceError, match="arena, nchwc depend on each other"):
+    with pytest.raises(SpaceError, match="arena, spinning depend on each other"):
         read_space(file)
 
 

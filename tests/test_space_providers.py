@@ -1,15 +1,17 @@
 """What exists in a search space beside which execution provider."""
 
+from typing import Any
+
 import pytest
 from small_spaces import resolved
 
 from autotune.deploy.options import Value
-from autotune.deploy.providers import PROVIDERS
+from autotune.deploy.providers import OPENVINO_BF16, PROVIDERS
 from autotune.errors import RequestError
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
 from autotune.space.space import Parameter, Space
-from autotune.space.start import alone
+from autotune.space.start import alone, provider_forms
 
 _OPERATORS = {"Conv": 5, "MatMul": 4}
 
@@ -27,18 +29,33 @@ def test_a_study_on_the_cpu_alone_has_no_provider_to_choose() -> None:
 
 
 def test_each_provider_of_the_study_is_measured_at_its_default() -> None:
-    """The baseline is the CPU's; every other one has a candidate without other changes."""
+    """The baseline is the CPU's; every other one has a configuration without other changes."""
     space = resolved(providers=("cpu", "openvino", "cuda"))
     assert _parameters(space)[EXECUTION_PROVIDER].values == ("cpu", "openvino", "cuda")
     assert alone(space, EXECUTION_PROVIDER) == [
-        Candidate.of({EXECUTION_PROVIDER: word}) for word in ("openvino", "cuda")
+        Configuration.of({EXECUTION_PROVIDER: word}) for word in ("openvino", "cuda")
     ]
+
+
+def test_each_provider_is_measured_in_each_precision_that_it_takes() -> None:
+    """In bfloat16 where the processor has it, in fp16 on a GPU, and in static int8."""
+    everything: dict[str, Any] = {"operators": _OPERATORS, "quantisable": _OPERATORS}
+    space = resolved(providers=("cpu", "openvino", "cuda"), features=("avx512_bf16",), **everything)
+    forms = [form.to_json() for form in provider_forms(space)]
+    bf16, int8, *on_cuda = forms
+    in_bf16 = {"openvino.load_config": OPENVINO_BF16, "fixed_dimensions": True}
+    assert bf16 == {EXECUTION_PROVIDER: "openvino", **in_bf16}
+    assert int8["precision"] == "int8_static"
+    assert [form["precision"] for form in on_cuda] == ["fp16_mixed"]
+    older = resolved(providers=("cpu", "openvino"), **everything)
+    assert [form.to_json()["precision"] for form in provider_forms(older)] == ["int8_static"]
+    assert older.left_out["openvino.load_config"] == "the processor does not compute in bfloat16"
 
 
 def test_a_parameter_exists_where_it_has_an_effect() -> None:
     """The CPU's threads and layout beside the CPU, an option of CUDA beside CUDA."""
     parameters = _parameters(resolved(providers=("cpu", "openvino", "cuda")))
-    assert parameters["nchwc"].when[EXECUTION_PROVIDER] == ("cpu",)
+    assert parameters["optimizer.NchwcTransformer"].when[EXECUTION_PROVIDER] == ("cpu",)
     assert parameters["intra_op_num_threads"].when[EXECUTION_PROVIDER] == ("cpu",)
     assert parameters["enable_mem_pattern"].when[EXECUTION_PROVIDER] == ("cpu", "cuda")
     assert EXECUTION_PROVIDER not in parameters["graph_optimization_level"].when
@@ -48,13 +65,13 @@ def test_a_parameter_exists_where_it_has_an_effect() -> None:
         assert parameters[name].when[EXECUTION_PROVIDER] == (PROVIDER_OPTIONS[name][0],)
 
 
-def test_options_of_another_provider_are_dropped_from_a_candidate() -> None:
-    """A candidate holds nothing that has no effect beside its provider."""
+def test_options_of_another_provider_are_dropped_from_a_configuration() -> None:
+    """A configuration holds nothing that has no effect beside its provider."""
     space = resolved(providers=("cpu", "cuda"))
-    values: dict[str, Value] = {"nchwc": "off", "cuda.use_tf32": "0"}
-    assert space.nearest(values) == Candidate.of({"nchwc": "off"})
+    values: dict[str, Value] = {"optimizer.NchwcTransformer": "off", "cuda.use_tf32": "0"}
+    assert space.nearest(values) == Configuration.of({"optimizer.NchwcTransformer": "off"})
     on_cuda: dict[str, Value] = {EXECUTION_PROVIDER: "cuda", "cuda.use_tf32": "0"}
-    assert space.nearest({**values, **on_cuda}) == Candidate.of(on_cuda)
+    assert space.nearest({**values, **on_cuda}) == Configuration.of(on_cuda)
 
 
 def test_half_precision_needs_no_kernels_of_the_cpu_on_a_gpu() -> None:
@@ -63,9 +80,9 @@ def test_half_precision_needs_no_kernels_of_the_cpu_on_a_gpu() -> None:
     space = resolved(providers=("cpu", "cuda"), operators=_OPERATORS)
     half: dict[str, Value] = {"precision": "fp16_mixed"}
     assert "fp16_mixed" in _parameters(space)["precision"].values
-    assert space.nearest(half) == Candidate.of({})
+    assert space.nearest(half) == Configuration.of({})
     on_cuda: dict[str, Value] = {EXECUTION_PROVIDER: "cuda", **half}
-    assert space.nearest(on_cuda) == Candidate.of(on_cuda)
+    assert space.nearest(on_cuda) == Configuration.of(on_cuda)
 
 
 @pytest.mark.parametrize("precision", ["int8_static", "int8_dynamic"])
@@ -89,10 +106,10 @@ def test_only_devices_that_are_there_are_offered() -> None:
 
 
 def test_a_fixed_provider_must_be_ready() -> None:
-    """One that is ready is in every candidate; any other one is refused with what helps."""
+    """One that is ready is in every configuration; any other one is refused with what helps."""
     space = resolved(fixed={EXECUTION_PROVIDER: "openvino"}, providers=("cpu", "openvino"))
-    assert space.nearest({}) == Candidate.of({EXECUTION_PROVIDER: "openvino"})
-    assert "nchwc" not in _parameters(space)
+    assert space.nearest({}) == Configuration.of({EXECUTION_PROVIDER: "openvino"})
+    assert "optimizer.NchwcTransformer" not in _parameters(space)
     sentence = "the execution provider tensorrt cannot be used here; `autotune hardware` says why"
     with pytest.raises(RequestError, match=sentence):
         resolved(fixed={EXECUTION_PROVIDER: "tensorrt"}, providers=("cpu", "openvino"))

@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import parameter, space
 
+from autotune.deploy.options import Value
 from autotune.errors import RequestError
 from autotune.facts.batches import Batching
-from autotune.space.candidate import Candidate
-from autotune.space.start import in_batches, read_candidate
+from autotune.space.configuration import Configuration
+from autotune.space.space import Parameter
+from autotune.space.start import alone, in_batches, read_configuration
 
 
 def _file(tmp_path: Path, data: Any) -> Path:
@@ -18,10 +21,10 @@ def _file(tmp_path: Path, data: Any) -> Path:
     return path
 
 
-def test_a_fragment_is_a_candidate(tmp_path: Path) -> None:
+def test_a_fragment_is_a_configuration(tmp_path: Path) -> None:
     """Parameters by name; what equals its default is dropped."""
     path = _file(tmp_path, {"intra_op_num_threads": 3, "arena": "on", "precision": "int8_static"})
-    assert read_candidate(path) == Candidate.of(
+    assert read_configuration(path) == Configuration.of(
         {"intra_op_num_threads": 3, "precision": "int8_static"}
     )
 
@@ -42,30 +45,50 @@ def test_a_fragment_is_a_candidate(tmp_path: Path) -> None:
 def test_what_is_no_starting_point_is_refused(tmp_path: Path, data: Any, fault: str) -> None:
     """The message names the file and the fault."""
     with pytest.raises(RequestError, match=fault) as refused:
-        read_candidate(_file(tmp_path, data))
+        read_configuration(_file(tmp_path, data))
     assert "--try" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("batch", (1, 2, 4)), ("execution_provider", ("cpu", "cuda", "openvino"))],
+)
+def test_fixed_values_hold_in_the_simplest_configurations(
+    name: str, values: tuple[Value, ...]
+) -> None:
+    """What the user fixes is in the single of each batch size, and of each execution provider."""
+    within = space(
+        parameter("intra_op_num_threads", 1),
+        Parameter(name=name, values=values, default=values[0]),
+        parameter("arena", "on", "off"),
+    )
+    assert alone(within, name) == [
+        Configuration.of({"intra_op_num_threads": 1, name: value}) for value in values[1:]
+    ]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """So that a typing error is seen."""
     with pytest.raises(RequestError, match=r"nowhere\.json"):
-        read_candidate(tmp_path / "nowhere.json")
+        read_configuration(tmp_path / "nowhere.json")
 
 
 _BATCHING = Batching(sizes=(2, 8), inputs=("x",), dimension="N")
 
 
-def test_a_candidate_of_the_user_has_a_batch_size_of_the_study() -> None:
-    """The smallest size goes unnamed, so that each candidate has one form."""
+def test_a_configuration_of_the_user_has_a_batch_size_of_the_study() -> None:
+    """The smallest size goes unnamed, so that each configuration has one form."""
     threads = {"intra_op_num_threads": 3}
-    large = Candidate.of({**threads, "batch": 8})
+    large = Configuration.of({**threads, "batch": 8})
     assert in_batches(large, _BATCHING) == large
-    assert in_batches(Candidate.of({**threads, "batch": 2}), _BATCHING) == Candidate.of(threads)
-    assert in_batches(Candidate.of(threads), None) == Candidate.of(threads)
+    assert in_batches(Configuration.of({**threads, "batch": 2}), _BATCHING) == Configuration.of(
+        threads
+    )
+    assert in_batches(Configuration.of(threads), None) == Configuration.of(threads)
 
 
 @pytest.mark.parametrize("batching", [_BATCHING, None])
-def test_a_candidate_of_another_batch_size_is_refused(batching: Batching | None) -> None:
+def test_a_configuration_of_another_batch_size_is_refused(batching: Batching | None) -> None:
     """It would be measured with other samples than the user meant."""
     with pytest.raises(RequestError, match="batches of 16; add 16 to --batch"):
-        in_batches(Candidate.of({"batch": 16}), batching)
+        in_batches(Configuration.of({"batch": 16}), batching)

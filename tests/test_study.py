@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +34,24 @@ from autotune.measure.outcome import (
     Effort,
     Failure,
     Fidelity,
-    IsBeaten,
+    IsDominated,
     Measurement,
     Outcome,
-    never_beaten,
+    never_dominated,
 )
 from autotune.report.page.state import read_state
 from autotune.results.result import StudyResult
+from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
 from autotune.storage.clock import Clock
 from autotune.storage.spool import Spool
-from autotune.storage.trials import Record, describe, read_trials
-from autotune.study import job
-from autotune.study.job import Interrupted
-from autotune.study.loop import Search, counts_within
+from autotune.storage.store import Store
+from autotune.storage.trials import describe, read_trials
+from autotune.study import measuring
+from autotune.study.finish import Interrupted
+from autotune.study.loop import Search
 from autotune.study.progress import Progress
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -74,42 +75,24 @@ def test_the_budget_counts_what_is_measured(study: optuna.Study) -> None:
     assert read_trials(study) == search.trials
 
 
-def test_duplicates_are_answered_from_the_record(study: optuna.Study) -> None:
-    """A proposal that is known gets the known values and names the trial that has them."""
-    search, _ = _search(study, sampler="tpe")
-    search.run(28, None)
-    by_number = {frozen.number: frozen for frozen in study.trials}
-    repeated = [frozen for frozen in study.trials if "duplicate_of" in frozen.user_attrs]
-    assert repeated
-    for frozen in repeated:
-        original = by_number[frozen.user_attrs["duplicate_of"]]
-        assert "measurement" in original.user_attrs
-        assert frozen.values == original.values
-        assert frozen.constraints == original.constraints
-
-
-def test_twins_are_measured_once(study: optuna.Study) -> None:
+def test_duplicates_are_measured_once_and_remembered(study: optuna.Study) -> None:
     """What comes to the same as another is answered from the record, and the end comes."""
 
-    class Twins(FakeMeasurer):
-        def canonical(self, candidate: Candidate) -> Candidate:
-            values = candidate.to_json()
+    class Duplicates(FakeMeasurer):
+        def canonical(self, configuration: Configuration) -> Configuration:
+            values = configuration.to_json()
             values.pop("arena", None)
-            return Candidate.of(values)
+            return Configuration.of(values)
 
-    measurer = Twins(thread_cost)
+    measurer = Duplicates(thread_cost)
     search = build_search(measurer, study=study)
     search.run(30, None)
     assert len(search.trials) == len(set(measurer.searched)) == 10
-
-
-def test_the_baseline_is_trial_0(study: optuna.Study) -> None:
-    """The first trial is the default."""
-    search, measurer = _search(study)
-    search.run(3, None)
-    assert search.baseline is not None
-    assert search.baseline.number == 0
-    assert measurer.searched[0] == BASELINE
+    again = Duplicates(thread_cost)
+    resumed = build_search(again, study=study)
+    assert resumed.store.equal == search.store.equal != {}
+    resumed.run(30, None)
+    assert again.searched == []
 
 
 def test_the_baseline_is_trial_0_outside_the_space(study: optuna.Study) -> None:
@@ -132,18 +115,18 @@ def test_an_exhausted_space_ends_the_search(study: optuna.Study) -> None:
     """Where everything is measured the search ends before its budget."""
     search, measurer = _search(study)
     search.run(100, None)
-    candidates = thread_space().candidates
-    assert candidates is not None
-    assert set(measurer.searched) == set(candidates)
+    configurations = thread_space().configurations
+    assert configurations is not None
+    assert set(measurer.searched) == set(configurations)
     assert len(measurer.searched) == 30
 
 
 def test_failures_are_pruned_with_constraints(study: optuna.Study) -> None:
-    """A candidate that fails is a pruned trial, invalid by its constraints, with its reason."""
+    """A configuration that fails is a pruned trial, invalid by its constraints, with its reason."""
 
-    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
-        fails = candidate.to_json().get("arena") == "off"
-        return refusal("no arena") if fails else thread_cost(candidate)
+    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
+        fails = configuration.to_json().get("arena") == "off"
+        return refusal("no arena") if fails else thread_cost(configuration)
 
     search, measurer = _search(study, cost)
     search.run(30, None)
@@ -177,16 +160,18 @@ def test_the_best_keeps_the_limits(study: optuna.Study) -> None:
     search, _ = _search(study, limits=Limits(max_memory_mib=70.0))
     search.run(30, None)
     assert search.best is not None
-    assert search.best.candidate == Candidate.of(
+    assert search.best.configuration == Configuration.of(
         {"intra_op_num_threads": 4, "arena": "same_as_requested"}
     )
 
 
 def test_time_ends_the_search_after_the_baseline(study: optuna.Study) -> None:
-    """However little time there is, the baseline is measured."""
-    search, measurer = _search(study)
+    """However little time there is, the baseline is measured, and its trial is reported."""
+    reports: list[Progress] = []
+    search, measurer = _search(study, report=reports.append)
     search.run(30, 1e-9)
     assert measurer.searched == [BASELINE]
+    assert reports[-1].done == 1
 
 
 def test_a_search_goes_on_where_it_was(study: optuna.Study) -> None:
@@ -206,10 +191,10 @@ def test_an_interrupted_trial_is_measured_again(study: optuna.Study) -> None:
     """Ctrl-C within a measurement loses that one only, and it is measured on the next run."""
     calls = iter(range(1000))
 
-    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
+    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
         if next(calls) == 4:
             raise KeyboardInterrupt
-        return thread_cost(candidate)
+        return thread_cost(configuration)
 
     search, measurer = _search(study, cost)
     with pytest.raises(KeyboardInterrupt):
@@ -231,29 +216,16 @@ def test_a_running_trial_of_a_killed_driver_is_given_up(study: optuna.Study) -> 
     assert len(search.trials) == 5
 
 
-def test_a_planned_trial_of_a_killed_driver_is_given_up(study: optuna.Study) -> None:
-    """What a killed driver had planned and not begun is unplanned; the baseline comes first."""
-    study.enqueue_trial(
-        {"intra_op_num_threads": 4},
-        user_attrs={"candidate": {"intra_op_num_threads": 4}},
-    )
-    search, measurer = _search(study)
-    search.run(2, None)
-    assert measurer.searched[0] == BASELINE
-    assert all(frozen.state.is_finished() for frozen in study.trials)
-
-
 def test_a_retry_that_only_the_spool_has_is_not_lost(study: optuna.Study, tmp_path: Path) -> None:
     """The failure before it is in the storage, and is not added again."""
-    failed = Trial(number=0, candidate=BASELINE, outcome=refusal())
+    failed = Trial(number=0, configuration=BASELINE, outcome=refusal())
     retried = replace(failed, outcome=measurement(10.0))
-    limits, spool = Limits(), Spool(tmp_path, "study")
-    record = Record(study, counts=partial(counts_within, limits))
-    record.insert(describe(failed), thread_space(), limits, None)
+    spool = Spool(tmp_path, "study")
     spool.keep(describe(failed))
+    store = Store(study, thread_space(), find(DEFAULT), Limits(), spool=spool)
+    store.recover()
     spool.keep(describe(retried))
-    search = build_search(FakeMeasurer(thread_cost), study=study, spool=spool, record=record)
-    search.heal()
+    search = build_search(FakeMeasurer(thread_cost), study=study, store=store)
     assert [trial.outcome for trial in read_trials(study)] == [failed.outcome, retried.outcome]
     assert search.baseline is not None
     assert search.baseline.measurement == retried.outcome
@@ -270,30 +242,24 @@ def test_progress_is_told(study: optuna.Study) -> None:
     assert reports[-1].best is not None
 
 
-@pytest.mark.parametrize(("loud", "notes"), [(5, 1), (4, 0)])
-def test_a_loud_machine_is_mentioned(study: optuna.Study, loud: int, notes: int) -> None:
-    """Five loud trials in a row, and one sentence says that trials wait no longer."""
+@pytest.mark.parametrize(("noisy", "notes"), [(5, 1), (4, 0)])
+def test_a_noisy_machine_is_mentioned(study: optuna.Study, noisy: int, notes: int) -> None:
+    """Five noisy trials in a row, and one sentence says that trials wait no longer."""
+    calls, messages = iter(range(8)), list[Progress]()
 
-    class Loud(FakeMeasurer):
-        def measure(
-            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
-        ) -> Outcome:
-            outcome = super().measure(candidate, effort)
-            assert isinstance(outcome, Measurement)
-            return replace(outcome, quiet_turns=0 if len(self.searched) <= loud else 20)
+    def cost(_: Configuration) -> Outcome:
+        return replace(measurement(10.0), undisturbed_turns=0 if next(calls) < noisy else 20)
 
-    messages: list[Progress] = []
-    measurer = Loud(thread_cost)
-    build_search(measurer, study=study, report=messages.append).run(8, None)
+    build_search(FakeMeasurer(cost), study=study, report=messages.append).run(8, None)
     texts = [progress.note for progress in messages if progress.note]
     assert len(texts) == notes
     assert all("5 trials in a row" in text for text in texts)
 
 
-def _any_cost(candidate: Candidate) -> tuple[float, float]:
+def _any_cost(configuration: Configuration) -> tuple[float, float]:
     """Returns a cost for whatever the default space offers, the default a mediocre one."""
-    luck = 0.5 if candidate == BASELINE else int(candidate.key[:4], 16) / 0xFFFF
-    thrift = 0.5 if candidate == BASELINE else int(candidate.key[4:8], 16) / 0xFFFF
+    luck = 0.5 if configuration == BASELINE else int(configuration.key[:4], 16) / 0xFFFF
+    thrift = 0.5 if configuration == BASELINE else int(configuration.key[4:8], 16) / 0xFFFF
     return 5.0 + 10 * luck, 20.0 + 100 * thrift
 
 
@@ -319,7 +285,7 @@ def test_tune_writes_what_load_opens(world: FakeWorld, model: Path, tmp_path: Pa
     assert result.complete
     assert result.trials == len(set(world.searched)) == 20
     assert StudyResult.read(tmp_path) == result
-    assert result.baseline.candidate == {}
+    assert result.baseline.configuration == {}
     assert result.best.evidence.speedup.low > 1
     latencies = [member.evidence.latency_ms for member in result.members[1:]]
     assert latencies == sorted(latencies)
@@ -330,32 +296,9 @@ def test_tune_writes_what_load_opens(world: FakeWorld, model: Path, tmp_path: Pa
     assert all(measurer.closed for measurer in world.measurers)
 
 
-@pytest.mark.process
-@pytest.mark.slow
-def test_the_best_of_its_kind_is_not_the_luckiest(
-    world: FakeWorld, model: Path, tmp_path: Path
-) -> None:
-    """What is told of exact answers is what the run-off found, not a number that no other bears."""
-    measured: list[Candidate] = []
-
-    def cost(candidate: Candidate) -> tuple[float, float]:
-        measured.append(candidate)
-        latency_ms = 10.0 if candidate.to_json().get("arena", "on") == "on" else 9.0
-        # the thirtieth measurement of all is a search's: five times too fast, once
-        return (2.0 if len(measured) == 30 else latency_ms), 100.0
-
-    world.cost = cost
-    result = world.tune(model, space="session", trials=40, out=tmp_path)
-    (kind,) = result.kinds
-    assert kind.answers == "exact"
-    assert kind.trial in [member.evidence.trial for member in result.members]
-    assert kind.confirmed
-    assert kind.speedup == pytest.approx(10 / 9)
-
-
 _DAMAGES: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
     (("members", 0, "evidence", "latency_ms"), "fast", "latency_ms must be a number"),
-    (("members", 0, "candidate"), {"library": "/tmp/x.so"}, "no parameter 'library'"),
+    (("members", 0, "configuration"), {"library": "/tmp/x.so"}, "no parameter 'library'"),
     (("members",), [], "the default at least"),
     (("effects",), 3, "effects must be a list"),
     (("objectives",), None, "objectives must be a list"),
@@ -363,14 +306,13 @@ _DAMAGES: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
     (("objectives",), ["latency_ms", "p99_ms"], "trial 0 has no p99_ms"),
     (("prefer",), "speed", "must be one of latency, memory"),
     (("picked",), 77, "trial 77 is not on the front"),
-    (("limits",), {}, "'limits.max_error' is missing"),
+    (("limits",), {}, "'limits.max_drop' is missing"),
     (("effects", 0, "objective"), "speed", "effects lack"),
     (("format",), "autotune-front/0", "another version"),
     (("more",), 1, "unknown key 'more'"),
 )
 
 
-@pytest.mark.process
 def test_a_damaged_result_is_refused(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """A folder may come from a stranger: the key is named, and nothing falls over later."""
     world.tune(model, space="session", trials=2, out=tmp_path)
@@ -386,7 +328,6 @@ def test_a_damaged_result_is_refused(world: FakeWorld, model: Path, tmp_path: Pa
             StudyResult.read(tmp_path)
 
 
-@pytest.mark.process
 def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """The same request again is answered by the earlier result, without a measurer."""
     first = world.tune(model, space="session", trials=8, out=tmp_path)
@@ -404,7 +345,6 @@ def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_pat
     assert len(world.searched) == 8
 
 
-@pytest.mark.process
 def test_options_of_the_process_come_into_the_config(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -420,21 +360,19 @@ def test_options_of_the_process_come_into_the_config(
     assert len(world.searched) == 8
 
 
-@pytest.mark.process
 def test_another_preference_needs_no_new_trials(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
-    """Other limits or another preference repeat the run-off alone."""
+    """Other limits or another preference repeat the final comparison alone."""
     world.tune(model, space="session", trials=8, out=tmp_path)
     result = world.tune(model, space="session", trials=8, out=tmp_path, prefer="memory")
     assert result.prefer == "memory"
     assert world.measurers[1].searched == []
-    assert world.measurers[1].raced
+    assert world.measurers[1].compared
 
 
-@pytest.mark.process
 def test_other_objectives_are_another_study(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    """Another objective has trials of its own in the same folder, and decides what is emitted."""
+    """Another objective has trials of its own in the same folder, and decides what is selected."""
     first = world.tune(model, space="session", trials=8, out=tmp_path)
     assert first.prefer == "latency"
     second = world.tune(
@@ -450,48 +388,49 @@ def test_other_objectives_are_another_study(world: FakeWorld, model: Path, tmp_p
     assert again == second
 
 
-@pytest.mark.process
 def test_a_percentile_of_a_slow_model_is_refused(
     world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An objective that would take minutes a trial is refused, with what it would cost."""
-    monkeypatch.setattr(job, "_LONGEST_TRIAL_S", 1.0)
+    monkeypatch.setattr(measuring, "_LONGEST_TRIAL_S", 1.0)
     with pytest.raises(RequestError, match="p99_ms needs 662 runs; at 10 ms each"):
         world.tune(model, space="session", trials=8, out=tmp_path, objectives=["p99_ms"])
     assert world.measurers[0].closed
 
 
-def test_the_beaten_are_given_up_early(study: optuna.Study) -> None:
-    """The search tells the measurer when a candidate has no place on the front, if it may."""
+def test_the_dominated_are_stopped_early(study: optuna.Study) -> None:
+    """The search tells the measurer when a configuration has no place on the front, if it may."""
     search, _ = _search(study)
     search.run(20, None)
-    raced = [t for t in search.trials if t.measurement and t.measurement.raced]
-    assert raced
+    stopped_early = [t for t in search.trials if t.measurement and t.measurement.stopped_early]
+    assert stopped_early
     assert search.baseline is not None
-    assert search.baseline not in raced
+    assert search.baseline not in stopped_early
 
 
-def test_nothing_is_raced_where_a_percentile_is_minimised(study: optuna.Study) -> None:
+def test_nothing_is_stopped_early_where_a_percentile_is_minimised(study: optuna.Study) -> None:
     """Wrong answers are timed to the end: a percentile of too few runs would count as a failure."""
 
     class Tail(FakeMeasurer):
         def measure(
-            self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+            self,
+            configuration: Configuration,
+            effort: Effort,
+            is_dominated: IsDominated = never_dominated,
         ) -> Outcome:
-            outcome = super().measure(candidate, effort, is_beaten)
+            outcome = super().measure(configuration, effort, is_dominated)
             assert isinstance(outcome, Measurement)
-            error = 0.0 if candidate == BASELINE else 0.1
+            error = 0.0 if configuration == BASELINE else 0.1
             fidelity = replace(outcome.fidelity, error=error)
-            p99_ms = None if outcome.raced else 2 * outcome.latency_ms
-            wrong = is_beaten(replace(outcome, fidelity=fidelity))
-            return replace(outcome, fidelity=fidelity, p99_ms=p99_ms, raced=wrong)
+            p99_ms = None if outcome.stopped_early else 2 * outcome.latency_ms
+            wrong = is_dominated(replace(outcome, fidelity=fidelity))
+            return replace(outcome, fidelity=fidelity, p99_ms=p99_ms, stopped_early=wrong)
 
     search = build_search(Tail(thread_cost), study=study, objectives=["p99_ms", "peak_memory_mib"])
     search.run(5, None)
-    assert all(trial.measurement and not trial.measurement.raced for trial in search.trials)
+    assert all(trial.measurement and not trial.measurement.stopped_early for trial in search.trials)
 
 
-@pytest.mark.process
 def test_a_config_is_where_a_study_may_start(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """A tuned config, and an object of parameters, are measured right after the default."""
     first = world.tune(model, space="session", trials=8, out=tmp_path / "first")
@@ -502,8 +441,8 @@ def test_a_config_is_where_a_study_may_start(world: FakeWorld, model: Path, tmp_
     )
     assert world.measurers[1].searched == [
         BASELINE,
-        Candidate.of(first.best.candidate),
-        Candidate.of({"intra_op_num_threads": 1, "arena": "off"}),
+        Configuration.of(first.best.configuration),
+        Configuration.of({"intra_op_num_threads": 1, "arena": "off"}),
     ]
 
 
@@ -522,16 +461,18 @@ class _TimedWorld(FakeWorld):
 
     now_s = 0.0
 
-    def later(self, candidate: Candidate) -> tuple[float, float] | Failure:
+    def later(self, configuration: Configuration) -> tuple[float, float] | Failure:
         """Returns a cost that differs from process to process, later."""
         self.now_s += 3.0
-        latency, memory = thread_cost(candidate)  # type: ignore[misc]  # none of it fails
+        latency, memory = thread_cost(configuration)  # type: ignore[misc]  # none of it fails
         return latency * (1 + 0.03 * math.sin(self.now_s)), memory
 
 
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.parametrize("trials", [80, 100, 140])
+@pytest.mark.parametrize(
+    "trials", [80, *(pytest.param(more, marks=pytest.mark.stress) for more in (100, 140))]
+)
 def test_the_final_comparison_takes_a_third_of_a_study(
     model: Path, tmp_path: Path, trials: int
 ) -> None:
@@ -542,7 +483,7 @@ def test_the_final_comparison_takes_a_third_of_a_study(
     result = timed.tune(model, space="session", trials=trials, out=tmp_path, seams={"clock": clock})
     (measurer,) = timed.measurers
     assert len(measurer.searched) == result.trials
-    assert 3.0 * len(measurer.raced) <= 0.5 * 3.0 * len(measurer.searched)
+    assert 3.0 * len(measurer.compared) <= 0.5 * 3.0 * len(measurer.searched)
     assert result.best.evidence.rounds >= 3
 
 
@@ -550,10 +491,10 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Pa
     """Ctrl-C writes the best so far; the same command then completes, measuring nothing twice."""
     calls = iter(range(1000))
 
-    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
+    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
         if next(calls) == 5:
             raise KeyboardInterrupt
-        return _any_cost(candidate)
+        return _any_cost(configuration)
 
     world.cost = cost
     with pytest.raises(Interrupted) as caught:
@@ -579,10 +520,10 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Pa
 def test_an_interrupt_after_the_final_comparison_keeps_the_winner(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
-    """Ctrl-C while changes are put back emits the winner with its numbers; later they are."""
+    """Ctrl-C while changes are reverted writes the winner with its numbers; later they are."""
 
     def interrupt(progress: Progress) -> None:
-        if progress.stage == "ablation":
+        if progress.stage == "simplification":
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted) as caught:
@@ -590,36 +531,36 @@ def test_an_interrupt_after_the_final_comparison_keeps_the_winner(
     cut_short = caught.value.result
     assert cut_short.complete
     assert cut_short.best.evidence.rounds >= 3
-    assert cut_short.ablation is not None
-    assert not cut_short.ablation.complete
+    assert cut_short.simplification is not None
+    assert not cut_short.simplification.complete
     assert StudyResult.read(tmp_path) == cut_short
     assert autotune.load(tmp_path / "best.json") is not None
 
     result = world.tune(model, space="session", trials=20, out=tmp_path)
     assert result.trials == len(world.searched) == 20
-    assert result.ablation is not None
-    assert result.ablation.complete
+    assert result.simplification is not None
+    assert result.simplification.complete
 
 
-@pytest.mark.process
 def test_an_interrupt_while_the_result_is_written_keeps_it(
     world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The numbers of the final comparison are not replaced by those of the search."""
     written = iter([True, False])
+    answers_of = FakeMeasurer.answers_of
 
-    def interrupt_once(*_: object) -> None:
+    def interrupt_once(self: FakeMeasurer, config: Path) -> Fidelity | Failure:
         if next(written):
             raise KeyboardInterrupt
+        return answers_of(self, config)
 
-    monkeypatch.setattr(job, "verify", interrupt_once)
+    monkeypatch.setattr(FakeMeasurer, "answers_of", interrupt_once)
     with pytest.raises(Interrupted) as caught:
         world.tune(model, space="session", trials=6, out=tmp_path)
     assert caught.value.result.complete
     assert StudyResult.read(tmp_path) == caught.value.result
 
 
-@pytest.mark.process
 def test_a_full_disk_in_the_last_check_leaves_no_config(
     world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -637,13 +578,12 @@ def test_a_full_disk_in_the_last_check_leaves_no_config(
     assert len(world.searched) == 4
 
 
-@pytest.mark.process
 def test_an_interrupt_before_the_baseline_writes_nothing(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
     """Where nothing is measured there is nothing to write, and the measurer is closed."""
 
-    def cost(_: Candidate) -> tuple[float, float]:
+    def cost(_: Configuration) -> tuple[float, float]:
         raise KeyboardInterrupt
 
     world.cost = cost
@@ -654,7 +594,6 @@ def test_an_interrupt_before_the_baseline_writes_nothing(
     assert world.measurers[0].closed
 
 
-@pytest.mark.process
 def test_a_default_that_fails_cannot_be_tuned(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -670,15 +609,14 @@ def test_a_default_that_fails_cannot_be_tuned(
     world.cost = _any_cost
     assert world.tune(model, space="session", trials=3, out=tmp_path).trials == 3
     state = read_state(tmp_path)
-    assert [trial.candidate for trial in state.trials].count(BASELINE) == 3
+    assert [trial.configuration for trial in state.trials].count(BASELINE) == 3
     assert state.baseline is not None
 
 
-@pytest.mark.process
 def test_fixed_parameters_hold_for_all_but_the_baseline(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
-    """What the user fixes is in every candidate, and the untouched default is still trial 0."""
+    """What the user fixes is in every configuration, and the untouched default is still trial 0."""
     result = world.tune(
         model, space="session", trials=6, out=tmp_path, fix={"intra_op_num_threads": "1"}
     )
@@ -687,19 +625,17 @@ def test_fixed_parameters_hold_for_all_but_the_baseline(
     assert all(c.to_json()["intra_op_num_threads"] == 1 for c in world.searched[1:])
 
 
-@pytest.mark.process
 def test_failures_are_counted_by_kind(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    """The result tells how many candidates failed, and of what."""
+    """The result tells how many configurations failed, and of what."""
     calls = iter(range(1000))
 
-    def cost(candidate: Candidate) -> tuple[float, float] | Failure:
-        return refusal() if next(calls) in (2, 3) else _any_cost(candidate)
+    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
+        return refusal() if next(calls) in (2, 3) else _any_cost(configuration)
 
     world.cost = cost
     assert world.tune(model, space="session", trials=8, out=tmp_path).failed == {"refused": 2}
 
 
-@pytest.mark.process
 def test_a_folder_of_another_model_is_refused(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
@@ -711,7 +647,6 @@ def test_a_folder_of_another_model_is_refused(
         world.tune(other, space="session", trials=2, out=tmp_path / "out")
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("request_", "option"),
     [
@@ -735,8 +670,8 @@ def test_wrong_requests_name_the_option(
 def test_a_session_without_memory_of_its_own_is_written(model: Path, tmp_path: Path) -> None:
     """A tiny model may add no memory that can be seen: ratios exist all the same."""
 
-    def cost(candidate: Candidate) -> tuple[float, float]:
-        return (5.0 if candidate.to_json().get("intra_op_num_threads") else 10.0), 0.0
+    def cost(configuration: Configuration) -> tuple[float, float]:
+        return (5.0 if configuration.to_json().get("intra_op_num_threads") else 10.0), 0.0
 
     result = FakeWorld(cost).tune(model, space="session", trials=12, out=tmp_path)
     assert result.best.evidence.speedup.value == pytest.approx(2.0)

@@ -12,9 +12,7 @@ from test_config import make_config
 from test_loader import write_config
 
 from autotune.facts.model import describe
-from autotune.process.child import Child, Limits
-
-pytestmark = pytest.mark.process
+from autotune.process.child import Child, ChildLimits
 
 
 def _run(script: str, folder: Path, *arguments: str, **variables: str) -> str:
@@ -47,6 +45,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.process
 def test_loading_a_config_leaves_no_trace(model: Path, tmp_path: Path) -> None:
     """No device number and no database of events in the home or the temporary folder."""
     config = write_config(model, make_config())
@@ -56,23 +55,26 @@ def test_loading_a_config_leaves_no_trace(model: Path, tmp_path: Path) -> None:
     assert _files(tmp_path / "tmp") == []
 
 
+@pytest.mark.process
 def test_describing_the_runtime_leaves_no_trace(tmp_path: Path) -> None:
     """The driver of a study imports ONNX Runtime for its version."""
     _run("from autotune.facts.runtime import runtime; runtime()", tmp_path)
     assert _files(tmp_path) == []
 
 
+@pytest.mark.process
 def test_a_user_can_leave_it_on(tmp_path: Path) -> None:
     """The variable of ONNX Runtime is not touched where it is set."""
     script = "import os, autotune.deploy.runtime; print(os.environ['ORT_DISABLE_TELEMETRY'])"
     assert _run(script, tmp_path, ORT_DISABLE_TELEMETRY="0") == "0"
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_children_never_send_any(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their environment says so, as the kernel shows it, even where the user has it on."""
     monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
     assert describe(model).inputs  # a child of this kind can do its work
-    with Child("autotune.facts.model_child", Limits()) as child:
+    with Child("autotune.facts.model_child", ChildLimits()) as child:
         environment = Path(f"/proc/{child.pid}/environ").read_bytes().split(b"\0")
     assert b"ORT_DISABLE_TELEMETRY=1" in environment

@@ -99,19 +99,6 @@ def test_provider_changes_count_within_a_run() -> None:
     assert {row.name for row in profile.providers} == set(names)
 
 
-def test_waiting_of_the_calling_thread() -> None:
-    """Waiting for the pool is summed over the nodes of a run."""
-    stats = {"main_thread": {"Wait": 30, "WaitRevoke": 10, "Run": 5}}
-    nodes = [_node("a", "MatMul", 0, 90, thread_scheduling_stats=stats)]
-    assert summarise(_trace(nodes, nodes), 1.0).waiting_ms == pytest.approx(0.04)
-
-
-def test_one_thread_waits_for_nobody() -> None:
-    """Without a pool ONNX Runtime writes an empty text instead of the counters."""
-    nodes = [_node("a", "MatMul", 0, 90, thread_scheduling_stats="")]
-    assert summarise(_trace(nodes, nodes), 1.0).waiting_ms == 0
-
-
 def test_memory_by_the_arena_s_counters() -> None:
     """Weights are there before the first node, and the peak lies above them."""
     mib = 1 << 20

@@ -1,4 +1,4 @@
-"""What a study takes over from its relatives on other machines."""
+"""What a study takes over from related studies on other machines."""
 
 import json
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ from autotune.facts.hardware import Hardware, differences
 from autotune.facts.runtime import Runtime
 from autotune.search.coding import Coding
 from autotune.search.objective import DEFAULT, find
-from autotune.search.transfer import Relative, prior, starting_points, translated
+from autotune.search.transfer import RelatedStudy, prior, starting_points, translated
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.trials import read_trials
 from autotune.study.progress import Progress
@@ -52,16 +52,16 @@ def _machine(**changes: object) -> Hardware:
     return Hardware(**{**facts, **changes})  # type: ignore[arg-type]  # each of its own type
 
 
-def _relative(*measured: tuple[Mapping[str, Value], float, float], cores: int = 8) -> Relative:
+def _related(*measured: tuple[Mapping[str, Value], float, float], cores: int = 8) -> RelatedStudy:
     nothing: Mapping[str, Value] = {}
     rows = [(nothing, 10.0, 100.0), *measured]
-    return Relative(
+    return RelatedStudy(
         name="theirs",
         facts=_machine(usable_cores=cores).facts(RUNTIME),
         trials=[
             Trial(
                 number=i,
-                candidate=Candidate.of(values),
+                configuration=Configuration.of(values),
                 outcome=measurement(latency_ms, memory_mib),
             )
             for i, (values, latency_ms, memory_mib) in enumerate(rows)
@@ -109,26 +109,26 @@ def test_another_onnxruntime_is_another_machine() -> None:
 )
 def test_thread_counts_are_carried_over_by_cores(threads: int, scale: float, expected: int) -> None:
     """Half of the cores there is half of the cores here; one thread stays one."""
-    other = translated(Candidate.of({"intra_op_num_threads": threads}), thread_space(), scale)
+    other = translated(Configuration.of({"intra_op_num_threads": threads}), thread_space(), scale)
     assert other.to_json().get("intra_op_num_threads", 0) == expected
 
 
 def test_what_does_not_exist_here_is_left_out() -> None:
     """A precision that this machine has no kernels for falls back to the default."""
-    theirs = Candidate.of({"precision": "fp16", "arena": "off"})
-    assert translated(theirs, thread_space(), 1.0) == Candidate.of({"arena": "off"})
+    theirs = Configuration.of({"precision": "fp16", "arena": "off"})
+    assert translated(theirs, thread_space(), 1.0) == Configuration.of({"arena": "off"})
 
 
-def test_a_study_starts_from_the_fronts_of_its_relatives() -> None:
+def test_a_study_starts_from_the_fronts_of_related_ones() -> None:
     """Their members in turn, nothing twice, the default not among them."""
-    one = _relative(({"arena": "off"}, 5.0, 90.0), ({"intra_op_num_threads": 8}, 4.0, 120.0))
-    two = _relative(({"arena": "same_as_requested"}, 6.0, 50.0), ({"arena": "off"}, 7.0, 45.0))
+    one = _related(({"arena": "off"}, 5.0, 90.0), ({"intra_op_num_threads": 8}, 4.0, 120.0))
+    two = _related(({"arena": "same_as_requested"}, 6.0, 50.0), ({"arena": "off"}, 7.0, 45.0))
     starts = starting_points([one, two], thread_space(), 4, Limits(), OBJECTIVES)
-    assert starts[0] == Candidate.of({"intra_op_num_threads": 4})
+    assert starts[0] == Configuration.of({"intra_op_num_threads": 4})
     assert set(starts) == {
-        Candidate.of({"intra_op_num_threads": 4}),
-        Candidate.of({"arena": "off"}),
-        Candidate.of({"arena": "same_as_requested"}),
+        Configuration.of({"intra_op_num_threads": 4}),
+        Configuration.of({"arena": "off"}),
+        Configuration.of({"arena": "same_as_requested"}),
     }
     assert len(starts) == 3
     assert starting_points([], thread_space(), 4, Limits(), OBJECTIVES) == []
@@ -145,9 +145,9 @@ _SPACE = space(
 def test_a_machine_without_the_provider_starts_from_what_exists_there() -> None:
     """The front of a study with OpenVINO gives what is left of it on the CPU provider."""
     there: dict[str, Value] = {"execution_provider": "openvino", "openvino.num_streams": "2"}
-    relative = _relative((there | {"intra_op_num_threads": 2}, 5.0, 50.0))
-    points = starting_points([relative], thread_space(), 8, Limits(), OBJECTIVES)
-    assert points == [Candidate.of({"intra_op_num_threads": 2})]
+    related = _related((there | {"intra_op_num_threads": 2}, 5.0, 50.0))
+    points = starting_points([related], thread_space(), 8, Limits(), OBJECTIVES)
+    assert points == [Configuration.of({"intra_op_num_threads": 2})]
 
 
 def test_a_plugin_makes_another_machine() -> None:
@@ -158,52 +158,56 @@ def test_a_plugin_makes_another_machine() -> None:
     assert "provider plugins" not in machine.facts(RUNTIME)
 
 
-def _told() -> Relative:
-    everything = [c for c in _SPACE.candidates or () if c != BASELINE]
+def _told() -> RelatedStudy:
+    everything = [c for c in _SPACE.configurations or () if c != BASELINE]
 
-    def latency(candidate: Candidate) -> float:
-        return 10.0 * (0.5 if ("arena", "off") in candidate.values else 1.0)
+    def latency(configuration: Configuration) -> float:
+        return 10.0 * (0.5 if ("arena", "off") in configuration.values else 1.0)
 
-    return _relative(*((dict(c.values), latency(c), 100.0) for c in everything))
+    return _related(*((dict(c.values), latency(c), 100.0) for c in everything))
 
 
 def test_effects_carry_over() -> None:
     """What halved the latency there is expected to halve it here, before anything is measured."""
     expected = prior([_told()], _SPACE, 8, OBJECTIVES)
-    rows = Coding(_SPACE).rows([BASELINE, Candidate.of({"arena": "off"})])
+    rows = Coding(_SPACE).rows([BASELINE, Configuration.of({"arena": "off"})])
     assert np.exp(expected["latency_ms"](rows)) == pytest.approx([1.0, 0.5], rel=0.05)
 
 
 def test_little_is_no_prior() -> None:
     """From a handful of trials nothing is expected."""
-    assert prior([_relative(({"arena": "off"}, 5.0, 90.0))], _SPACE, 8, OBJECTIVES) == {}
+    assert prior([_related(({"arena": "off"}, 5.0, 90.0))], _SPACE, 8, OBJECTIVES) == {}
     assert prior([], _SPACE, 8, OBJECTIVES) == {}
 
 
 def test_a_prior_guides_the_first_proposal() -> None:
     """With it the best is asked for at once; without, it is one of many."""
-    first = [Trial(number=0, candidate=BASELINE, outcome=measurement(10.0, 100.0))]
+    first = [Trial(number=0, configuration=BASELINE, outcome=measurement(10.0, 100.0))]
     expected = prior([_told()], _SPACE, 8, OBJECTIVES)
     proposal = build_proposer(_SPACE, prior=expected).propose(observed(first), {BASELINE})
     assert proposal is not None
-    assert ("arena", "off") in proposal.candidate.values
+    assert ("arena", "off") in proposal.configuration.values
 
 
 def test_own_trials_overrule_a_wrong_prior() -> None:
     """What was best there and is bad here is given up."""
     proposer = build_proposer(_SPACE, prior=prior([_told()], _SPACE, 8, OBJECTIVES))
-    trials = [Trial(number=0, candidate=BASELINE, outcome=measurement(10.0, 100.0))]
+    trials = [Trial(number=0, configuration=BASELINE, outcome=measurement(10.0, 100.0))]
     for number in range(1, 16):
-        proposal = proposer.propose(observed(trials), {trial.candidate for trial in trials})
+        proposal = proposer.propose(observed(trials), {trial.configuration for trial in trials})
         assert proposal is not None
-        values = proposal.candidate.to_json()
+        values = proposal.configuration.to_json()
         latency = 10.0 * (2.0 if values.get("arena") == "off" else 1.0)
         latency *= 0.6 if values.get("intra_op_num_threads") == 4 else 1.0
         trials.append(
-            Trial(number=number, candidate=proposal.candidate, outcome=measurement(latency, 100.0))
+            Trial(
+                number=number,
+                configuration=proposal.configuration,
+                outcome=measurement(latency, 100.0),
+            )
         )
     best = min(trials, key=lambda t: t.measurement.latency_ms if t.measurement else 99)
-    assert best.candidate.to_json().get("intra_op_num_threads") == 4
+    assert best.configuration.to_json().get("intra_op_num_threads") == 4
     assert best.measurement is not None
     assert best.measurement.latency_ms == 6.0
 
@@ -215,8 +219,8 @@ def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path:
     onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), tmp_path / "m.onnx")
     monkeypatch.delenv("AUTOTUNE_STORAGE", raising=False)
 
-    def cost(candidate: Candidate) -> tuple[float, float]:
-        return (5.0 if candidate.to_json().get("arena") == "off" else 10.0), 100.0
+    def cost(configuration: Configuration) -> tuple[float, float]:
+        return (5.0 if configuration.to_json().get("arena") == "off" else 10.0), 100.0
 
     world = FakeWorld(cost)
     model, out = tmp_path / "m.onnx", tmp_path / "out"

@@ -1,28 +1,31 @@
 """Configurations under an offered load: who keeps up, percentiles, verdicts, and the table."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import refusal
-from rich.console import Console
-from test_compare import save_model, write_config
+from test_compare import FakeSessions, save_model, write_config
 from test_open_loop import SimulatedClock
+from views import lines_of
 
 from autotune.deploy.cpu import usable_cores
 from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, RequestError
+from autotune.facts.workload import workload_for
+from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.open_loop import open_loop
 from autotune.measure.outcome import Failure, Fidelity
-from autotune.measure.visit import LoadMeasurement
-from autotune.report.under_load import render_under_load
-from autotune.results.gate import Gate, exit_code, judge_under_load
+from autotune.report.comparison import view_under_load
+from autotune.results.compare import MAX_ERROR, MakeMeasurer
+from autotune.results.gate import exit_code, judge_under_load
+from autotune.results.subjects import lineup_of
 from autotune.results.under_load import (
     ROUNDS,
     LoadComparison,
-    MakeLoadMeasurer,
     UnderLoad,
     compare_under_load,
     requests_of_a_round,
@@ -32,17 +35,16 @@ Service = Callable[[int], float | Failure]
 """The service time in seconds of a session with so many threads, or why it fails."""
 
 
-class FakeServers:
+class FakeServers(FakeSessions):
     """A measurer whose servers take a known time, on a simulated clock.
 
     Attributes:
         schedules: The schedules that each session got, by its number of threads.
-        closed: Whether it was closed.
     """
 
     def __init__(self, service: Service) -> None:
+        super().__init__(lambda *_: refusal())
         self.schedules: dict[int, list[Sequence[float]]] = {}
-        self.closed = False
         self._service = service
 
     def measure_open_loop(
@@ -59,28 +61,25 @@ class FakeServers:
         fidelity = Fidelity(error=0.01, cosine=1.0, max_difference=0.0, agreement=None)
         return LoadMeasurement(fidelity=fidelity, loop=loop)
 
-    def close(self) -> None:
-        """Notes it."""
-        self.closed = True
 
-
-def make_fake(service: Service) -> tuple[FakeServers, MakeLoadMeasurer]:
+def make_fake(service: Service) -> tuple[FakeServers, MakeMeasurer]:
     """Returns a fake measurer, and what makes it."""
     fake = FakeServers(service)
-    return fake, lambda _model, _workload, _max_error, _clients: fake
+    return fake, lambda *_: fake
 
 
-def _compare(*configs: Path, make: MakeLoadMeasurer, **options: Any) -> LoadComparison:
+def _compare(
+    *configs: Path, make: MakeMeasurer, baseline: Path | None = None, **options: Any
+) -> LoadComparison:
+    lineup = lineup_of(configs, None, baseline)
     given: dict[str, Any] = {
         "rate_per_s": 100.0,
         "clients": 1,
-        "baseline": None,
-        "data": None,
-        "shapes": {},
         "max_error": 0.2,
         "on_step": lambda _done, _total: None,
     }
-    return compare_under_load(configs, make_measurer=make, **{**given, **options})
+    workload = workload_for(lineup.model, None, {})
+    return compare_under_load(lineup, workload, make_measurer=make, **{**given, **options})
 
 
 def make_row(name: str = "best.json", **changes: Any) -> UnderLoad:
@@ -119,10 +118,10 @@ def make_load_comparison(*configs: UnderLoad, **failures: Failure) -> LoadCompar
         model="model.onnx",
         untouched=True,
         error_data="generated",
+        max_error=MAX_ERROR,
     )
 
 
-@pytest.mark.process
 def test_latencies_are_those_of_the_queue(tmp_path: Path) -> None:
     """A service of 5 ms at half its capacity waits for 2.5 ms; one of 12 ms does not keep up."""
     config = write_config(save_model(tmp_path), threads=1)
@@ -130,10 +129,10 @@ def test_latencies_are_those_of_the_queue(tmp_path: Path) -> None:
     comparison = _compare(config, make=make)
     (own,) = comparison.configs
     assert own.kept_up
-    assert own.requests == 1000
+    assert own.requests == 4500
     assert own.p50_ms is not None
-    assert own.p99_ms is not None
-    assert 4.99 < own.p50_ms < 7.5 < own.p99_ms
+    assert own.p90_ms is not None
+    assert 4.99 < own.p50_ms < 7.5 < own.p90_ms
     baseline = comparison.baseline
     assert (baseline.name, baseline.kept_up) == ("the default", False)
     assert (baseline.p50_ms, baseline.p90_ms, baseline.p99_ms) == (None, None, None)
@@ -141,7 +140,6 @@ def test_latencies_are_those_of_the_queue(tmp_path: Path) -> None:
     assert fake.closed
 
 
-@pytest.mark.process
 def test_the_clients_are_those_that_a_config_was_tuned_for(tmp_path: Path) -> None:
     """One for each core where it was tuned for a single caller; batches are refused."""
     model = save_model(tmp_path)
@@ -156,7 +154,6 @@ def test_the_clients_are_those_that_a_config_was_tuned_for(tmp_path: Path) -> No
         _compare(batch, make=make)
 
 
-@pytest.mark.process
 def test_each_round_has_one_schedule_for_all(tmp_path: Path) -> None:
     """Configurations are compared on the same arrivals, and rounds have different ones."""
     config = write_config(save_model(tmp_path), threads=1)
@@ -168,7 +165,6 @@ def test_each_round_has_one_schedule_for_all(tmp_path: Path) -> None:
     assert steps == [(done, 2 * ROUNDS) for done in range(1, 2 * ROUNDS + 1)]
 
 
-@pytest.mark.process
 def test_a_config_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
     """It is listed with its reason; a baseline that fails ends the comparison."""
     model = save_model(tmp_path)
@@ -185,7 +181,7 @@ def test_a_config_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rate_per_s", "requests"),
-    [(100, 200), (20, 140), (1, 10), (0.1, 6), (1_000_000, 20_000)],
+    [(1000, 2000), (100, 900), (20, 200), (0.1, 6), (1_000_000, 20_000)],
 )
 def test_slow_rates_take_longer_to_have_enough_requests(rate_per_s: float, requests: int) -> None:
     """A round takes two to ten seconds, and no schedule is endless."""
@@ -195,34 +191,31 @@ def test_slow_rates_take_longer_to_have_enough_requests(rate_per_s: float, reque
 def test_a_config_that_does_not_keep_up_breaks_the_gate() -> None:
     """Its verdict names both rates; one that keeps up breaks no limit."""
     comparison = make_load_comparison(make_row(), make_row("slow.json", **OVERLOADED))
-    verdicts = judge_under_load(comparison, Gate(max_error=0.05))
+    verdicts = judge_under_load(comparison)
     broken = [verdict for verdict in verdicts if not verdict.kept]
     assert [(verdict.config, verdict.limit) for verdict in broken] == [("slow.json", "rate")]
     assert broken[0].words == "answers 62.5 of 100 requests a second"
     assert exit_code(verdicts) == 3
-    assert exit_code(judge_under_load(make_load_comparison(make_row()), Gate(max_error=0.05))) == 0
+    assert exit_code(judge_under_load(make_load_comparison(make_row()))) == 0
 
 
 def test_wrong_answers_break_the_gate_under_load_too() -> None:
     """The limit of the error holds, and a config that does not run ends with 4."""
-    gate = Gate(max_error=0.005)
-    assert exit_code(judge_under_load(make_load_comparison(make_row()), gate)) == 3
+    strict = replace(make_load_comparison(make_row()), max_error=0.005)
+    assert exit_code(judge_under_load(strict)) == 3
     comparison = make_load_comparison(make_row(error=0.0), gone=refusal())
-    assert exit_code(judge_under_load(comparison, gate)) == 4
+    assert exit_code(judge_under_load(comparison)) == 4
 
 
 def _shown(comparison: LoadComparison) -> str:
-    console = Console(width=100)
-    with console.capture() as capture:
-        verdicts = judge_under_load(comparison, Gate(max_error=0.05))
-        console.print(render_under_load(comparison, verdicts))
-    return capture.get()
+    verdicts = judge_under_load(comparison)
+    return "\n".join(lines_of(view_under_load(comparison, verdicts)))
 
 
 def test_a_rate_that_is_too_high_is_said_and_not_shown_as_a_latency() -> None:
     """The row has no percentiles, and a sentence says why."""
     text = _shown(make_load_comparison(make_row("slow.json", **OVERLOADED)))
-    row = next(line for line in text.splitlines() if line.startswith("slow.json"))
+    row = next(line for line in text.splitlines() if line.startswith("slow.json "))
     assert row.split()[1:5] == ["–", "–", "–", "62.5"]
     assert row.endswith("does not keep up")
     assert "the queue grows" in text

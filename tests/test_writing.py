@@ -1,6 +1,5 @@
 """The page as it is written."""
 
-import builtins
 import json
 import re
 from dataclasses import replace
@@ -11,18 +10,15 @@ import pages
 import pytest
 from fakes import measurement, refusal
 
-from autotune.errors import MissingPackageError
 from autotune.inspection.profile import TimeShare
 from autotune.report.page.state import StudyState
 from autotune.report.page.writing import (
-    HOW_TO_INSTALL,
-    check_packages,
     render_page,
     script_json,
     write_page,
 )
 from autotune.search.trial import Trial
-from autotune.space.candidate import BASELINE
+from autotune.space.configuration import BASELINE
 
 EVIL = (
     "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>'\"&\u202e\udc80"
@@ -44,7 +40,7 @@ def hostile_state() -> StudyState:
     node = TimeShare(name=EVIL, operator=EVIL, nodes=1, time_ms=1.0, share=0.5)
     outcome = measurement(10.0)
     fidelity = replace(outcome.fidelity, errors={EVIL: (0.1, None)})
-    default = Trial(number=0, candidate=BASELINE, outcome=replace(outcome, fidelity=fidelity))
+    default = Trial(number=0, configuration=BASELINE, outcome=replace(outcome, fidelity=fidelity))
     return pages.state(
         result,
         model=EVIL,
@@ -121,27 +117,23 @@ def test_a_study_that_was_cut_short_says_so() -> None:
 
 
 def test_what_each_change_brings_is_shown() -> None:
-    """The steps, what they bring together, and what was dropped, each with its numbers."""
-    page = render_page(pages.state(pages.result(ablation=pages.ablation())))
-    section = page.split('<section id="ablation">')[1].split("</section>")[0]
+    """Each change with what it brings, and its verdict when it was reverted alone."""
+    page = render_page(pages.state(pages.result(simplification=pages.simplification())))
+    assert "1.80× (1.71–1.89), 0.90 of the memory" in page.split("<main>")[0]
+    section = page.split('<section id="changes">')[1].split("</section>")[0]
     rows = [
         re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
         for row in re.findall(r"<tr.*?</tr>", section, re.DOTALL)
     ]
-    assert [row[:2] for row in rows[1:5]] == [
-        ["int8 static", "1.80× (1.71–1.89), 0.90 of the memory"],
-        ["external data", "0.70 of the memory"],
-        ["2 threads", "no effect, dropped"],
-        ["together", "1.82× (1.73–1.91), 0.63 of the memory"],
-    ]
+    assert [row[0] for row in rows[1:]] == ["int8 static", "external data", "2 threads"]
     assert rows[-1][-1] == "dropped"
     assert rows[-2][-1] == "needed for latency"
 
 
 def test_another_member_shows_no_changes_of_the_winner() -> None:
-    """The ablation is the winner's; nobody put the changes of another member back."""
-    made = pages.result(ablation=pages.ablation(), picked=2)
-    assert '<section id="ablation">' not in render_page(pages.state(made))
+    """Only the changes of the winner were reverted."""
+    made = pages.result(simplification=pages.simplification(), picked=2)
+    assert '<section id="changes">' not in render_page(pages.state(made))
 
 
 def test_a_default_that_stays_explains_itself() -> None:
@@ -159,12 +151,14 @@ def test_little_is_enough_for_a_page(made: Any) -> None:
 
 
 def test_a_kept_profile_is_shown() -> None:
-    """Times of operators are a figure, the nodes that compute nothing and the slowest a table."""
+    """The page shows what `autotune profile` shows."""
     node = TimeShare(name="conv_7", operator="Conv", nodes=1, time_ms=1.25, share=0.625)
     page = render_page(pages.state(pages.result(), profiling=pages.profiling(node)))
     assert '<section id="profile">' in page
-    assert '"x": [1.25]' in page
-    assert '<td class="wrap">conv_7</td><td>Conv</td><td class="number">1.250</td>' in page
+    assert (
+        '<td class="wrap">conv_7</td><td class="wrap">Conv</td><td class="number">1.250</td>'
+        in page
+    )
     assert "The default takes 4 ms" in page
     assert '<section id="profile">' not in render_page(pages.state(pages.result()))
 
@@ -176,19 +170,3 @@ def test_the_page_is_replaced_whole(tmp_path: Path) -> None:
     assert path == tmp_path / "report.html"
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
-
-
-@pytest.mark.parametrize("package", ["jinja2", "plotly"])
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    """Without the extra the user learns what to install."""
-    load = builtins.__import__
-
-    def without(name: str, *arguments: Any, **options: Any) -> Any:
-        if name == package:
-            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
-        return load(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingPackageError) as caught:
-        check_packages()
-    assert str(caught.value) == f"the page needs the package {package}: {HOW_TO_INSTALL}"

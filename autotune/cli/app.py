@@ -3,59 +3,71 @@
 The exit codes stand in docs/api.md, and :mod:`autotune.cli.faults` gives them.
 """
 
+import os
 import sys
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
 
 import autotune
-from autotune.cli.comparing import compare_configs, verify
-from autotune.cli.configs import check_config, export_config
+from autotune.cli.comparing import compare_configs
+from autotune.cli.configs import certify_config, check_config, export_config
 from autotune.cli.console import drop_output, messages, output, prepare_streams
 from autotune.cli.faults import Ending, ending_of
 from autotune.cli.inspection import inspect_file, profile_session
 from autotune.cli.interrupts import INTERRUPTED
 from autotune.cli.report import report
 from autotune.cli.results import pick, show
-from autotune.cli.study import resume, study
+from autotune.cli.study import study
 from autotune.cli.tools import show_hardware, show_spaces, write_sample
+
+COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
+    "Search": {"study": study, "show": show, "report": report, "pick": pick},
+    "Deploy": {
+        "compare": compare_configs,
+        "check": check_config,
+        "certify": certify_config,
+        "export": export_config,
+    },
+    "Understand": {
+        "inspect": inspect_file,
+        "profile": profile_session,
+        "hardware": show_hardware,
+        "spaces": show_spaces,
+        "sample": write_sample,
+    },
+}
+"""The commands by the panel of the help that lists them."""
+
+_COMPLETE = "_AUTOTUNE_COMPLETE"
+"""The environment variable by which a shell asks for completions."""
 
 app = typer.Typer(
     name="autotune",
-    add_completion=False,
     # a bug shows its plain traceback
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("study")(study)
-app.command("resume")(resume)
-app.command("show")(show)
-app.command("report")(report)
-app.command("pick")(pick)
-app.command("inspect")(inspect_file)
-app.command("profile")(profile_session)
-app.command("compare")(compare_configs)
-app.command("verify")(verify)
-app.command("check")(check_config)
-app.command("export")(export_config)
-app.command("sample")(write_sample)
-app.command("hardware")(show_hardware)
-app.command("spaces")(show_spaces)
+for panel, commands in COMMANDS.items():
+    for name, function in commands.items():
+        app.command(name, rich_help_panel=panel)(function)
 
 
 @app.callback(invoke_without_command=True)
 def options(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+        bool, typer.Option("--version", metavar="", help="Print the version.", is_eager=True)
     ] = False,
 ) -> None:
     """Finds how ONNX Runtime runs a model fastest and with the least memory on this machine."""
     if version:
-        output.print(f"autotune {autotune.__version__}")
+        output().print(f"autotune {autotune.__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        messages.print(context.get_help())
+        context.get_help()  # prints it
         raise typer.Exit(2)
 
 
@@ -65,13 +77,16 @@ def main() -> None:
     ending = run(sys.argv[1:])
     if ending.lines:
         style = None if ending.code == INTERRUPTED else "red"
-        messages.print(ending.lines, style=style, soft_wrap=True)
+        messages().quiet = False
+        messages().print(ending.lines, style=style, soft_wrap=True)
     sys.exit(ending.code)
 
 
 def run(arguments: list[str]) -> Ending:
     """Runs a command; returns how it ended."""
     command = typer.main.get_command(app)
+    if _COMPLETE in os.environ:
+        command(prog_name="autotune")
     try:
         # not command.main(): it would print faults, and past the consoles
         with command.make_context("autotune", arguments) as context:

@@ -1,253 +1,235 @@
-"""Commands that measure a config in use: ``compare`` and ``verify``.
+"""The command that measures a config in use: ``compare``.
 
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
 
 import typer
 
 from autotune.cli import parsing
-from autotune.cli.console import output, print_json
-from autotune.cli.options import MAX_MEMORY, DataOption, JsonOption, ShapeOption
+from autotune.cli.console import messages, present
+from autotune.cli.options import (
+    INPUTS,
+    LIMITS,
+    MAX_ERROR,
+    MAX_MEMORY,
+    ClientsOption,
+    DataOption,
+    JsonOption,
+    ModelOption,
+    QuietOption,
+    ShapeOption,
+)
 from autotune.errors import RequestError, StorageError
 from autotune.process.signals import signals_later
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from autotune.results.compare import Comparisons
+    from autotune.facts.workload import Workload
+    from autotune.report.view import Table, View
+    from autotune.results.compare import Comparison
     from autotune.results.gate import Gate, Verdict
-
-_MODEL = typer.Option(
-    "--model", help="The original model. Needed only where the study's folder does not know it."
-)
-_MAX_ERROR = typer.Option(
-    "--max-error",
-    metavar="0.05",
-    parser=parsing.error,
-    help="Largest relative L2 error of an output.",
-)
-
+    from autotune.results.subjects import Lineup
 
 _PATHS = typer.Argument(
     metavar="CONFIG",
-    help="Tuned configs such as best.json, and models (.onnx), which run with default options; "
-    "with --trial, the folder of a study.",
+    help="Configs such as best.json, or models (.onnx) under default options; with --trial, the "
+    "folder of a study.",
 )
 _BASELINE = typer.Option(
     metavar="CONFIG",
-    help="The config or model to compare with. If left out, the original model with default "
-    "options.",
+    help="What to compare with (the original model under default options).",
+    rich_help_panel=INPUTS,
 )
-_TRIAL = typer.Option(help="Number of a trial of the study to measure once more. Repeatable.")
+_TRIAL = typer.Option(
+    metavar="N", help="Measure this trial of the study again. Repeatable.", rich_help_panel=INPUTS
+)
 _MIN_SPEEDUP = typer.Option(
-    metavar="1.2", parser=parsing.factor, help="Least speed-up over the baseline."
-)
-_CLIENTS = typer.Option(
-    min=1,
-    max=256,
-    help="Measure while so many clients send one request after another (closed loop): "
-    "throughput, and latencies under that load. --min-speedup is then a factor of throughput. If "
-    "left out, as many as the configs were tuned for.",
+    metavar="1.2",
+    parser=parsing.factor,
+    help="Least speed-up over the baseline; of throughput with --clients.",
+    rich_help_panel=LIMITS,
 )
 _QPS = typer.Option(
     metavar="100",
     parser=parsing.rate,
-    help="Measure latencies while so many requests a second arrive at random (open loop). "
-    "--clients is how many of them run at once; if left out, as many as the configs were tuned "
-    "for, or one for each core where that is one.",
+    help="Requests a second that arrive at random (open loop).",
+    rich_help_panel=INPUTS,
 )
-_JUNIT = typer.Option(metavar="FILE.xml", help="Write the verdicts to this file as JUnit XML.")
+_JUNIT = typer.Option(metavar="FILE.xml", help="Write the verdicts as JUnit XML.")
+_MARKDOWN = typer.Option(
+    "--export-markdown", metavar="FILE.md", help="Write the numbers as a Markdown table."
+)
 
 
 def compare_configs(
     paths: Annotated[list[Path], _PATHS],
     baseline: Annotated[Path | None, _BASELINE] = None,
-    trial: Annotated[list[int], _TRIAL] = [],
-    model: Annotated[Path | None, _MODEL] = None,
+    trial: Annotated[list[int] | None, _TRIAL] = None,
+    model: ModelOption = None,
     data: DataOption = None,
-    shape: ShapeOption = [],
-    clients: Annotated[int | None, _CLIENTS] = None,
+    shape: ShapeOption = None,
+    clients: ClientsOption = None,
     qps: Annotated[float | None, _QPS] = None,
     min_speedup: Annotated[float | None, _MIN_SPEEDUP] = None,
     max_memory: Annotated[float | None, MAX_MEMORY] = None,
-    max_error: Annotated[float, _MAX_ERROR] = 0.05,
+    max_error: Annotated[float | None, MAX_ERROR] = None,
     junit: Annotated[Path | None, _JUNIT] = None,
+    markdown: Annotated[Path | None, _MARKDOWN] = None,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Measures configs and models side by side with the default.
 
     The exit code is 3 if a limit is broken, and 4 if a config does not run here. Without
     --min-speedup and --max-memory, a single config has to be better than the baseline. With --qps,
-    each config has to keep up with the requests.
+    each config has to keep up with the requests. After an upgrade of ONNX Runtime it says as well
+    what still holds of a config's numbers.
     """
+    messages().quiet = quiet
     with signals_later():
-        from autotune.results.gate import Gate
+        from autotune.cli.progress import steps
+        from autotune.results.gate import Gate, exit_code
 
     if twice := [path for path in paths if paths.count(path) > 1]:
         raise RequestError(f"{twice[0]} is named twice")
-    _check_output(junit, [*paths, *filter(None, (baseline, model, data))])
-    gate = Gate(min_speedup=min_speedup, max_memory_mib=max_memory, max_error=max_error)
-    files = _Files(paths=paths, baseline=baseline, model=model, data=data, shapes=dict(shape))
-    if qps is not None:
-        if trial:
-            raise RequestError("--qps compares configs; pick a trial first, and leave out --trial")
-        _compare_under_load(files, qps, clients, gate, junit, as_json=as_json)
-    elif trial:
-        _compare_trials(files, trial, clients, gate, junit, as_json=as_json)
-    else:
-        _compare(files, clients, gate, junit, as_json=as_json)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Files:
-    """What a request compares, and by which inputs."""
-
-    paths: list[Path]
-    baseline: Path | None
-    model: Path | None
-    data: Path | None
-    shapes: dict[str, tuple[int, ...]]
-
-
-def _compare(
-    files: _Files, clients: int | None, gate: "Gate", junit: Path | None, *, as_json: bool
-) -> None:
-    with signals_later():
-        from autotune.cli.progress import steps
-        from autotune.results.compare import compare
-
-    with steps("comparing") as on_step:
-        comparisons = compare(
-            files.paths,
-            files.model,
-            baseline=files.baseline,
-            data=files.data,
-            shapes=files.shapes,
-            max_error=gate.max_error,
-            clients=clients,
-            on_step=on_step,
+    for option, path in (("--junit", junit), ("--export-markdown", markdown)):
+        _check_output(option, path, [*paths, *filter(None, (baseline, model, data))])
+    if trial and (len(paths) != 1 or baseline is not None or shape or qps is not None):
+        raise RequestError(
+            "--trial measures trials of one study against its default, on its inputs; name its "
+            "folder alone, and leave out --baseline, --shape and --qps"
         )
-    _report_comparisons(comparisons, gate, junit, as_json=as_json)
-
-
-def _compare_under_load(
-    files: _Files,
-    qps: float,
-    clients: int | None,
-    gate: "Gate",
-    junit: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    with signals_later():
-        from autotune.cli.progress import steps
-        from autotune.report.under_load import render_under_load
-        from autotune.results.gate import judge_under_load
-        from autotune.results.under_load import compare_under_load
-
-    if gate.has_limits:
+    if qps is not None and (min_speedup, max_memory) != (None, None):
         raise RequestError(
             "--qps offers the same load to all, so there is no speed-up, and memory is not "
             "measured; leave out --min-speedup and --max-memory, or --qps"
         )
+    gate = Gate(min_speedup=min_speedup, max_memory_mib=max_memory)
     with steps("comparing") as on_step:
-        comparison = compare_under_load(
-            files.paths,
-            files.model,
-            rate_per_s=qps,
-            clients=clients,
-            baseline=files.baseline,
-            data=files.data,
-            shapes=files.shapes,
-            max_error=gate.max_error,
-            on_step=on_step,
-        )
-    verdicts = judge_under_load(comparison, gate)
-    shown = asdict(comparison) if as_json else render_under_load(comparison, verdicts)
-    _report(shown, verdicts, junit)
-
-
-def _compare_trials(
-    files: _Files,
-    trials: list[int],
-    clients: int | None,
-    gate: "Gate",
-    junit: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    if len(files.paths) != 1 or files.baseline is not None or files.shapes:
-        raise RequestError(
-            "--trial measures trials of one study against its default, on its inputs; name its "
-            "folder alone, and leave out --baseline and --shape"
-        )
-    with signals_later():
-        from autotune.cli.progress import steps
-        from autotune.study.again import measure_again
-
-    with steps("comparing") as on_step:
-        comparisons = measure_again(
-            files.paths[0],
-            list(dict.fromkeys(trials)),
-            source=files.model,
-            data=files.data,
-            max_error=gate.max_error,
-            clients=clients,
-            on_step=on_step,
-        )
-    _report_comparisons(comparisons, gate, junit, as_json=as_json)
-
-
-def _report_comparisons(
-    comparisons: "Comparisons", gate: "Gate", junit: Path | None, *, as_json: bool
-) -> None:
-    from autotune.report.comparison import render_comparisons
-    from autotune.results.gate import judge
-
-    verdicts = judge(comparisons, gate)
-    shown = asdict(comparisons) if as_json else render_comparisons(comparisons, verdicts)
-    _report(shown, verdicts, junit)
-
-
-def _report(
-    shown: "dict[str, Any] | RenderableType", verdicts: "Sequence[Verdict]", junit: Path | None
-) -> None:
-    """Prints the outcome, writes the verdicts, and ends with their exit code.
-
-    Args:
-        shown: The outcome: a dictionary is printed as JSON, with the verdicts.
-        verdicts: What the gate says of it.
-        junit: The file for the verdicts; None writes none.
-    """
-    from autotune.report.junit import junit_document
-    from autotune.results.gate import exit_code
-
-    code = exit_code(verdicts)
-    if junit is not None:
-        _write(junit_document(verdicts, "autotune compare"), junit)
-    if isinstance(shown, dict):
-        listed = [asdict(verdict) for verdict in verdicts]
-        print_json({**shown, "verdicts": listed, "passed": code == 0})
-    else:
-        output.print(shown)
-    if code:
+        common = _Common(max_error=max_error, clients=clients, on_step=on_step)
+        if trial:
+            compared = _compare_trials(paths[0], trial, model, data, gate, common)
+        else:
+            with _own_cores():
+                chosen = _read(paths, model, baseline, data, dict(shape or ()))
+                compared = (
+                    _compare(*chosen, gate, common)
+                    if qps is None
+                    else _compare_under_load(*chosen, qps, common)
+                )
+    _write_files(compared, junit, markdown)
+    present(compared.view, as_json=as_json)
+    if code := exit_code(compared.verdicts):
         raise typer.Exit(code)
 
 
-def _check_output(junit: Path | None, inputs: list[Path]) -> None:
-    """Refuses a file of verdicts that would take the place of what is measured."""
-    if junit is None:
+class _Common(TypedDict):
+    """What every comparison takes."""
+
+    max_error: float | None
+    clients: int | None
+    on_step: Callable[[int, int], None]
+
+
+class _Compared(NamedTuple):
+    """A comparison as it is shown; its table is None where nothing could be measured."""
+
+    view: "View"
+    table: "Table | None"
+    verdicts: "Sequence[Verdict]"
+
+
+def _own_cores() -> AbstractContextManager[None]:
+    """Returns a context in which no study and no other comparison measures on these cores."""
+    from autotune.storage.locks import exclusive_use
+
+    return exclusive_use(None, wait=True, on_note=lambda note: messages().print(note))
+
+
+def _read(
+    paths: list[Path],
+    model: Path | None,
+    baseline: Path | None,
+    data: Path | None,
+    shapes: dict[str, tuple[int, ...]],
+) -> "tuple[Lineup, Workload]":
+    """Returns what is compared with what, and the inputs."""
+    from autotune.facts.workload import workload_for
+    from autotune.results.subjects import lineup_of
+
+    lineup = lineup_of(paths, model, baseline)
+    return lineup, workload_for(lineup.model, data, shapes)
+
+
+def _compare(lineup: "Lineup", workload: "Workload", gate: "Gate", common: _Common) -> _Compared:
+    with signals_later():
+        from autotune.results.compare import compare
+
+    return _judged(compare(lineup, workload, **common), gate)
+
+
+def _compare_under_load(
+    lineup: "Lineup", workload: "Workload", qps: float, common: _Common
+) -> _Compared:
+    with signals_later():
+        from autotune.report.comparison import load_table, view_under_load
+        from autotune.results.gate import judge_under_load
+        from autotune.results.under_load import compare_under_load
+
+    comparison = compare_under_load(lineup, workload, rate_per_s=qps, **common)
+    verdicts = judge_under_load(comparison)
+    table = load_table(comparison) if comparison.configs else None
+    return _Compared(view_under_load(comparison, verdicts), table, verdicts)
+
+
+def _compare_trials(
+    folder: Path,
+    trials: list[int],
+    model: Path | None,
+    data: Path | None,
+    gate: "Gate",
+    common: _Common,
+) -> _Compared:
+    with signals_later():
+        from autotune.study.again import measure_again
+
+    numbers = list(dict.fromkeys(trials))
+    return _judged(measure_again(folder, numbers, source=model, data=data, **common), gate)
+
+
+def _judged(comparison: "Comparison", gate: "Gate") -> _Compared:
+    from autotune.report.comparison import comparison_table, view_comparison
+    from autotune.results.gate import judge
+
+    verdicts = judge(comparison, gate)
+    table = comparison_table(comparison) if comparison.configs else None
+    return _Compared(view_comparison(comparison, verdicts), table, verdicts)
+
+
+def _write_files(compared: _Compared, junit_path: Path | None, table_path: Path | None) -> None:
+    """Writes the verdicts and the numbers to the files that were asked for."""
+    from autotune.report.junit import junit_document
+    from autotune.report.view import markdown
+
+    if junit_path is not None:
+        _write(junit_document(compared.verdicts), junit_path)
+    if table_path is not None:
+        _write("" if compared.table is None else markdown(compared.table), table_path)
+
+
+def _check_output(option: str, output: Path | None, inputs: list[Path]) -> None:
+    """Refuses a file to write that would take the place of what is measured."""
+    if output is None:
         return
-    if junit.is_dir():
-        raise RequestError(f"--junit: {junit} is a folder; name a file")
+    if output.is_dir():
+        raise RequestError(f"{option}: {output} is a folder; name a file")
     for path in inputs:
-        if junit.exists() and path.exists() and junit.samefile(path):
-            raise RequestError(f"--junit: {junit} is compared; name another file")
+        if output.exists() and path.exists() and output.samefile(path):
+            raise RequestError(f"{option}: {output} is compared; name another file")
 
 
 def _write(document: str, path: Path) -> None:
@@ -255,45 +237,3 @@ def _write(document: str, path: Path) -> None:
         path.write_text(document, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from None
-
-
-def verify(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")
-    ],
-    model: Annotated[Path | None, _MODEL] = None,
-    data: DataOption = None,
-    shape: ShapeOption = [],
-    max_error: Annotated[
-        float | None,
-        typer.Option(
-            metavar="0.05",
-            parser=parsing.error,
-            help="Largest error that counts as the same answers. If left out, a fifth more than "
-            "when the config was tuned.",
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Checks whether a config still keeps its answers and its gain.
-
-    It is for the time after an upgrade of ONNX Runtime or of the machine.
-
-    The exit code is 3 if it does not, and 4 if the config does not run here.
-    """
-    with signals_later():
-        from autotune.cli.progress import steps
-        from autotune.report.verification import render_verification
-        from autotune.results.upgrade import verify_config
-
-    with steps("verifying") as on_step:
-        verification = verify_config(
-            config, model, data=data, shapes=dict(shape), max_error=max_error, on_step=on_step
-        )
-    code = verification.exit_code
-    if as_json:
-        print_json({**asdict(verification), "holds": code == 0})
-    else:
-        output.print(render_verification(verification))
-    if code:
-        raise typer.Exit(code)

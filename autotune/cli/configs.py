@@ -3,15 +3,14 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune.cli.console import output, print_json
-from autotune.cli.options import JsonOption
-from autotune.errors import RequestError
+from autotune.cli.console import present, print_json
+from autotune.cli.options import DataOption, JsonOption, ShapeOption
+from autotune.errors import NotBetterError, RequestError
 from autotune.process.signals import signals_later
 
 ConfigArgument = Annotated[
@@ -22,14 +21,13 @@ ConfigArgument = Annotated[
 def check_config(
     config: ConfigArgument = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Count another machine as a fault too (exit code 4).")
+        bool,
+        typer.Option("--strict", metavar="", help="Refuse another machine as well (exit code 4)."),
     ] = False,
     schema: Annotated[
-        str | None,
-        typer.Option(
-            metavar="autotune/2", help="Print the JSON Schema of this format, and do nothing else."
-        ),
-    ] = None,
+        bool,
+        typer.Option("--schema", metavar="", help="Print the JSON Schema of a config and end."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Validates a tuned config and says what it would do here.
@@ -37,24 +35,61 @@ def check_config(
     The exit code is 2 if the config or its model files are wrong, and 4 if this machine lacks what
     the config requires.
     """
-    if schema is not None:
+    if schema:
         from autotune.deploy.schema import config_schema
 
-        print_json(config_schema(schema))
+        print_json(config_schema())
         return
     if config is None:
         raise RequestError("name a tuned config such as best.json")
     with signals_later():
         from autotune.deploy.check import check
-        from autotune.report.check import render_check
+        from autotune.report.deploying import view_check
 
     checked = check(config)
-    if as_json:
-        print_json({**asdict(checked), "valid": checked.valid, "outcome": checked.outcome})
-    else:
-        output.print(render_check(checked, str(config)))
+    present(view_check(checked, str(config)), as_json=as_json)
     if code := checked.exit_code(strict=strict):
         raise typer.Exit(code)
+
+
+def certify_config(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="[MODEL]", help="The untouched model (the study's own)."),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KINDS",
+            help="Kinds of processors, comma-separated: avx2, avx512, vnni, arm64 (those on which "
+            "the file's operators depend, and this one).",
+        ),
+    ] = None,
+    data: DataOption = None,
+    shape: ShapeOption = None,
+    max_error: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Largest relative L2 error of an output.")
+    ] = 0.05,
+    as_json: JsonOption = False,
+) -> None:
+    """Compares a config's answers on kinds of processors, emulated ones too.
+
+    Writes what came of it into the config. The exit code is 3 if an error is above the limit.
+    """
+    with signals_later():
+        from autotune.report.deploying import view_certificates
+        from autotune.results.certification import certify, worst_error
+
+    kinds = on.split(",") if on else None
+    certified = certify(
+        config, processors=kinds, source=model, data=data, shapes=dict(shape or ())
+    ).certified
+    present(view_certificates(certified, max_error), as_json=as_json)
+    if worst_error(certified) > max_error:
+        raise typer.Exit(NotBetterError.exit_code)
 
 
 def export_config(
@@ -66,26 +101,31 @@ def export_config(
         typer.Option(
             "--to",
             metavar="TARGET",
-            help="python, triton, perf_test, cpp, csharp, java, rust, javascript, olive or "
+            help="python, triton, perf_test, cpp, csharp, java, rust, javascript, olive, "
             "ort_config.",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder to write to. If left out, the config's folder."),
+        typer.Option("--out", "-o", metavar="DIR", help="Folder to write to (the config's)."),
     ] = None,
+    accept_processor: Annotated[
+        bool,
+        typer.Option(
+            "--accept-processor",
+            metavar="",
+            help="Export even if the target does not check the processor that it needs.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Writes a tuned config in the form of another program.
+    """Writes a tuned config for another language or server.
 
-    No file that is there is overwritten. The command names what the target cannot express.
+    No file is overwritten. What the target cannot express is named.
     """
     with signals_later():
         from autotune.export.writing import export
-        from autotune.report.export import render_export
+        from autotune.report.deploying import view_export
 
-    exported = export(config, target, out)
-    if as_json:
-        print_json({**asdict(exported), "files": [str(path) for path in exported.files]})
-    else:
-        output.print(render_export(exported))
+    exported = export(config, target, out, accept_processor=accept_processor)
+    present(view_export(exported), as_json=as_json)

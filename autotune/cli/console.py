@@ -3,20 +3,23 @@
 All text passes through the two consoles, so one place keeps a terminal safe. Names come from
 configs, models, storages and files of strangers, and a terminal obeys some characters in them:
 escape sequences, carriage returns, marks that turn the direction of writing. The consoles show each
-such character as a question mark.
+such character as a question mark. They are made when something is printed, because importing Rich
+takes as long as all of the command line.
 """
 
 import codecs
 import json
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any, TextIO, cast
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+from autotune.process.signals import signals_later
 
-from autotune.report.text import without_controls
+if TYPE_CHECKING:
+    from autotune.cli.safe_console import SafeConsole
+    from autotune.report.view import View
 
 # A file or a pipe has no width: its lines are not folded at 80 characters.
 _PIPE_WIDTH = 160
@@ -24,39 +27,41 @@ _PLAIN = {"×": "x", "–": "-", "…": "...", "←": "<-", "→": "->", "·": "
 _ERRORS = "autotune-plain"
 
 
-class SafeConsole(Console):
-    """A console that prints no control characters but its own.
+@cache
+def output() -> "SafeConsole":
+    """Returns the console for results: stdout."""
+    with signals_later():
+        from autotune.cli.safe_console import SafeConsole
 
-    Names of models and folders may hold brackets and colons: text is never read as markup.
-    """
-
-    def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
-        super().__init__(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Gives the segments of `renderable`; every console method that prints text uses this."""
-        for segment in super().render(renderable, options):
-            if segment.control:
-                yield segment
-            else:
-                yield Segment(without_controls(segment.text), segment.style)
-
-    def on_broken_pipe(self) -> None:
-        """Passes the fault on: the program ends in one place."""
-        raise BrokenPipeError
+    return SafeConsole(width=_width(sys.stdout))
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()
+@cache
+def messages() -> "SafeConsole":
+    """Returns the console for all else: stderr."""
+    with signals_later():
+        from autotune.cli.safe_console import SafeConsole
+
+    return SafeConsole(stderr=True, width=_width(sys.stderr))
 
 
-output = SafeConsole(width=None if _is_terminal(sys.stdout) else _PIPE_WIDTH)
-messages = SafeConsole(stderr=True)
+def _width(stream: TextIO | None) -> int | None:
+    """Returns the width of a pipe or a file; None for a terminal, which has one of its own."""
+    return None if stream is not None and stream.isatty() else _PIPE_WIDTH
 
 
-def print_json(document: dict[str, Any]) -> None:
+def present(view: "View", *, as_json: bool) -> None:
+    """Prints a view to stdout: as text, or as one JSON document."""
+    if as_json:
+        print_json(view.data)
+        return
+    with signals_later():
+        from autotune.report.terminal import renderable
+
+    output().print(renderable(view))
+
+
+def print_json(document: Mapping[str, Any]) -> None:
     """Prints one JSON document to stdout; it holds ASCII characters alone."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 

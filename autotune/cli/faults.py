@@ -1,8 +1,8 @@
 """The one place where a fault becomes an exit code and the text that explains it.
 
 Exit codes: 0 done, 1 a bug, 2 a wrong request, 3 not better than the default (``compare``),
-4 nothing can be measured here, 75 storage or disk failed, 130 interrupted, 141 the reader of the
-output ended (a closed pipe).
+4 nothing can be measured here, 75 the storage or a disk failed, 130 interrupted, 141 the
+reader of the output ended (a closed pipe).
 """
 
 import re
@@ -50,7 +50,7 @@ def ending_of(fault: BaseException) -> Ending:
         return Ending(code=RequestError.exit_code, lines=_fit_to_print(_usage_error(fault)))
     error = fault if isinstance(fault, AutotuneError) else system_fault(fault)
     if error is not None:
-        return Ending(code=error.exit_code, lines=_fit_to_print(f"autotune: {error}"))
+        return Ending(code=error.exit_code, lines=_fit_to_print(f"Error: {error}"))
     lines = "".join(traceback.format_exception(fault))
     return Ending(code=BUG, lines=_fit_to_print(lines.rstrip()))
 
@@ -61,12 +61,7 @@ def _fit_to_print(text: str) -> str:
 
 
 def _usage_error(error: typer.TyperException) -> str:
-    """Returns what is wrong with a command line, after the form that it should have."""
+    """Returns what is wrong with a command line, and the command that says what is right."""
     context = getattr(error, "ctx", None)
-    if context is None:
-        return f"Error: {error.format_message()}"
-    command = context.command_path
-    return (
-        f"{context.get_usage()}\nTry '{command} --help' for help.\n\n"
-        f"Error: {error.format_message()}"
-    )
+    said = f"Error: {error.format_message()}"
+    return said if context is None else f"{said}\nTry '{context.command_path} --help'."

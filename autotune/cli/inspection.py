@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.console import messages, output, print_json
-from autotune.cli.options import DataOption, JsonOption, ShapeOption
+from autotune.cli.console import messages, present
+from autotune.cli.options import DataOption, JsonOption, ModelOption, QuietOption, ShapeOption
 from autotune.cli.report import write_last_page
 from autotune.process.signals import signals_later
 
@@ -17,29 +17,26 @@ from autotune.process.signals import signals_later
 def inspect_file(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The .onnx file of the model.")],
     data: DataOption = None,
-    shape: ShapeOption = [],
+    shape: ShapeOption = None,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="Only read the file. Without it, each suspicion is measured as well."
-        ),
+        typer.Option("--quick", metavar="", help="Only read the file; measure nothing."),
     ] = False,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Shows what holds a model back on this machine, and what helps."""
+    messages().quiet = quiet
     with signals_later():
         from autotune.cli.progress import steps
         from autotune.inspection.inspect import inspect_model
-        from autotune.report.inspection import render_inspection
+        from autotune.report.inspection import view_inspection
 
     with steps("inspecting") as on_step:
         inspection = inspect_model(
-            model, data=data, shapes=dict(shape), quick=quick, on_step=on_step
+            model, data=data, shapes=dict(shape or ()), quick=quick, on_step=on_step
         )
-    if as_json:
-        print_json(inspection.to_json())
-    else:
-        output.print(render_inspection(inspection))
+    present(view_inspection(inspection), as_json=as_json)
 
 
 def profile_session(
@@ -50,34 +47,29 @@ def profile_session(
             help="A model, a tuned config such as best.json, or the folder of a study.",
         ),
     ],
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            help="The original model of a config. Needed only where the study's folder does not "
-            "know it."
-        ),
-    ] = None,
+    model: ModelOption = None,
     data: DataOption = None,
-    shape: ShapeOption = [],
+    shape: ShapeOption = None,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Shows where the time of a run goes.
+    """Shows where the time of a run goes, and how far it is from the machine's peak.
 
-    It also shows how far a run is from what the machine could do at most. A tuned config is shown
-    beside the default. The profile of a study's folder is kept there, and its report.html shows it.
+    A tuned config is shown beside the default. The profile of a study is kept in its folder, and
+    report.html shows it.
     """
+    messages().quiet = quiet
     with signals_later():
         from autotune.cli.progress import steps
         from autotune.deploy.files import is_folder
-        from autotune.report.profile import render_profiling
+        from autotune.report.profile import view_profile
         from autotune.results.profiling import profile, profile_study
+        from autotune.results.writing import PAGE
 
     measure = profile_study if is_folder(what) else profile
     with steps("profiling") as on_step:
-        profiling = measure(what, model, data=data, shapes=dict(shape), on_step=on_step)
-    if as_json:
-        print_json(profiling.to_json())
-    else:
-        output.print(render_profiling(profiling))
+        profiling = measure(what, model, data=data, shapes=dict(shape or ()), on_step=on_step)
+    present(view_profile(profiling), as_json=as_json)
     if is_folder(what):
-        messages.print(write_last_page(what), soft_wrap=True)
+        problem = write_last_page(what)
+        messages().print(problem or f"Report: {what / PAGE}", soft_wrap=True)

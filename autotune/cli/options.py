@@ -1,4 +1,4 @@
-"""Options that several commands take."""
+"""Options that several commands take, and the panels that group options in the help."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,38 +7,82 @@ import typer
 
 from autotune.cli import parsing
 
+INPUTS = "Inputs"
+LIMITS = "Limits"
+OBJECTIVES = "Objectives"
+SEARCH = "Search"
+STORAGE = "Storage"
+ADVANCED = "Advanced"
+
+
 DATA = typer.Option(
     "--data",
-    metavar="INPUTS.npz|DIR",
-    help="Your inputs: an .npz file whose arrays have the names of the model's inputs and hold "
-    "the samples along their first axis, or a folder of .npz files with one sample each. If left "
-    "out, inputs are generated.",
+    metavar="NPZ|DIR",
+    help="Samples, named after the model's inputs (generated).",
+    rich_help_panel=INPUTS,
 )
 SHAPE = typer.Option(
     "--shape",
     metavar="NAME=1,3,224,224",
     parser=parsing.named_shape,
     help="Shape of a generated input. Repeatable.",
+    rich_help_panel=INPUTS,
+)
+MODEL = typer.Option(
+    "--model",
+    metavar="FILE",
+    help="The original model, where the study's folder does not know it.",
+    rich_help_panel=INPUTS,
+)
+CLIENTS = typer.Option(
+    "--clients",
+    metavar="N",
+    parser=parsing.clients,
+    help="How many clients call at once (1).",
+    rich_help_panel=INPUTS,
+)
+MAX_ERROR = typer.Option(
+    "--max-error",
+    metavar="0.05",
+    parser=parsing.error,
+    help="Largest relative L2 error of an output (0.05).",
+    rich_help_panel=LIMITS,
 )
 MAX_MEMORY = typer.Option(
     "--max-memory",
     metavar="300MiB",
     parser=parsing.memory_mib,
-    help="Largest peak memory that a session may add (MiB, MB, GiB or GB).",
+    help="Largest peak memory that a session may add.",
+    rich_help_panel=LIMITS,
 )
 MAX_LATENCY = typer.Option(
     "--max-latency",
     metavar="10ms",
     parser=parsing.latency_ms,
-    help="Largest latency of a run (ms, us or s). With the objective throughput_per_s it bounds "
-    "the 99th percentile under load.",
+    help="Longest run; with --clients, longest 99th percentile.",
+    rich_help_panel=LIMITS,
 )
-WAIT = typer.Option(
-    "--wait", help="Wait for another study on the same cores to end, instead of refusing."
+STUDY_NAME = typer.Option(
+    "--study-name",
+    metavar="NAME",
+    help="Name of the study in its storage.",
+    rich_help_panel=STORAGE,
 )
-JSON = typer.Option("--json", help="Print one JSON document instead of text.")
+URL = typer.Option(
+    "--storage",
+    metavar="URL",
+    help="Database of the trials (AUTOTUNE_STORAGE, or a file in DIR).",
+    rich_help_panel=STORAGE,
+)
+JSON = typer.Option("--json", metavar="", help="Print one JSON document instead of text.")
+QUIET = typer.Option("--quiet", "-q", metavar="", help="Show no progress and no notes.")
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 DataOption = Annotated[Path | None, DATA]
-ShapeOption = Annotated[list[parsing.NamedShape], SHAPE]
+ShapeOption = Annotated[list[parsing.NamedShape] | None, SHAPE]
+ModelOption = Annotated[Path | None, MODEL]
+ClientsOption = Annotated[int | None, CLIENTS]
+StudyNameOption = Annotated[str | None, STUDY_NAME]
+UrlOption = Annotated[str | None, URL]
 JsonOption = Annotated[bool, JSON]
+QuietOption = Annotated[bool, QUIET]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import typer
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_MOST_CLIENTS = 256
 _TIMES_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZES_MIB = {"MiB": 1.0, "MB": 1e6 / 2**20, "GiB": 1024.0, "GB": 1e9 / 2**20}
 _LATENCIES_MS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
@@ -48,29 +49,26 @@ def latency_ms(text: str) -> float:
 
 def error(text: str | float) -> float:
     """Returns a relative error such as ``0.05``. Typer parses a default, a number, as well."""
-    match = re.fullmatch(rf"(?:{_NUMBER}|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", str(text).strip())
-    value = float(match[0]) if match else math.nan
-    if not 0 < value < math.inf:
-        raise typer.BadParameter(f"'{text}' is not a number above 0, such as 0.05.")
-    return value
+    pattern = rf"((?:{_NUMBER}|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    return _positive(str(text), pattern, "a number above 0, such as 0.05")
 
 
 def factor(text: str) -> float:
     """Returns a factor such as ``1.2``, ``1.2x`` or ``1.2×``."""
-    match = re.fullmatch(rf"({_NUMBER})\s*[x×]?", text.strip())
-    value = float(match[1]) if match else math.nan
-    if not 0 < value < math.inf:
-        raise typer.BadParameter(f"'{text}' is not a factor above 0, such as 1.2.")
-    return value
+    return _positive(text, rf"({_NUMBER})\s*[x×]?", "a factor above 0, such as 1.2")
 
 
 def rate(text: str) -> float:
     """Returns a number of requests a second such as ``100`` or ``0.5``."""
-    match = re.fullmatch(_NUMBER, text.strip())
-    value = float(match[0]) if match else math.nan
-    if not 0 < value < math.inf:
-        raise typer.BadParameter(f"'{text}' is not a number of requests a second, such as 100.")
-    return value
+    return _positive(text, rf"({_NUMBER})", "a number of requests a second, such as 100")
+
+
+def clients(text: str) -> int:
+    """Returns a number of clients, from 1 to 256."""
+    match = re.fullmatch("[0-9]{1,3}", text.strip())
+    if not match or not 1 <= int(match[0]) <= _MOST_CLIENTS:
+        raise typer.BadParameter(f"'{text}' is not a whole number from 1 to {_MOST_CLIENTS}.")
+    return int(match[0])
 
 
 def pair(text: str) -> Pair:
@@ -105,6 +103,15 @@ def batch_sizes(text: str) -> tuple[int, ...]:
             "Write whole numbers with commas between them, such as 1,2,4,8."
         )
     return tuple(map(int, items))
+
+
+def _positive(text: str, pattern: str, noun: str) -> float:
+    """Returns the number in the first group of `pattern`, which all of the text must match."""
+    match = re.fullmatch(pattern, text.strip())
+    value = float(match[1]) if match else math.nan
+    if not 0 < value < math.inf:
+        raise typer.BadParameter(f"'{text}' is not {noun}.")
+    return value
 
 
 def _quantity(text: str, units: Mapping[str, float], noun: str, example: str) -> float:

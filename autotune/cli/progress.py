@@ -69,7 +69,7 @@ class StudyProgress:
 @contextlib.contextmanager
 def steps(title: str) -> Iterator[Callable[[int, int], None]]:
     """Shows a bar; gives a function to call at every step, with the steps done and all steps."""
-    with interruptible() as checkpoint, bar(messages) as live:
+    with interruptible() as checkpoint, bar(messages()) as live:
         task = live.add_task(title, total=None, count="", left="", standing="")
 
         def on_step(done: int, total: int) -> None:

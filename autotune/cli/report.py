@@ -5,45 +5,37 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli.console import messages, output
-from autotune.cli.options import FolderArgument
+from autotune.cli.options import FolderArgument, StudyNameOption, UrlOption
 from autotune.errors import AutotuneError, MissingPackageError, RequestError, did_you_mean
 from autotune.process.signals import signals_later
 from autotune.storage.masking import without_secrets
-from autotune.study.options import StudyOptions
-from autotune.study.progress import OnProgress
+
+if TYPE_CHECKING:
+    from autotune.study.options import StudyOptions
+    from autotune.study.progress import OnProgress
 
 
 def report(
     folder: FolderArgument,
     figures: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Also write the figures to files in this folder."),
+        typer.Option(metavar="DIR", help="Also write the figures as files to this folder."),
     ] = None,
     kind: Annotated[
         str,
-        typer.Option("--format", metavar="svg|png", help="The format of these files."),
+        typer.Option("--format", metavar="svg|png", help="The format of the figures (svg)."),
     ] = "svg",
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Database that keeps the trials, if it is not in the folder. If left out, the URL "
-            "in the variable AUTOTUNE_STORAGE.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--study", metavar="NAME", help="Which study, if the storage holds several."),
-    ] = None,
+    storage: UrlOption = None,
+    study_name: StudyNameOption = None,
 ) -> None:
-    """Writes report.html, a page with figures that shows a study.
+    """Writes report.html: a page with figures that shows a study.
 
-    It is written from what the folder holds, also while the study runs.
+    It is made from what the folder holds, also while the study runs.
     """
     with signals_later():
         from autotune.report.page.export import FORMATS, write_figures
@@ -52,13 +44,13 @@ def report(
     if kind not in FORMATS:
         near = did_you_mean(kind, FORMATS)
         raise RequestError(f"--format must be one of {', '.join(FORMATS)}, not '{kind}'.{near}")
-    output.print(f"Wrote {write_report(folder, storage, name)}", soft_wrap=True)
+    output().print(f"Wrote {write_report(folder, storage, study_name)}", soft_wrap=True)
     if figures is not None:
-        for path in write_figures(folder, figures, kind, storage, name):
-            output.print(f"Wrote {path}", soft_wrap=True)
+        for path in write_figures(folder, figures, kind, storage, study_name):
+            output().print(f"Wrote {path}", soft_wrap=True)
 
 
-def live_page(options: StudyOptions) -> OnProgress:
+def live_page(options: "StudyOptions") -> "OnProgress":
     """Returns what keeps the page of a study up to date while the study runs.
 
     Without the packages of the extra ``report`` it does nothing.
@@ -73,23 +65,25 @@ def live_page(options: StudyOptions) -> OnProgress:
         return lambda _: None
 
     def announce(page: Path) -> None:
-        messages.print(f"{page} shows the study as it goes on.", style="dim", soft_wrap=True)
+        messages().print(f"{page} shows the study while it runs.", style="dim", soft_wrap=True)
 
     return LivePage(options, announce)
 
 
 def write_last_page(folder: Path, storage: str | None = None) -> str:
-    """Writes the page of a study that has ended; returns a line that says where it is.
+    """Writes the page of a study that has ended; returns why it was not written, or nothing.
 
-    The result is written already: if the page cannot be, the line says why.
+    The result is written already, so a page that cannot be written ends no command.
     """
     with signals_later():
         from autotune.report.page.writing import HOW_TO_INSTALL, write_report
+        from autotune.results.writing import PAGE
 
     try:
-        return f"Report: {write_report(folder, storage)}"
+        write_report(folder, storage)
     except MissingPackageError:
         command = shlex.join(["autotune", "report", str(folder)])
-        return f"For a report with figures: {HOW_TO_INSTALL}, then {command}"
+        return f"For a page with figures: {HOW_TO_INSTALL}, then {command}"
     except (AutotuneError, OSError) as error:
-        return f"No report was written: {without_secrets(str(error))}"
+        return f"{PAGE} was not written: {without_secrets(str(error))}"
+    return ""

@@ -3,59 +3,75 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune.cli.console import output, print_json
-from autotune.cli.options import MAX_LATENCY, MAX_MEMORY, FolderArgument, JsonOption
+from autotune.cli.console import present
+from autotune.cli.options import MAX_LATENCY, MAX_MEMORY, OBJECTIVES, FolderArgument, JsonOption
 from autotune.cli.report import write_last_page
 from autotune.deploy.files import is_file
 from autotune.errors import RequestError
 from autotune.process.signals import signals_later
 
+_WHERE = typer.Argument(
+    metavar="DIR|URL",
+    help="The folder of a study, or a storage: its studies are listed (AUTOTUNE_STORAGE).",
+)
+
 
 def show(
-    folder: FolderArgument,
+    where: Annotated[str | None, _WHERE] = None,
     effects: Annotated[
         bool,
-        typer.Option("--effects", help="Show how much each value alone changes the objectives."),
+        typer.Option("--effects", metavar="", help="How much each value changes the objectives."),
     ] = False,
     why: Annotated[
-        bool, typer.Option("--why", help="Show what each change of the emitted config brings.")
+        bool, typer.Option("--why", metavar="", help="What each change of best.json brings.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Shows the result of a study: the Pareto front and the default."""
+    """Shows the result of a study: the default and the Pareto front."""
+    if where is None or "://" in where:
+        _show_studies(where, as_json=as_json)
+        return
     with signals_later():
-        from autotune.report.effects import render_effects
-        from autotune.report.result import render_result
-        from autotune.report.why import render_why
+        from autotune.report.changes import view_why
+        from autotune.report.result import view_effects, view_result
         from autotune.results.result import StudyResult
 
-    result = StudyResult.read(folder)
-    if as_json:
-        print_json(result.to_json())
+    result = StudyResult.read(Path(where))
+    if as_json or not (effects or why):
+        present(view_result(result), as_json=as_json)
         return
     if effects:
-        output.print(render_effects(result))
+        present(view_effects(result), as_json=False)
     if why:
-        output.print(render_why(result))
-    if not effects and not why:
-        output.print(render_result(result))
+        present(view_why(result), as_json=False)
+
+
+def _show_studies(storage: str | None, *, as_json: bool) -> None:
+    with signals_later():
+        from autotune.report.spaces import view_studies
+        from autotune.study.resume import entries, place_of
+
+    place, _ = place_of(storage)
+    studies = entries(place)
+    present(view_studies(studies, str(place)), as_json=as_json)
 
 
 def pick(
     folder: FolderArgument,
     trial: Annotated[
-        int | None, typer.Option(help="Number of the trial, as `autotune show` lists it.")
+        int | None, typer.Option(metavar="N", help="Number of the trial (see autotune show).")
     ] = None,
     prefer: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="What matters most: latency, memory, cpu, load, p99, throughput or balanced. If "
-            "left out, the preference of the study.",
+            help="The objective that chooses, or balanced (the preference of the study).",
+            rich_help_panel=OBJECTIVES,
         ),
     ] = None,
     max_memory: Annotated[float | None, MAX_MEMORY] = None,
@@ -64,26 +80,26 @@ def pick(
 ) -> None:
     """Writes another configuration of the Pareto front to best.json."""
     with signals_later():
-        from autotune.report.result import render_result
-        from autotune.results.emit import PAGE, pick_member
+        from autotune.report.result import view_ending
         from autotune.results.result import StudyResult, choose_member
+        from autotune.results.writing import PAGE, pick_member
+        from autotune.search.objective import preference
         from autotune.storage.locks import exclusive_use
 
     result = StudyResult.read(folder)
     if trial is None:
         trial = choose_member(
-            result, prefer=prefer, max_memory_mib=max_memory, max_latency_ms=max_latency
+            result,
+            prefer=prefer and preference(prefer),
+            max_memory_mib=max_memory,
+            max_latency_ms=max_latency,
         ).trial
     elif prefer or max_memory or max_latency:
         raise RequestError(
             "--trial alone names the configuration; leave out --prefer, --max-memory and "
             "--max-latency"
         )
-    with exclusive_use(folder):
+    with exclusive_use(folder, cores=False):  # nothing is timed
         result = pick_member(result, trial)
-    if is_file(folder / PAGE):
-        write_last_page(folder)
-    if as_json:
-        print_json(result.to_json())
-    else:
-        output.print(render_result(result))
+    page = PAGE if is_file(folder / PAGE) and not write_last_page(folder) else ""
+    present(view_ending(result, page), as_json=as_json)

@@ -4,13 +4,12 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 """
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune.cli.console import output, print_json
+from autotune.cli.console import output, present
 from autotune.cli.options import DataOption, JsonOption, ShapeOption
 from autotune.errors import RequestError, did_you_mean
 from autotune.process.signals import signals_later
@@ -22,13 +21,15 @@ def write_sample(
     ],
     kind: Annotated[
         str,
-        typer.Option(metavar="cnn|transformer|lstm", help="Which kind of model to write."),
+        typer.Option(
+            metavar="cnn|transformer|lstm", help="Kind of the model (cnn).", show_default=False
+        ),
     ] = "cnn",
     force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the file if it exists.")
+        bool, typer.Option("--force", metavar="", help="Overwrite the file if it exists.")
     ] = False,
 ) -> None:
-    """Writes a sample model to try autotune with."""
+    """Writes a sample model on which to try autotune."""
     with signals_later():
         from autotune.facts.sample_models import KINDS, write
 
@@ -41,52 +42,38 @@ def write_sample(
         write(kind, path)
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror}") from None
-    output.print(
+    output().print(
         f"Wrote {path}. Next: autotune study {shlex.quote(str(path))} --trials 20", soft_wrap=True
     )
 
 
 def show_hardware(
     noise: Annotated[
-        bool, typer.Option(help="Measure the noise floor as well; it takes about ten seconds.")
+        bool,
+        typer.Option(metavar="", help="Measure the noise floor (ten seconds).", show_default=False),
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Shows this machine, its providers and its noise.
-
-    It also says what disturbs timings.
-    """
+    """Shows this machine, its execution providers, its noise, and what disturbs timings."""
     with signals_later():
         from autotune.cli.progress import steps
-        from autotune.facts.hardware import doubts, hardware
+        from autotune.facts.hardware import hardware, timing_warnings
         from autotune.facts.providers import provider_states
         from autotune.facts.runtime import runtime
         from autotune.measure.noise import noise_check
-        from autotune.report.hardware import render_hardware
+        from autotune.report.hardware import view_hardware
 
     installed = runtime()
     machine = hardware()
     providers = provider_states()
     # before the noise check, which keeps the machine busy itself
-    problems = doubts(machine)
+    problems = timing_warnings(machine)
     check = None
     if noise:
         with steps("noise check") as on_step:
             check = noise_check(on_step)
-    if as_json:
-        print_json(
-            {
-                **asdict(machine),
-                "onnxruntime": installed.version,
-                "providers": installed.providers,
-                "execution_providers": [asdict(state) for state in providers],
-                "fingerprint": machine.fingerprint(installed),
-                "noise": None if check is None else asdict(check),
-                "doubts": problems,
-            }
-        )
-    else:
-        output.print(render_hardware(machine, installed, providers, check, problems))
+    view = view_hardware(machine, installed, providers, check, problems)
+    present(view, as_json=as_json)
 
 
 def show_spaces(
@@ -101,29 +88,33 @@ def show_spaces(
         typer.Option(help="Show only what applies to this model on this machine."),
     ] = None,
     data: DataOption = None,
-    shape: ShapeOption = [],
+    shape: ShapeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Lists the presets of search spaces, or shows one in full."""
     with signals_later():
-        from autotune.report.space import render_count, render_space, render_spaces
+        from autotune.report.spaces import view_space, view_spaces
         from autotune.space.files import find_space, presets
 
     if name is None and model is None:
-        output.print(render_spaces(map(find_space, presets())))
+        present(view_spaces(map(find_space, presets())), as_json=as_json)
         return
     space = find_space(name or "default")
     if model is None:
-        output.print(render_space(space))
+        present(view_space(space, is_resolved=False), as_json=as_json)
         return
     with signals_later():
         from autotune.facts.hardware import hardware
         from autotune.facts.model import describe
         from autotune.facts.providers import choose_providers, provider_states
         from autotune.facts.workload import workload_for
+        from autotune.graph.optimizers import firing_optimizers
         from autotune.space.resolve import resolve
 
     description = describe(model)
-    workload = workload_for(description, data, dict(shape))
+    workload = workload_for(description, data, dict(shape or ()))
     providers = choose_providers((), provider_states())
-    resolved = resolve(space, description, workload, hardware(), providers=providers)
-    output.print(render_space(resolved), "", render_count(resolved), sep="\n")
+    resolved = resolve(
+        space, description, workload, hardware(), providers=providers, firing=firing_optimizers
+    )
+    present(view_space(resolved, is_resolved=True), as_json=as_json)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.deploy.config import TunedConfig
+from autotune.deploy.config import FORMAT, TunedConfig
 from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
 from autotune.errors import CannotMeasureError, ConfigError
@@ -17,7 +17,9 @@ class Check:
     Attributes:
         format: The config's format; empty where it cannot be read.
         problem: Why ``autotune.load`` would refuse the config; empty if it would not.
-        lacking: The requirements that this machine lacks, in words.
+        refusal: Why it refuses the config on this processor, whose answers would be wrong; empty if
+            it does not.
+        lacking: The execution providers that this machine lacks, in words.
         differences: How this machine differs from the one that tuned the config, in words.
         adapted: What would be changed for this machine, in words; empty if nothing.
         files: Names of the model files whose sizes and SHA-256 are those of the config.
@@ -27,6 +29,7 @@ class Check:
 
     format: str
     problem: str
+    refusal: str = ""
     lacking: Sequence[str] = ()
     differences: Sequence[str] = ()
     adapted: str = ""
@@ -44,6 +47,8 @@ class Check:
         """What ``autotune.load`` would do here, as a sentence."""
         if self.problem:
             return "autotune.load refuses this config."
+        if self.refusal:
+            return "autotune.load refuses this config on this processor."
         if self.lacking:
             return "autotune.load opens the model with ONNX Runtime's default options, and warns."
         if self.differences:
@@ -58,7 +63,7 @@ class Check:
         """
         if self.problem:
             return ConfigError.exit_code
-        if self.lacking or (strict and self.differences):
+        if self.refusal or self.lacking or (strict and self.differences):
             return CannotMeasureError.exit_code
         return 0
 
@@ -69,15 +74,15 @@ def check(path: Path) -> Check:
         config = TunedConfig.read(path)
     except ConfigError as error:
         return Check(format="", problem=str(error))
-    config_format = str(config.to_json()["format"])
     try:
         check_files(path, config, read_all=True)
     except ConfigError as error:
-        return Check(format=config_format, problem=str(error))
+        return Check(format=FORMAT, problem=str(error))
     here = fit(config)
     return Check(
-        format=config_format,
+        format=FORMAT,
         problem="",
+        refusal=here.refusal,
         lacking=here.lacking,
         differences=here.differences,
         adapted=here.adapted,

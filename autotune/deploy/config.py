@@ -1,6 +1,6 @@
-"""The tuned config: what `autotune study` emits and an application loads.
+"""The tuned config: what `autotune study` writes and an application loads.
 
-A frozen record that goes to JSON and back through a closed schema (``autotune/2``). A config is
+A frozen record that goes to JSON and back through a closed schema (``autotune/1``). A config is
 data: it names one model file beside it, options from :mod:`autotune.deploy.options`, and nothing
 else. It cannot name a path outside its folder, a library, or a file to write. Standard library
 only.
@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from autotune.deploy.certificates import Certificate
 from autotune.deploy.files import read_json
-from autotune.deploy.model_files import JointModelFile, ModelFile
+from autotune.deploy.model_files import ModelFile
 from autotune.deploy.options import Value
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import (
@@ -28,28 +29,12 @@ from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig, as_config_error
 from autotune.errors import ConfigError, FormatError, shown
 
-FORMAT = "autotune/2"
+FORMAT = "autotune/1"
 """Name of the format; a new field is a new format."""
 
-EARLIER_FORMAT = "autotune/1"
-"""The format of version 0.1.0, which is still read: one digest for all files, and no coverage."""
-
-FORMATS = (FORMAT, EARLIER_FORMAT)
-"""All formats that this version reads."""
-
-OPTIONAL = ("process", "serving")
+OPTIONAL = ("process", "serving", "certified")
 """Sections that a config need not have."""
 
-# Evidence that came later: a config without it has no such key.
-_ONLY_WHERE_KNOWN = (
-    "provider",
-    "peak_device_memory_mib",
-    "peak_memory_interval_mib",
-    "baseline_peak_memory_interval_mib",
-    "memory_noise_floor",
-    "throughput_per_s",
-    "baseline_throughput_per_s",
-)
 # A config is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
 
@@ -110,7 +95,7 @@ class ProviderEvidence:
 class Evidence:
     """The measurements of a config on the machine that tuned it.
 
-    Latencies are medians of one run on a quiet machine, as the final comparison (run-off) estimates
+    Latencies are medians of one run on an undisturbed machine, as the final comparison estimates
     them. With several clients they are means of what a client sees, and `speedup` is a ratio of
     throughputs; see :attr:`TunedConfig.serving`.
 
@@ -132,28 +117,27 @@ class Evidence:
             has classes.
         metric: The user's own metric of the outputs; None without one.
         error_data: ``"user"`` or ``"generated"``: the inputs on which `error` was measured.
-        rounds: Rounds of the run-off in which the config was measured; 0 means that the study was
-            cut short and these are the numbers of its search.
+        rounds: Rounds of the final comparison in which the config was measured; 0 means that the
+            study was cut short and these are the numbers of its search.
         significant: Whether the config is faster by more than the noise.
         steady: Whether the latency came to a steady state in every measurement.
         noise_floor: Relative difference of two measurements of the baseline that chance explains;
             no gain below it is claimed.
         trial: Number of the trial in its study.
-        coverage: How much the comparison of the answers proves; None where an earlier version
-            measured.
+        coverage: How much the comparison of the answers proves; None where they were not compared.
         provider: What was measured of another execution provider than the CPU's; None where the
             CPU provider runs everything.
         peak_device_memory_mib: Memory of devices that the process held, at least 1; None where it
             is no objective of the study.
         peak_memory_interval_mib: `peak_memory_mib` with the range in which the peak of another
-            process lies with 95 %; None where there was no final comparison, and where an earlier
-            version measured.
+            process lies with 95 %; None where there was no final comparison.
         baseline_peak_memory_interval_mib: The same of the baseline.
         memory_noise_floor: Relative difference of the peaks of equal processes that chance
             explains; no gain of memory below it is claimed. None in the same way.
         throughput_per_s: Samples per second of all clients; None with one client that runs single
             samples.
         baseline_throughput_per_s: The same of the baseline, whose one session they share.
+        max_error: The limit of `error` when the config was tuned; None where there was none.
     """
 
     latency_ms: Positive
@@ -184,20 +168,33 @@ class Evidence:
     memory_noise_floor: float | None = None
     throughput_per_s: Positive | None = None
     baseline_throughput_per_s: Positive | None = None
+    max_error: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requires:
-    """The requirements of a config: without them it does not hold on a machine.
+    """The requirements of a config on any machine.
+
+    Without a provider the loader opens the model with default options. Where products overflow it
+    computes them exactly, if it can; else the answers would be wrong, so it refuses.
 
     Attributes:
         providers: Names of execution providers.
-        cpu_features: Names of instruction sets, such as ``avx512_vnni``.
+        vnni: Whether an x86 processor must have VNNI: the file has eight-bit products whose sums
+            overflow without it, and which ``session.x64quantprecision`` does not reach.
+        exact_products: Whether an x86 processor without VNNI must compute exactly
+            (``session.x64quantprecision``): sums overflow there otherwise. The loader adds the
+            option on such a processor alone. With VNNI it changes no answer, and takes twice the
+            time.
+        weight_block: Size of the blocks (NCHWc) in which the file holds weights, which must be the
+            processor's; 0 where it was unknown while the file was measured, None without blocks.
     """
 
     # no defaults: a config that lost its requirements must not load where they are not met
     providers: tuple[str, ...]
-    cpu_features: tuple[str, ...]
+    vnni: bool
+    exact_products: bool
+    weight_block: Whole | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,42 +220,27 @@ class TunedConfig:
         evidence: The measurements.
         requires: The requirements.
         environment: Where the config was tuned.
-        candidate: The same as `model.steps` and `session` in autotune's own parameters, for a
+        configuration: The same as `model.steps` and `session` in autotune's own parameters, for a
             search that starts from here. Loading ignores it.
         serving: How it was called; None where one caller was. Loading ignores it: the application
             decides how many sessions it loads.
+        certified: The kinds of processors on which its answers were compared; empty where nobody
+            asked. Loading ignores it.
     """
 
-    model: ModelFile | JointModelFile
+    model: ModelFile
     session: SessionConfig
     process: ProcessOptions | None = None
     evidence: Evidence
     requires: Requires
     environment: Environment
-    candidate: Mapping[str, Value]
+    configuration: Mapping[str, Value]
     serving: Serving | None = None
+    certified: tuple[Certificate, ...] = ()
 
     def to_json(self) -> Json:
-        """Returns the config as JSON values, in the order in which a reader wants them.
-
-        A config that was read in the earlier format stays in it: nobody knows the digests of its
-        files.
-        """
-        plain = to_plain(self)
-        plain["session"] = self.session.to_json()
-        if self.process is None:
-            del plain["process"]
-        for name in _ONLY_WHERE_KNOWN:
-            if getattr(self.evidence, name) is None:
-                del plain["evidence"][name]
-        if self.serving is None:
-            del plain["serving"]
-        else:
-            plain["serving"] = self.serving.to_json()
-        if isinstance(self.model, ModelFile):
-            return {"format": FORMAT, **plain}
-        del plain["evidence"]["coverage"]
-        return {"format": EARLIER_FORMAT, **plain}
+        """Returns the config as JSON values, in the order in which a reader wants them."""
+        return {"format": FORMAT, **to_plain(self)}
 
     @classmethod
     def from_json(cls, data: object) -> "TunedConfig":
@@ -267,25 +249,25 @@ class TunedConfig:
         Raises:
             ConfigError: `data` breaks the schema; the message names the key.
         """
-        if isinstance(data, dict) and data.get("format") not in FORMATS:
+        if isinstance(data, dict) and data.get("format") != FORMAT:
             raise ConfigError(
                 f"format is {shown(data.get('format'))}, and this version of autotune reads "
-                f"{' and '.join(map(repr, FORMATS))}"
+                f"{FORMAT!r}"
             )
         names = ["format", *(item.name for item in fields(cls))]
         required = [name for name in names if name not in OPTIONAL]
         with as_config_error():
             given = section(data, "", known=names, required=required)
-            is_earlier = given["format"] == EARLIER_FORMAT
             return cls(
-                model=read(JointModelFile if is_earlier else ModelFile, given["model"], "model"),
+                model=from_plain(ModelFile, given["model"], "model"),
                 session=SessionConfig.from_json(given["session"]),
                 process=read(ProcessOptions | None, given.get("process"), "process"),
                 evidence=from_plain(Evidence, given["evidence"], "evidence"),
                 requires=from_plain(Requires, given["requires"], "requires"),
                 environment=from_plain(Environment, given["environment"], "environment"),
-                candidate=read(Mapping[str, Value], given["candidate"], "candidate"),
+                configuration=read(Mapping[str, Value], given["configuration"], "configuration"),
                 serving=read(Serving | None, given.get("serving"), "serving"),
+                certified=read(tuple[Certificate, ...], given.get("certified", []), "certified"),
             )
 
     @classmethod

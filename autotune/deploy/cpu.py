@@ -44,6 +44,31 @@ def cpu_features() -> frozenset[str]:
     return TUNING_FEATURES & frozenset(flags.split())
 
 
+def is_x86() -> bool:
+    """Returns whether this processor is an x86 one."""
+    return platform.machine().lower() in {"x86_64", "amd64", "i386", "i686"}
+
+
+def has_vnni() -> bool | None:
+    """Returns whether an x86 processor has the instructions for eight-bit products (VNNI).
+
+    None where the features of the processor are unknown.
+    """
+    features = cpu_features()
+    return bool(features & {"avx512_vnni", "avx_vnni"}) if features else None
+
+
+def weight_block() -> int:
+    """Returns the size of the blocks in which ONNX Runtime lays out weights (NCHWc); 0 if unknown.
+
+    MLAS takes 16 with AVX-512 and 8 with any other x86 (``platform.cpp``, ``NchwcBlockSize``).
+    """
+    features = cpu_features()
+    if not is_x86() or not features:
+        return 0
+    return 16 if "avx512f" in features else 8
+
+
 def usable_cores() -> int:
     """Returns how many logical cores this process may keep busy, at least 1.
 

@@ -68,14 +68,14 @@ def read_bytes(path: Path, largest_bytes: int, *, links: bool = True) -> bytes:
     return data
 
 
-def read_text(path: Path, largest_bytes: int, *, links: bool = True) -> str:
+def read_text(path: Path, largest_bytes: int) -> str:
     """Returns the UTF-8 text in the regular file `path`.
 
     Raises:
         FormatError: as :func:`read_bytes`; also where it is no UTF-8 text.
     """
     try:
-        return read_bytes(path, largest_bytes, links=links).decode()
+        return read_bytes(path, largest_bytes).decode()
     except UnicodeDecodeError as error:
         raise FormatError(f"it is no UTF-8 text: byte {error.start} is wrong") from None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from autotune.deploy import cpu
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.options import ATTRIBUTES, Value
+from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS, Value
 from autotune.deploy.providers import WORDS, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
@@ -27,13 +27,16 @@ class Fit:
 
     Attributes:
         session: How it is opened.
-        lacking: The requirements that this machine lacks, in words; the session is then ONNX
+        refusal: Why the file answers wrongly on this processor, whatever the options, as the end
+            of a sentence; empty if it answers as it was measured.
+        lacking: The execution providers that this machine lacks, in words; the session is then ONNX
             Runtime's default, on the application's providers if it names some.
         differences: How this machine differs from the one that tuned the config, in words.
         adapted: What was changed for this machine, in words; empty if nothing.
     """
 
     session: SessionConfig
+    refusal: str
     lacking: tuple[str, ...]
     differences: tuple[str, ...]
     adapted: str
@@ -49,23 +52,28 @@ def fit(
 
     ONNX Runtime's own number of threads ignores the CPU quota of a container
     (microsoft/onnxruntime#29510). So where this machine has fewer cores than the one that tuned
-    the config, the number is set, and is at most that of the cores here.
+    the config, the number is set, and is at most that of the cores here. The default session keeps
+    exact products, which decide the answers of eight-bit models on x86 without VNNI.
 
     Raises:
         ConfigError: an override is wrong.
     """
     session = config.session
+    if config.requires.exact_products and cpu.is_x86() and not cpu.has_vnni():
+        session = replace(session, entries={**session.entries, EXACT_PRODUCTS: "1"})
     if providers is not None:
         session = replace(session, providers=_overriding(providers), provider_cache="")
     if threads is not None and (problem := ATTRIBUTES[_INTRA].problem(threads)):
         raise ConfigError(f"threads {problem}")
     chosen: dict[str, Value] = {} if threads is None else {_INTRA: threads}
     differences = tuple(environment_differences(config, cores=threads is None))
-    if lacking := missing_requirements(config, providers=providers is None):
-        plain = SessionConfig(options=chosen)
+    refusal = wrong_answers(config)
+    if providers is None and (lacking := missing_providers(config)):
+        exact = {name: text for name, text in session.entries.items() if name == EXACT_PRODUCTS}
         return Fit(
-            session=plain if providers is None else replace(plain, providers=session.providers),
-            lacking=tuple(lacking),
+            session=SessionConfig(options=chosen, entries=exact),
+            refusal=refusal,
+            lacking=lacking,
             differences=differences,
             adapted="",
         )
@@ -74,6 +82,7 @@ def fit(
         chosen, adapted = _threads_here(session.options, config.environment.cores)
     return Fit(
         session=replace(session, options={**session.options, **chosen}),
+        refusal=refusal,
         lacking=(),
         differences=differences,
         adapted=adapted,
@@ -112,20 +121,26 @@ def _overriding(providers: Sequence[Provider]) -> tuple[tuple[str, Mapping[str, 
     return pairs
 
 
-def missing_requirements(config: TunedConfig, *, providers: bool = True) -> list[str]:
-    """Returns the requirements of the config that this machine lacks, in words; empty if none.
+def wrong_answers(config: TunedConfig) -> str:
+    """Returns why the config's file answers wrongly on this processor; empty if it does not.
 
-    Args:
-        config: The config.
-        providers: Whether its execution providers count.
+    What cannot be known of a processor counts against it: a wrong answer comes without an error.
     """
-    required = config.requires.providers if providers else ()
-    lacking = [f"the {name}" for name in required if not _can_use(name)]
-    features = cpu.cpu_features()
-    if features:  # empty means unknown
-        wanted = config.requires.cpu_features
-        lacking += [f"the CPU feature {name}" for name in wanted if name not in features]
-    return lacking
+    required = config.requires
+    if required.vnni and cpu.is_x86() and not cpu.has_vnni():
+        return "its eight-bit products need VNNI (avx512_vnni or avx_vnni)"
+    if required.weight_block is None:
+        return ""
+    here = cpu.weight_block()
+    if required.weight_block and required.weight_block == here:
+        return ""
+    there, blocks = required.weight_block or "unknown", here or "unknown"
+    return f"its weights lie in blocks of {there}, and this processor's kernels read {blocks}"
+
+
+def missing_providers(config: TunedConfig) -> tuple[str, ...]:
+    """Returns the execution providers that the config requires and this machine lacks, in words."""
+    return tuple(f"the {name}" for name in config.requires.providers if not _can_use(name))
 
 
 def _can_use(name: str) -> bool:

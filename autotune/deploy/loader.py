@@ -39,11 +39,11 @@ def load(
 
     The model file lies beside the config. On a machine other than the one that tuned it, a warning
     names both; with fewer cores, the session has at most one thread for each core. Where an
-    execution provider or a CPU feature that the config requires is missing, the model is opened
-    with default options and a warning says so. A provider that comes as a plugin is registered
-    with the process. A provider that compiles models keeps the result in a folder beside the
-    config, as the config says; the first session on a machine takes longer. Several threads may
-    load configs at once.
+    execution provider that the config requires is missing, the model is opened with default options
+    and a warning says so. Where the model's file would answer wrongly on this processor, it is
+    never opened. A provider that comes as a plugin is registered with the process. A provider that
+    compiles models keeps the result in a folder beside the config, as the config says; the first
+    session on a machine takes longer. Several threads may load configs at once.
 
     A config with ``session.set_denormal_as_zero`` changes the floating-point mode of the thread
     that loads it, for as long as that thread lives; one with ``env_allocator`` registers the
@@ -60,9 +60,9 @@ def load(
             of glibc's allocator, for all that this process allocates from now on.
 
     Raises:
-        ConfigError: the config breaks its schema, its model is missing, is another file or cannot
-            be opened, or an override is wrong; with `strict`, also where this machine lacks what
-            the config requires or is another one.
+        ConfigError: the config breaks its schema, its model is missing, is another file, cannot be
+            opened or would answer wrongly on this processor, or an override is wrong; with
+            `strict`, also where this machine lacks what the config requires or is another one.
     """
     path = Path(path)
     config = TunedConfig.read(path)
@@ -124,6 +124,11 @@ def _session(
 ) -> SessionConfig:
     """Returns how the config is opened here, after warnings where the machine is another one."""
     here = fit(config, providers=providers, threads=threads)
+    if here.refusal:
+        raise ConfigError(
+            f"{path} would answer wrongly on this processor: {here.refusal}; "
+            "run `autotune study` here"
+        )
     problem, consequence = "", ""
     if here.lacking:
         problem = f"{path}: this machine lacks {', '.join(here.lacking)}"

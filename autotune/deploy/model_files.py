@@ -68,37 +68,3 @@ class ModelFile:
             if not same or (read_all and digest_files([path]) != item.sha256):
                 return path
         return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class JointModelFile:
-    """The model file beside a config of the format ``autotune/1``: one digest for all files.
-
-    Attributes:
-        file: Its bare name.
-        sha256: Digest of its bytes and, after them, of its external data files.
-        size_bytes: Size of the file itself.
-        source_sha256: The same digest of the model that was tuned.
-        steps: What was done to the source, in words of the search space; empty if nothing.
-        data_files: Bare names of its external data files.
-    """
-
-    file: BareName
-    sha256: str
-    size_bytes: int
-    source_sha256: str
-    steps: tuple[str, ...] = ()
-    data_files: tuple[BareName, ...] = ()
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of all files, the model's first."""
-        return (self.file, *self.data_files)
-
-    def differing(self, folder: Path, *, read_all: bool) -> Path | None:
-        """Returns the model's file if it is not the one that was tuned; see :class:`ModelFile`."""
-        path = folder / self.file
-        same = path.stat().st_size == self.size_bytes
-        if same and read_all:
-            same = digest_files(folder / name for name in self.names) == self.sha256
-        return None if same else path

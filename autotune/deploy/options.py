@@ -109,6 +109,9 @@ SESSION_ENTRIES: Mapping[str, Domain] = {
 }
 """Keys of ``SessionOptions.add_session_config_entry``; their values are strings."""
 
+EXACT_PRODUCTS = "session.x64quantprecision"
+"""The entry that makes eight-bit products exact on x86 without VNNI; elsewhere it does nothing."""
+
 RUN_ENTRIES: Mapping[str, Domain] = {
     "memory.enable_memory_arena_shrinkage": Domain(choices=("", "cpu:0"), default=""),
 }
@@ -120,25 +123,27 @@ ARENA_OPTIONS: Mapping[str, Domain] = {
 }
 """Keys of ``onnxruntime.OrtArenaCfg`` for the process-wide CPU allocator."""
 
-# Read from the binary of ONNX Runtime 1.31.1; an unknown name would be ignored in silence.
+# Read from the binary and the log of ONNX Runtime 1.32; it ignores an unknown name in silence.
 OPTIMIZERS = frozenset(
     """
-    Avx2WeightS8ToU8Transformer BiasDropoutFusion BiasGeluFusion BiasSkipLayerNormFusion
-    BiasSoftmaxFusion CastChainElimination CastElimination CastFloat16Transformer
-    ClipQuantRewrite CommonSubexpressionElimination ConstantFolding ConstantFoldingDQ
-    ConstantSharing ConvActivationFusion ConvAddActivationFusion ConvAddFusion ConvBNFusion
-    ConvMulFusion DivMulFusion DoubleQDQPairsRemover DQMatMulNBitsFusion
-    DynamicQuantizeMatMulFusion EmbedLayerNormFusion ExpandElimination FastGeluFusion
-    FreeDimensionOverrideTransformer FuseFp16InitializerToFp32NodeTransformer
-    GatherToSliceFusion GeluApproximation GeluFusionL1 GeluFusionL2 GemmActivationFusion
-    GemmSumFusion GemmTransposeFusion GqaValueLayoutTransformer GroupQueryAttentionFusion
+    AttentionFusion Avx2WeightS8ToU8Transformer BiasDropoutFusion BiasGeluFusion
+    BiasSkipLayerNormFusion BiasSoftmaxFusion CastChainElimination CastElimination
+    CastFloat16Transformer ClipQuantRewrite CommonSubexpressionElimination ConstantFolding
+    ConstantFoldingDQ ConstantSharing ConvActivationFusion ConvAddActivationFusion ConvAddFusion
+    ConvBNFusion ConvMulFusion DivMulFusion DoubleQDQPairsRemover DQMatMulNBitsFusion
+    DynamicQuantizeMatMulFusion EliminateDropout EliminateIdentity EliminateSlice
+    EmbedLayerNormFusion ExpandElimination FastGeluFusion FreeDimensionOverrideTransformer
+    FuseFp16InitializerToFp32NodeTransformer GatherSliceToSplitFusion GatherToSliceFusion
+    GeluApproximation GeluFusionL1 GeluFusionL2 GemmActivationFusion GemmSumFusion
+    GemmTransposeFusion GqaValueLayoutTransformer GroupQueryAttentionFusion
     GroupQueryAttentionPreNormFusion LabelEncoderFusion LayerNormFusionL1 LayerNormFusionL2
-    MatMulActivationFusion MatMulAddFusion MatMulIntegerToFloatFusion MatMulNBitsMlpFusion
-    MatMulNBitsQkvFusion MatMulScaleFusion MatmulTransposeFusion NchwcTransformer
-    NhwcTransformer NoopElimination NotWhereFusion PreShapeNodeElimination
-    QDQFinalCleanupTransformer QDQPropagationTransformer QDQS8ToU8Transformer
-    QDQSelectorActionTransformer QuickGeluFusion ReluQuantRewrite RemoveDuplicateCastTransformer
-    ReshapeFusion SimplifiedLayerNormFusion SliceConcatToSpaceToDepthFusion TransposeOptimizer
+    MatMul_BatchNormalization_Fusion MatMulActivationFusion MatMulAddFusion
+    MatMulIntegerToFloatFusion MatMulNBitsFusion MatMulNBitsMlpFusion MatMulNBitsQkvFusion
+    MatMulScaleFusion MatmulTransposeFusion NchwcTransformer NhwcTransformer NoopElimination
+    NotWhereFusion Pad_Fusion PreShapeNodeElimination QDQFinalCleanupTransformer
+    QDQPropagationTransformer QDQS8ToU8Transformer QDQSelectorActionTransformer QuickGeluFusion
+    ReluQuantRewrite RemoveDuplicateCastTransformer ReshapeFusion SimplifiedLayerNormFusion
+    SkipLayerNormFusion SliceConcatToSpaceToDepthFusion SwiGluFusion TransposeOptimizer
     UnsqueezeElimination
     """.split()
 )

@@ -102,14 +102,17 @@ def plugin_options(provider: Provider, chosen: Mapping[str, str]) -> dict[str, s
     properties = provider.plugin.properties
     if not properties:
         return dict(chosen)
+    # the JSON is for the built-in provider: its properties are those of a device
+    written = json.loads(chosen.get("load_config") or "{}")
+    chosen = {name: text for name, text in chosen.items() if name != "load_config"}
     for name in chosen:
         if name not in properties:
             raise ConfigError(f"the package {provider.plugin.package} has no option {name}")
-    if not chosen:
+    if not chosen and not written:
         return {}
-    by_property = {properties[name]: text for name, text in chosen.items()}
     kind = plugin_device(provider).device.type.name
-    return {"load_config": json.dumps({kind: by_property})}
+    by_property = {properties[name]: text for name, text in chosen.items()}
+    return {"load_config": json.dumps({kind: {**written.get(kind, {}), **by_property}})}
 
 
 def _is_virtual(device: Any) -> bool:

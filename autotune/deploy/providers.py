@@ -59,6 +59,8 @@ class Provider:
         embeddings: Values of ``embeddings`` that make sense with it, the default apart.
         pre_passes: Pre-passes that make sense with it, ``none`` apart.
         storage_forms: Storage forms that make sense with it, ``inline`` apart.
+        half_precision: The options with which it computes in sixteen bits from a float model; empty
+            where it has none.
         compile_s: How long the first creation of a session may take.
     """
 
@@ -75,6 +77,7 @@ class Provider:
     embeddings: tuple[str, ...] = ()
     pre_passes: tuple[str, ...] = ()
     storage_forms: tuple[str, ...] = ("external_data",)
+    half_precision: Mapping[str, str] = field(default_factory=dict)
     compile_s: float = 120.0
 
     @property
@@ -94,7 +97,7 @@ _DEVICE_ID = Domain(low=0, high=63, default="0")
 # Passes that keep to ONNX's own operators, which every provider knows.
 _PORTABLE_PASSES = ("onnxslim", "onnxsim", "onnxoptimizer", "onnxscript", "ort_basic")
 # Providers with kernels for the fused operators of ONNX Runtime.
-_FUSED_PASSES = (*_PORTABLE_PASSES, "ort_transformers")
+_FUSED_PASSES = (*_PORTABLE_PASSES, "algebra", "algebra_attention", "ort_transformers")
 _GRAPH_OPTIONS = frozenset({"graph_optimization_level", "fixed_dimensions"})
 _GPU_OPTIONS = _GRAPH_OPTIONS | {
     "enable_mem_pattern",
@@ -102,6 +105,9 @@ _GPU_OPTIONS = _GRAPH_OPTIONS | {
     "optimization.enable_cast_chain_elimination",
     "session.use_device_allocator_for_initializers",
 }
+
+OPENVINO_BF16 = '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}'
+"""OpenVINO's ``load_config`` for products in bfloat16. The option takes the JSON itself."""
 
 PROVIDERS: Mapping[str, Provider] = {
     "cpu": Provider(
@@ -128,11 +134,13 @@ PROVIDERS: Mapping[str, Provider] = {
             "num_of_threads": _choice("", "1", "2", "4", "8", "16", "32", "64"),
             "num_streams": _choice("1", "2", "4", "8", "16"),
             "enable_qdq_optimizer": _choice("False", "True"),
+            "load_config": _choice("", OPENVINO_BF16),
         },
         cache={"cache_dir": "{folder}"},
         session_parameters=_GRAPH_OPTIONS,
         precisions=("int8_static",),
         pre_passes=_PORTABLE_PASSES,
+        half_precision={"load_config": OPENVINO_BF16},
     ),
     "cuda": Provider(
         name="CUDAExecutionProvider",
@@ -184,6 +192,7 @@ PROVIDERS: Mapping[str, Provider] = {
         session_parameters=_GRAPH_OPTIONS,
         precisions=("int8_static", "fp16", "fp16_mixed"),
         pre_passes=_PORTABLE_PASSES,
+        half_precision={"trt_fp16_enable": "1"},
         compile_s=1800.0,
     ),
     "nv_tensorrt_rtx": Provider(
@@ -267,6 +276,7 @@ PROVIDERS: Mapping[str, Provider] = {
         session_parameters=_GRAPH_OPTIONS,
         precisions=("int8_static", "fp16", "fp16_mixed"),
         pre_passes=_PORTABLE_PASSES,
+        half_precision={"migraphx_fp16_enable": "1"},
         compile_s=1800.0,
     ),
     "webgpu": Provider(

@@ -33,6 +33,8 @@ _Reader = Callable[[Any, Place], Any]
 # Says what a value of the right type must be; None where it is.
 _Constraint = Callable[[Any], str | None]
 
+# No count, size or seed has more bits; arithmetic with floats fails far above that.
+_LARGEST_WHOLE = 2**64
 # Nanoseconds of thirty years, or the bytes of an exabyte: no measurement is larger.
 _LARGEST = 10**18
 _LONGEST_TEXT = 100_000
@@ -74,6 +76,11 @@ def _is_file_name(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def one_of(choices: Sequence[str]) -> _Constraint:
+    """Returns the constraint of a text that is one of a few."""
+    return lambda value: None if value in choices else f"must be one of {', '.join(choices)}"
 
 
 def _not_empty(value: Sequence[Any]) -> str | None:
@@ -261,6 +268,8 @@ def _plain_reader(kind: type) -> _Reader:
     def read_plain(data: Any, place: Place) -> Any:
         if type(data) is not kind:
             raise FormatError(f"{_words(place)} must be {_WORDS[kind]}, not {shown(data)}")
+        if isinstance(data, int) and abs(data) > _LARGEST_WHOLE:
+            raise FormatError(f"{_words(place)} must be a whole number of at most 64 bits")
         return data
 
     return read_plain

@@ -1,8 +1,8 @@
 """The JSON Schema of a tuned config, made from the records and tables that the loader checks with.
 
-The files in ``autotune/deploy/schemas`` are the output of :func:`config_schema`, for editors and
-programs in other languages. A JSON Schema cannot say two things that the loader also refuses: a key
-that is there twice, and a number beyond the range of 64 bits. Standard library only.
+The file in ``docs/schemas`` is the output of :func:`config_schema`, for editors and programs in
+other languages. It leaves four things to the loader: a key or a provider that is there twice, a
+number beyond 64 bits, and the range of a number that is written as a string. Standard library only.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from autotune.deploy import options
-from autotune.deploy.config import EARLIER_FORMAT, FORMAT, OPTIONAL, TunedConfig
-from autotune.deploy.model_files import JointModelFile, ModelFile
+from autotune.deploy.certificates import OUTCOMES, PROCESSORS, CertificateOutcome, Processor
+from autotune.deploy.config import FORMAT, OPTIONAL, TunedConfig
 from autotune.deploy.process_options import LARGEST_BYTES, SMALLEST_BYTES, Threshold
 from autotune.deploy.providers import CACHE_FOLDER, PROVIDERS
 from autotune.deploy.records import (
@@ -28,7 +28,6 @@ from autotune.deploy.records import (
 )
 from autotune.deploy.serving import SESSION_KINDS, SessionKind
 from autotune.deploy.session import SessionConfig
-from autotune.errors import RequestError
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _LARGEST = 10**18
@@ -47,6 +46,8 @@ _CONSTRAINED: Mapping[Any, Json] = {
     PositiveWhole: {"type": "integer", "minimum": 1, "maximum": _LARGEST},
     Text: {"type": "string", "maxLength": 100_000},
     SessionKind: {"type": "string", "enum": list(SESSION_KINDS)},
+    Processor: {"type": "string", "enum": list(PROCESSORS)},
+    CertificateOutcome: {"type": "string", "enum": list(OUTCOMES)},
     BareName: {"type": "string", "maxLength": 100_000, "pattern": _BARE_NAME},
     Threshold: {"type": "integer", "minimum": SMALLEST_BYTES, "maximum": LARGEST_BYTES},
 }
@@ -59,24 +60,16 @@ _PLAIN: Mapping[Any, Json] = {
 }
 
 
-def config_schema(config_format: str) -> Json:
-    """Returns the JSON Schema (draft 2020-12) of a config format such as ``autotune/2``.
-
-    Raises:
-        RequestError: there is no such format.
-    """
-    models = {FORMAT: ModelFile, EARLIER_FORMAT: JointModelFile}
-    if config_format not in models:
-        raise RequestError(f"there is no format '{config_format}'; name one of {', '.join(models)}")
+def config_schema() -> Json:
+    """Returns the JSON Schema (draft 2020-12) of a tuned config."""
     hints = get_type_hints(TunedConfig, include_extras=True)
     properties = {
-        "format": {"const": config_format},
+        "format": {"const": FORMAT},
         **{name: _schema_of(hint) for name, hint in hints.items()},
-        "model": _schema_of(models[config_format]),
     }
     return {
         "$schema": _DIALECT,
-        "title": f"A tuned config of autotune, format {config_format}",
+        "title": f"A tuned config of autotune, format {FORMAT}",
         **_closed(properties, required=[name for name in properties if name not in OPTIONAL]),
     }
 
@@ -135,7 +128,7 @@ def _session() -> Json:
 
 
 def _providers() -> Json:
-    """Returns the schema of pairs of a provider and its options, no provider twice."""
+    """Returns the schema of pairs of a provider and its options."""
     pairs = [
         {
             "type": "array",
@@ -145,19 +138,7 @@ def _providers() -> Json:
         }
         for provider in PROVIDERS.values()
     ]
-    once = [
-        {
-            "contains": {
-                "type": "array",
-                "prefixItems": [{"const": provider.name}],
-                "minItems": 1,
-            },
-            "minContains": 0,
-            "maxContains": 1,
-        }
-        for provider in PROVIDERS.values()
-    ]
-    return {"type": "array", "items": {"anyOf": pairs}, "allOf": once}
+    return {"type": "array", "items": {"anyOf": pairs}}
 
 
 def _chosen(domains: Mapping[str, options.Domain]) -> Json:
@@ -170,35 +151,8 @@ def _domain(domain: options.Domain) -> Json:
         # true equals 1 and 1.0 for some validators; the type tells them apart
         return {"type": _PLAIN[kinds.pop()]["type"], "enum": list(domain.choices)}
     if isinstance(domain.default, str):
-        return {"type": "string", "pattern": _number_pattern(domain.low, domain.high)}
+        return {"type": "string", "pattern": f"^[0-9]{{1,{_DIGITS}}}$"}
     return {"type": "integer", "minimum": domain.low, "maximum": domain.high}
-
-
-def _number_pattern(low: int, high: int) -> str:
-    """Returns the pattern of the decimal texts of `low` to `high`, with zeros before or without."""
-    return rf"^(?=[0-9]{{1,{_DIGITS}}}$)0*(?:{'|'.join(_ranges(low, high))})$"
-
-
-def _ranges(low: int, high: int) -> list[str]:
-    """Returns patterns that together match the numbers from `low` to `high` and no others.
-
-    Each pattern covers a block such as 120 to 129: some leading digits, one digit from a range, and
-    any digits after it.
-    """
-    patterns = []
-    while low <= high:
-        size = 1
-        # the largest block of a power of ten that begins at `low` and ends by `high`
-        while low % (size * 10) == 0 and low + size * 10 - 1 <= high and low > 0:
-            size *= 10
-        last_digit = low // size % 10
-        steps = min(9 - last_digit, (high - low + 1) // size - 1)
-        prefix = str(low // size)[:-1]
-        rest = len(str(size)) - 1
-        digits = f"[{last_digit}-{last_digit + steps}]" if steps else str(last_digit)
-        patterns.append(f"{prefix}{digits}" + (f"[0-9]{{{rest}}}" if rest else ""))
-        low += size * (steps + 1)
-    return patterns
 
 
 def _closed(properties: Json, *, required: list[str]) -> Json:

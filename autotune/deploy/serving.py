@@ -6,20 +6,16 @@ Standard library only, because the loader reads configs.
 from dataclasses import dataclass
 from typing import Annotated
 
-from autotune.deploy.records import Json, PositiveWhole, to_plain
+from autotune.deploy.records import PositiveWhole, one_of
 
-SHARED, PER_CLIENT, PROCESSES = "shared", "per_client", "processes"
-"""One session for all clients, one for each client, or one for each in a process of its own."""
+SHARED, PER_CLIENT = "shared", "per_client"
+"""One session for all clients, or one for each client."""
 
-SESSION_KINDS = (SHARED, PER_CLIENT, PROCESSES)
+SESSION_KINDS = (SHARED, PER_CLIENT)
 """What the sessions of several clients can be."""
 
 
-def _session_kind(value: str) -> str | None:
-    return None if value in SESSION_KINDS else f"must be one of {', '.join(SESSION_KINDS)}"
-
-
-SessionKind = Annotated[str, _session_kind]
+SessionKind = Annotated[str, one_of(SESSION_KINDS)]
 """One of :data:`SESSION_KINDS`."""
 
 
@@ -40,11 +36,6 @@ class Serving:
     batch: PositiveWhole | None = None
     baseline_batch: PositiveWhole | None = None
 
-    def to_json(self) -> Json:
-        """Returns the record as JSON values, without the batch sizes where there are none."""
-        plain: Json = to_plain(self)
-        return {name: value for name, value in plain.items() if value is not None}
-
     @property
     def words(self) -> str:
         """What it was tuned for, and how the application calls it, in a phrase."""
@@ -58,6 +49,5 @@ class Serving:
         how = {
             SHARED: "which share one session",
             PER_CLIENT: "each with a session of its own",
-            PROCESSES: "each in a process of its own",
         }
         return f"{self.clients} clients, {how[self.sessions]}"

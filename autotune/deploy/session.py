@@ -49,10 +49,8 @@ class SessionConfig:
         return next((name for name, _ in self.providers if name != CPU), None)
 
     def to_json(self) -> Json:
-        """Returns the record as JSON values; the cache folder only where there is one."""
+        """Returns the record as JSON values."""
         data: Json = to_plain(self)
-        if not self.provider_cache:
-            del data["provider_cache"]
         return data
 
     @classmethod

@@ -8,51 +8,56 @@ import json
 from pathlib import PurePath
 
 from autotune.deploy.config import TunedConfig
-from autotune.export.rendering import Copy, Rendering, Support, changed_options
+from autotune.export.rendering import Copy, Rendering, Target, processor_needs
 
 KEY = "ort_config"
 """The metadata key that ONNX Runtime looks for."""
 
-_LEVELS = {
+OPTIONS = (
+    *("intra_op_num_threads", "inter_op_num_threads"),
+    *("execution_mode", "graph_optimization_level"),
+)
+"""The options that ONNX Runtime reads."""
+
+NUMBERS = {
+    "ORT_PARALLEL": 1,
     "ORT_DISABLE_ALL": 0,
     "ORT_ENABLE_BASIC": 1,
     "ORT_ENABLE_EXTENDED": 2,
     "ORT_ENABLE_LAYOUT": 3,
 }
-_MODES = {"ORT_PARALLEL": 1}
-_OPTIONS = {
-    *("intra_op_num_threads", "inter_op_num_threads"),
-    *("execution_mode", "graph_optimization_level"),
-}
-_SUPPORT = Support(
-    options=_OPTIONS, entries=(), dimensions=False, allocator=False, run_entries=False
+"""Their values as numbers: ONNX Runtime refuses texts, and ignores other keys."""
+
+_TARGET = Target(
+    file="",
+    use="",
+    options={name: name for name in OPTIONS},
+    values=NUMBERS,
+    entries=(),
+    takes_dimension=lambda _: False,
+    allocator=False,
+    run_entries=False,
 )
 # Numbers of the fields in onnx.proto: ModelProto.metadata_props, StringStringEntryProto.
 _METADATA_PROPS, _ENTRY_KEY, _ENTRY_VALUE = 14, 1, 2
 
 
-def render(config: TunedConfig, config_name: str, name: str) -> Rendering:
+def render(config: TunedConfig, _config_name: str, _model_name: str) -> Rendering:
     """Returns a copy of the model beside the config, with one more entry in its metadata.
 
     A field that follows a message of protocol buffers is merged into it, so the model is not
     parsed.
     """
-    del config_name, name
-    session = config.session
-    # all must be whole numbers: ONNX Runtime refuses texts, and ignores other keys
-    chosen = {
-        option: {**_LEVELS, **_MODES}.get(str(value), value)
-        for option, value in changed_options(session).items()
-        if option in _OPTIONS
-    }
-    text = json.dumps({"session_options": chosen})
+    text = json.dumps({"session_options": _TARGET.options_of(config.session)})
     entry = _field(_ENTRY_KEY, KEY.encode()) + _field(_ENTRY_VALUE, text.encode())
     path = PurePath(config.model.file)
     copy = f"{path.stem}.ort_config{path.suffix}"
+    lost = tuple(_TARGET.lost(config.session))
     return Rendering(
         texts={},
         copies={copy: Copy(source=path.name, appended=_field(_METADATA_PROPS, entry))},
-        lost=_SUPPORT.lost(session),
+        lost=lost,
+        needs=processor_needs(config, lost),
         use=f"open {copy} with ORT_LOAD_CONFIG_FROM_MODEL=1 in the environment",
     )
 

@@ -1,11 +1,18 @@
-"""What an export writes, and what of a config a target cannot express. Standard library only."""
+"""What an export writes, and what of a config a target cannot express."""
 
-from collections.abc import Collection, Mapping
+import json
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
-from autotune.deploy.options import ATTRIBUTES, Value
-from autotune.deploy.providers import CPU
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS, Value
+from autotune.deploy.providers import CPU, provider_named
 from autotune.deploy.session import SessionConfig
+from autotune.export.literals import class_name, identifier
 
 _DISABLED_OPTIMIZERS = "optimization.disable_specified_optimizers"
 _ENV_ALLOCATORS = "session.use_env_allocators"
@@ -30,55 +37,70 @@ class Rendering:
 
     Attributes:
         texts: The text of each file, by its path relative to the output folder.
-        lost: What the target cannot express, in words.
         use: How the result is used, as a sentence or a command.
+        lost: What the target cannot express, in words.
+        needs: What the processor must have, which the target does not check, in words.
         copies: The files that are copied, by the relative path of the copy.
     """
 
     texts: Mapping[str, str]
-    lost: tuple[str, ...]
     use: str
+    lost: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     copies: Mapping[str, Copy] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Support:
-    """The parts of a session that a target can express.
+class Target:
+    """A target that a template writes, and the parts of a session that it can express.
 
     Attributes:
-        options: Names of the attributes of ``SessionOptions``.
+        file: Path of the file relative to the output folder; ``{snake}`` and ``{camel}`` stand for
+            the model's name as an identifier and as the name of a class.
+        use: How the result is used, with the same names.
+        options: Its names of the attributes of ``SessionOptions``.
+        values: How it writes the values of these that are words.
+        comment: What begins a line of a comment; empty where the file has none.
+        literal: Returns a text as a string of the language.
         entries: Names of the session config entries; None means all.
-        providers: ONNX Runtime's names of the execution providers, the CPU's apart.
-        dimensions: Whether it takes sizes of named dimensions.
+        providers: Its names of the execution providers, the CPU's apart; None means all of them.
+        provider_options: The options of providers that it takes; all for those that are not named.
+        takes_dimension: Returns whether it takes the size of a dimension of this name.
         allocator: Whether it can register the process-wide CPU allocator.
         run_entries: Whether it takes run config entries.
+        copies_model: Whether the model's files belong beside the file, in a folder ``1``.
     """
 
-    options: Collection[str] = frozenset(ATTRIBUTES)
+    file: str
+    use: str
+    options: Mapping[str, str]
+    values: Mapping[str, Value]
+    comment: str = ""
+    literal: Callable[[str], str] = str
     entries: Collection[str] | None = None
-    providers: Collection[str] = ()
-    dimensions: bool = True
+    providers: Mapping[str, str] | None = field(default_factory=dict)
+    provider_options: Mapping[str, Collection[str]] = field(default_factory=dict)
+    takes_dimension: Callable[[str], bool] = lambda _: True
     allocator: bool = True
     run_entries: bool = True
+    copies_model: bool = False
+
+    def has_provider(self, name: str) -> bool:
+        """Returns whether it takes the execution provider of that name."""
+        return name == CPU or self.providers is None or name in self.providers
 
     def options_of(self, session: SessionConfig) -> dict[str, Value]:
-        """Returns the changed attributes of ``SessionOptions`` that the target takes."""
-        changed = changed_options(session)
-        return {name: value for name, value in changed.items() if name in self.options}
-
-    def providers_of(self, session: SessionConfig) -> dict[str, dict[str, str]]:
-        """Returns the execution providers that the target takes, the CPU's apart."""
+        """Returns the changed attributes of ``SessionOptions`` that it takes, as it writes them."""
         return {
-            name: dict(options)
-            for name, options in session.providers
-            if name != CPU and name in self.providers
+            name: self.values[value] if isinstance(value, str) else value
+            for name, value in changed_options(session).items()
+            if name in self.options and (not isinstance(value, str) or value in self.values)
         }
 
     def entries_of(self, session: SessionConfig) -> dict[str, str]:
-        """Returns the session config entries that the target takes.
+        """Returns the session config entries that it takes.
 
-        The disabled optimizers are one of them. Without the process-wide allocator the entry that
-        asks for it would have no meaning.
+        Without the process-wide allocator the entry that asks for it would have no meaning.
         """
         return {
             name: text
@@ -87,62 +109,125 @@ class Support:
             and (self.allocator or name != _ENV_ALLOCATORS)
         }
 
-    def lost(self, session: SessionConfig) -> tuple[str, ...]:
-        """Returns the parts of `session` that the target cannot express, in words."""
-        lost = [
-            f"session option {name}={value}"
-            for name, value in changed_options(session).items()
-            if name not in self.options
-        ]
-        kept = self.entries_of(session)
-        lost += [
-            f"session config entry {name}={text}"
-            for name, text in _all_entries(session).items()
-            if name not in kept and name != _ENV_ALLOCATORS
-        ]
-        lost += [
-            f"execution provider {name} with {dict(options)}"
+    def providers_of(self, session: SessionConfig) -> list[tuple[str, dict[str, str]]]:
+        """Returns the execution providers that it takes, each with the options that it takes."""
+        return [
+            (name, {key: text for key, text in options.items() if self._takes(name, key)})
             for name, options in session.providers
-            if name != CPU and name not in self.providers
+            if self.has_provider(name)
         ]
+
+    def lost(self, session: SessionConfig) -> Iterator[str]:
+        """Yields the parts of `session` that it cannot express, in words."""
+        options, entries = self.options_of(session), self.entries_of(session)
+        for name, value in changed_options(session).items():
+            if name not in options:
+                yield f"session option {name}={value}"
+        for name, text in _all_entries(session).items():
+            if name not in entries and name != _ENV_ALLOCATORS:
+                yield f"session config entry {name}={text}"
+        yield from self._lost_of_providers(session)
         if session.provider_cache:
-            lost.append(f"folder {session.provider_cache} of models that the provider compiled")
-        if not self.dimensions:
-            lost += [f"dimension {name}={size}" for name, size in session.free_dimensions.items()]
+            yield f"folder {session.provider_cache} of models that the provider compiled"
+        for dimension, size in session.free_dimensions.items():
+            if not self.takes_dimension(dimension):
+                yield f"dimension {dimension}={size}"
         if not self.allocator and session.env_allocator:
-            lost.append(f"process-wide CPU allocator with {dict(session.env_allocator)}")
+            yield f"process-wide CPU allocator with {dict(session.env_allocator)}"
         if not self.run_entries:
-            lost += [f"run option {name}={text}" for name, text in session.run_entries.items()]
-        return tuple(lost)
+            yield from (f"run option {name}={text}" for name, text in session.run_entries.items())
+
+    def _lost_of_providers(self, session: SessionConfig) -> Iterator[str]:
+        for provider, given in session.providers:
+            if not self.has_provider(provider):
+                yield f"execution provider {provider} with {dict(given)}"
+                continue
+            for key, text in given.items():
+                if not self._takes(provider, key):
+                    yield f"option {key}={text} of {provider}"
+
+    def _takes(self, provider: str, option: str) -> bool:
+        return provider not in self.provider_options or option in self.provider_options[provider]
+
+
+def render_text(
+    target: Target, target_name: str, config: TunedConfig, config_name: str, model_name: str
+) -> Rendering:
+    """Returns the file of a target, by the template of its name.
+
+    Args:
+        target: The target.
+        target_name: Its name.
+        config: The config.
+        config_name: The name of the config's file.
+        model_name: The model's name.
+    """
+    session = config.session
+    names = {"snake": identifier(model_name), "camel": class_name(model_name)}
+    file = target.file.format(**names)
+    lost = tuple(target.lost(session))
+    needs = processor_needs(config, lost)
+    text = template(target_name).render(
+        **names,
+        heading=_heading(target, target_name, config_name, lost, needs),
+        literal=target.literal,
+        model=config.model.file,
+        names=target.options,
+        options=target.options_of(session),
+        entries=target.entries_of(session),
+        dimensions={n: s for n, s in session.free_dimensions.items() if target.takes_dimension(n)},
+        providers=target.providers_of(session),
+        provider_names=target.providers,
+        accelerators=[pair for pair in target.providers_of(session) if pair[0] != CPU],
+        run_entries=session.run_entries,
+        allocator=session.env_allocator,
+    )
+    folder = file.rpartition("/")[0]
+    files = config.model.names if target.copies_model else ()
+    return Rendering(
+        texts={file: text},
+        use=target.use.format(**names, config=config_name),
+        lost=lost,
+        needs=needs,
+        copies={f"{folder}/1/{name}": Copy(source=name) for name in files},
+    )
 
 
 def changed_options(session: SessionConfig) -> dict[str, Value]:
-    """Returns the attributes of ``SessionOptions`` that differ from ONNX Runtime's defaults."""
-    return {
-        name: value for name, value in session.options.items() if value != ATTRIBUTES[name].default
-    }
+    """Returns the attributes of ``SessionOptions`` that differ from ONNX Runtime's defaults.
+
+    What an execution provider requires of the session takes the place of the config's own: the
+    threads of XNNPACK and those of ONNX Runtime would compete for the cores.
+    """
+    accelerator = session.accelerator
+    required = provider_named(accelerator).session if accelerator else {}
+    options = {**session.options, **required}
+    return {name: value for name, value in options.items() if value != ATTRIBUTES[name].default}
 
 
-def _all_entries(session: SessionConfig) -> dict[str, str]:
-    entries = dict(session.entries)
-    if session.disabled_optimizers:
-        entries[_DISABLED_OPTIMIZERS] = ";".join(session.disabled_optimizers)
-    return entries
-
-
-def heading(config: str, target: str, lost: tuple[str, ...], mark: str) -> str:
-    """Returns the comment at the head of a generated file, with a line break at its end.
+def processor_needs(config: TunedConfig, lost: Collection[str]) -> tuple[str, ...]:
+    """Returns what a processor must have for right answers where nothing checks it, in words.
 
     Args:
-        config: Name of the config's file.
-        target: The target's name.
-        lost: What the target cannot express.
-        mark: What begins a comment line.
+        config: The config.
+        lost: What the target cannot express, in words.
     """
-    lines = [f"Written by: autotune export {config} --to {target}", "Do not edit; export again."]
-    if lost:
-        lines += ["This target cannot express:", *(f"  {part}" for part in lost)]
-    return "".join(f"{mark} {printable(line)}\n" for line in lines)
+    needs = []
+    exact = config.session.entries.get(EXACT_PRODUCTS) == "1" and any(
+        EXACT_PRODUCTS in part for part in lost
+    )
+    if config.requires.vnni or exact:
+        needs.append("VNNI (avx512_vnni or avx_vnni) if it is an x86, for eight-bit products")
+    elif config.requires.exact_products:
+        needs.append(
+            "VNNI (avx512_vnni or avx_vnni) if it is an x86, for eight-bit products (without it, "
+            f"set {EXACT_PRODUCTS} to 1)"
+        )
+    if (block := config.requires.weight_block) is not None:
+        vectors = {8: "an x86 without AVX-512", 16: "an x86 with AVX-512"}
+        where = vectors.get(block, f"the kind {config.environment.cpu}")
+        needs.append(f"a processor of one kind: {where}, for weights in its blocks")
+    return tuple(needs)
 
 
 def printable(line: str) -> str:
@@ -152,3 +237,45 @@ def printable(line: str) -> str:
     in comments.
     """
     return "".join(c if c.isascii() and c.isprintable() and c != "\\" else "?" for c in line)
+
+
+def template(name: str) -> Template:
+    """Returns the template of a target."""
+    return _environment().get_template(f"{name}.j2")
+
+
+@cache
+def _environment() -> Environment:
+    """Returns the environment of the templates: they write code, so nothing is escaped as HTML."""
+    environment = Environment(
+        loader=PackageLoader("autotune.export"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters |= {
+        "json": lambda value: json.dumps(value, indent=2),
+        "shell": shlex.quote,
+    }
+    return environment
+
+
+def _all_entries(session: SessionConfig) -> dict[str, str]:
+    """Returns the session config entries; the disabled optimizers are one of them."""
+    entries = dict(session.entries)
+    if session.disabled_optimizers:
+        entries[_DISABLED_OPTIMIZERS] = ";".join(session.disabled_optimizers)
+    return entries
+
+
+def _heading(
+    target: Target, name: str, config: str, lost: Collection[str], needs: Collection[str]
+) -> str:
+    """Returns the comment at the head of a file, with a line break at its end."""
+    lines = [f"Written by: autotune export {config} --to {name}", "Do not edit; export again."]
+    lines += [f"Its processor needs {need}" for need in needs]
+    if lost:
+        lines += ["This target cannot express:", *(f"  {part}" for part in lost)]
+    return "".join(f"{target.comment} {printable(line)}\n" for line in lines)

@@ -1,56 +1,220 @@
-"""All targets of `autotune export`. To add one, write its module and its entry here."""
+"""All targets of `autotune export`.
+
+To add one, write its template in ``templates/`` and its entry in :data:`TEXTS`.
+"""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 
 from autotune.deploy.config import TunedConfig
-from autotune.export import (
-    cpp,
-    csharp,
-    java,
-    javascript,
-    olive,
-    ort_config,
-    perf_test,
-    python,
-    rust,
-    triton,
-)
-from autotune.export.rendering import Rendering
+from autotune.export import ort_config, python
+from autotune.export.literals import java_literal, octal_literal, rust_literal, unicode_literal
+from autotune.export.rendering import Rendering, Target, render_text
+
+_CUDA, _TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
+_LEVELS = ("DISABLE_ALL", "ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_LAYOUT")
+# ONNX Runtime's C API takes these providers by a name of its own.
+_GENERIC = {
+    "CoreMLExecutionProvider": "CoreML",
+    "OpenVINOExecutionProvider": "OpenVINO",
+    "QNNExecutionProvider": "QNN",
+    "WebGpuExecutionProvider": "WebGPU",
+    "XnnpackExecutionProvider": "XNNPACK",
+}
+_NODE_PROVIDERS = {
+    _CUDA: "cuda",
+    _TENSORRT: "tensorrt",
+    "DmlExecutionProvider": "dml",
+    "CoreMLExecutionProvider": "coreml",
+    "WebGpuExecutionProvider": "webgpu",
+    "QNNExecutionProvider": "qnn",
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """A target.
+def _values(parallel: str, levels: tuple[str, ...]) -> dict[str, str]:
+    """Returns how a target writes the parallel mode and the first levels of optimisation.
 
-    Attributes:
-        words: What it is, in words.
-        render: Returns what is written for a config, the name of its file and the model's name.
+    The others are ONNX Runtime's defaults, or the target cannot express them.
     """
+    words = {f"ORT_{name}": text for name, text in zip(_LEVELS, levels, strict=False)}
+    return {"ORT_PARALLEL": parallel, **words}
 
-    words: str
-    render: Callable[[TunedConfig, str, str], Rendering]
+
+def _no_dimension(_: str) -> bool:
+    return False
 
 
-TARGETS: Mapping[str, Target] = {
-    "python": Target(
-        words="one Python file that loads the config without autotune", render=python.render
-    ),
+TEXTS: Mapping[str, Target] = {
     "triton": Target(
-        words="a model repository of the Triton Inference Server", render=triton.render
+        file="{snake}.triton/{snake}/config.pbtxt",
+        use="tritonserver --model-repository={snake}.triton",
+        comment="#",
+        literal=octal_literal,
+        options={
+            "intra_op_num_threads": "intra_op_thread_count",
+            "inter_op_num_threads": "inter_op_thread_count",
+            "execution_mode": "execution_mode",
+            "graph_optimization_level": "",
+            "enable_mem_pattern": "enable_mem_pattern",
+            "enable_cpu_mem_arena": "enable_mem_arena",
+        },
+        # its numbers of the levels; all optimisations are its default
+        values=_values("1", ("2", "-1", "1")),
+        entries={"session.use_device_allocator_for_initializers"},
+        providers={_CUDA: "cuda", _TENSORRT: "tensorrt", "OpenVINOExecutionProvider": "openvino"},
+        provider_options={"OpenVINOExecutionProvider": ()},
+        takes_dimension=_no_dimension,
+        allocator=False,
+        copies_model=True,
     ),
-    "perf_test": Target(words="a command line of onnxruntime_perf_test", render=perf_test.render),
-    "cpp": Target(words="a C++ header", render=cpp.render),
-    "csharp": Target(words="a C# class", render=csharp.render),
-    "java": Target(words="a Java class", render=java.render),
-    "rust": Target(words="a Rust module for the crate ort", render=rust.render),
+    "perf_test": Target(
+        file="{snake}_perf_test.sh",
+        use="sh {snake}_perf_test.sh",
+        comment="#",
+        options={
+            "intra_op_num_threads": "-x",
+            "inter_op_num_threads": "-y",
+            "execution_mode": "-P",
+            "graph_optimization_level": "-o",
+            "enable_mem_pattern": "-M",
+            "enable_cpu_mem_arena": "-A",
+        },
+        values=_values("", ("0", "1", "2", "3")),
+        providers={
+            _CUDA: "cuda",
+            _TENSORRT: "tensorrt",
+            "OpenVINOExecutionProvider": "openvino",
+            "DmlExecutionProvider": "dml",
+            "CoreMLExecutionProvider": "coreml",
+            "QNNExecutionProvider": "qnn",
+            "MIGraphXExecutionProvider": "migraphx",
+            "XnnpackExecutionProvider": "xnnpack",
+            "WebGpuExecutionProvider": "webgpu",
+            "NvTensorRTRTXExecutionProvider": "nvtensorrtrtx",
+        },
+        # its list of dimensions is cut at these characters
+        takes_dimension=lambda name: not any(character in name for character in ': \t\n"'),
+        allocator=False,
+    ),
+    "cpp": Target(
+        file="{snake}_session.hpp",
+        use='#include "{snake}_session.hpp"; Ort::Session session = '
+        "{snake}::open_session(env, folder_of_the_model);",
+        comment="//",
+        literal=octal_literal,
+        options={  # the C API has no enable_mem_reuse
+            "intra_op_num_threads": "SetIntraOpNumThreads",
+            "inter_op_num_threads": "SetInterOpNumThreads",
+            "execution_mode": "SetExecutionMode",
+            "graph_optimization_level": "SetGraphOptimizationLevel",
+            "enable_mem_pattern": "DisableMemPattern",
+            "enable_cpu_mem_arena": "DisableCpuMemArena",
+            "use_deterministic_compute": "SetDeterministicCompute",
+        },
+        values=_values("ORT_PARALLEL", tuple(f"ORT_{level}" for level in _LEVELS)),
+        # the last two have a record of options of their own
+        providers={**_GENERIC, _CUDA: "CUDA", _TENSORRT: "TensorRT"},
+    ),
+    "csharp": Target(
+        file="{camel}Session.cs",
+        use="using var session = {camel}Session.Open(folderOfTheModel);",
+        comment="//",
+        literal=unicode_literal,
+        options={
+            "intra_op_num_threads": "IntraOpNumThreads",
+            "inter_op_num_threads": "InterOpNumThreads",
+            "execution_mode": "ExecutionMode",
+            "graph_optimization_level": "GraphOptimizationLevel",
+            "enable_mem_pattern": "EnableMemoryPattern",
+            "enable_cpu_mem_arena": "EnableCpuMemArena",
+        },
+        values=_values(
+            "ExecutionMode.ORT_PARALLEL",
+            tuple(f"GraphOptimizationLevel.ORT_{level}" for level in _LEVELS),
+        ),
+        providers={**_GENERIC, _CUDA: "CUDA", _TENSORRT: "Tensorrt"},
+    ),
+    "java": Target(
+        file="{camel}Session.java",
+        use="OrtSession session = {camel}Session.open(OrtEnvironment.getEnvironment(), "
+        "folderOfTheModel);",
+        comment="//",
+        literal=java_literal,
+        options={
+            "intra_op_num_threads": "setIntraOpNumThreads",
+            "inter_op_num_threads": "setInterOpNumThreads",
+            "execution_mode": "setExecutionMode",
+            "graph_optimization_level": "setOptimizationLevel",
+            "enable_mem_pattern": "setMemoryPatternOptimization",
+            "enable_cpu_mem_arena": "setCPUArenaAllocator",
+        },
+        values=_values(
+            "ExecutionMode.PARALLEL",
+            ("OptLevel.NO_OPT", "OptLevel.BASIC_OPT", "OptLevel.EXTENDED_OPT"),
+        ),
+        providers={_CUDA: "CUDA", _TENSORRT: "Tensorrt", "XnnpackExecutionProvider": "Xnnpack"},
+        allocator=False,
+    ),
+    "rust": Target(
+        file="{snake}_session.rs",
+        use="mod {snake}_session; let session = {snake}_session::open(&folder_of_the_model)?;",
+        comment="//",
+        literal=rust_literal,
+        options={
+            "intra_op_num_threads": "with_intra_threads",
+            "inter_op_num_threads": "with_inter_threads",
+            "execution_mode": "with_parallel_execution",
+            "graph_optimization_level": "with_optimization_level",
+            "enable_mem_pattern": "with_memory_pattern",
+            "use_deterministic_compute": "with_deterministic_compute",
+        },
+        values=_values(
+            "true",
+            tuple(
+                f"GraphOptimizationLevel::{n}" for n in ("Disable", "Level1", "Level2", "Level3")
+            ),
+        ),
+        allocator=False,
+    ),
     "javascript": Target(
-        words="a JavaScript module for onnxruntime-node", render=javascript.render
+        file="{snake}_session.mjs",
+        use='import {{ openSession }} from "./{snake}_session.mjs"; '
+        "const session = await openSession();",
+        comment="//",
+        literal=unicode_literal,
+        options={
+            "intra_op_num_threads": "intraOpNumThreads",
+            "inter_op_num_threads": "interOpNumThreads",
+            "execution_mode": "executionMode",
+            "graph_optimization_level": "graphOptimizationLevel",
+            "enable_mem_pattern": "enableMemPattern",
+            "enable_cpu_mem_arena": "enableCpuMemArena",
+        },
+        values=_values("parallel", ("disabled", "basic", "extended", "layout")),
+        providers=_NODE_PROVIDERS,
+        provider_options={name: {"device_id"} for name in _NODE_PROVIDERS},
+        # the Node.js binding documents freeDimensionOverrides and run options, and ignores both
+        takes_dimension=_no_dimension,
+        allocator=False,
+        run_entries=False,
     ),
-    "olive": Target(words="the input model of an Olive workflow", render=olive.render),
-    "ort_config": Target(
-        words="a copy of the model with its session options in its metadata",
-        render=ort_config.render,
+    "olive": Target(
+        file="{snake}_olive.json",
+        use="put input_model of {snake}_olive.json into an Olive workflow, beside {config}",
+        options={name: name for name in ort_config.OPTIONS},
+        values=ort_config.NUMBERS,
+        # Olive hands the names of providers to ONNX Runtime as they are
+        providers=None,
+        takes_dimension=_no_dimension,
+        allocator=False,
+        run_entries=False,
     ),
 }
-"""All targets by name."""
+"""The targets that a template writes, by name."""
+
+TARGETS: Mapping[str, Callable[[TunedConfig, str, str], Rendering]] = {
+    "python": python.render,
+    **{name: partial(render_text, target, name) for name, target in TEXTS.items()},
+    "ort_config": ort_config.render,
+}
+"""What renders a config for each target, given the name of its file and the model's name."""

@@ -26,6 +26,7 @@ class Exported:
         use: How the result is used.
         environment: Environment variables that switch on the config's options of the process; empty
             if it has none.
+        needs: What the processor must have, which the target does not check, in words.
     """
 
     target: str
@@ -33,20 +34,30 @@ class Exported:
     lost: Sequence[str]
     use: str
     environment: Mapping[str, str]
+    needs: Sequence[str]
 
 
-def export(config_path: Path, target: str, folder: Path | None = None) -> Exported:
+def export(
+    config_path: Path,
+    target: str,
+    folder: Path | None = None,
+    *,
+    accept_processor: bool = False,
+) -> Exported:
     """Writes a tuned config in the form of another program.
 
     Args:
         config_path: The tuned config.
         target: The name of a target in :data:`autotune.export.targets.TARGETS`.
         folder: Where the files are written; beside the config if None.
+        accept_processor: Whether the processors that will run it are known to have what the config
+            needs; no target but ``python`` checks it.
 
     Raises:
         ConfigError: the config or its model files are wrong.
-        RequestError: there is no such target, or a file is there already.
-        StorageError: the disk gave out.
+        RequestError: there is no such target, a file is there already, or the answers would be
+            wrong on some processors and `accept_processor` is false.
+        StorageError: writing to disk failed.
     """
     if target not in TARGETS:
         near = did_you_mean(target, TARGETS)
@@ -54,7 +65,13 @@ def export(config_path: Path, target: str, folder: Path | None = None) -> Export
     config = TunedConfig.read(config_path)
     check_files(config_path, config, read_all=False)
     name = model_name(config_path)
-    rendering = TARGETS[target].render(config, config_path.name, name)
+    rendering = TARGETS[target](config, config_path.name, name)
+    if rendering.needs and not accept_processor:
+        raise RequestError(
+            f"{config_path} answers wrongly on some processors, and no export to {target} checks "
+            f"the processor. It needs {'; '.join(rendering.needs)}. Export it to python, or add "
+            "--accept-processor if every machine that will run it has that"
+        )
     folder = config_path.parent if folder is None else folder
     files = _write(rendering, config_path.parent, folder)
     return Exported(
@@ -63,6 +80,7 @@ def export(config_path: Path, target: str, folder: Path | None = None) -> Export
         lost=rendering.lost,
         use=rendering.use,
         environment={} if config.process is None else config.process.environment,
+        needs=rendering.needs,
     )
 
 

@@ -13,7 +13,7 @@ from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
 from autotune.facts.workload import TIMING_SAMPLES, Workload, evenly
 
-# This process, the baseline's and the candidate's hold the inputs at once.
+# This process, the baseline's and the configuration's hold the inputs at once.
 _COPIES = 3
 
 
@@ -55,7 +55,7 @@ class Batching:
 
     @property
     def smallest(self) -> int:
-        """The baseline's size, and that of a candidate that names none."""
+        """The baseline's size, and that of a configuration that names none."""
         return self.sizes[0]
 
     def dimensions(self, sizes: Mapping[str, int], batch: int) -> dict[str, int]:

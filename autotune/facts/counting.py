@@ -1,217 +1,235 @@
-"""The work of a run of a model: operations and memory traffic, counted from shapes."""
+"""The work of a run of a model: operations of its products, and bytes, counted from shapes.
+
+The formulas follow the definitions of the operators (https://onnx.ai/onnx/operators/ and ONNX
+Runtime's ContribOperators.md).
+"""
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import onnx
+import onnx.inliner
 
-from autotune.facts.operations import (
-    INT8,
-    VIEWS,
-    Shape,
-    ShapedNode,
-    UnknownShapeError,
-    operations,
-)
-from autotune.facts.shapes import Extent, extents, with_shapes
 from autotune.facts.work import Work
 
-# They pass on what others compute; the nodes inside them are counted.
-_CONTROL = frozenset({"If", "Loop", "Scan", "Constant", "Shape", "Size"})
-# Products that ONNX Runtime computes in eight bits where both factors are dequantised.
-_PRODUCTS = frozenset({"Conv", "MatMul", "Gemm", "ConvTranspose"})
+Shape = tuple[int, ...]
+
+# Takes a node's attributes, and the shapes of its inputs and its first output; where a shape is
+# None, because it is not known, and the formula needs it, a TypeError says so.
+_Formula = Callable[[Mapping[str, Any], Sequence[Shape], Shape], int]
+_INT8 = frozenset(
+    "ConvInteger MatMulInteger QLinearConv QLinearMatMul DynamicQuantizeMatMul QGemm "
+    "MatMulIntegerToFloat DynamicQuantizeLSTM".split()
+)
+# Products that this module has no formula for.
+_UNCOUNTED = frozenset(
+    "Attention MultiHeadAttention GroupQueryAttention QAttention Einsum MatMulBnb4".split()
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Execution:
-    """How ONNX Runtime's profiler saw a node in one run.
-
-    Attributes:
-        inputs: Extents of its inputs, those left out that the node does not have.
-        outputs: Extents of its outputs, in the same way.
-        times: How often the run executed it.
-    """
-
-    inputs: tuple[Extent, ...]
-    outputs: tuple[Extent, ...]
-    times: int
-
-
-def count(
-    model: onnx.ModelProto,
-    inputs: Mapping[str, Shape],
-    executions: Mapping[str, Execution] | None = None,
-) -> Work:
+def count(model: onnx.ModelProto, inputs: Mapping[str, Shape]) -> Work:
     """Returns the work of one run.
 
-    Of the two branches of an ``If`` the one with more operations counts, the body of a ``Scan`` for
-    each step, and the body of a ``Loop`` once. Where `executions` are given, each node counts as
-    often as it was executed.
+    Of the branches of an ``If`` the one with more operations counts, and the body of a ``Loop`` or
+    a ``Scan`` counts once.
 
     Args:
         model: The model, which is changed.
         inputs: Shape of each input that is fed.
-        executions: What the profiler saw of each node, by its name, in a run of the unoptimised
-            model; None where it was not run.
     """
-    model = with_shapes(model, inputs)
-    counter = _Counter(executions)
-    tally = counter.graph(model.graph, {})
-    scope = extents(model.graph)
-    boundary = [*inputs, *(item.name for item in model.graph.output)]
-    seen = counter.seen if executions else {}
+    graph = _with_shapes(model, inputs).graph
+    tally = _count(graph, {})
+    sizes = _extents(graph)
+    boundary = [*inputs, *(item.name for item in graph.output)]
     return Work(
-        float_operations=tally.operations - tally.int8_operations,
+        float_operations=tally.by_operator.total() - tally.int8_operations,
         int8_operations=tally.int8_operations,
         weight_bytes=sum(tally.weights.values()),
-        boundary_bytes=sum(_bytes(seen.get(name, scope.get(name))) for name in boundary),
-        traffic_bytes=tally.traffic_bytes,
+        boundary_bytes=sum(_bytes(sizes.get(name)) for name in boundary),
         by_operator=dict(tally.by_operator.most_common()),
-        nodes=tally.nodes,
         unknown=tally.unknown,
     )
 
 
+def item_bits(element: int) -> int:
+    """Returns the bits of an element of ONNX's type `element`; 0 where it has no fixed size."""
+    if element in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+        return 0
+    name = onnx.TensorProto.DataType.Name(element)
+    for bits, endings in {2: ("INT2",), 4: ("INT4", "FLOAT4E2M1")}.items():
+        if name.endswith(endings):  # numpy holds each in a byte
+            return bits
+    return int(onnx.helper.tensor_dtype_to_np_dtype(element).itemsize) * 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Extent:
+    """Shape of a tensor, None where it is not known, and bits of an element."""
+
+    shape: Shape | None
+    bits: int
+
+
+@dataclass
 class _Tally:
-    """Sums over nodes."""
+    """Sums over the nodes of a graph; weights by their name, because each is read once."""
 
-    def __init__(self) -> None:
-        self.operations = 0
-        self.int8_operations = 0
-        self.traffic_bytes = 0
-        self.nodes = 0
-        self.unknown = 0
-        self.weights: dict[str, int] = {}
-        self.by_operator: Counter[str] = Counter()
+    by_operator: Counter[str] = field(default_factory=Counter)
+    weights: dict[str, int] = field(default_factory=dict)
+    int8_operations: int = 0
+    unknown: int = 0
 
-    def add(self, other: "_Tally", times: int = 1) -> None:
-        """Adds another one; its weights are read once, however often it is repeated."""
-        self.operations += times * other.operations
-        self.int8_operations += times * other.int8_operations
-        self.traffic_bytes += times * other.traffic_bytes
-        self.nodes += other.nodes
+    def add(self, other: "_Tally") -> None:
+        """Adds the sums of a graph inside a node."""
+        self.by_operator.update(other.by_operator)
+        self.weights.update(other.weights)
+        self.int8_operations += other.int8_operations
         self.unknown += other.unknown
-        for name, size in other.weights.items():
-            self.weights[name] = max(size, self.weights.get(name, 0))
-        for name, number in other.by_operator.items():
-            self.by_operator[name] += times * number
 
 
-class _Counter:
-    """Counts graphs, from the outermost inwards."""
+def _with_shapes(model: onnx.ModelProto, inputs: Mapping[str, Shape]) -> onnx.ModelProto:
+    """Returns the model with the shapes that ONNX infers where its inputs have these shapes.
 
-    def __init__(self, executions: Mapping[str, Execution] | None) -> None:
-        self._executions = executions
-        self.seen: dict[str, Extent] = {}
+    Local functions are put in place of their calls. A shape that depends on values stays open.
+    """
+    for item in model.graph.input:
+        if item.name in inputs:
+            shape = item.type.tensor_type.shape
+            del shape.dim[:]
+            for size in inputs[item.name]:
+                shape.dim.add().dim_value = size
+    # what the exporter noted holds for the sizes that it knew
+    del model.graph.value_info[:]
+    for item in model.graph.output:
+        if item.type.HasField("tensor_type"):
+            item.type.tensor_type.ClearField("shape")
+    try:
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return model
 
-    def graph(self, graph: onnx.GraphProto, around: Mapping[str, Extent]) -> _Tally:
-        """Returns the sums of a graph; `around` has the extents of the graphs around it."""
-        scope = {**around, **extents(graph)}
-        constants = {item.name for item in graph.initializer}
-        constants |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
-        dequantised = {
-            name
-            for node in graph.node
-            if node.op_type == "DequantizeLinear"
-            for name in node.output
-        }
-        tally = _Tally()
-        for node in graph.node:
-            tally.add(self._node(node, scope, constants, dequantised))
-            tally.add(self._inside(node, scope))
-        return tally
 
-    def _node(
-        self,
-        node: onnx.NodeProto,
-        scope: Mapping[str, Extent],
-        constants: set[str],
-        dequantised: set[str],
-    ) -> _Tally:
-        """Returns the sums of a node without its subgraphs."""
-        inputs, outputs, times = self._arrays(node, scope)
-        tally = _Tally()
-        if times == 0 or node.op_type == "Constant":
-            return tally
-        tally.nodes = 1
-        shaped = ShapedNode(
-            node,
-            [None if item is None else item.shape for item in inputs],
-            [None if item is None else item.shape for item in outputs],
-        )
-        try:
-            tally.operations = operations(shaped) * times
-        except (UnknownShapeError, ValueError, IndexError, TypeError, AttributeError):
-            tally.unknown = 1
-        if tally.operations:
-            tally.by_operator[node.op_type] = tally.operations
-        if node.op_type in INT8 or (
-            node.op_type in _PRODUCTS and dequantised.issuperset(node.input[:2])
-        ):
-            tally.int8_operations = tally.operations
-        if node.op_type not in VIEWS and node.op_type not in _CONTROL:
-            tally.traffic_bytes = times * sum(map(_bytes, (*inputs, *outputs)))
-        for name, extent in zip(node.input, inputs, strict=True):
-            if name in constants:
-                read = _bytes(extent)
-                if node.op_type == "Gather" and name == node.input[0]:
-                    read = min(read, _bytes(outputs[0]))
-                tally.weights[name] = read
-        return tally
+def _extents(graph: onnx.GraphProto) -> dict[str, _Extent]:
+    """Returns the extents of the tensors of one graph, without those of graphs around it."""
+    by_name = {}
+    for item in (*graph.input, *graph.value_info, *graph.output):
+        kind = item.type.tensor_type
+        sizes = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
+        known = kind.HasField("shape") and None not in sizes
+        shape = tuple(size for size in sizes if size is not None) if known else None
+        by_name[item.name] = _Extent(shape=shape, bits=item_bits(kind.elem_type))
+    for name, tensor in _constants(graph).items():
+        by_name[name] = _Extent(shape=tuple(tensor.dims), bits=item_bits(tensor.data_type))
+    return by_name
 
-    def _arrays(
-        self, node: onnx.NodeProto, scope: Mapping[str, Extent]
-    ) -> tuple[Sequence[Extent | None], Sequence[Extent | None], int]:
-        """Returns the extents of inputs and outputs, and how often the node is executed."""
-        execution = None if self._executions is None else self._executions.get(node.name)
-        if self._executions is not None and execution is None:
-            return (), (), 0
-        if execution is None:
-            return [scope.get(n) for n in node.input], [scope.get(n) for n in node.output], 1
-        inputs, outputs = (
-            _placed(node.input, execution.inputs),
-            _placed(node.output, execution.outputs),
-        )
-        for name, extent in (
-            *zip(node.input, inputs, strict=True),
-            *zip(node.output, outputs, strict=True),
-        ):
-            if name and extent is not None:
-                self.seen[name] = extent
-        return inputs, outputs, execution.times
 
-    def _inside(self, node: onnx.NodeProto, scope: Mapping[str, Extent]) -> _Tally:
-        """Returns the sums of a node's subgraphs."""
+def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            tensors = [item.t for item in node.attribute if item.HasField("t")]
+            constants.update(zip(node.output, tensors, strict=False))
+    return constants
+
+
+def _count(graph: onnx.GraphProto, around: Mapping[str, _Extent]) -> _Tally:
+    """Returns the sums of a graph; `around` has the extents of the graphs around it."""
+    scope = {**around, **_extents(graph)}
+    constants = _constants(graph)
+    dequantised = {
+        name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.output
+    }
+    tally = _Tally()
+    for node in graph.node:
+        for name in constants.keys() & set(node.input):
+            read = _bytes(scope[name])
+            if node.op_type == "Gather" and name == node.input[0]:
+                read = min(read, _bytes(scope.get(node.output[0])))
+            tally.weights[name] = max(read, tally.weights.get(name, 0))
+        operations = _operations(node, scope)
+        if operations is None:
+            tally.unknown += 1
+        elif operations:
+            tally.by_operator[node.op_type] += operations
+            if node.op_type in _INT8 or dequantised.issuperset(node.input[:2]):
+                tally.int8_operations += operations
         bodies = [
-            self.graph(inner, scope)
+            _count(inner, scope)
             for attribute in node.attribute
             for inner in ([attribute.g] if attribute.HasField("g") else [*attribute.graphs])
         ]
-        tally = _Tally()
-        if node.op_type == "If" and self._executions is None:
-            bodies = [max(bodies, key=lambda body: body.operations)]
+        if node.op_type == "If":
+            bodies = [max(bodies, key=lambda body: body.by_operator.total())]
         for body in bodies:
-            tally.add(body, 1 if self._executions is not None else _repetitions(node, scope))
-        return tally
+            tally.add(body)
+    return tally
 
 
-def _repetitions(node: onnx.NodeProto, scope: Mapping[str, Extent]) -> int:
-    """Returns how often a subgraph runs, as far as shapes tell."""
-    if node.op_type != "Scan" or not node.input:
-        return 1
-    scanned = scope.get(node.input[-1])
-    return scanned.shape[0] if scanned is not None and scanned.shape else 1
+def _operations(node: onnx.NodeProto, scope: Mapping[str, _Extent]) -> int | None:
+    """Returns the operations of a product, 0 of another node, None where they are not known."""
+    if node.op_type in _UNCOUNTED:
+        return None
+    formula = _FORMULAS.get(node.op_type)
+    if formula is None:
+        return 0
+    places = [scope.get(name) for name in (*node.input, *node.output[:1])]
+    shapes: list[Any] = [None if place is None else place.shape for place in places]
+    plain = [a for a in node.attribute if not a.HasField("g") and not a.graphs]
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in plain}
+    try:
+        return formula(attributes, shapes[:-1], shapes[-1])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
 
 
-def _placed(names: Sequence[str], seen: Sequence[Extent]) -> list[Extent | None]:
-    """Returns an extent for each name; the profiler leaves out arguments that a node lacks."""
-    rest = iter(seen)
-    return [next(rest, None) if name else None for name in names]
-
-
-def _bytes(extent: Extent | None) -> int:
+def _bytes(extent: _Extent | None) -> int:
     if extent is None or extent.shape is None:
         return 0
-    return math.prod(extent.shape) * extent.item_bits // 8
+    return math.prod(extent.shape) * extent.bits // 8
+
+
+def _product(attributes: Mapping[str, Any], inputs: Sequence[Shape], output: Shape) -> int:
+    # the last axis of the first factor is the one that is summed over, unless it is transposed
+    return 2 * math.prod(output) * inputs[0][-2 if attributes.get("transA") else -1]
+
+
+def _packed_product(attributes: Mapping[str, Any], _: Sequence[Shape], output: Shape) -> int:
+    return 2 * math.prod(output) * int(attributes["K"])
+
+
+def _convolution(weight: int) -> _Formula:
+    """Returns the formula of a convolution whose weights are at this input."""
+
+    def operations(_: Mapping[str, Any], inputs: Sequence[Shape], output: Shape) -> int:
+        # [output channels, input channels of a group, height and width of the kernel]
+        return 2 * math.prod(output) * math.prod(inputs[weight][1:])
+
+    return operations
+
+
+def _transposed_convolution(_: Mapping[str, Any], inputs: Sequence[Shape], __: Shape) -> int:
+    # [input channels, output channels of a group, height and width of the kernel]
+    return 2 * math.prod(inputs[0]) * math.prod(inputs[1][1:])
+
+
+def _recurrent(_: Mapping[str, Any], inputs: Sequence[Shape], __: Shape) -> int:
+    steps, samples, features = inputs[0]
+    directions, gates, hidden = inputs[2]  # the state's weights: [directions, gates * hidden, ..]
+    return 2 * steps * samples * directions * gates * (features + hidden)
+
+
+_FORMULAS: Mapping[str, _Formula] = {
+    **dict.fromkeys(("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"), _product),
+    **dict.fromkeys(("FusedMatMul", "DynamicQuantizeMatMul", "TransposeMatMul"), _product),
+    **dict.fromkeys(("Gemm", "FusedGemm", "QGemm"), _product),
+    "MatMulNBits": _packed_product,
+    **dict.fromkeys(("Conv", "FusedConv", "NhwcFusedConv", "ConvInteger"), _convolution(1)),
+    "QLinearConv": _convolution(3),
+    "ConvTranspose": _transposed_convolution,
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _recurrent),
+}

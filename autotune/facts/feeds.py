@@ -1,7 +1,6 @@
 """Feeds, and the .npz file in which they go from one process to another."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.deploy.records import read
-from autotune.errors import DataError, FormatError, shown
+from autotune.errors import DataError, FormatError
 from autotune.facts.arrays import read_arrays
 
 Feed = Mapping[str, NDArray[np.generic]]
@@ -43,27 +42,17 @@ def save_samples(samples: Sequence[Feed], path: Path) -> None:
 def load_samples(path: Path) -> list[dict[str, NDArray[np.generic]]]:
     """Returns the samples in a file of :func:`save_samples`, all arrays as :func:`native` has them.
 
-    Version 0.1.0 wrote each array under its sample's number and its name; such files are read too.
-
     Raises:
         DataError: it is no such file, or a damaged one.
     """
     arrays = read_arrays(path)
-    if _NAMES in arrays:
-        try:
-            return [
-                {name: native(arrays[f"{i}:{j}"]) for j, name in enumerate(names)}
-                for i, names in enumerate(_names(arrays[_NAMES]))
-            ]
-        except (ValueError, RecursionError, KeyError, FormatError):
-            raise DataError(f"{path}: its names and its arrays do not match") from None
-    samples: dict[int, dict[str, NDArray[np.generic]]] = {}
-    for key, array in arrays.items():
-        index, _, name = key.partition(":")
-        if not re.fullmatch("[0-9]{1,9}", index):
-            raise DataError(f"{path}: the array {shown(key)} belongs to no sample")
-        samples.setdefault(int(index), {})[name] = native(array)
-    return [samples[index] for index in sorted(samples)]
+    try:
+        return [
+            {name: native(arrays[f"{i}:{j}"]) for j, name in enumerate(names)}
+            for i, names in enumerate(_names(arrays[_NAMES]))
+        ]
+    except (ValueError, RecursionError, KeyError, FormatError):
+        raise DataError(f"{path}: its names and its arrays do not match") from None
 
 
 def _names(text: NDArray[np.generic]) -> tuple[tuple[str, ...], ...]:

@@ -1,11 +1,13 @@
-"""This machine: the facts that decide how fast a session is, and doubts about timings here."""
+"""This machine: the facts that decide how fast a session is, and what disturbs timings here."""
 
 import hashlib
 import json
+import os
 import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +20,7 @@ from autotune.facts.runtime import Runtime
 from autotune.process.environment import child_environment
 
 _THERMAL = Path("/sys/devices/system/cpu")
+_PEAK_RESET = "/proc/self/clear_refs"
 _THROTTLE_COUNTS = "cpu[0-9]*/thermal_throttle/core_throttle_count"
 
 
@@ -129,10 +132,10 @@ def _gpus() -> tuple[str, ...]:
     return tuple(line.strip().replace(", ", ", driver ") for line in text.splitlines() if line)
 
 
-def doubts(machine: Hardware) -> list[str]:
-    """Returns the reasons to doubt timings on this machine now, each with its cure."""
+def timing_warnings(machine: Hardware) -> list[str]:
+    """Returns what makes measurements on this machine uncertain now, each with its cure."""
     reasons = []
-    quota = cpu.cgroup_quota()
+    quota = machine.quota_cores
     if quota is not None and quota < machine.logical_cores:
         reasons.append(
             f"a CPU quota of {quota:g} cores throttles this process; "
@@ -144,22 +147,17 @@ def doubts(machine: Hardware) -> list[str]:
             f"the frequency governor is '{governor}'; "
             "set it to 'performance' (cpupower frequency-set -g performance)"
         )
-    load = psutil.getloadavg()[0] / machine.logical_cores
-    if load > 0.2:
+    load = psutil.getloadavg()[0]
+    if load > 0.2 * machine.logical_cores:
         reasons.append(
-            f"other programs keep {load:.0%} of the cores busy; stop what can be stopped"
+            f"in the last minute {load:.1f} threads wanted to run at a time, on "
+            f"{machine.logical_cores} cores; stop what can be stopped"
         )
     busy = psutil.cpu_times_percent(interval=0.2)
     if getattr(busy, "steal", 0.0) > 1:
         reasons.append(
             f"neighbours on the same host take {busy.steal:.0f} % of the cores; "
             "measure at a quieter time or on a machine of your own"
-        )
-    throttled = _throttled_periods()
-    if throttled:
-        reasons.append(
-            f"the CPU quota has stopped this container {throttled} times; "
-            "give it more CPU, or whole cores"
         )
     hot = sum(_count(_read(str(path))) for path in _THERMAL.glob(_THROTTLE_COUNTS))
     if hot:
@@ -170,15 +168,14 @@ def doubts(machine: Hardware) -> list[str]:
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
     if battery is not None and not battery.power_plugged:
         reasons.append("the machine runs on battery; plug it in")
+    if sys.platform == "linux" and not os.access(_PEAK_RESET, os.W_OK):
+        reasons.append(
+            f"this kernel resets no peak memory ({_PEAK_RESET}); what a session needs is an upper "
+            "bound here, so measure memory elsewhere"
+        )
     if psutil.swap_memory().used > 0.5 * machine.memory_mib * 2**20:
         reasons.append("the machine swaps; free some memory")
     return reasons
-
-
-def _throttled_periods() -> int:
-    """Returns how often the cgroup's quota stopped its processes; 0 where that is unknown."""
-    counts = dict(re.findall(r"(\w+) ([0-9]{1,18})\b", _read("/sys/fs/cgroup/cpu.stat")))
-    return int(counts.get("nr_throttled", 0))
 
 
 def _count(text: str) -> int:

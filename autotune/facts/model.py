@@ -5,14 +5,13 @@ bytes and reads numbers.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.digest import digest_files
 from autotune.deploy.files import is_file, is_folder
 from autotune.errors import ModelError, shown
-from autotune.facts.model_facts import ModelFacts, Tensor
+from autotune.facts.model_facts import ModelFacts
 from autotune.facts.runtime import without_places
 from autotune.process.child import Child, ChildFailure, memory_limit
 
@@ -22,42 +21,23 @@ _TIME_LIMIT_S = 600
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(ModelFacts):
     """A model file and its contents.
 
     Attributes:
         path: The file.
-        data_files: Its external data files, beside it.
-        sha256: Digest of the bytes of all these files.
+        sha256: Digest of the bytes of all its files.
         size_bytes: Size of all these files.
-        inputs: The inputs that must be fed (those with a default value are left at it).
-        outputs: Names of the outputs.
-        operators: How many nodes there are of each type, subgraphs included, constants not.
-        parameters: Number of elements of all weights, wherever they are.
-        has_conv: Whether there is a convolution.
-        has_gelu: Whether there is a GELU, whole or in pieces.
-        quantisable: How many nodes of each type have a constant float weight, in the main graph.
-        quantisable_inside: The same in the branches and bodies of its nodes.
-        embeddings: How many nodes take rows out of a large constant table of their own.
-        branches: How many heavy nodes can run side by side, at least.
-        subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
     """
 
     path: Path
-    data_files: tuple[Path, ...]
     sha256: str
     size_bytes: int
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[str, ...]
-    operators: Mapping[str, int]
-    parameters: int
-    has_conv: bool
-    has_gelu: bool
-    quantisable: Mapping[str, int]
-    quantisable_inside: Mapping[str, int]
-    branches: int
-    subnormals: int
-    embeddings: int = 0
+
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        """Its external data files, beside it."""
+        return tuple(self.path.parent / name for name in self.data_names)
 
     @property
     def is_dynamic(self) -> bool:
@@ -82,23 +62,12 @@ def describe(path: Path) -> Model:
         except ChildFailure as failure:
             raise ModelError(_refusal(path, failure)) from None
     _check_names(path, facts)
-    data_files = tuple(path.parent / name for name in facts.data_files)
+    files = [path, *(path.parent / name for name in facts.data_names)]
     return Model(
+        **vars(facts),
         path=path,
-        data_files=data_files,
-        sha256=digest_files([path, *data_files]),
-        size_bytes=sum(file.stat().st_size for file in (path, *data_files)),
-        inputs=facts.inputs,
-        outputs=facts.outputs,
-        operators=facts.operators,
-        parameters=facts.parameters,
-        has_conv=facts.has_conv,
-        has_gelu=facts.has_gelu,
-        quantisable=facts.quantisable,
-        quantisable_inside=facts.quantisable_inside,
-        branches=facts.branches,
-        subnormals=facts.subnormals,
-        embeddings=facts.embeddings,
+        sha256=digest_files(files),
+        size_bytes=sum(file.stat().st_size for file in files),
     )
 
 

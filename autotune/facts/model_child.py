@@ -50,13 +50,13 @@ def inspect(message: Message) -> ModelFacts:
     """
     path = Path(message["path"])
     model = _parse(path)
-    data_files = _data_files(model, path.parent)
+    data_names = _data_names(model, path.parent)
     to_initializers(model)
     inputs = _inputs(path, model)
     operators = Counter(node.op_type for node in all_nodes(model.graph))
     quantisable, quantisable_inside = quantisable_nodes(model.graph)
     return ModelFacts(
-        data_files=data_files,
+        data_names=data_names,
         inputs=inputs,
         outputs=tuple(output.name for output in model.graph.output),
         operators=dict(operators.most_common()),
@@ -81,7 +81,7 @@ def _parse(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _data_files(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
+def _data_names(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     """Returns the names of the external data files; each is there, inside `folder` and long enough.
 
     ONNX Runtime refuses paths that leave the folder; the check is repeated because autotune hashes

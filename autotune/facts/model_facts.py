@@ -37,7 +37,7 @@ class ModelFacts:
     """The contents of a model file.
 
     Attributes:
-        data_files: Names of its external data files, beside it.
+        data_names: Names of its external data files, beside it.
         inputs: The inputs that must be fed (those with a default value are left at it).
         outputs: Names of the outputs.
         operators: How many nodes there are of each type, subgraphs included, constants not.
@@ -51,7 +51,7 @@ class ModelFacts:
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
     """
 
-    data_files: tuple[BareName, ...]
+    data_names: tuple[BareName, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Text, ...]
     operators: Mapping[str, Whole]

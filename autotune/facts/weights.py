@@ -169,11 +169,11 @@ def embedding_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     A table that other nodes take too is none: its float values would have to stay.
     """
     tables = _large_tables(graph)
-    takers = [node for node in graph.node if _takes_rows(node, tables)]
-    own = Counter(node.input[0] for node in takers)
+    consumers = [node for node in graph.node if _takes_rows(node, tables)]
+    own = Counter(node.input[0] for node in consumers)
     uses = Counter(name for node in all_nodes(graph) for name in node.input)
     uses.update(item.name for inner in all_graphs(graph) for item in inner.output)
-    return [node for node in takers if own[node.input[0]] == uses[node.input[0]]]
+    return [node for node in consumers if own[node.input[0]] == uses[node.input[0]]]
 
 
 def _large_tables(graph: onnx.GraphProto) -> set[str]:

@@ -8,30 +8,26 @@ from autotune.deploy.records import Whole
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The arithmetic and the memory traffic of one run, counted from shapes.
+    """The products and the memory traffic of one run, counted from shapes.
 
-    A multiplication with the addition after it counts as two operations.
+    A multiplication with the addition after it counts as two operations. What other nodes compute
+    is left out: in most models convolutions, matrix products and recurrent layers are nearly all.
 
     Attributes:
-        float_operations: Operations in floating point.
+        float_operations: Operations of products in floating point.
         int8_operations: Operations of quantised products: eight-bit factors, 32-bit sums.
         weight_bytes: The weights that a run reads, each once; of a table that is indexed, the rows
             that are read.
         boundary_bytes: The model's inputs and outputs.
-        traffic_bytes: What all nodes read and write, if nothing is fused and nothing stays in a
-            cache.
         by_operator: Operations of each operator type, the most first.
-        nodes: Nodes that were counted, those of subgraphs included.
-        unknown: Nodes among them whose shapes nobody knows; they count as no work.
+        unknown: Products that are not counted, because their shapes are not known.
     """
 
     float_operations: Whole
     int8_operations: Whole
     weight_bytes: Whole
     boundary_bytes: Whole
-    traffic_bytes: Whole
     by_operator: Mapping[str, Whole]
-    nodes: Whole
     unknown: Whole
 
     @property
@@ -46,5 +42,5 @@ class Work:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every node was counted."""
+        """Whether every product was counted."""
         return self.unknown == 0

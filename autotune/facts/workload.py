@@ -2,10 +2,11 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import psutil
@@ -18,6 +19,8 @@ from autotune.facts.feeds import Feed, native
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
 
+T = TypeVar("T")
+
 _GENERATED_SAMPLES = 8
 _VALIDATION_SAMPLES = 16
 _CALIBRATION_SAMPLES = 128
@@ -25,6 +28,9 @@ _CALIBRATION_SAMPLES = 128
 _ITEM_BYTES = 8
 # More of the user's samples only fill the memory.
 _MOST_SAMPLES = 100_000
+
+LABELS = "labels"
+"""Name of the array with the right answers, which a metric sees among the inputs of a sample."""
 
 # MLPerf asks for rotating inputs (no caching); more than a handful only fills the caches.
 TIMING_SAMPLES = 8
@@ -39,21 +45,33 @@ class Workload:
         feeds: The samples.
         source: ``"user"`` or ``"generated"``.
         notes: Where the samples come from, a sentence each, for the user to read.
+        labels: The right answer to each sample; empty where the user gave none.
     """
 
     feeds: tuple[Feed, ...]
     source: str
     notes: tuple[str, ...]
+    labels: tuple[NDArray[np.generic], ...] = ()
 
     @property
     def calibration(self) -> tuple[Feed, ...]:
-        """Samples for quantisation: every second one, so that validation sees none of them."""
-        return self.feeds[1::2][:_CALIBRATION_SAMPLES] or self.feeds
+        """Samples for quantisation, from every second one, so that validation sees none of them."""
+        return evenly(self.feeds[1::2], _CALIBRATION_SAMPLES) or self.feeds
 
     @property
     def validation(self) -> tuple[Feed, ...]:
         """Samples on which answers are compared."""
-        return self.feeds[::2][:_VALIDATION_SAMPLES]
+        return evenly(self.feeds[::2], _VALIDATION_SAMPLES)
+
+    @property
+    def judged(self) -> tuple[Feed, ...]:
+        """The validation samples as a metric sees them: with their labels, where there are some."""
+        labels = evenly(self.labels[::2], _VALIDATION_SAMPLES)
+        if not labels:
+            return self.validation
+        return tuple(
+            {**feed, LABELS: label} for feed, label in zip(self.validation, labels, strict=True)
+        )
 
     @property
     def timing(self) -> tuple[Feed, ...]:
@@ -69,7 +87,7 @@ class Workload:
     def signature(self) -> str:
         """Returns 16 hexadecimal digits that tell workloads apart, by every value in them."""
         digest = hashlib.sha256()
-        for feed in self.feeds:
+        for feed in (*self.feeds, *({LABELS: label} for label in self.labels)):
             for name in sorted(feed):
                 array = np.ascontiguousarray(feed[name])
                 digest.update(f"{name} {array.dtype} {array.shape}".encode())
@@ -90,10 +108,15 @@ class Workload:
         return {name: seen.pop() for name, seen in sizes.items() if len(seen) == 1}
 
 
-def evenly(feeds: Sequence[Feed], count: int) -> tuple[Feed, ...]:
-    """Returns at most `count` samples, taken evenly from all."""
-    step = max(1, len(feeds) // count)
-    return tuple(feeds[::step][:count])
+def evenly(samples: Sequence[T], count: int) -> tuple[T, ...]:
+    """Returns at most `count` samples, spread over all from the first to the last.
+
+    Samples may be sorted, for example by length or by class.
+    """
+    if len(samples) <= count:
+        return tuple(samples)
+    last = len(samples) - 1
+    return tuple(samples[round(i * last / max(1, count - 1))] for i in range(count))
 
 
 def workload_for(
@@ -174,13 +197,13 @@ def read(model: Model, source: Path) -> Workload:
 
     `source` is an .npz file whose arrays are named after the inputs and whose first axis counts the
     samples (sample i of every array is one feed; a rank-0 input has a rank-1 array), or a folder of
-    .npz files that hold one feed each.
+    .npz files that hold one feed each. An array ``labels`` that is no input has the right answers.
 
     Raises:
         DataError: it cannot be read, or does not fit the model.
     """
     if is_folder(source):
-        return _user_workload(_read_folder(model, source), source)
+        return _user_workload(*_read_folder(model, source))
     if not is_file(source):
         raise DataError(f"--data: there is no file or folder {source}")
     arrays = read_arrays(source, partial(_check_names, model, file=source))
@@ -191,6 +214,7 @@ def read(model: Model, source: Path) -> Workload:
             f"{source}: the first axis of every array counts the samples and must be the same "
             f"for all, at least 1; here it is {listed}"
         )
+    labels = arrays.pop(LABELS) if _has_labels(model, arrays) else np.empty(0)
     count = min(counts.values(), default=0)
     if not 0 < count <= _MOST_SAMPLES:
         raise DataError(f"{source}: it holds {count} samples; save from 1 to {_MOST_SAMPLES}")
@@ -198,28 +222,43 @@ def read(model: Model, source: Path) -> Workload:
         {name: _fit(model, name, array[i], source) for name, array in arrays.items()}
         for i in range(count)
     ]
-    return _user_workload(feeds, source)
+    return _user_workload(feeds, source, [np.asarray(label) for label in labels])
 
 
-def _read_folder(model: Model, folder: Path) -> list[dict[str, NDArray[np.generic]]]:
-    """Returns the feeds in a folder of .npz files; together they keep the limit of one file."""
-    feeds: list[dict[str, NDArray[np.generic]]] = []
+def _read_folder(model: Model, folder: Path) -> tuple[list[Feed], Path, list[NDArray[np.generic]]]:
+    """Returns the feeds in a folder of .npz files, the folder, and the labels of the feeds.
+
+    Together the files keep the limit of one.
+    """
+    feeds: list[Feed] = []
+    labels: list[NDArray[np.generic]] = []
     left_bytes = LARGEST_BYTES
     for file in sorted(folder.glob("*.npz")):
         arrays = read_arrays(file, partial(_check_names, model, file=file), left_bytes)
         left_bytes -= sum(array.nbytes for array in arrays.values())
+        if _has_labels(model, arrays):
+            labels.append(arrays.pop(LABELS))
         feeds.append({name: _fit(model, name, arrays[name], file) for name in arrays})
     if not feeds:
         raise DataError(f"--data: the folder {folder} holds no .npz file")
-    return feeds
+    if 0 < len(labels) < len(feeds):
+        raise DataError(f"--data: {len(labels)} of the {len(feeds)} files in {folder} have labels")
+    return feeds, folder, labels
 
 
-def _user_workload(feeds: list[dict[str, NDArray[np.generic]]], source: Path) -> Workload:
+def _has_labels(model: Model, names: Container[str]) -> bool:
+    """Returns whether an array is that of the labels; an input of the model may have its name."""
+    return LABELS in names and LABELS not in [tensor.name for tensor in model.inputs]
+
+
+def _user_workload(
+    feeds: Sequence[Feed], source: Path, labels: Sequence[NDArray[np.generic]]
+) -> Workload:
     count = f"{len(feeds)} sample{'s' if len(feeds) > 1 else ''}"
     notes = [f"inputs: {count} from {source}"]
     if len(feeds) < 2:
         notes.append("with one sample only, answers are compared on the very input that is timed")
-    return Workload(feeds=tuple(feeds), source="user", notes=tuple(notes))
+    return Workload(feeds=tuple(feeds), source="user", notes=tuple(notes), labels=tuple(labels))
 
 
 def _check_names(model: Model, names: Sequence[str], file: Path) -> None:
@@ -227,7 +266,7 @@ def _check_names(model: Model, names: Sequence[str], file: Path) -> None:
     if not wanted:
         raise DataError(f"--data: {model.path.name} has no inputs; leave --data out")
     for name in names:
-        if name not in wanted:
+        if name not in (*wanted, LABELS):
             raise DataError(
                 f"{file}: the model has no input {shown(name)}.{did_you_mean(name, wanted)} "
                 f"Its inputs are {', '.join(wanted)}."

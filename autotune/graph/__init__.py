@@ -1,1 +1,1 @@
-"""Model to model: what makes the file that a candidate runs."""
+"""Model to model: what makes the file that a configuration runs."""

@@ -1,4 +1,4 @@
-"""Prepared models by content: made once, found again by the next trial, study or process.
+"""Transformed models by content: made once, found again by the next trial, study or process.
 
 Each entry is a folder named after everything that decides what is in it. It is made beside its
 place and renamed, so it is there whole or not at all. When two processes make the same one, the
@@ -30,7 +30,7 @@ _TEMPORARY = re.compile(r"\.(making|removing)-[0-9a-f]{12}")
 
 
 class Cache:
-    """A folder of prepared models, bounded in size; the least recently used are removed first.
+    """A folder of transformed models, bounded in size; the least recently used are removed first.
 
     Args:
         root: The folder; made when something is kept.
@@ -69,7 +69,7 @@ class Cache:
             facts: What :meth:`find` will return.
 
         Raises:
-            OSError: the disk gave out.
+            OSError: writing to disk failed.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         place = self.root / key
@@ -82,12 +82,11 @@ class Cache:
                 shutil.move(file, beside / file.name)
             facts = {**facts, "files": [file.name for file in files]}
             (beside / FACTS).write_text(json.dumps(facts), encoding="utf-8")
-            if self.find(key) is None:  # otherwise another process was faster
-                with filelock.FileLock(self.root / ".lock"):
-                    if place.exists() and self.find(key) is None:
+            with filelock.FileLock(self.root / ".lock"):
+                if self.find(key) is None:  # otherwise another worker was faster
+                    if place.exists():
                         _remove(place)  # a killed process left it
-                    with contextlib.suppress(FileExistsError):
-                        beside.rename(place)
+                    beside.rename(place)
         finally:
             remove_marked(beside)
         self._evict(key)

@@ -1,7 +1,7 @@
 """The ranges of activations, from the calibration samples.
 
-ONNX Runtime's calibrators look at the tensors. One histogram of absolute values serves all
-percentiles and the least squares; entropy has bins of its own.
+ONNX Runtime's calibrators look at the tensors. One histogram of absolute values serves all methods
+but the extremes.
 """
 
 import contextlib
@@ -15,32 +15,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.facts.feeds import Feed
-from autotune.graph.quantisation import quantisable_types, silent_tools
+from autotune.graph.silence import silent_tools
+
+Array = NDArray[Any]
 
 Ranges = dict[str, list[Any]]
 """The type, the lowest and the highest value of each tensor, by its name."""
 
-_HISTOGRAM = "histogram"
-_PERCENTILES: Mapping[str, float] = {
-    "percentile_99.9": 99.9,
-    "percentile_99.99": 99.99,
-    "percentile": 99.999,
-}
-_LEAST_SQUARES = "least_squares"
-SOURCES: Mapping[str, str] = {
-    "minmax": "minmax",
-    "entropy": "entropy",
-    **dict.fromkeys((*_PERCENTILES, _LEAST_SQUARES), _HISTOGRAM),
-}
-"""What each value of ``calibration`` is taken from; values of one source are measured together."""
-
-# By the names of ONNX Runtime's enumeration.
-_METHODS = {"minmax": "MinMax", "entropy": "Entropy", _HISTOGRAM: "Percentile"}
+_MINMAX, _HISTOGRAM = "minmax", "histogram"
+_PERCENTILE, _LEAST_SQUARES = "percentile", "least_squares"
 # Histograms of more samples take minutes.
 _HISTOGRAM_SAMPLES = 16
 # Shares of the largest absolute value that are tried as the limit.
 _LIMITS = np.linspace(0.02, 1.0, 99)
 _STEPS = 255
+# It has no eight-bit kernel, and ONNX Runtime cannot open a model that has its scale in eight bits
+# with session.x64quantprecision.
+_NOT_QUANTISED = {"LayerNormalization"}
+
+
+def source_of(method: str) -> str:
+    """Returns what a value of ``calibration`` is taken from; one source serves several values."""
+    return _MINMAX if method == _MINMAX else _HISTOGRAM
+
+
+def quantisable_types() -> list[str]:
+    """Returns all types of nodes that ONNX Runtime can give activations in eight bits."""
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+    return sorted({*QLinearOpsRegistry, *QDQRegistry} - _NOT_QUANTISED)
 
 
 class CalibrationReader:
@@ -61,7 +64,8 @@ def activation_ranges(path: Path, samples: Sequence[Feed], source: str) -> dict[
     Args:
         path: The model; a file of the same name is written beside it for a while.
         samples: Calibration samples.
-        source: One of :data:`SOURCES`; the values of ``calibration`` that it serves are returned.
+        source: What :func:`source_of` returns; all values of ``calibration`` that it serves are
+            returned.
 
     Returns:
         The ranges for each value of ``calibration``. That of a tensor with values that are not
@@ -70,58 +74,66 @@ def activation_ranges(path: Path, samples: Sequence[Feed], source: str) -> dict[
     from onnxruntime.quantization import CalibrationMethod
     from onnxruntime.quantization.calibrate import create_calibrator
 
-    if source != "minmax":
-        samples = samples[:_HISTOGRAM_SAMPLES]
-    not_finite: set[str] = set()
-    with (
-        silent_tools(),
-        _finite_values(not_finite),
-        tempfile.TemporaryDirectory() as folder,
-    ):
+    is_minmax = source == _MINMAX
+    seen = _Seen()
+    with silent_tools(), seen.noted(), tempfile.TemporaryDirectory() as folder:
         calibrator = create_calibrator(
             path,
             quantisable_types(),
             augmented_model_path=str(Path(folder) / "augmented.onnx"),
-            calibrate_method=CalibrationMethod[_METHODS[source]],
+            calibrate_method=(
+                CalibrationMethod.MinMax if is_minmax else CalibrationMethod.Percentile
+            ),
         )
         for group in _groups(samples, source):
             calibrator.collect_data(CalibrationReader(group))
-        if source != _HISTOGRAM:
-            return {source: _marked(not_finite, _as_records(calibrator.compute_data()))}
-        ranges: dict[str, Ranges] = {}
-        for name, percentile in _PERCENTILES.items():
-            calibrator.collector.percentile = percentile
-            ranges[name] = _as_records(calibrator.compute_data())
+        if is_minmax:
+            return {_MINMAX: _as_records(calibrator.compute_data())}
+        ranges = {_PERCENTILE: _as_records(calibrator.compute_data())}  # ONNX Runtime's own: 99.999
         histograms = calibrator.collector.get_histogram_dict()
-    ranges[_LEAST_SQUARES] = {name: _least_squares(*item) for name, item in histograms.items()}
-    return {method: _marked(not_finite, own) for method, own in ranges.items()}
+    ranges[_LEAST_SQUARES] = {
+        name: _least_squares(counts, edges, low, high, seen.zeros.get(name, 0))
+        for name, (counts, edges, low, high) in histograms.items()
+    }
+    return {method: _marked(seen.not_finite, own) for method, own in ranges.items()}
 
 
-@contextlib.contextmanager
-def _finite_values(not_finite: set[str]) -> Iterator[None]:
-    """Lets the tools make histograms of tensors with infinite values, and of changing shapes.
+class _Seen:
+    """What a histogram does not say of its tensors.
 
-    A mask adds minus infinity to what attention must not see, and the shape of a tensor may depend
-    on the values of the inputs. The tools fail with both.
-
-    Args:
-        not_finite: The names of tensors with values that are not finite are added to it.
+    Attributes:
+        not_finite: Names of the tensors with values that are not finite.
+        zeros: How many values of each tensor are exactly zero.
     """
-    from onnxruntime.quantization.calibrate import HistogramCollector
 
-    original = HistogramCollector.collect
+    def __init__(self) -> None:
+        self.not_finite: set[str] = set()
+        self.zeros: dict[str, int] = {}
 
-    def collect(self: Any, arrays_by_name: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-        # one tensor after the other: all of them, copied, would take as much memory again
-        for name, arrays in arrays_by_name.items():
-            values = np.concatenate([np.ravel(array) for array in arrays])
-            finite = values[np.isfinite(values)]
-            if len(finite) < len(values):
-                not_finite.add(name)
-            original(self, {name: finite if len(finite) else np.zeros(1, values.dtype)})
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Lets the tools make histograms of tensors with infinite values, and of changing shapes.
 
-    with patch.object(HistogramCollector, "collect", collect):
-        yield
+        A mask adds minus infinity to what attention must not see, and the shape of a tensor may
+        depend on the values of the inputs. The tools fail with both.
+        """
+        from onnxruntime.quantization.calibrate import HistogramCollector
+
+        original = HistogramCollector.collect
+
+        def collect(collector: Any, arrays_by_name: Mapping[str, Sequence[Array]]) -> None:
+            # one tensor after the other: all of them, copied, would take as much memory again
+            for name, arrays in arrays_by_name.items():
+                values = np.concatenate([np.ravel(array) for array in arrays])
+                finite = values[np.isfinite(values)]
+                if len(finite) < len(values):
+                    self.not_finite.add(name)
+                self.zeros[name] = self.zeros.get(name, 0) + int((finite == 0).sum())
+                kept = finite if len(finite) else np.zeros(1, values.dtype)
+                original(collector, {name: kept})
+
+        with patch.object(HistogramCollector, "collect", collect):
+            yield
 
 
 def _marked(not_finite: Collection[str], ranges: Ranges) -> Ranges:
@@ -138,8 +150,9 @@ def _groups(samples: Sequence[Feed], source: str) -> list[list[Feed]]:
     not in the next, ends in "Too many bins for data range", or in bins without number.
     """
     groups = [[feed] for feed in samples]
-    if source == "minmax":
+    if source == _MINMAX:
         return groups
+    groups = groups[:_HISTOGRAM_SAMPLES]
     shapes = {tuple((name, array.shape) for name, array in group[0].items()) for group in groups}
     return groups if len(shapes) > 1 else [[feed for group in groups for feed in group]]
 
@@ -154,28 +167,31 @@ def _record(low: Any, high: Any) -> list[Any]:
     return [str(low.dtype), low.tolist(), high.tolist()]
 
 
-def _least_squares(
-    counts: NDArray[Any], edges: NDArray[Any], lowest: Any, highest: Any
-) -> list[Any]:
+def _least_squares(counts: Array, edges: Array, lowest: Any, highest: Any, zeros: int) -> list[Any]:
     """Returns the range that rounds the values of a histogram with the least squared error.
 
     Values within the range lose a twelfth of the squared step on average, values beyond it what
-    they lie beyond.
+    they lie beyond. Exact zeros lose nothing: every range holds zero.
 
     Args:
         counts: How many absolute values are in each bin.
         edges: The edges of the bins.
         lowest: The lowest value.
         highest: The highest value.
+        zeros: How many values are exactly zero.
     """
+    if lowest == highest:  # one value in all samples, as with the other methods
+        return _record(lowest, highest)
     low, high = float(min(lowest, 0)), float(max(highest, 0))
+    inexact = counts.astype(np.float64)
+    inexact[0] = max(inexact[0] - zeros, 0.0)
     values = (edges[:-1].astype(np.float64) + edges[1:]) / 2
     limits = max(-low, high) * _LIMITS
     steps = (np.minimum(high, limits) - np.maximum(low, -limits)) / _STEPS
     beyond = np.maximum(values - limits[:, None], 0.0)
-    within = (beyond == 0) @ counts
-    errors = (beyond**2) @ counts + within * steps**2 / 12
-    limit = limits[np.argmin(errors)]
+    within = (beyond == 0) @ inexact
+    errors = (beyond**2) @ inexact + within * steps**2 / 12
+    limit = limits[np.argmin(errors)] if inexact.any() else limits[-1]
     kind = np.asarray(highest).dtype
     return _record(
         np.asarray(max(low, -limit), dtype=kind), np.asarray(min(high, limit), dtype=kind)

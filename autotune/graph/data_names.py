@@ -40,7 +40,7 @@ def copy_with_data_names(model: Path, names: Mapping[str, str], target: Path) ->
 
     Raises:
         RenamingError: the child failed.
-        OSError: the disk gave out.
+        OSError: writing to disk failed.
     """
     if all(old == new for old, new in names.items()):
         shutil.copyfile(model, target)

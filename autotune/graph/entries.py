@@ -49,15 +49,13 @@ class Step(Entry):
 
     Attributes:
         run: Reads a model file (first argument), with its external data beside it, and writes a
-            whole new one (second argument). A :class:`~autotune.graph.precision.Precision` gets
+            whole new one (second argument). A :class:`~autotune.graph.parameters.Precision` gets
             more arguments. Raises :class:`StepRefusedError`, or whatever its tool raises, where it
             cannot. It runs in a limited child process on a private copy, and imports its tools
             only when it is called.
-        for_this_cpu: Whether the result holds what was chosen for this kind of processor.
     """
 
     run: Callable[..., None]
-    for_this_cpu: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +90,38 @@ class GraphParameter:
         """Returns the names of what model, machine and installation must have for `value`."""
         entry = self.entries.get(str(value))
         return entry.all_needs if entry else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorGroup(Entry):
+    """Which operators are quantised.
+
+    Attributes:
+        types: Their types; empty for all that ONNX Runtime can quantise.
+    """
+
+    types: tuple[str, ...]
+
+
+_BOTH_KINDS = ("conv_and_matrix_products",)
+
+OPERATOR_GROUPS: Mapping[str, OperatorGroup] = {
+    "all": OperatorGroup(types=(), words="all operators"),
+    "products": OperatorGroup(
+        types=("Conv", "MatMul", "Gemm"), words="convolutions and matrix products alone"
+    ),
+    "conv": OperatorGroup(types=("Conv",), words="convolutions alone", needs=_BOTH_KINDS),
+    "matmul": OperatorGroup(
+        types=("MatMul", "Gemm"), words="matrix products alone", needs=_BOTH_KINDS
+    ),
+}
+"""Values of ``quantized_operators``."""
+
+OFF = "off"
+"""The value of ``smoothing`` that leaves activations as they are."""
+
+AS_PRECISION = "as_precision"
+"""The value of ``embeddings`` that leaves them to the precision of the other nodes."""
 
 
 def is_installed(package: str) -> bool:

@@ -8,24 +8,26 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 
-from autotune.graph.model_file import is_large, load
-from autotune.graph.passes import PASSES
+from autotune.graph.model_file import is_large, load, write_optimised
 
 
-def graph_digest(path: Path) -> str | None:
+def graph_digest(path: Path, leave_out: str = "") -> str | None:
     """Returns the digest of the graph that ONNX Runtime makes of the model in the file `path`.
 
     Tensors are known by the order in which they appear, because passes invent names of their own.
     None where ONNX Runtime does not write the graph.
+
+    Args:
+        path: The model.
+        leave_out: Name of an optimisation that is left out.
     """
-    optimised = Path(tempfile.mkdtemp(dir=Path.cwd())) / "optimised.onnx"
-    try:
-        PASSES["ort_all"].run(path, optimised)
-        model = load(optimised)
-    except Exception:  # noqa: BLE001  # without a digest the model is measured: nothing is lost
-        return None
-    finally:
-        optimised.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        optimised = Path(folder) / "optimised.onnx"
+        try:
+            write_optimised(path, optimised, "ORT_ENABLE_EXTENDED", leave_out=leave_out)
+            model = load(optimised)
+        except Exception:  # noqa: BLE001  # without a digest the model is measured: nothing is lost
+            return None
     if is_large(model):
         return None
     opsets = sorted((item.domain, item.version) for item in model.opset_import)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from autotune.deploy.records import Text, Whole
 
 FILE = "best.onnx"
-"""Name of every prepared model: under it the winner is emitted, its data as ``best.onnx.data``."""
+"""Name of every such file: the winner is written under it, its data as ``best.onnx.data``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphFacts:
-    """The contents of a prepared model.
+    """The contents of a transformed model.
 
     Attributes:
         operators: Nodes of its main graph, constants not.
@@ -29,3 +29,31 @@ class GraphFacts:
 @dataclass(frozen=True, kw_only=True)
 class Renamed:
     """The reply to ``rename_data``: the model is in the file that the message named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessorFacts:
+    """What of a file another kind of processor may compute in another way.
+
+    Attributes:
+        overflows: Whether it has eight-bit products whose sums overflow on x86 without VNNI.
+        exactness_reaches: Whether ``session.x64quantprecision`` makes all of them exact.
+        has_blocks: Whether weights lie in the blocks (NCHWc) of the processor that wrote it.
+        eight_bits: Whether it computes with integers of eight bits at all.
+    """
+
+    overflows: bool
+    exactness_reaches: bool
+    has_blocks: bool
+    eight_bits: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizers:
+    """The reply to ``firing``.
+
+    Attributes:
+        names: ONNX Runtime's names of the optimisations that change a model.
+    """
+
+    names: tuple[Text, ...]

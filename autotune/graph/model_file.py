@@ -1,17 +1,21 @@
-"""Model files as the steps of the graph half read and write them."""
+"""Model files as the steps of the graph parameters read and write them."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
 from onnx import external_data_helper
 
-from autotune.facts.graphs import all_weights
+from autotune.facts.graphs import all_nodes, all_weights
 from autotune.facts.weights import to_initializers
 from autotune.graph.entries import StepRefusedError
 
 LARGEST_PROTO_BYTES = (1 << 31) - 1
 """Above this protobuf cannot hold a model in one file, and most tools hold one in memory."""
 
+_BLOCKED_DOMAIN = "com.microsoft.nchwc"
+_BLOCKED_LAYOUT = "NchwcTransformer"
+_DATA_FILE = "session.optimized_model_external_initializers_file_name"
 # The rest of a model has a few megabytes.
 _LARGEST_WEIGHTS_BYTES = LARGEST_PROTO_BYTES - (1 << 26)
 
@@ -44,6 +48,60 @@ def save(model: onnx.ModelProto, target: Path) -> None:
         onnx.save(model, target)
 
 
+def write_optimised(
+    source: Path,
+    target: Path,
+    level: str,
+    entries: Mapping[str, str] | None = None,
+    leave_out: str = "",
+) -> None:
+    """Writes what ONNX Runtime's CPU provider makes of the model, for every processor.
+
+    The blocked layout of convolutions (NCHWc) is left to the session that opens the file: its
+    weights have the block size of one kind of processor, and another kind computes wrong answers
+    from them without an error.
+
+    Args:
+        source: The model.
+        target: Where to write.
+        level: A name of ``onnxruntime.GraphOptimizationLevel``.
+        entries: More session config entries.
+        leave_out: Name of another optimisation that is left out.
+
+    Raises:
+        StepRefusedError: ONNX Runtime wrote the blocked layout all the same.
+    """
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    settings.optimized_model_filepath = str(target)
+    settings.log_severity_level = 4
+    left_out = f"{_BLOCKED_LAYOUT};{leave_out}" if leave_out else _BLOCKED_LAYOUT
+    settings.add_session_config_entry("optimization.disable_specified_optimizers", left_out)
+    # otherwise the written model refers to the external data of the source by their path
+    if size_with_data(source) > LARGEST_PROTO_BYTES // 2 or has_external_data(source):
+        settings.add_session_config_entry(_DATA_FILE, f"{target.name}.data")
+    for key, value in (entries or {}).items():
+        settings.add_session_config_entry(key, value)
+    onnxruntime.InferenceSession(
+        source, settings, providers=["CPUExecutionProvider"], enable_fallback=0
+    )
+    written = onnx.load(target, load_external_data=False).graph
+    if any(node.domain == _BLOCKED_DOMAIN for node in all_nodes(written)):
+        raise StepRefusedError("ONNX Runtime wrote weights in the blocks of this processor")
+
+
+def remove_unused(graph: onnx.GraphProto, operators: Sequence[str]) -> None:
+    """Removes the nodes whose outputs nothing takes, of one type of operators after the other."""
+    for operator in operators:
+        taken = {name for node in all_nodes(graph) for name in node.input}
+        taken |= {item.name for item in graph.output}
+        for node in [n for n in graph.node if n.op_type == operator]:
+            if taken.isdisjoint(node.output):
+                graph.node.remove(node)
+
+
 def has_external_data(source: Path) -> bool:
     """Returns whether some weights of the model are stored outside its file."""
     return any(
@@ -52,7 +110,7 @@ def has_external_data(source: Path) -> bool:
     )
 
 
-def uncover_weights(source: Path) -> None:
+def lift_constants(source: Path) -> None:
     """Rewrites a model whose weights are in Constant nodes or inputs: they become initializers.
 
     Its external data stay as they are.

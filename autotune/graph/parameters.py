@@ -1,20 +1,182 @@
-"""The parameters that change the model's file, read from the entries of this room."""
+"""The parameters that change the model's file, their values, and the steps that they make.
 
-from collections.abc import Mapping
+Fewer bits are most of them: a precision, the options of a precision, and embeddings apart from it.
+To add a precision, write its function and its entry in :data:`PRECISIONS`; to add an option, its
+entry in :data:`OPTIONS`, and its name into the entries of the precisions that take it. Nothing here
+imports onnx or onnxruntime before a step runs, because the command line imports it.
+"""
 
-from autotune.deploy.options import Value
-from autotune.graph.entries import GraphParameter
-from autotune.graph.passes import PRE_PASSES
-from autotune.graph.precision import PRECISIONS
-from autotune.graph.precision_options import AS_PRECISION, EMBEDDINGS, OPTIONS
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from autotune.deploy.options import Domain, Value
+from autotune.graph.entries import (
+    AS_PRECISION,
+    OFF,
+    OPERATOR_GROUPS,
+    Entry,
+    GraphParameter,
+    Step,
+)
+from autotune.graph.passes import PASSES, PRE_PASSES
 from autotune.graph.storage_form import STORAGE_FORMS
+
+CALIBRATIONS: Mapping[str, Entry] = {
+    "percentile": Entry(words="calibrated by percentile"),
+    "least_squares": Entry(words="calibrated by least squares"),
+}
+"""Values of ``calibration`` besides ``minmax``; ``percentile`` is 99.999, ONNX Runtime's own."""
+
+
+def _quantise_embeddings(source: Path, target: Path) -> None:
+    from autotune.graph import embeddings
+
+    embeddings.quantise(source, target)
+
+
+EMBEDDINGS: Mapping[str, Entry] = {
+    "float": Entry(words="embeddings in float", needs=("embeddings",)),
+    "int8": Step(run=_quantise_embeddings, words="embeddings in int8", needs=("embeddings",)),
+}
+"""Values of ``embeddings`` besides ``as_precision``."""
+
+
+def _flag(words: str) -> GraphParameter:
+    return GraphParameter(
+        domain=Domain(choices=(True, False), default=False), words=lambda _: words
+    )
+
+
+OPTIONS: Mapping[str, GraphParameter] = {
+    "calibration": GraphParameter.of_entries("minmax", CALIBRATIONS),
+    "per_channel": _flag("per channel"),
+    "reduce_range": _flag("reduced range"),
+    "unsigned_weights": _flag("unsigned weights"),
+    "symmetric": _flag("symmetric"),
+    "quantized_operators": GraphParameter.of_entries("all", OPERATOR_GROUPS),
+    "kept_in_float": GraphParameter(
+        domain=Domain(choices=(0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32), default=0),
+        words=lambda value: f"{value} node{'s' if value != 1 else ''} kept in float",
+    ),
+    "float_outputs": _flag("outputs of matrix products in float"),
+    "smoothing": GraphParameter(
+        domain=Domain(choices=(OFF, "0.5", "0.6", "0.7", "0.8", "0.85"), default=OFF),
+        words=lambda value: f"smoothed with alpha {value}",
+    ),
+    "block_size": GraphParameter(
+        domain=Domain(choices=(16, 32, 64, 128, 256), default=32),
+        words=lambda value: f"blocks of {value}",
+    ),
+    "accuracy_level": GraphParameter(
+        domain=Domain(choices=(0, 1, 2, 3, 4), default=4),
+        words=lambda value: f"accuracy_level={value}",
+    ),
+}
+"""All options by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision(Step):
+    """A precision.
+
+    ``run`` gets the calibration samples as its third argument, and by name the options and
+    ``shared``, the :class:`~autotune.graph.intermediates.Intermediates` of the model.
+
+    Attributes:
+        options: Names of the options that ``run`` takes, from
+            :data:`OPTIONS`, and ``embeddings``.
+        wants_samples: Whether ``run`` reads the samples.
+        float_types: Types of the nodes that it quantises and that ``kept_in_float`` excludes.
+        always_quantised: Types of the nodes that it quantises whatever ``kept_in_float`` is.
+    """
+
+    options: frozenset[str] = frozenset()
+    wants_samples: bool = True
+    float_types: tuple[str, ...] = ()
+    always_quantised: tuple[str, ...] = ()
+
+
+def _int8_static(*files: Any, **options: Any) -> None:
+    from autotune.graph import int8
+
+    int8.static(*files, **options)
+
+
+def _int8_dynamic(*files: Any, **options: Any) -> None:
+    from autotune.graph import int8
+
+    int8.dynamic(*files, **options)
+
+
+def _fp16(*files: Any, **options: Any) -> None:
+    from autotune.graph import fp16
+
+    fp16.half(*files, **options)
+
+
+def _fp16_mixed(*files: Any, **options: Any) -> None:
+    from autotune.graph import fp16
+
+    fp16.mixed(*files, **options)
+
+
+def _weight_only(bits: int) -> Precision:
+    def run(*files: Any, **options: Any) -> None:
+        from autotune.graph import weight_only
+
+        weight_only.quantise(*files, bits=bits, **options)
+
+    return Precision(
+        run=run,
+        words=f"int{bits} weights",
+        needs=("matmul",),
+        packages=("onnx_ir",),
+        options=frozenset({"block_size", "accuracy_level", "kept_in_float"}),
+        float_types=("MatMul",),
+    )
+
+
+PRECISIONS: Mapping[str, Precision] = {
+    "fp16": Precision(run=_fp16, words="fp16", needs=("fp16_kernels",), wants_samples=False),
+    "fp16_mixed": Precision(
+        run=_fp16_mixed, words="fp16, sensitive nodes in fp32", needs=("fp16_kernels",)
+    ),
+    "int8_static": Precision(
+        run=_int8_static,
+        words="int8 static",
+        needs=("weights", "small_model"),
+        options=frozenset(
+            {"calibration", "per_channel", "reduce_range", "symmetric", "quantized_operators"}
+            | {"kept_in_float", "smoothing", "float_outputs", "unsigned_weights", "embeddings"}
+        ),
+        float_types=("Conv", "MatMul", "Gemm"),
+    ),
+    "int8_dynamic": Precision(
+        run=_int8_dynamic,
+        words="int8 dynamic",
+        needs=("matrix_products", "small_model"),
+        options=frozenset(
+            {"per_channel", "reduce_range", "kept_in_float", "smoothing"}
+            | {"unsigned_weights", "embeddings"}
+        ),
+        float_types=OPERATOR_GROUPS["matmul"].types,
+        always_quantised=("LSTM", "Attention"),
+    ),
+    "int8_weight_only": _weight_only(8),
+    "int4_weight_only": _weight_only(4),
+}
+"""All precisions by name but the default, ``fp32``."""
 
 GRAPH_PARAMETERS: Mapping[str, GraphParameter] = {
     "pre_pass": GraphParameter.of_entries("none", PRE_PASSES),
     "precision": GraphParameter.of_entries("fp32", PRECISIONS),
     **OPTIONS,
     "embeddings": GraphParameter.of_entries(AS_PRECISION, EMBEDDINGS),
-    "storage": GraphParameter.of_entries("inline", STORAGE_FORMS),
+    "weight_storage": GraphParameter.of_entries("inline", STORAGE_FORMS),
 }
 """All of them by name, in the order in which their words are listed."""
 
@@ -33,7 +195,7 @@ PACKAGES = tuple(
 
 
 def graph_words(half: Mapping[str, Value]) -> tuple[str, ...]:
-    """Returns a graph half in words, a phrase for each parameter that is not at its default.
+    """Returns graph parameters in words, a phrase for each parameter that is not at its default.
 
     Args:
         half: Graph parameters that differ from their default, by name.
@@ -41,3 +203,64 @@ def graph_words(half: Mapping[str, Value]) -> tuple[str, ...]:
     return tuple(
         parameter.words(half[name]) for name, parameter in GRAPH_PARAMETERS.items() if name in half
     )
+
+
+_EMBEDDINGS = {
+    f"{value}_embeddings": step for value, step in EMBEDDINGS.items() if isinstance(step, Step)
+}
+STEPS: Mapping[str, Step] = {**PASSES, **PRECISIONS, **_EMBEDDINGS, **STORAGE_FORMS}
+"""Every step by name."""
+
+
+class PlannedStep(NamedTuple):
+    """A step of a plan.
+
+    Attributes:
+        name: One of :data:`STEPS`.
+        options: What it is called with, by name; a precision alone has some.
+    """
+
+    name: str
+    options: Mapping[str, Value]
+
+
+def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
+    """Returns what is done to the model for a set of graph parameters, in order.
+
+    Pre-passes first, then precision, then embeddings, whose operator the tools do not know; ONNX
+    Runtime's own optimisation after that, because it writes operators that quantisation does not
+    know; the storage form last.
+
+    Args:
+        half: Graph parameters that differ from their default, by name.
+    """
+    passes = str(half["pre_pass"]).split("+") if "pre_pass" in half else []
+    steps = [PlannedStep(name, {}) for name in passes if not PASSES[name].late]
+    if "precision" in half:
+        name = str(half["precision"])
+        names = PRECISIONS[name].options
+        steps.append(PlannedStep(name, {k: v for k, v in half.items() if k in names}))
+    embeddings = f"{half.get('embeddings')}_embeddings"
+    if embeddings in _EMBEDDINGS:
+        steps.append(PlannedStep(embeddings, {}))
+    steps += [PlannedStep(name, {}) for name in passes if PASSES[name].late]
+    if "weight_storage" in half:
+        steps.append(PlannedStep(str(half["weight_storage"]), {}))
+    return tuple(steps)
+
+
+def shared_passes(
+    steps: tuple[PlannedStep, ...],
+) -> tuple[tuple[PlannedStep, ...], tuple[PlannedStep, ...]]:
+    """Returns the passes that other sets of graph parameters begin with too, and the other steps.
+
+    There are none of the former where nothing follows them.
+    """
+    others = (i for i, (name, _) in enumerate(steps) if name not in PASSES or PASSES[name].late)
+    place = next(others, 0)
+    return steps[:place], steps[place:]
+
+
+def wants_samples(steps: Collection[PlannedStep]) -> bool:
+    """Returns whether a step reads the calibration samples."""
+    return any(step.name in PRECISIONS and PRECISIONS[step.name].wants_samples for step in steps)

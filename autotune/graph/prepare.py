@@ -1,4 +1,4 @@
-"""The model file that a candidate's graph half asks for."""
+"""The model file that the graph parameters of a configuration ask for."""
 
 import hashlib
 import json
@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import autotune
 from autotune.deploy import cpu
 from autotune.deploy.digest import digest_files
 from autotune.deploy.options import Value
@@ -20,10 +21,10 @@ from autotune.facts.runtime import runtime
 from autotune.facts.workload import Workload
 from autotune.graph.cache import DEFAULT_LIMIT_BYTES, Cache
 from autotune.graph.graph_facts import FILE, GraphFacts
-from autotune.graph.parameters import PACKAGES, graph_words
-from autotune.graph.plan import (
+from autotune.graph.parameters import (
+    PACKAGES,
     PlannedStep,
-    is_for_this_cpu,
+    graph_words,
     shared_passes,
     steps_of,
     wants_samples,
@@ -33,7 +34,7 @@ from autotune.process.lasting import LastingChild
 
 _CHILD = "autotune.graph.prepare_child"
 
-# Calibrating by entropy on a large model takes minutes; a shape inference may hang.
+# Calibrating a large model takes minutes; a shape inference may hang.
 _TIME_LIMIT_S = 900.0
 
 
@@ -64,12 +65,17 @@ class PreparedModel:
 
 
 class PreparationError(Exception):
-    """A graph half cannot be made. Data for the caller, not an error of the user.
+    """A set of graph parameters cannot be made. Data for the caller, not an error of the user.
 
     Attributes:
         kind: As :class:`autotune.process.child.ChildFailure` has it.
         message: What happened, in a sentence that names the step.
     """
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether another attempt would end in the same way; all but a refusal may go well."""
+        return self.kind == "refused"
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -78,11 +84,11 @@ class PreparationError(Exception):
 
 
 class Preparer:
-    """Makes the files of one model's candidates, each once.
+    """Makes the files of one model's configurations, each once.
 
     Args:
         model: The model.
-        cache: Folder where prepared models are kept.
+        cache: Folder where transformed models are kept.
         workload: Its calibration samples are used; None takes those that an earlier study with this
             `signature` left in `cache`.
         signature: Of the workload.
@@ -106,27 +112,29 @@ class Preparer:
         self.child = LastingChild(_CHILD)
 
     def prepare(self, half: Mapping[str, Value]) -> PreparedModel:
-        """Returns the file for a graph half.
+        """Returns the file for a set of graph parameters.
 
-        A graph half without steps is the user's own file, untouched and not copied.
+        A set of graph parameters without steps is the user's own file, untouched and not copied.
 
         Args:
             half: Graph parameters that differ from their default, by name.
 
         Raises:
             PreparationError: a step refuses the model, fails or takes too much.
-            OSError: the disk gave out.
+            OSError: writing to disk failed.
         """
-        # an option without its precision makes no step
-        if not steps_of(half):
+        steps = steps_of(half)
+        if not steps:  # an option without its precision makes none
             return self._identity()
         key = tuple(sorted(half.items()))
         outcome = self._outcomes.get(key)
         # a file that was evicted is made again
         if outcome is None or (isinstance(outcome, PreparedModel) and not outcome.path.exists()):
             try:
-                outcome = self._made(half)
+                outcome = self._of_steps(steps, half)
             except PreparationError as error:
+                if not error.is_lasting:
+                    raise
                 outcome = error
             self._outcomes[key] = outcome
         if isinstance(outcome, PreparationError):
@@ -161,9 +169,6 @@ class Preparer:
             steps=(),
             size_bytes=model.size_bytes,
         )
-
-    def _made(self, half: Mapping[str, Value]) -> PreparedModel:
-        return self._of_steps(steps_of(half), half)
 
     def _of_steps(self, steps: tuple[PlannedStep, ...], half: Mapping[str, Value]) -> PreparedModel:
         key = self._key(steps)
@@ -201,7 +206,7 @@ class Preparer:
         files: tuple[Path, ...] = (self._model.path, *self._model.data_files)
         sha256 = self._model.sha256
         if before:
-            # many graph halves share what these passes make, which may take long
+            # many sets of graph parameters share what these passes make, which may take long
             passed = self._of_steps(before, {})
             files, sha256 = (passed.path, *passed.data_files), passed.sha256
         with self.child.at_work() as child:
@@ -213,7 +218,7 @@ class Preparer:
             for file, copy in zip(files, copies, strict=True):
                 shutil.copyfile(file, copy)
             if digest_files(copies) != sha256:
-                raise PreparationError("refused", f"{files[0].name} was changed meanwhile")
+                raise PreparationError("failed", f"{files[0].name} was changed meanwhile")
             request = {
                 "do": "convert",
                 "source": str(copies[0]),
@@ -225,15 +230,14 @@ class Preparer:
             try:
                 facts = child.request(request, _TIME_LIMIT_S, GraphFacts)
             except ChildFailure as failure:
-                # any other kind may go well another time, or on a machine with more room
-                if failure.kind == "refused":
-                    content = {"kind": failure.kind, "refusal": failure.message}
-                    self.cache.keep(key, None, content)
-                raise PreparationError(failure.kind, failure.message) from None
+                error = PreparationError(failure.kind, failure.message)
+                if error.is_lasting:
+                    self.cache.keep(key, None, {"refusal": failure.message})
+                raise error from None
             return self.cache.keep(key, result, vars(facts)), facts
 
     def _shared(self, before: tuple[PlannedStep, ...]) -> Path:
-        """Returns the folder of what all graph halves that begin with these steps have in common.
+        """Returns the folder of what all files that begin with these steps share.
 
         It is an entry of the cache like any other. Children add to it.
         """
@@ -245,7 +249,7 @@ class Preparer:
         if not self._samples.is_file():
             if self._workload is None:
                 raise PreparationError(
-                    "refused", f"the calibration samples {self._samples} are gone"
+                    "failed", f"the calibration samples {self._samples} are gone"
                 )
             self._samples.parent.mkdir(parents=True, exist_ok=True)
             beside = self._samples.with_name(f".{self._samples.name}")
@@ -258,10 +262,12 @@ class Preparer:
         parts: list[Any] = [
             self._model.sha256,
             [[step.name, sorted(step.options.items())] for step in steps],
+            # a step may be mended in a later version
+            autotune.__version__,
             [runtime().version, runtime().build, *map(_version, ("onnx", *PACKAGES))],
+            # weights are packed for it, and ranges of activations differ in their last digits
+            [cpu.cpu_model(), sorted(cpu.cpu_features())],
         ]
-        if is_for_this_cpu(steps):
-            parts.append([cpu.cpu_model(), sorted(cpu.cpu_features())])
         if wants_samples(steps):
             parts.append(self._signature)
         parts += more

@@ -1,4 +1,4 @@
-"""The child that makes prepared models: one step after another, in a folder of its own."""
+"""The child that makes transformed models: one step after another, in a folder of its own."""
 
 import shutil
 import tempfile
@@ -9,18 +9,22 @@ from typing import Any
 import onnx
 from google.protobuf.message import Message as ProtobufMessage  # type: ignore[import-untyped]
 
+from autotune.facts.eight_bits import (
+    computes_in_eight_bits,
+    exactness_reaches,
+    signed_products,
+)
 from autotune.facts.feeds import Feed, load_samples
-from autotune.facts.graphs import all_weights
-from autotune.facts.weights import element_count
+from autotune.facts.graphs import all_nodes, all_weights
+from autotune.facts.weights import element_count, to_initializers
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
-from autotune.graph.graph_facts import FILE, GraphFacts, Renamed
+from autotune.graph.graph_facts import FILE, GraphFacts, ProcessorFacts, Renamed
 from autotune.graph.intermediates import Intermediates
-from autotune.graph.model_file import data_file, has_external_data, uncover_weights
-from autotune.graph.plan import STEPS
-from autotune.graph.precision import Precision
+from autotune.graph.model_file import data_file, has_external_data, lift_constants
+from autotune.graph.parameters import STEPS, Precision
 from autotune.graph.storage_form import EXTERNAL_DATA, STORAGE_FORMS
-from autotune.process.child_end import Handler, Message, serve
+from autotune.process.child_end import Handler, Message, TransientError, serve
 
 # Above this the optimised graph is not compared with others: it would be written out whole.
 _LARGEST_COMPARED_BYTES = 1 << 30
@@ -29,17 +33,26 @@ _LARGEST_COMPARED_BYTES = 1 << 30
 def convert(message: Message) -> GraphFacts:
     """Applies ``steps`` to the file ``source``; the result lies in ``folder`` as :data:`FILE`.
 
-    What other graph halves need too is kept in the folder ``shared``.
+    What other sets of graph parameters need too is kept in the folder ``shared``.
 
     Returns the facts of the result.
 
     Raises:
         StepRefusedError: a step is not for this model; the text names the step.
+        TransientError: a file could not be read or written: another process has evicted it, or the
+            disk is away.
     """
+    try:
+        return _converted(message)
+    except OSError as error:
+        raise TransientError(str(error)) from error
+
+
+def _converted(message: Message) -> GraphFacts:
     samples = load_samples(Path(message["samples"])) if message["samples"] else []
     shared = Intermediates(Path(message["shared"])) if message["shared"] else None
     current = Path(message["source"])
-    is_external = _uncover(current, shared)
+    is_external = _lift(current, shared)
     steps = list(message["steps"])
     if is_external and not any(name in STORAGE_FORMS for name, _ in steps):
         # tools write one file: what that costs in memory must not be charged to the pass
@@ -54,20 +67,20 @@ def convert(message: Message) -> GraphFacts:
     return _facts(current)
 
 
-def _uncover(source: Path, shared: Intermediates | None) -> bool:
+def _lift(source: Path, shared: Intermediates | None) -> bool:
     """Makes initializers of all weights; returns whether some of them are stored outside the file.
 
     External data stay as they are, under the same names.
     """
     if shared is None:
-        uncover_weights(source)
+        lift_constants(source)
         return has_external_data(source)
 
     def make(path: Path) -> None:
         shutil.copyfile(source, path)
-        uncover_weights(path)
+        lift_constants(path)
 
-    shutil.copyfile(shared.file("uncovered.onnx", make), source)
+    shutil.copyfile(shared.file("lifted.onnx", make), source)
     answer: bool = shared.record("has_external_data", lambda: has_external_data(source))
     return answer
 
@@ -93,7 +106,7 @@ def _apply(
             step.run(source, target, samples, shared=shared, **options)
         else:
             step.run(source, target)
-    except MemoryError:
+    except (MemoryError, OSError):
         raise
     # some tools end the process where they mean to refuse
     except (Exception, SystemExit) as error:
@@ -138,6 +151,21 @@ def rename_data(message: Message) -> Renamed:
     return Renamed()
 
 
+def look_at_processor_facts(message: Message) -> ProcessorFacts:
+    """Returns what the answers of the model in the file ``path`` depend on the processor for."""
+    path = Path(message["path"])
+    model = onnx.load(path, load_external_data=False)
+    to_initializers(model)
+    overflowing = [product for product in signed_products(model, path.parent) if product.large]
+    nodes = list(all_nodes(model.graph))
+    return ProcessorFacts(
+        overflows=bool(overflowing),
+        exactness_reaches=all(map(exactness_reaches, overflowing)),
+        has_blocks=any(node.domain == "com.microsoft.nchwc" for node in nodes),
+        eight_bits=any(map(computes_in_eight_bits, nodes)),
+    )
+
+
 def _tensors(message: ProtobufMessage) -> Iterator[onnx.TensorProto]:
     """Yields every tensor in a model: initializers and attributes, subgraphs and functions too."""
     for field, value in message.ListFields():
@@ -152,7 +180,12 @@ def _tensors(message: ProtobufMessage) -> Iterator[onnx.TensorProto]:
 
 def handlers() -> dict[str, Handler]:
     """Returns what answers each message."""
-    return {"convert": convert, "look": look, "rename_data": rename_data}
+    return {
+        "convert": convert,
+        "look": look,
+        "rename_data": rename_data,
+        "processor_facts": look_at_processor_facts,
+    }
 
 
 if __name__ == "__main__":

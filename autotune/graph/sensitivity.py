@@ -1,36 +1,79 @@
 """Which nodes are best left in float: those whose error is largest for their cost.
 
-One instrumented run of the float model gives the input of every node that can be quantised. Each
-node is then run by itself, once as it is and once with its input and weight rounded to eight bits:
-the relative error of its output, squared (independent errors add up so) and over its operations,
-is how much accuracy leaving it in float gains for its cost. Ranked by errors alone, the one heavy
-convolution of a model comes first, and leaving that in float loses all of the speed.
+Each node is rounded alone, as its precision will round it, and its score is a squared relative
+error (independent errors add up so) over the node's multiplications: how much accuracy leaving it
+in float gains for its cost. Ranked by errors alone, the one heavy convolution of a model comes
+first, and leaving that in float loses all of the speed.
 
-That takes a second or two. The ranking does not see how much of a node's error reaches the model's
-outputs; that of :mod:`autotune.graph.output_sensitivity` does, for more runs.
+The error is that of the model's outputs. A copy of the model has a switch at each node that can be
+quantised: where the switch names a node, that node takes its input and its weight rounded, and all
+others stay exact. One session serves all nodes, and no weight is stored twice. The work has a
+limit: of a large model, nodes that come late by the error of their own output keep that order. The
+latter takes one run of the instrumented model and two of each node.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from autotune.facts.feeds import Feed
+from autotune.graph.distance import open_exactly, output_distance
+from autotune.graph.intermediates import Intermediates
 
 Array = NDArray[Any]
 
 QUANTISABLE = ("Conv", "MatMul", "Gemm")
-"""Types of nodes whose weight and input are worth eight bits."""
+"""Types of nodes whose weight and input are worth fewer bits."""
 
 # Few samples show which ranges are wide; more of them only take memory.
 _SAMPLES = 4
 # Inputs of so many nodes are in memory at once.
 _GROUP = 24
+# A ranking by outputs takes no more runs, and no more multiplications of the products in them
+# together. That is a few seconds on two cores.
+_MOST_RUNS = 256
+_MOST_OPERATIONS = 1e11
+# So many nodes are looked at with one sample, however large the model is.
+_FEWEST_NODES = 8
+# How much of an error reaches the outputs differs between samples. Of a large model one shows the
+# order of the first nodes well enough, and for a small one more cost nothing.
+_MOST_SAMPLES = 16
+_SWITCH = "autotune_switch"
+_NOTHING = -1
+# A tensor of one value alone has no range.
+_LEAST_STEP = 1e-30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounding:
+    """What a precision rounds.
+
+    Attributes:
+        bits: Of a weight.
+        block: How many weights of a column share a step; None where all of an output channel do.
+        activations: Whether the input of a node is rounded to eight bits as well.
+    """
+
+    bits: int = 8
+    block: int | None = None
+    activations: bool = True
+
+    @property
+    def name(self) -> str:
+        """What a ranking for it is kept under."""
+        block = "" if self.block is None else f"-blocks_of_{self.block}"
+        return f"{self.bits}_bits{block}{'' if self.activations else '-weights'}"
+
+
+EIGHT_BITS = Rounding()
+"""Weights and activations in eight bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +94,46 @@ class Target:
         return self.constants[self.node.input[1]]
 
     @property
-    def channels(self) -> int:
-        """How many output channels it has."""
+    def channel_axis(self) -> int | None:
+        """The axis of the output channels in its weight; None for a stack or a vector.
+
+        ONNX Runtime gives such a weight one scale.
+        """
+        if self.node.op_type == "Conv":
+            return 0
+        if self.weight.ndim != 2:
+            return None
+        is_transposed = any(item.name == "transB" and item.i for item in self.node.attribute)
+        return 0 if is_transposed else 1
+
+    @property
+    def products(self) -> int:
+        """How many multiplications each element of its output takes."""
         shape = self.weight.shape
-        return int(shape[0] if len(shape) > 2 else shape[-1])
+        if self.channel_axis is None:
+            return int(shape[-2] if len(shape) > 1 else shape[0])
+        return int(self.weight.size // max(shape[self.channel_axis], 1))
+
+    def steps(self, rounding: Rounding) -> NDArray[np.float32]:
+        """Returns the steps between the rounded values of its weight.
+
+        They have the weight's rank; with blocks, the first axis counts blocks.
+        """
+        sizes = np.abs(self.weight)
+        if rounding.block is not None and sizes.ndim == 2:
+            starts = np.arange(0, max(len(sizes), 1), rounding.block)
+            largest = np.maximum.reduceat(sizes, starts, axis=0)
+        else:
+            axes = tuple(i for i in range(sizes.ndim) if i != self.channel_axis)
+            largest = sizes.max(axis=axes, keepdims=True)
+        return np.asarray(np.where(largest > 0, largest / (2 ** (rounding.bits - 1) - 1), 1), "f4")
+
+    def rounded(self, rounding: Rounding) -> Array:
+        """Returns its weight, rounded."""
+        steps = self.steps(rounding)
+        if rounding.block is not None and self.weight.ndim == 2:
+            steps = steps[np.arange(len(self.weight)) // rounding.block]
+        return np.asarray(np.round(self.weight / steps) * steps, np.float32)
 
 
 def name_nodes(model: onnx.ModelProto) -> None:
@@ -73,27 +152,6 @@ def quantisable(model: onnx.ModelProto, types: Sequence[str] = QUANTISABLE) -> l
     return [target.node.name for target in targets(model, types)]
 
 
-def rank(
-    model: onnx.ModelProto, samples: Sequence[Feed], types: Sequence[str] = QUANTISABLE
-) -> list[str]:
-    """Returns the names of the nodes that can be quantised, those best left in float first.
-
-    Args:
-        model: The float model, its nodes named; weights in memory.
-        samples: Calibration samples.
-        types: Types of nodes that are ranked.
-    """
-    scores: dict[str, float] = {}
-    takers: dict[str, list[Target]] = {}
-    for target in targets(model, types):
-        takers.setdefault(target.node.input[0], []).append(target)
-    for tensor, array in tensors(model, list(takers), samples[:_SAMPLES]):
-        for target in takers[tensor]:
-            name = target.node.name
-            scores[name] = scores.get(name, 0.0) + _score(model, target, array)
-    return sorted(scores, key=lambda name: (-scores[name], name))
-
-
 def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[Target]:
     """Returns the nodes of these types that have a constant weight, in order."""
     weights = {item.name: item for item in model.graph.initializer}
@@ -108,6 +166,49 @@ def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[Target]:
             constants = {name: numpy_helper.to_array(weights[name]) for name in names}
             quantisable_nodes.append(Target(node=node, constants=constants))
     return quantisable_nodes
+
+
+def ranked(
+    name: str,
+    shared: Intermediates,
+    model: onnx.ModelProto,
+    samples: Sequence[Feed],
+    types: Sequence[str] = QUANTISABLE,
+    rounding: Rounding = EIGHT_BITS,
+) -> list[str]:
+    """Returns the names of the nodes that can be quantised, those best left in float first.
+
+    Args:
+        name: Of the model among what is shared.
+        shared: Where rankings are kept, each made once.
+        model: The float model, its nodes named; weights in memory.
+        samples: Calibration samples.
+        types: Types of nodes that are ranked.
+        rounding: What the precision rounds.
+    """
+    order: list[str] = shared.record(
+        f"{name}-ranking-{rounding.name}",
+        partial(rank_by_outputs, model, samples, types, rounding),
+    )
+    return order
+
+
+def rank_by_nodes(
+    model: onnx.ModelProto,
+    samples: Sequence[Feed],
+    types: Sequence[str] = QUANTISABLE,
+    rounding: Rounding = EIGHT_BITS,
+) -> list[str]:
+    """Returns what :func:`ranked` does, by the errors of the nodes' own outputs."""
+    scores: dict[str, float] = {}
+    consumers: dict[str, list[Target]] = {}
+    for target in targets(model, types):
+        consumers.setdefault(target.node.input[0], []).append(target)
+    for tensor, array in tensors(model, list(consumers), samples[:_SAMPLES]):
+        for target in consumers[tensor]:
+            name = target.node.name
+            scores[name] = scores.get(name, 0.0) + _score(model, target, array, rounding)
+    return sorted(scores, key=lambda name: (-scores[name], name))
 
 
 def tensors(
@@ -143,47 +244,29 @@ def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
     return serialised
 
 
-def _score(model: onnx.ModelProto, target: Target, x: Array) -> float:
-    """Returns the squared relative error that eight bits cause, over the node's operations."""
-    weight = target.node.input[1]
-    rounded = {**target.constants, weight: _round_weight(target.weight)}
-    exact = _run(model, target.node, x, target.constants)
-    coarse = _run(model, target.node, _round(x), rounded)
+def _score(model: onnx.ModelProto, target: Target, x: Array, rounding: Rounding) -> float:
+    """Returns the squared relative error of a node's output, over the node's multiplications."""
+    session = _session_of(model, target)
+    exact = session.run(None, {target.node.input[0]: x, **target.constants})[0]
+    coarse = {**target.constants, target.node.input[1]: target.rounded(rounding)}
+    coarse[target.node.input[0]] = _round(x) if rounding.activations else x
     size = float(np.linalg.norm(exact))
-    error = float(np.linalg.norm(exact - coarse)) / size if size else 0.0
-    # each output element takes as many products as the weight has for its channel
-    operations = exact.size * target.weight.size / max(target.channels, 1)
-    return error**2 / max(float(operations), 1.0)
+    error = float(np.linalg.norm(exact - session.run(None, coarse)[0])) / size if size else 0.0
+    return error**2 / max(float(exact.size * target.products), 1.0)
 
 
-def _run(
-    model: onnx.ModelProto, node: onnx.NodeProto, x: Array, constants: dict[str, Array]
-) -> NDArray[np.float32]:
-    """Returns the output of the node by itself."""
-    graph = helper.make_graph(
-        [node],
-        "node",
-        [helper.make_tensor_value_info(node.input[0], onnx.TensorProto.FLOAT, None)],
-        [onnx.ValueInfoProto(name=node.output[0])],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
+def _session_of(model: onnx.ModelProto, target: Target) -> onnxruntime.InferenceSession:
+    """Returns a session on the node alone, which takes its constants as inputs."""
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        for name in dict.fromkeys([target.node.input[0], *target.constants])
+    ]
+    output = onnx.ValueInfoProto(name=target.node.output[0])
+    graph = helper.make_graph([target.node], "node", inputs, [output])
     alone = helper.make_model(
         graph, opset_imports=list(model.opset_import), ir_version=model.ir_version
     )
-    output: NDArray[np.float32] = open_exactly(alone.SerializeToString()).run(
-        None, {node.input[0]: x}
-    )[0]
-    return output
-
-
-def open_exactly(model: str | bytes) -> onnxruntime.InferenceSession:
-    """Returns a session on the file or the serialised model that computes it as it stands."""
-    settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = 4
-    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(
-        model, settings, providers=["CPUExecutionProvider"], enable_fallback=0
-    )
+    return open_exactly(alone.SerializeToString())
 
 
 def _round(x: Array) -> Array:
@@ -194,17 +277,187 @@ def _round(x: Array) -> Array:
     return np.asarray(np.round((values - low) / step) * step + low, np.float32)
 
 
-def weight_steps(weight: Array) -> NDArray[np.float32]:
-    """Returns the step between eight-bit values of a weight, for each output channel its own.
+def rank_by_outputs(
+    model: onnx.ModelProto,
+    samples: Sequence[Feed],
+    types: Sequence[str] = QUANTISABLE,
+    rounding: Rounding = EIGHT_BITS,
+) -> list[str]:
+    """Returns what :func:`ranked` does, by the errors of the model's worst output.
 
-    That is the first axis of a convolution's weight and the last one of a matrix.
+    Where there are too many nodes to look at all, and where none changes an output, the errors of
+    the nodes' own outputs decide.
+
+    Args:
+        model: The float model, its nodes named; weights in memory.
+        samples: Calibration samples.
+        types: Types of nodes that are ranked.
+        rounding: What the precision rounds.
     """
-    axes = tuple(range(1, weight.ndim)) if weight.ndim > 2 else (0,)
-    largest = np.abs(weight).max(axis=axes, keepdims=True)
-    return np.asarray(np.where(largest > 0, largest / 127, 1.0), np.float32)
+    ranked_nodes = targets(model, types)
+    if not ranked_nodes or not samples:
+        return []
+    switched = _Switched(model, ranked_nodes, rounding)
+    by_nodes = partial(rank_by_nodes, model, samples, types, rounding)
+    numbers = {target.node.name: i for i, target in enumerate(ranked_nodes)}
+    operations = switched.operations(samples[0])
+    sample_count, node_count = _affordable(len(ranked_nodes), len(samples), sum(operations))
+    order = list(numbers) if node_count == len(ranked_nodes) else by_nodes()
+    errors = dict.fromkeys(order[:node_count], 0.0)
+    for feed in samples[:sample_count]:
+        exact = switched.run(feed, _NOTHING)
+        for name in errors:
+            errors[name] += output_distance(exact, switched.run(feed, numbers[name])) ** 2
+    if not any(errors.values()):  # such as classes alone, which no single node changes
+        return by_nodes()
+
+    def score(name: str) -> float:
+        return errors[name] / max(float(operations[numbers[name]]), 1.0)
+
+    return [*sorted(errors, key=score, reverse=True), *order[node_count:]]
 
 
-def _round_weight(weight: Array) -> Array:
-    """Returns the weight rounded to 254 steps around zero."""
-    step = weight_steps(weight)
-    return np.asarray(np.round(weight / step) * step, np.float32)
+def _affordable(nodes: int, samples: int, operations: float) -> tuple[int, int]:
+    """Returns how many samples and how many nodes the limits allow.
+
+    Args:
+        nodes: How many there are.
+        samples: How many there are.
+        operations: Multiplications of one run.
+    """
+    runs = int(min(_MOST_RUNS, _MOST_OPERATIONS / max(operations, 1.0)))
+    taken = max(1, min(samples, _MOST_SAMPLES, runs // (nodes + 1)))
+    return taken, min(nodes, max(_FEWEST_NODES, runs // taken - 1))
+
+
+class _Switched:
+    """A model with a switch at each of these nodes.
+
+    Args:
+        model: The float model.
+        nodes: The nodes, by the numbers that the switch takes.
+        rounding: What becomes of the node that the switch names.
+    """
+
+    def __init__(self, model: onnx.ModelProto, nodes: Sequence[Target], rounding: Rounding) -> None:
+        switched = onnx.ModelProto()
+        switched.CopyFrom(model)
+        graph = switched.graph
+        self._outputs = [item.name for item in graph.output]
+        self._sizes = [f"{_SWITCH}_size_{i}" for i in range(len(nodes))]
+        self._products = [target.products for target in nodes]
+        graph.input.append(helper.make_tensor_value_info(_SWITCH, TensorProto.INT64, []))
+        numbers = {target.node.name: i for i, target in enumerate(nodes)}
+        written: list[onnx.NodeProto] = []
+        for node in graph.node:
+            if node.name in numbers:
+                i = numbers[node.name]
+                graph.initializer.extend(_constants(i, nodes[i], rounding))
+                written += _with_switch(nodes[i], i, rounding)
+                written.append(helper.make_node("Size", [node.output[0]], [self._sizes[i]]))
+            else:
+                written.append(node)
+        del graph.node[:]
+        graph.node.extend(written)
+        graph.output.extend(
+            helper.make_tensor_value_info(name, TensorProto.INT64, []) for name in self._sizes
+        )
+        self._session = open_exactly(switched.SerializeToString())
+
+    def run(self, feed: Feed, switch: int) -> list[Array]:
+        """Returns the model's outputs, with the node of this number rounded."""
+        outputs: list[Array] = self._session.run(
+            self._outputs, {**feed, _SWITCH: np.array(switch, np.int64)}
+        )
+        return outputs
+
+    def operations(self, feed: Feed) -> NDArray[np.float64]:
+        """Returns how many multiplications each node takes for this sample."""
+        sizes = self._session.run(self._sizes, {**feed, _SWITCH: np.array(_NOTHING, np.int64)})
+        return np.array(sizes, np.float64) * self._products
+
+
+def _constants(i: int, target: Target, rounding: Rounding) -> list[onnx.TensorProto]:
+    """Returns what the switch of a node needs: its number, and the steps of its weight."""
+    constants: dict[str, Array] = {
+        f"{_SWITCH}_number_{i}": np.array(i, np.int64),
+        f"{_SWITCH}_step_{i}": target.steps(rounding),
+    }
+    if rounding.block is not None:
+        blocks = np.arange(len(target.weight), dtype=np.int64) // rounding.block
+        constants[f"{_SWITCH}_blocks_{i}"] = blocks
+    return [numpy_helper.from_array(array, name) for name, array in constants.items()]
+
+
+def _with_switch(target: Target, i: int, rounding: Rounding) -> list[onnx.NodeProto]:
+    """Returns what takes the place of a node: itself, rounded where the switch has its number."""
+    node = target.node
+    exact, coarse = onnx.NodeProto(), onnx.NodeProto()
+    exact.CopyFrom(node)
+    coarse.CopyFrom(node)
+    stem, step = f"{_SWITCH}_{i}", f"{_SWITCH}_step_{i}"
+    exact.output[0], coarse.output[0] = f"{stem}_exact", f"{stem}_coarse"
+    coarse.input[1] = f"{stem}_weight"
+    nodes: list[onnx.NodeProto] = []
+    if rounding.block is not None and target.weight.ndim == 2:
+        spread = f"{stem}_steps_of_rows"
+        nodes.append(helper.make_node("Gather", [step, f"{_SWITCH}_blocks_{i}"], [spread], axis=0))
+        step = spread
+    nodes += _to_steps(node.input[1], step, coarse.input[1], f"{stem}_w")
+    if rounding.activations:
+        coarse.input[0] = f"{stem}_input"
+        nodes += _rounded(node.input[0], coarse.input[0], stem)
+    return [
+        helper.make_node("Equal", [_SWITCH, f"{_SWITCH}_number_{i}"], [f"{stem}_on"]),
+        helper.make_node(
+            "If",
+            [f"{stem}_on"],
+            [node.output[0]],
+            name=node.name,
+            then_branch=_branch([*nodes, coarse]),
+            else_branch=_branch([exact]),
+        ),
+    ]
+
+
+def _branch(nodes: Sequence[onnx.NodeProto]) -> onnx.GraphProto:
+    output = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)
+    return helper.make_graph(list(nodes), nodes[-1].output[0], [], [output])
+
+
+def _rounded(tensor: str, output: str, stem: str) -> list[onnx.NodeProto]:
+    """Returns nodes that round a tensor to 256 steps between its extremes, zero among them.
+
+    Every opset has these operators.
+    """
+    zero, steps, least = f"{stem}_zero", f"{stem}_steps", f"{stem}_least"
+    low, high, step, shifted = (f"{stem}_{name}" for name in ("low", "high", "step", "shifted"))
+    return [
+        *(_number(name, value) for name, value in ((zero, 0), (steps, 255), (least, _LEAST_STEP))),
+        helper.make_node("ReduceMin", [tensor], [f"{low}_est"], keepdims=0),
+        helper.make_node("ReduceMax", [tensor], [f"{high}_est"], keepdims=0),
+        helper.make_node("Min", [f"{low}_est", zero], [low]),
+        helper.make_node("Max", [f"{high}_est", zero], [high]),
+        helper.make_node("Sub", [high, low], [f"{stem}_range"]),
+        helper.make_node("Div", [f"{stem}_range", steps], [f"{step}_or_none"]),
+        helper.make_node("Max", [f"{step}_or_none", least], [step]),
+        helper.make_node("Sub", [tensor, low], [shifted]),
+        *_to_steps(shifted, step, f"{shifted}_back", f"{stem}_x"),
+        helper.make_node("Add", [f"{shifted}_back", low], [output]),
+    ]
+
+
+def _to_steps(tensor: str, step: str, output: str, stem: str) -> list[onnx.NodeProto]:
+    """Returns nodes that round a tensor to whole steps."""
+    return [
+        _number(f"{stem}_half", 0.5),
+        helper.make_node("Div", [tensor, step], [f"{stem}_ratio"]),
+        helper.make_node("Add", [f"{stem}_ratio", f"{stem}_half"], [f"{stem}_above"]),
+        helper.make_node("Floor", [f"{stem}_above"], [f"{stem}_count"]),
+        helper.make_node("Mul", [f"{stem}_count", step], [output]),
+    ]
+
+
+def _number(name: str, value: float) -> onnx.NodeProto:
+    tensor = helper.make_tensor(name, TensorProto.FLOAT, [], [value])
+    return helper.make_node("Constant", [], [name], value=tensor)

@@ -3,6 +3,7 @@
 To add a storage form, write its function and its entry in :data:`STORAGE_FORMS`.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from autotune.graph.entries import Step, StepRefusedError
 
 # Smaller tensors stay in the model: ONNX Runtime needs shapes and axes while it parses.
 _SMALLEST_BYTES = 1024
+_ALIGNED_BYTES = 64  # what the matrix kernels of MLAS read at once
+_OFFSETS = re.compile(r"\|([0-9]+);[0-9]+")
 
 
 def _external_data(source: Path, target: Path) -> None:
@@ -39,32 +42,35 @@ def _external_data(source: Path, target: Path) -> None:
 def _prepacked(source: Path, target: Path) -> None:
     """Writes the optimised model with its weights outside, packed as the kernels read them.
 
-    The result is for this kind of processor and this version of ONNX Runtime.
+    ONNX Runtime knows packed weights by their contents: on another kind of processor, or in
+    another version, whose kernels pack in another way, it packs again and computes the same.
     """
     import onnx
-    import onnxruntime
 
     from autotune.facts.graphs import all_weights
+    from autotune.graph.model_file import write_optimised
 
-    settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = 4
-    settings.optimized_model_filepath = str(target)
-    for key, value in {
+    entries = {
         "session.optimized_model_external_initializers_file_name": f"{target.name}.data",
         "session.optimized_model_external_initializers_min_size_in_bytes": str(_SMALLEST_BYTES),
         "session.save_external_prepacked_constant_initializers": "1",
-    }.items():
-        settings.add_session_config_entry(key, value)
-    onnxruntime.InferenceSession(
-        source, settings, providers=["CPUExecutionProvider"], enable_fallback=0
-    )
-    is_packed = any(
-        entry.key.startswith("prepacked")
+    }
+    write_optimised(source, target, "ORT_ENABLE_EXTENDED", entries)
+    packed = [
+        entry.value
         for weight in all_weights(onnx.load(target, load_external_data=False).graph)
         for entry in weight.external_data
-    )
-    if not is_packed:
+        if entry.key.startswith("prepacked")
+    ]
+    if not packed:
         raise StepRefusedError("ONNX Runtime packs none of its weights")
+    # an entry names its kernel and then offset;length;... of each block of bytes
+    offsets = [int(offset) for entry in packed for offset in _OFFSETS.findall(entry)]
+    if any(offset % _ALIGNED_BYTES for offset in offsets):
+        raise StepRefusedError(
+            "this version of ONNX Runtime does not align packed weights in the file, and its "
+            "kernels end in a segmentation fault on them; 1.32 aligns them"
+        )
 
 
 EXTERNAL_DATA = "external_data"
@@ -72,8 +78,6 @@ EXTERNAL_DATA = "external_data"
 
 STORAGE_FORMS: Mapping[str, Step] = {
     EXTERNAL_DATA: Step(run=_external_data, words="external data"),
-    "prepacked": Step(
-        run=_prepacked, words="weights pre-packed in external data", for_this_cpu=True
-    ),
+    "prepacked": Step(run=_prepacked, words="weights pre-packed in external data"),
 }
 """All storage forms by name but the default, ``inline``: weights in the model's own file."""

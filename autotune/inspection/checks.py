@@ -6,27 +6,46 @@ that holds until its remedy has been measured.
 
 from collections.abc import Mapping
 
+from autotune.deploy.session import SessionConfig
 from autotune.graph.entries import is_installed
 from autotune.inspection.findings import (
     HIGH,
     LOW,
     MEDIUM,
-    Check,
     Finding,
+    FindingKind,
     InspectedModel,
     by_answers,
+    by_gain,
+    by_held_memory,
 )
-from autotune.inspection.memory_checks import ARENA, GROWTH, INLINE_WEIGHTS
+from autotune.inspection.growth import Growth
 from autotune.inspection.profile import CASTS, REORDERS
 from autotune.space.needs import unmet_needs
 
 # Per-channel quantisation and most pre-passes need it.
 _OLDEST_OPSET = 13
 _MANY_REORDERS = 0.05
+# Less does not matter, and the allocator's luck is as large.
+_LEAST_MIB = 16.0
+_LEAST_SHARE = 0.15
+
+DEFAULT = "the default"
+NO_PATTERN = "no memory pattern"
+NO_ARENA = "no arena"
+
+GROWTH_SESSIONS = {
+    DEFAULT: SessionConfig(),
+    NO_PATTERN: SessionConfig(options={"enable_mem_pattern": False}),
+    NO_ARENA: SessionConfig(options={"enable_cpu_mem_arena": False}),
+}
+"""The sessions whose memory is measured over several shapes, in words."""
+
+_FIXES = {NO_PATTERN: "enable_mem_pattern=false", NO_ARENA: "arena=off"}
 
 
 def _subnormal_weights(inspected: InspectedModel) -> Finding | None:
-    graph = inspected.reading.optimised
+    graph = inspected.report.optimised
     if graph is None or not graph.subnormals:
         return None
     worst = graph.subnormal_weights[0]
@@ -34,18 +53,19 @@ def _subnormal_weights(inspected: InspectedModel) -> Finding | None:
     return Finding(
         name="subnormal weights",
         severity=MEDIUM if share > 0.01 else LOW,
-        says="Weights are subnormal numbers, on which many processors compute many times slower.",
+        summary="Weights are subnormal numbers, on which many processors compute many times "
+        "slower.",
         evidence=f"{graph.subnormals:,} of {graph.float_elements:,} weights of the optimised graph "
-        f"({share:.1%}) are below 1.2e-38; '{worst.name}' has {worst.subnormals:,} of "
+        f"({100 * share:.1f} %) are below 1.2e-38; '{worst.name}' has {worst.subnormals:,} of "
         f"{worst.elements:,}.",
-        remedy="Set these weights to zero before the export. A study tries to treat them as zero; "
+        advice="Set these weights to zero before the export. A study tries to treat them as zero; "
         "in all its trials: " + inspected.study("--fix session.set_denormal_as_zero=1"),
-        try_out={"session.set_denormal_as_zero": "1"},
+        remedy={"session.set_denormal_as_zero": "1"},
     )
 
 
 def _reorders(inspected: InspectedModel) -> Finding | None:
-    graph = inspected.reading.optimised
+    graph = inspected.report.optimised
     if graph is None:
         return None
     reorders = graph.count("ReorderInput", "ReorderOutput")
@@ -57,44 +77,32 @@ def _reorders(inspected: InspectedModel) -> Finding | None:
     return Finding(
         name="layout reorders",
         severity=MEDIUM,
-        says="Convolutions run in a blocked layout (NCHWc), and operators between them lack it.",
+        summary="Convolutions run in a blocked layout (NCHWc), and operators between them lack it.",
         evidence=f"Changes of layout: {reorders}; convolutions: {convolutions}."
-        + ("" if share is None else f" The changes take {share:.0%} of the run time.")
-        + _at_extended(inspected),
-        remedy="A study tries to leave the layout out; in all its trials: "
-        + inspected.study("--fix nchwc=off"),
-        try_out={"nchwc": "off"},
-    )
-
-
-def _at_extended(inspected: InspectedModel) -> str:
-    """Returns what the profile without layout changes shows, in a sentence."""
-    if inspected.extended is None or inspected.profile is None:
-        return ""
-    share = inspected.extended.overhead(REORDERS).share
-    return (
-        f" At graph level extended they take {share:.0%}, and a run takes "
-        f"{inspected.extended.run_ms:.3g} ms instead of {inspected.profile.run_ms:.3g} ms."
+        + ("" if share is None else f" The changes take {100 * share:.0f} % of the run time."),
+        advice="A study tries to leave the layout out; in all its trials: "
+        + inspected.study("--fix optimizer.NchwcTransformer=off"),
+        remedy={"optimizer.NchwcTransformer": "off"},
     )
 
 
 def _weights_as_inputs(inspected: InspectedModel) -> Finding | None:
-    count = inspected.reading.weights_as_inputs
+    count = inspected.report.weights_as_inputs
     if not count:
         return None
     return Finding(
         name="weights as inputs",
         severity=HIGH,
-        says="Weights are listed as inputs of the graph, so ONNX Runtime must not take them for "
+        summary="Weights are listed as inputs of the graph, so ONNX Runtime must not take them for "
         "constants: it folds and packs nothing that depends on them.",
         evidence=f"{count} initializers are graph inputs too.",
-        remedy="python -m onnxruntime.tools.remove_initializer_from_input --input "
+        advice="python -m onnxruntime.tools.remove_initializer_from_input --input "
         f"{inspected.file} --output fixed.onnx",
     )
 
 
 def _unfolded(inspected: InspectedModel) -> Finding | None:
-    graph = inspected.reading.optimised
+    graph = inspected.report.optimised
     if graph is None or not graph.unfolded:
         return None
     count = sum(graph.unfolded.values())
@@ -102,26 +110,26 @@ def _unfolded(inspected: InspectedModel) -> Finding | None:
     return Finding(
         name="blocked folding",
         severity=MEDIUM,
-        says="Nodes that depend on constants alone are computed in every run.",
+        summary="Nodes that depend on constants alone are computed in every run.",
         evidence=f"{count} such nodes are left in the optimised graph: {kinds}.",
-        remedy="ONNX Simplifier folds them"
+        advice="ONNX Simplifier folds them"
         + (": " if is_installed("onnxsim") else " (the extra [passes] brings it): ")
         + inspected.study("--fix pre_pass=onnxsim"),
-        try_out={"pre_pass": "onnxsim"} if is_installed("onnxsim") else {},
+        remedy={"pre_pass": "onnxsim"} if is_installed("onnxsim") else {},
     )
 
 
 def _old_opset(inspected: InspectedModel) -> Finding | None:
-    opset = inspected.reading.opset
+    opset = inspected.report.opset
     if not 0 < opset < _OLDEST_OPSET:
         return None
     return Finding(
         name="old opset",
         severity=LOW,
-        says="The model's opset is old: some optimisations do not know its operators, and "
+        summary="The model's opset is old: some optimisations do not know its operators, and "
         "quantising it per channel needs a newer one.",
         evidence=f"It has opset {opset}; {_OLDEST_OPSET} is the oldest that all tools take.",
-        remedy="Export the model again with opset 17, or convert it: "
+        advice="Export the model again with opset 17, or convert it: "
         "python -m onnxruntime.tools.update_onnx_opset --opset 17 "
         f"{inspected.file} newer.onnx",
     )
@@ -134,41 +142,111 @@ def _unmet_needs(inspected: InspectedModel) -> Mapping[str, str]:
 def _fp16_weights(inspected: InspectedModel) -> Finding | None:
     if "fp16_kernels" not in _unmet_needs(inspected):
         return None
-    groups = [group for group in inspected.reading.weights if group.dtype == "float16"]
+    groups = [group for group in inspected.report.weights if group.dtype == "float16"]
     if not groups:
         return None
-    graph, profile = inspected.reading.optimised, inspected.profile
+    graph, profile = inspected.report.optimised, inspected.profile
     casts = "" if graph is None else f" The optimised graph has {graph.count('Cast')} casts"
     if casts:
         share = None if profile is None else profile.overhead(CASTS).share
-        casts += "." if share is None else f", which take {share:.0%} of the run time."
+        casts += "." if share is None else f", which take {100 * share:.0f} % of the run time."
     return Finding(
         name="fp16 weights",
         severity=MEDIUM,
-        says="Weights are in half precision, for which this processor has no kernels: ONNX Runtime "
-        "converts them to fp32 and casts between.",
+        summary="Weights are in half precision, for which this processor has no kernels: ONNX "
+        "Runtime converts them to fp32 and casts between.",
         evidence=f"{groups[0].elements:,} fp16 weights, {groups[0].size_bytes / 2**20:.1f} MiB."
         + casts,
-        remedy="Export the model in fp32 for this machine.",
+        advice="Export the model in fp32 for this machine.",
     )
 
 
 def _saturation(inspected: InspectedModel) -> Finding | None:
-    saturation = inspected.reading.saturation
+    saturation = inspected.report.saturation
     saturates = "saturating_int8" not in _unmet_needs(inspected)
     if not saturation.products or not saturates:
         return None
     return Finding(
         name="saturating int8",
         severity=HIGH,
-        says="Eight-bit products overflow on this processor, which has no VNNI: answers can be "
+        summary="Eight-bit products overflow on this processor, which has no VNNI: answers can be "
         "wrong without a word.",
         evidence=f"{saturation.products} products of unsigned activations and signed weights; "
-        f"{saturation.large_share:.0%} of their weights are beyond 64.",
-        remedy="Quantise again with a reduced range (reduce_range=True), or let ONNX Runtime "
+        f"{100 * saturation.large_share:.0f} % of their weights are beyond 64.",
+        advice="Quantise again with a reduced range (reduce_range=True), or let ONNX Runtime "
         "compute exactly: " + inspected.study("--fix session.x64quantprecision=1"),
-        try_out={"session.x64quantprecision": "1"},
+        remedy={"session.x64quantprecision": "1"},
     )
+
+
+def _growth(inspected: InspectedModel) -> Finding | None:
+    default = inspected.growth.get(DEFAULT)
+    others = {name: growth for name, growth in inspected.growth.items() if name != DEFAULT}
+    if default is None or not others:
+        return None
+    best = min(others, key=lambda name: others[name].again_mib)
+    saved_mib = default.again_mib - others[best].again_mib
+    if saved_mib < max(_LEAST_MIB, _LEAST_SHARE * default.again_mib):
+        return None
+    return Finding(
+        name="memory growth",
+        severity=HIGH if saved_mib > 0.5 * default.again_mib else MEDIUM,
+        summary="A session needs more memory with each new shape of the inputs and releases none.",
+        evidence=f"{_over_shapes(default)} With {best} it holds {_mib(others[best].again_mib)} at "
+        f"the end, at a peak of {_mib(others[best].peak_mib)} instead of {_mib(default.peak_mib)}.",
+        advice="With inputs of all your shapes in inputs.npz: "
+        + inspected.study(
+            "--data inputs.npz --space memory --prefer memory", f"--fix {_FIXES[best]}"
+        ),
+    )
+
+
+def _over_shapes(growth: Growth) -> str:
+    return (
+        f"A session holds {_mib(growth.held_mib[0])} after the first of {len(growth.shapes)} "
+        f"shapes ({growth.shapes[0]}) and {_mib(growth.again_mib)} after all of them."
+    )
+
+
+def _arena(inspected: InspectedModel) -> Finding | None:
+    profile = inspected.profile
+    if profile is None or profile.arena_mib is None:
+        return None
+    assert profile.weights_mib is not None
+    assert profile.activations_mib is not None
+    needed_mib = profile.weights_mib + profile.activations_mib
+    spare_mib = profile.arena_mib - needed_mib
+    if spare_mib + profile.activations_mib < max(_LEAST_MIB, _LEAST_SHARE * profile.arena_mib):
+        return None
+    return Finding(
+        name="arena",
+        severity=LOW,
+        summary="ONNX Runtime's arena holds memory between runs and does not release it.",
+        evidence=f"It has reserved {_mib(profile.arena_mib)}: weights {_mib(profile.weights_mib)}, "
+        f"activations {_mib(profile.activations_mib)} at their peak, {_mib(spare_mib)} spare.",
+        advice=inspected.study("--space memory --prefer memory"),
+        remedy={"arena": "off"},
+    )
+
+
+def _inline_weights(inspected: InspectedModel) -> Finding | None:
+    inline_mib = inspected.report.inline_bytes / 2**20
+    if inline_mib < _LEAST_MIB / 2:
+        return None
+    return Finding(
+        name="inline weights",
+        severity=MEDIUM,
+        summary="The weights are inside the model's file, so a session copies them; weights in a "
+        "file beside it are mapped.",
+        evidence=f"{inline_mib:.1f} MiB of weights are inside the file.",
+        advice="A study tries to store them outside, with the same answers; in all its trials: "
+        + inspected.study("--fix weight_storage=external_data"),
+        remedy={"weight_storage": "external_data"},
+    )
+
+
+def _mib(mib: float) -> str:
+    return f"{mib:.0f} MiB" if mib >= 10 else f"{mib:.1f} MiB"
 
 
 def _branches(inspected: InspectedModel) -> Finding | None:
@@ -178,12 +256,12 @@ def _branches(inspected: InspectedModel) -> Finding | None:
     return Finding(
         name="parallel branches",
         severity=LOW,
-        says="Heavy nodes can run side by side, and ONNX Runtime's default runs one at a time.",
+        summary="Heavy nodes can run side by side, and ONNX Runtime's default runs one at a time.",
         evidence=f"Up to {branches} heavy nodes do not depend on each other; {cores} cores are "
         "usable.",
-        remedy="A study tries to run them in parallel; in all its trials: "
+        advice="A study tries to run them in parallel; in all its trials: "
         + inspected.study("--fix execution_mode=ORT_PARALLEL"),
-        try_out={
+        remedy={
             "execution_mode": "ORT_PARALLEL",
             "inter_op_num_threads": min(branches, cores // 2),
         },
@@ -202,36 +280,31 @@ def _threads(inspected: InspectedModel) -> Finding | None:
     return Finding(
         name="too many threads",
         severity=HIGH,
-        says="ONNX Runtime starts a thread for each core of the machine, and this process may use "
-        "fewer: the threads take the cores from each other.",
+        summary="ONNX Runtime starts a thread for each core of the machine, and this process may "
+        "use fewer: the threads take the cores from each other.",
         evidence=f"The machine has {machine.physical_cores} cores; {machine.usable_cores} are "
         f"usable here, because {quota}.",
-        remedy="Set the threads yourself. A study never tries more than are usable; in all its "
+        advice="Set the threads yourself. A study never tries more than are usable; in all its "
         "trials: " + inspected.study(f"--fix intra_op_num_threads={machine.usable_cores}"),
-        try_out={"intra_op_num_threads": machine.usable_cores},
+        remedy={"intra_op_num_threads": machine.usable_cores},
     )
 
 
-CHECKS = (
-    Check(name="subnormal weights", about="subnormal weights", find=_subnormal_weights),
-    Check(name="layout reorders", about="layout reorders", find=_reorders),
-    Check(
-        name="weights as inputs",
-        about="weights as graph inputs",
-        find=_weights_as_inputs,
-    ),
-    Check(name="blocked folding", about="blocked constant folding", find=_unfolded),
-    Check(name="old opset", about="an old opset", find=_old_opset),
-    Check(name="fp16 weights", about="fp16 weights", find=_fp16_weights),
-    Check(name="saturating int8", about="int8 that saturates", find=_saturation, rate=by_answers),
-    GROWTH,
-    ARENA,
-    INLINE_WEIGHTS,
-    Check(
-        name="parallel branches",
-        about="branches for parallel execution",
-        find=_branches,
-    ),
-    Check(name="too many threads", about="more threads than usable cores", find=_threads),
+CHECKS = tuple(
+    FindingKind(name=name, about=about, find=find, rate=rate, measured=measured)
+    for name, about, find, rate, measured in (
+        ("subnormal weights", "subnormal weights", _subnormal_weights, by_gain, False),
+        ("layout reorders", "layout reorders", _reorders, by_gain, False),
+        ("weights as inputs", "weights as graph inputs", _weights_as_inputs, by_gain, False),
+        ("blocked folding", "blocked constant folding", _unfolded, by_gain, False),
+        ("old opset", "an old opset", _old_opset, by_gain, False),
+        ("fp16 weights", "fp16 weights", _fp16_weights, by_gain, False),
+        ("saturating int8", "int8 that saturates", _saturation, by_answers, False),
+        ("memory growth", "memory growth over shapes", _growth, by_gain, True),
+        ("arena", "memory held by the arena", _arena, by_held_memory, True),
+        ("inline weights", "weights inside the file", _inline_weights, by_gain, False),
+        ("parallel branches", "branches for parallel execution", _branches, by_gain, False),
+        ("too many threads", "more threads than usable cores", _threads, by_gain, False),
+    )
 )
-"""All checks; where severities are equal, the order of the findings."""
+"""All kinds of findings; where severities are equal, their order is that of the findings."""

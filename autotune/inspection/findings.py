@@ -10,8 +10,8 @@ from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.inspection.growth import Growth
+from autotune.inspection.model_report import ModelReport
 from autotune.inspection.profile import Profile
-from autotune.inspection.reading import Reading
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 
@@ -28,22 +28,19 @@ class InspectedModel:
 
     Attributes:
         model: The model.
-        reading: What its file says.
+        report: What its file says.
         machine: The machine.
         workload: Its inputs.
         profile: The operator profile of the default; None where nothing was measured.
-        extended: The profile at the graph level below the layout changes; None where the default
-            changes no layout, or nothing was measured.
-        growth: Memory over several shapes by the candidate, in words; empty where the shapes are
-            fixed, or nothing was measured.
+        growth: Memory over several shapes by the configuration, in words; empty where the shapes
+            are fixed, or nothing was measured.
     """
 
     model: Model
-    reading: Reading
+    report: ModelReport
     machine: Hardware
     workload: Workload
     profile: Profile | None = None
-    extended: Profile | None = None
     growth: Mapping[str, Growth] = field(default_factory=dict)
 
     @property
@@ -88,21 +85,21 @@ class Finding:
     Attributes:
         name: Name of the check that found it.
         severity: ``high``, ``medium`` or ``low``.
-        says: What is the matter, in a sentence.
+        summary: What is the matter, in a sentence.
         evidence: The numbers that show it, in sentences.
-        remedy: The option or the command that helps, in a sentence.
-        try_out: Parameters of the candidate that shows what the remedy is worth; empty where no
-            candidate does.
+        advice: The option or the command that helps, in a sentence.
+        remedy: Parameters of the configuration that shows what the advice is worth; empty where no
+            configuration does.
         effect: What the remedy is worth; None where it was not measured.
         failure: Why it was not measured, where it was tried.
     """
 
     name: str
     severity: str
-    says: str
+    summary: str
     evidence: str
-    remedy: str
-    try_out: Mapping[str, Value] = field(default_factory=dict)
+    advice: str
+    remedy: Mapping[str, Value] = field(default_factory=dict)
     effect: Effect | None = None
     failure: str = ""
 
@@ -130,7 +127,7 @@ def by_answers(effect: Effect) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class FindingKind:
     """One kind of finding.
 
     Attributes:

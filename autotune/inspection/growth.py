@@ -1,7 +1,7 @@
 """How the memory of a session grows over inputs of several shapes.
 
 ONNX Runtime plans memory for each new shape and its arena grows to the largest that was needed, in
-steps of powers of two; neither is given back.
+steps of powers of two; neither is released.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """How far a run is from the machine's roof: the roofline model (Williams et al., CACM 52(4), 2009).
 
-No run is faster than its arithmetic at the machine's peak, or than one passage of its weights,
+No run is faster than its products at the machine's peak, or than one passage of its weights,
 inputs and outputs through memory. The peaks are measured, not read from a data sheet: large
 products of matrices through ONNX Runtime, in fp32 and in int8, and a copy of as many bytes as the
 run moves, so that what fits into a cache is compared with the speed of that cache.
@@ -45,14 +45,12 @@ class Headroom:
         latency_ms: The latency.
         arithmetic_ms: Time of the run's operations at the peaks.
         memory_ms: Time to move weights, inputs and outputs once.
-        operations_per_s: The operations a second that the run reaches.
-        is_complete: Whether all nodes were counted; otherwise the roof is higher than shown.
+        is_complete: Whether all products were counted; otherwise the roof is higher than shown.
     """
 
     latency_ms: MeasuredPositive
     arithmetic_ms: MeasuredAmount
     memory_ms: MeasuredAmount
-    operations_per_s: MeasuredAmount
     is_complete: bool
 
     @property
@@ -113,6 +111,5 @@ def headroom(work: Work, peaks: Peaks, latency_ms: float) -> Headroom:
         latency_ms=latency_ms,
         arithmetic_ms=arithmetic_s * 1e3,
         memory_ms=work.least_bytes / peaks.bytes_per_s * 1e3,
-        operations_per_s=work.operations / latency_ms * 1e3,
         is_complete=work.is_complete,
     )

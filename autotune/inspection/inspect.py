@@ -13,22 +13,21 @@ from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload, workload_for
 from autotune.graph.prepare import Preparer
-from autotune.inspection.checks import CHECKS
-from autotune.inspection.findings import SEVERITIES, Check, Effect, Finding, InspectedModel
+from autotune.inspection.checks import CHECKS, GROWTH_SESSIONS
+from autotune.inspection.findings import SEVERITIES, Effect, Finding, InspectedModel
 from autotune.inspection.growth import Growth, measure_growth, shape_feeds
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
-from autotune.inspection.memory_checks import GROWTH_SESSIONS
-from autotune.inspection.profile import REORDERS, Profile, profile_session
-from autotune.inspection.reading import Reading, read_model
+from autotune.inspection.model_report import ModelReport, read_model
+from autotune.inspection.patterns import Elementwise, elementwise_time
+from autotune.inspection.profile import Profile, profile_session
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import SEARCH, Measurement
 from autotune.process import scratch
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 
 OnStep = Callable[[int, int], None]
 """Called after each step with the steps done and all steps."""
 
-_EXTENDED = SessionConfig(options={"graph_optimization_level": "ORT_ENABLE_EXTENDED"})
 # A remedy with large errors is reported with them; the study's own limit is another matter.
 _MAX_ERROR = 1.0
 # Profile, peaks, growth and the default, before the remedies.
@@ -43,14 +42,13 @@ class Inspection:
         model: The model.
         machine: The machine.
         workload: Where the inputs come from, a sentence each.
-        reading: What the model's file says.
+        report: What the model's file says.
         findings: The findings, the worst first.
         clear: What was looked for and not found.
         unmeasured: What only a measurement would show, where nothing was measured.
         failure: Why nothing could be measured; empty where it could, or should not.
         profile: The operator profile of the default; None where nothing was measured.
-        extended: The profile at the graph level that changes no layout; None where the default
-            changes none either, or nothing was measured.
+        elementwise: What its elementwise operators are; None where that was not measured.
         peaks: The machine's peaks; None where nothing was measured.
         headroom: How far the default is from the roof; None where nothing was measured.
         memory_mib: Peak memory of the default; None where nothing was measured.
@@ -59,13 +57,13 @@ class Inspection:
     model: Model
     machine: Hardware
     workload: tuple[str, ...]
-    reading: Reading
+    report: ModelReport
     findings: tuple[Finding, ...]
     clear: tuple[str, ...]
     unmeasured: tuple[str, ...]
     failure: str = ""
     profile: Profile | None = None
-    extended: Profile | None = None
+    elementwise: Elementwise | None = None
     peaks: Peaks | None = None
     headroom: Headroom | None = None
     memory_mib: float | None = None
@@ -102,13 +100,14 @@ def inspect_model(
     """
     model = describe(path)
     workload = workload_for(model, data, shapes or {})
-    reading = read_model(model, workload, run=False)
-    plain = InspectedModel(model=model, reading=reading, machine=hardware(), workload=workload)
+    report = read_model(model, workload)
+    plain = InspectedModel(model=model, report=report, machine=hardware(), workload=workload)
     if quick:
         return _inspection(plain)
     try:
         inspected, peaks = _measured(plain, on_step)
-        return _with_effects(inspected, peaks, on_step)
+        inspection = _with_effects(inspected, peaks, on_step)
+        return replace(inspection, elementwise=_elementwise(model, workload))
     except CannotMeasureError as error:
         return replace(_inspection(plain), failure=str(error))
 
@@ -121,7 +120,7 @@ def _inspection(inspected: InspectedModel) -> Inspection:
         model=inspected.model,
         machine=inspected.machine,
         workload=inspected.workload.notes,
-        reading=inspected.reading,
+        report=inspected.report,
         findings=_sorted([finding for _, finding in pairs if finding is not None]),
         clear=tuple(
             check.about
@@ -130,7 +129,6 @@ def _inspection(inspected: InspectedModel) -> Inspection:
         ),
         unmeasured=tuple(c.about for c in CHECKS if c.measured and not is_measured),
         profile=inspected.profile,
-        extended=inspected.extended,
     )
 
 
@@ -142,21 +140,20 @@ def _measured(inspected: InspectedModel, on_step: OnStep) -> tuple[InspectedMode
     """
     path, workload = inspected.model.path, inspected.workload
     profile = profile_session(path, SessionConfig(), workload)
-    reading = inspected.reading
-    if not reading.work.is_complete:
-        reading = read_model(inspected.model, workload, run=True)
-    extended = None
-    if profile.overhead(REORDERS).nodes:
-        extended = profile_session(path, _EXTENDED, workload)
     on_step(1, _STEPS)
-    peaks = measure_peaks(reading.work.least_bytes)
+    peaks = measure_peaks(inspected.report.work.least_bytes)
     on_step(2, _STEPS)
     growth = _growth(inspected.model, workload, profile)
     on_step(3, _STEPS)
-    measured = replace(
-        inspected, reading=reading, profile=profile, extended=extended, growth=growth
-    )
-    return measured, peaks
+    return replace(inspected, profile=profile, growth=growth), peaks
+
+
+def _elementwise(model: Model, workload: Workload) -> Elementwise | None:
+    """Returns the patterns of elementwise operators; None where the graph cannot be written."""
+    try:
+        return elementwise_time(model.path, workload)
+    except CannotMeasureError:
+        return None
 
 
 def _growth(model: Model, workload: Workload, profile: Profile) -> dict[str, Growth]:
@@ -178,7 +175,7 @@ def _with_effects(inspected: InspectedModel, peaks: Peaks, on_step: OnStep) -> I
         CannotMeasureError: the model's answers cannot be compared.
     """
     inspection, workload = _inspection(inspected), inspected.workload
-    total = _STEPS + sum(bool(finding.try_out) for finding in inspection.findings)
+    total = _STEPS + sum(bool(finding.remedy) for finding in inspection.findings)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch.root())))
         preparer = Preparer(
@@ -194,27 +191,28 @@ def _with_effects(inspected: InspectedModel, peaks: Peaks, on_step: OnStep) -> I
         done = _STEPS
         for finding in inspection.findings:
             findings.append(_rated(finding, measurer, default))
-            done += bool(finding.try_out)
+            done += bool(finding.remedy)
             on_step(done, total)
     return replace(
         inspection,
         findings=_sorted(findings),
         peaks=peaks,
-        headroom=headroom(inspected.reading.work, peaks, default.latency_ms),
+        headroom=headroom(inspected.report.work, peaks, default.latency_ms),
         memory_mib=default.peak_memory_mib,
     )
 
 
 def _rated(finding: Finding, measurer: DuetMeasurer, default: Measurement) -> Finding:
     """Returns the finding with what its remedy is worth, and the severity by that."""
-    if not finding.try_out:
+    if not finding.remedy:
         return finding
-    candidate = Candidate.of(finding.try_out)
-    outcome = measurer.measure(candidate, SEARCH)
+    configuration = Configuration.of(finding.remedy)
+    outcome = measurer.measure(configuration, SEARCH)
     if not isinstance(outcome, Measurement):
         return replace(finding, failure=outcome.message)
+    rate = next(kind.rate for kind in CHECKS if kind.name == finding.name)
     effect = Effect(
-        remedy=candidate.in_words(),
+        remedy=configuration.in_words(),
         latency=outcome.ratio,
         memory=outcome.peak_memory_mib / max(default.peak_memory_mib, 0.1),
         default_memory_mib=default.peak_memory_mib,
@@ -223,16 +221,12 @@ def _rated(finding: Finding, measurer: DuetMeasurer, default: Measurement) -> Fi
         error=outcome.fidelity.error,
         default_error=default.fidelity.error,
     )
-    return replace(finding, effect=effect, severity=_check(finding.name).rate(effect))
+    return replace(finding, effect=effect, severity=rate(effect))
 
 
 def _held_mib(measurement: Measurement) -> float:
     """Returns the memory that a session holds between runs."""
     return max(0.0, measurement.memory.resident_mib - measurement.memory.base_mib)
-
-
-def _check(name: str) -> Check:
-    return next(check for check in CHECKS if check.name == name)
 
 
 def _sorted(findings: Sequence[Finding]) -> tuple[Finding, ...]:

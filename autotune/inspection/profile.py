@@ -7,7 +7,7 @@ own, and the latency beside its shares is measured without it.
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.records import Json, MeasuredAmount, Text, Whole, to_plain
+from autotune.deploy.records import MeasuredAmount, Text, Whole
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.facts.feeds import save_samples
@@ -54,7 +54,6 @@ class Profile:
         executed: How many nodes a run executes.
         providers: The execution providers that ran them, with their time.
         provider_changes: How often a run passes from one provider to another.
-        waiting_ms: Time in which the calling thread waited for the threads of the pool.
         weights_mib: What the arena held before the first node: weights, mostly. None without an
             arena.
         activations_mib: The most that activations took beside that.
@@ -71,7 +70,6 @@ class Profile:
     executed: MeasuredAmount
     providers: tuple[TimeShare, ...]
     provider_changes: MeasuredAmount
-    waiting_ms: MeasuredAmount
     weights_mib: MeasuredAmount | None
     activations_mib: MeasuredAmount | None
     arena_mib: MeasuredAmount | None
@@ -82,11 +80,6 @@ class Profile:
             if overhead.name == name:
                 return overhead
         return TimeShare(name=name, operator="", nodes=0, time_ms=0, share=0)
-
-    def to_json(self) -> Json:
-        """Returns the profile as JSON values."""
-        data: Json = to_plain(self)
-        return data
 
 
 MOST_NODES = 20

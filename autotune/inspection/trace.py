@@ -58,7 +58,6 @@ def summarise(events: Sequence[Event], run_ms: float) -> Profile:
         executed=len(warm) / len(runs),
         providers=table.by(lambda node: (node.provider, "")),
         provider_changes=_provider_changes(warm, runs) / len(runs),
-        waiting_ms=_waiting_ms(warm, len(runs)),
         **_memory(nodes),
     )
 
@@ -148,22 +147,6 @@ def _provider_changes(events: Sequence[Event], runs: Sequence[Event]) -> int:
     changes = sum(int(before != after) for before, after in pairwise(names))
     between = len(runs) - 1 if names and names[0] != names[-1] else 0
     return changes - between
-
-
-def _waiting_ms(events: Sequence[Event], runs: int) -> float:
-    """Returns the waiting of a run; that of each node is its median over its executions."""
-    times: dict[str, list[float]] = defaultdict(list)
-    for event in events:
-        times[node_name(event)].append(_waiting_us(event))
-    return sum(len(each) * median(each) for each in times.values()) / runs / 1e3
-
-
-def _waiting_us(event: Event) -> float:
-    stats = event["args"].get("thread_scheduling_stats")
-    if not isinstance(stats, Mapping):  # an empty string where there is no pool
-        return 0.0
-    main = stats.get("main_thread", {})
-    return float(main.get("Wait", 0)) + float(main.get("WaitRevoke", 0))
 
 
 def _memory(events: Sequence[Event]) -> dict[str, float | None]:

@@ -1,1 +1,1 @@
-"""Candidate to numbers: child processes, duets, memory, fidelity."""
+"""Configuration to numbers: child processes, duets, memory, fidelity."""

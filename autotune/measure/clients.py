@@ -155,22 +155,3 @@ class Clients:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def together(bursts: Sequence[Burst]) -> Burst:
-    """Returns bursts of different clients at one time as one burst: those of several processes.
-
-    Their clocks agree: ``perf_counter_ns`` is one clock for all processes of a machine.
-    """
-    offsets = np.cumsum([0, *(burst.clients for burst in bursts)]).tolist()
-    numbered = [
-        [offset + number for number in burst.client]
-        for offset, burst in zip(offsets, bursts, strict=False)
-    ]
-    return Burst(
-        client=tuple(number for numbers in numbered for number in numbers),
-        start_ns=tuple(ns for burst in bursts for ns in burst.start_ns),
-        call_ns=tuple(ns for burst in bursts for ns in burst.call_ns),
-        cpu_ns=sum(burst.cpu_ns for burst in bursts),
-        runs_per_call=bursts[0].runs_per_call,
-    )

@@ -1,33 +1,48 @@
-"""Turns of two processes, alternating; the process that waits is frozen.
+"""Time slices of two processes, alternating; the process that waits is frozen.
 
 An idle ONNX Runtime pool goes on spinning on the cores that the other process needs, so a waiting
 process that is not frozen would slow the other one down. Where neighbours on the machine slow both
-sides down, alternating cancels it. Where they slow one side alone, it does not: a candidate of one
-thread hardly feels a neighbour that halves the baseline's speed. So the baseline is the sensor as
-well: the candidate has its turns while the baseline runs as fast as it does on a quiet machine.
-The project's docs have the figures, and ``benchmarks/noise.py`` makes them.
+sides down, alternating cancels it. Where they slow one side alone, it does not: a configuration of
+one thread hardly feels a neighbour that halves the baseline's speed. So the baseline is the sensor
+as well: the configuration has its time slices while the baseline runs as fast as it does on a quiet
+machine. The project's docs have the figures, and ``benchmarks/noise.py`` makes them.
 """
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import psutil
 
 from autotune.deploy.config import Interval
-from autotune.measure.crew import Side
+from autotune.measure.clients import Burst
 from autotune.measure.outcome import FEWEST_QUIET, Effort
-from autotune.measure.reference import Reference, Turn, take_turn
-from autotune.measure.statistics import QUIET_SHARE, duet_ratio, warm_up
+from autotune.measure.replies import SliceTimes
+from autotune.measure.statistics import QUIET_SHARE, duet_ratio, undisturbed_limit, warm_up
+from autotune.process.child import Child, ChildFailure
 
+_SLICE_S = 0.010
+# Under load runs wait for each other: longer time slices scatter less.
+_LOADED_SLICE_S = 0.050
+_FEWEST_LOADED_RUNS = 2
+# After its cold run a time slice has two more at least where runs are this short.
+_SHORT_RUN_MS = 5.0
+# The speed of a quiet machine comes from the last time slices of some 20 trials.
+_MEMORY_SLICES = 2000
+_FEWEST_CALIBRATION_SLICES = 3
+_CALIBRATION_PAUSE_S = 0.02
+# Four seconds, halved so often, are an eighth of a second.
+_MOST_HALVINGS = 5
 _FEWEST_PAIRS = 3
 _ENOUGH_PAIRS = 12
-# Where the first turns are loud, so many pairs wait for nothing: what is surely beaten is not worth
-# waiting for. Slow models have fewer, in a share of the patience.
-_LOUD_LOOK = 8
-_LOUD_LOOK_SHARE = 1 / 8
+# Where the first time slices are noisy, so many pairs wait for nothing: what is surely dominated is
+# not worth waiting for. Slow models have fewer, in a share of the patience.
+_NOISY_LOOK = 8
+_NOISY_LOOK_SHARE = 1 / 8
 # Looks at the interval are spaced, so that stopping early is not fishing for a lucky moment.
 _LOOKS = frozenset({8, 14, 20, *range(30, 1000, 10)})
 # A pause lets a neighbour finish and the host place the virtual cores anew: on a shared host two of
@@ -36,140 +51,332 @@ _PAUSES_S = (0.0, 0.02, 0.04, 0.08)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Duet:
-    """The turns of a duet.
+class TimeSlice:
+    """One time slice of one process.
 
     Attributes:
-        reference: All turns of the reference, in order.
-        candidate: The turns of the candidate.
-        before: For each turn of the candidate the number of the reference's turn before it; the
-            reference's next turn came after it.
-        quiet_ms: A turn of the reference up to this long was not disturbed.
-        spent_s: Seconds of the turns, their messages included: ``candidate``, ``reference``, and
-            ``waited`` for a quieter machine.
+        run_ns: The time of each run.
+        cpu_ns: The CPU time of all threads in all of them.
+        stolen: Whether the host took a core away meanwhile.
+        mean_ms: With several clients the mean latency while all of them were busy, which is their
+            number over the throughput; None with one client.
     """
 
-    reference: tuple[Turn, ...]
-    candidate: tuple[Turn, ...]
+    run_ns: tuple[int, ...]
+    cpu_ns: int
+    stolen: bool
+    mean_ms: float | None = None
+
+    @property
+    def ms(self) -> float:
+        """The time slice's own estimate of a run: the median, or with several clients the mean.
+
+        A ratio of means is the inverse ratio of throughputs.
+        """
+        return float(np.median(self.run_ns)) / 1e6 if self.mean_ms is None else self.mean_ms
+
+
+def take_slice(
+    child: Child,
+    run_ms: float,
+    limit_s: float,
+    clients: int = 1,
+    *,
+    long_run_ms: float = Effort.long_run_ms,
+) -> TimeSlice:
+    """Thaws `child` for a time slice and freezes it again.
+
+    Args:
+        child: A worker with an open session.
+        run_ms: About how long its runs take.
+        limit_s: How long to wait for it.
+        clients: How many clients run at once.
+        long_run_ms: Longer runs are not repeated for warmth; see
+            :attr:`autotune.measure.outcome.Effort.long_run_ms`.
+
+    Raises:
+        ChildFailure: it did not answer.
+    """
+    request = {
+        "do": "slice",
+        "seconds": _SLICE_S,
+        "unrecorded_runs": 0 if run_ms > long_run_ms else 1,
+        "fewest_runs": 1 if run_ms > _SHORT_RUN_MS else 2,
+    }
+    if clients > 1:
+        request |= {
+            "do": "burst",
+            "seconds": _LOADED_SLICE_S,
+            "fewest_runs": _FEWEST_LOADED_RUNS,
+        }
+    reply: type[SliceTimes | Burst] = Burst if clients > 1 else SliceTimes
+    stolen_before_s = stolen_s()
+    child.thaw()
+    times = child.request(request, limit_s, reply)
+    child.freeze()
+    stolen = stolen_s() > stolen_before_s
+    mean_ms = None
+    if isinstance(times, Burst):
+        if times.clients != clients:
+            raise ChildFailure("protocol", f"runs of {times.clients} clients, not {clients}")
+        mean_ms = times.mean_ms
+    return TimeSlice(run_ns=times.run_ns, cpu_ns=times.cpu_ns, stolen=stolen, mean_ms=mean_ms)
+
+
+def stolen_s() -> float:
+    """Returns for how long the host has run others on our virtual cores, in s of one core.
+
+    The time counts from the start of the machine. It is always 0 where the system does not tell.
+    """
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))
+
+
+class Patience:
+    """Halves where waiting was in vain, and doubles again where the machine was quiet.
+
+    On a machine that is noisy all day every measurement would wait to the end, for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._halvings = 0
+
+    def of(self, patience_s: float) -> float:
+        """Returns how long to wait now, in s, where `patience_s` is right on a quiet machine."""
+        return patience_s * 0.5**self._halvings
+
+    def learn(self, *, is_undisturbed: bool) -> None:
+        """Takes what a measurement found that was quiet, or waited to the end and was not."""
+        change = -1 if is_undisturbed else 1
+        self._halvings = min(max(self._halvings + change, 0), _MOST_HALVINGS)
+
+
+class Reference:
+    """The long-lived process of the baseline, and how fast it is while the machine is quiet.
+
+    It does the same work in each time slice, so what makes it slower comes from outside.
+
+    Args:
+        start: Starts the process and opens the baseline in it; returns it, frozen, with about how
+            long a run takes, in ms.
+        limit_s: Returns how long to wait for a time slice; called before each.
+        clients: How many clients run at once.
+
+    Attributes:
+        patience: How long measurements beside it wait for a quiet machine.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], tuple[Child, float]],
+        limit_s: Callable[[], float],
+        clients: int = 1,
+    ) -> None:
+        self.patience = Patience()
+        self._start = start
+        self._limit_s = limit_s
+        self._clients = clients
+        self._times: deque[float] = deque(maxlen=_MEMORY_SLICES)
+        self._child, self._run_ms = start()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._child.pid
+
+    @property
+    def undisturbed_ms(self) -> float:
+        """A time slice up to this long was not disturbed."""
+        return undisturbed_limit(self._times)
+
+    def time_slice(self, long_run_ms: float = Effort.long_run_ms) -> TimeSlice:
+        """Returns a time slice of the process.
+
+        Args:
+            long_run_ms: Longer runs are not repeated for warmth.
+
+        Raises:
+            ChildFailure: it did not answer.
+        """
+        time_slice = take_slice(
+            self._child, self._run_ms, self._limit_s(), self._clients, long_run_ms=long_run_ms
+        )
+        self._times.append(time_slice.ms)
+        return time_slice
+
+    def is_undisturbed(self, time_slice: TimeSlice) -> bool:
+        """Returns whether nothing disturbed this time slice."""
+        return time_slice.ms <= self.undisturbed_ms and not time_slice.stolen
+
+    def calibrate(self, slices: int, budget_s: float) -> float:
+        """Returns the time of a run in ms on a quiet machine, by time slices with pauses."""
+        spent_s = 0.0
+        count = 0
+        while count < _FEWEST_CALIBRATION_SLICES or (count < slices and spent_s < budget_s):
+            spent_s += sum(self.time_slice().run_ns) / 1e9 / self._clients
+            count += 1
+            if count % 8 == 0:
+                time.sleep(_CALIBRATION_PAUSE_S)
+        recent = list(self._times)[-count:]
+        return float(np.median([ms for ms in recent if ms <= self.undisturbed_ms]))
+
+    def is_running(self) -> bool:
+        """Returns whether the process is alive, frozen or not."""
+        return self._child.is_running()
+
+    def renew(self) -> None:
+        """Replaces the process by a fresh one; the times of its time slices are kept."""
+        self._child.stop()
+        self._child, self._run_ms = self._start()
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self._child.stop()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duet:
+    """The time slices of a duet.
+
+    Attributes:
+        reference: All time slices of the reference, in order.
+        configuration: The time slices of the configuration.
+        before: For each time slice of the configuration the number of the reference's time slice
+            before it; the reference's next time slice came after it.
+        undisturbed_ms: A time slice of the reference up to this long was not disturbed.
+        spent_s: Seconds of the time slices, their messages included: ``configuration``,
+            ``reference``, and ``waited`` for a quieter machine.
+    """
+
+    reference: tuple[TimeSlice, ...]
+    configuration: tuple[TimeSlice, ...]
     before: tuple[int, ...]
-    quiet_ms: float
+    undisturbed_ms: float
     spent_s: Mapping[str, float]
 
     @cached_property
     def ratios(self) -> list[float]:
-        """Each turn of the candidate over the mean of the two turns around it."""
+        """Each time slice of the configuration over the mean of the two time slices around it."""
         around = [(self.reference[i].ms + self.reference[i + 1].ms) / 2 for i in self.before]
-        return [turn.ms / ms for turn, ms in zip(self.candidate, around, strict=True)]
+        return [
+            time_slice.ms / ms for time_slice, ms in zip(self.configuration, around, strict=True)
+        ]
 
     @cached_property
     def quiet(self) -> list[bool]:
-        """For each turn of the candidate, whether it and the turns around it were undisturbed."""
+        """By time slice of the configuration: whether it and those around it were undisturbed."""
         return [
-            not turn.stolen
+            not time_slice.stolen
             and all(
-                beside.ms <= self.quiet_ms and not beside.stolen
+                beside.ms <= self.undisturbed_ms and not beside.stolen
                 for beside in self.reference[i : i + 2]
             )
-            for turn, i in zip(self.candidate, self.before, strict=True)
+            for time_slice, i in zip(self.configuration, self.before, strict=True)
         ]
 
     @cached_property
     def settled_from(self) -> int | None:
-        """The number of the candidate's first turn in a steady state; None if there is none."""
+        """Number of the configuration's first time slice in a steady state; None if it has none."""
         return warm_up(self.ratios, self.quiet)
 
     @property
     def ratio(self) -> Interval:
-        """How long a run of the candidate takes, in runs of the reference."""
+        """How long a run of the configuration takes, in runs of the reference."""
         first = self.settled_from or 0
         return duet_ratio(self.ratios[first:], self.quiet[first:])
 
     @property
-    def loudness(self) -> float:
+    def noisiness(self) -> float:
         """How many times slower the reference was than on a quiet machine.
 
-        1 where the estimate rests on quiet turns.
+        1 where the estimate rests on quiet time slices.
         """
         if self.quiet.count(True) >= min(FEWEST_QUIET, len(self.quiet) / 2):
             return 1.0
-        quiet_ms = self.quiet_ms / (1 + QUIET_SHARE)
-        return max(1.0, float(np.median([turn.ms for turn in self.reference])) / quiet_ms)
+        undisturbed_ms = self.undisturbed_ms / (1 + QUIET_SHARE)
+        return max(
+            1.0, float(np.median([time_slice.ms for time_slice in self.reference])) / undisturbed_ms
+        )
 
     @property
-    def quiet_candidate(self) -> list[Turn]:
-        """The turns of the candidate that give the evidence: the quiet ones, or all if none is."""
+    def undisturbed_configuration(self) -> list[TimeSlice]:
+        """The time slices of the configuration that give the evidence: the undisturbed, or all."""
         first = self.settled_from or 0
-        turns = list(zip(self.candidate, self.quiet, strict=True))[first:]
-        return [turn for turn, quiet in turns if quiet] or [turn for turn, _ in turns]
+        slices = list(zip(self.configuration, self.quiet, strict=True))[first:]
+        return [time_slice for time_slice, quiet in slices if quiet] or [
+            time_slice for time_slice, _ in slices
+        ]
 
     @property
     def contaminated(self) -> int:
-        """How many turns, of either side, were disturbed; the candidate's were taken again."""
-        loud = sum(turn.ms > self.quiet_ms or turn.stolen for turn in self.reference)
-        return loud + self.quiet.count(False)
+        """How many time slices of both were disturbed; those of the configuration were repeated."""
+        noisy = sum(
+            time_slice.ms > self.undisturbed_ms or time_slice.stolen
+            for time_slice in self.reference
+        )
+        return noisy + self.quiet.count(False)
 
 
 def play(
     reference: Reference,
-    candidate: Side,
+    configuration: Child,
     *,
     run_ms: float,
     effort: Effort,
     limit_s: float,
-    is_beaten: Callable[[Duet], bool] = lambda _: False,
+    is_dominated: Callable[[Duet], bool] = lambda _: False,
     clients: int = 1,
 ) -> Duet:
-    """Returns the turns of both, until their ratio is precise enough or the time is up.
+    """Returns the time slices of both, until their ratio is precise enough or the time is up.
 
     Args:
         reference: The baseline.
-        candidate: The worker with the candidate's session, frozen.
+        configuration: The worker with the configuration's session, frozen.
         run_ms: About how long its runs take.
         effort: How precise the ratio must be, and how long to go on.
-        limit_s: How long to wait for a turn.
-        is_beaten: Asked at the looks whether more turns are still worth it.
+        limit_s: How long to wait for a time slice.
+        is_dominated: Asked at the looks whether more time slices are still worth it.
         clients: How many clients run at once, in the reference as well.
 
     Raises:
         ChildFailure: one of them did not answer.
     """
-    stage = _Stage(reference, candidate, run_ms, limit_s, clients, effort.long_run_ms)
+    stage = _Stage(reference, configuration, run_ms, limit_s, clients, effort.long_run_ms)
     patience_s = reference.patience.of(effort.patience_s)
-    waits = stage.has_loud_look(effort)
+    waits = stage.has_noisy_look(effort)
     while not _is_over(stage, effort, patience_s, run_ms / clients):
         if waits:
             stage.wait_for_quiet(patience_s)
         stage.take_pair()
-        if not waits and (stage.quiet_pairs or stage.has_loud_look(effort)):
+        if not waits and (stage.undisturbed_pairs or stage.has_noisy_look(effort)):
             waits = True
-            if stage.is_loud and len(stage.second) >= _FEWEST_PAIRS and is_beaten(stage.duet()):
+            if stage.is_noisy and len(stage.second) >= _FEWEST_PAIRS and is_dominated(stage.duet()):
                 return stage.duet()  # nothing was waited for, and nothing learnt of the machine
-        if stage.quiet_pairs in _LOOKS:
+        if stage.undisturbed_pairs in _LOOKS:
             duet = stage.duet()
-            has_runs = stage.quiet_runs >= effort.fewest_runs
-            if is_beaten(duet) or (has_runs and _is_precise(duet, effort)):
+            has_runs = stage.undisturbed_runs >= effort.fewest_runs
+            if is_dominated(duet) or (has_runs and _is_precise(duet, effort)):
                 break
-    reference.patience.learn(is_quiet=not stage.is_loud)
+    reference.patience.learn(is_undisturbed=not stage.is_noisy)
     return stage.duet()
 
 
 def _is_over(stage: "_Stage", effort: Effort, patience_s: float, run_ms: float) -> bool:
     """Returns whether the time of a duet is up.
 
-    Where the machine stays loud that is when the patience ends, with as many disturbed pairs as
+    Where the machine stays noisy that is when the patience ends, with as many disturbed pairs as
     there would be undisturbed ones.
     """
     elapsed_s, pairs = stage.elapsed_s, len(stage.second)
-    # both sides' turns, a cold run in each, and as much again for the neighbours
+    # both sides' time slices, a cold run in each, and as much again for the neighbours
     runs_s = 8 * effort.fewest_runs * run_ms / 1e3
-    longest_s = max(patience_s, effort.time_cap_s, effort.loud_s) + effort.time_cap_s / 2 + runs_s
+    longest_s = max(patience_s, effort.time_cap_s, effort.noisy_s) + effort.time_cap_s / 2 + runs_s
     if elapsed_s > longest_s:
         return pairs >= _FEWEST_PAIRS
-    if stage.quiet_runs < effort.fewest_runs:
+    if stage.undisturbed_runs < effort.fewest_runs:
         return False
-    if stage.is_loud:
-        return elapsed_s > max(patience_s, effort.loud_s) and pairs >= _ENOUGH_PAIRS
-    return elapsed_s > effort.time_cap_s and stage.quiet_pairs >= _ENOUGH_PAIRS
+    if stage.is_noisy:
+        return elapsed_s > max(patience_s, effort.noisy_s) and pairs >= _ENOUGH_PAIRS
+    return elapsed_s > effort.time_cap_s and stage.undisturbed_pairs >= _ENOUGH_PAIRS
 
 
 class _Stage:
@@ -178,7 +385,7 @@ class _Stage:
     def __init__(
         self,
         reference: Reference,
-        candidate: Side,
+        configuration: Child,
         run_ms: float,
         limit_s: float,
         clients: int,
@@ -187,73 +394,73 @@ class _Stage:
         self._clients = clients
         self._long_run_ms = long_run_ms
         self._reference = reference
-        self._candidate = candidate
+        self._configuration = configuration
         self._run_ms = run_ms
         self._limit_s = limit_s
         self._began = time.monotonic()
-        self._spent_s = {"candidate": 0.0, "reference": 0.0, "waited": 0.0}
-        self._first = [self._reference_turn()]
+        self._spent_s = {"configuration": 0.0, "reference": 0.0, "waited": 0.0}
+        self._first = [self._reference_slice()]
         self._before: list[int] = []
-        self.second: list[Turn] = []
-        self.quiet_pairs = 0
-        self.quiet_runs = 0
+        self.second: list[TimeSlice] = []
+        self.undisturbed_pairs = 0
+        self.undisturbed_runs = 0
 
     @property
-    def is_loud(self) -> bool:
-        """Whether there are too few quiet turns for an estimate that rests on them."""
-        return self.quiet_pairs < min(FEWEST_QUIET, len(self.second) / 2)
+    def is_noisy(self) -> bool:
+        """Whether there are too few quiet time slices for an estimate that rests on them."""
+        return self.undisturbed_pairs < min(FEWEST_QUIET, len(self.second) / 2)
 
-    def has_loud_look(self, effort: Effort) -> bool:
-        """Returns whether there are enough turns for a look at a candidate on a loud machine."""
-        late = self.elapsed_s > _LOUD_LOOK_SHARE * effort.patience_s
-        return late or len(self.second) >= _LOUD_LOOK
+    def has_noisy_look(self, effort: Effort) -> bool:
+        """Returns whether there are enough time slices for a look on a noisy machine."""
+        late = self.elapsed_s > _NOISY_LOOK_SHARE * effort.patience_s
+        return late or len(self.second) >= _NOISY_LOOK
 
     @property
     def elapsed_s(self) -> float:
         return time.monotonic() - self._began
 
     def wait_for_quiet(self, patience_s: float) -> None:
-        """Repeats the reference's last turn until it is an undisturbed one."""
+        """Repeats the reference's last time slice until it is an undisturbed one."""
         pauses = itertools.chain(_PAUSES_S, itertools.repeat(_PAUSES_S[-1]))
-        while not self._reference.is_quiet(self._first[-1]) and self.elapsed_s < patience_s:
+        while not self._reference.is_undisturbed(self._first[-1]) and self.elapsed_s < patience_s:
             pause_s = next(pauses)
             time.sleep(pause_s)
             self._spent_s["waited"] += pause_s
-            self._first.append(self._reference_turn())
+            self._first.append(self._reference_slice())
 
     def take_pair(self) -> None:
-        """Takes a turn of the candidate and the reference's turn after it."""
+        """Takes a time slice of the configuration and the reference's time slice after it."""
         began = time.monotonic()
-        turn = take_turn(
-            self._candidate,
+        time_slice = take_slice(
+            self._configuration,
             self._run_ms,
             self._limit_s,
             self._clients,
             long_run_ms=self._long_run_ms,
         )
-        self._spent_s["candidate"] += time.monotonic() - began
-        self.second.append(turn)
+        self._spent_s["configuration"] += time.monotonic() - began
+        self.second.append(time_slice)
         self._before.append(len(self._first) - 1)
-        self._first.append(self._reference_turn())
-        if not turn.stolen and all(map(self._reference.is_quiet, self._first[-2:])):
-            self.quiet_pairs += 1
-            self.quiet_runs += len(turn.run_ns)
+        self._first.append(self._reference_slice())
+        if not time_slice.stolen and all(map(self._reference.is_undisturbed, self._first[-2:])):
+            self.undisturbed_pairs += 1
+            self.undisturbed_runs += len(time_slice.run_ns)
 
     def duet(self) -> Duet:
-        """Returns the turns so far."""
+        """Returns the time slices so far."""
         return Duet(
             reference=tuple(self._first),
-            candidate=tuple(self.second),
+            configuration=tuple(self.second),
             before=tuple(self._before),
-            quiet_ms=self._reference.quiet_ms,
+            undisturbed_ms=self._reference.undisturbed_ms,
             spent_s=dict(self._spent_s),
         )
 
-    def _reference_turn(self) -> Turn:
+    def _reference_slice(self) -> TimeSlice:
         began = time.monotonic()
-        turn = self._reference.turn(self._long_run_ms)
+        time_slice = self._reference.time_slice(self._long_run_ms)
         self._spent_s["reference"] += time.monotonic() - began
-        return turn
+        return time_slice
 
 
 def _is_precise(duet: Duet, effort: Effort) -> bool:

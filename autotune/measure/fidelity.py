@@ -1,5 +1,13 @@
-"""How far one set of outputs is from another."""
+"""How far one set of outputs is from another.
 
+The error of an output on a sample is the relative L2 distance of the unoptimised model's; of
+integers, booleans and strings it is the share that differs. The error of an output is its mean over
+the samples, but at least an eighth of the worst sample's: a limit of 0.05 holds for the samples
+together, and no sample may be further off than 0.4. The error of a configuration is that of its
+worst output.
+"""
+
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,8 +31,16 @@ each.
 """
 
 
+WORST_SAMPLE_FACTOR = 8.0
+"""No sample may have an error of more than so many times the limit."""
+
 # A transformer with its past as outputs has hundreds; a trial keeps the errors of the worst.
 _MOST_OUTPUTS = 16
+# Names of arrays that say how an output is built: they hardly ever vary.
+_FORMS = (".length", ".keys")
+# A sample that is nearly zero beside the others is compared with this share of their size: its own
+# says nothing of what matters.
+_SMALLEST_SHARE = 0.1
 
 
 class OutputMismatchError(Exception):
@@ -75,8 +91,7 @@ def compare(references: Sequence[Outputs], outputs: Sequence[Outputs]) -> Fideli
 
     Raises:
         OutputMismatchError: an output is missing, or one too many; its shape or its kind of values
-            differs; it has NaN or infinite values where the reference has none, or others; or the
-            reference is zero and it is not.
+            differs; or it has NaN or infinite values where the reference has none, or others.
     """
     if len(references) != len(outputs):
         raise OutputMismatchError(f"{len(outputs)} samples have outputs, and not {len(references)}")
@@ -95,6 +110,7 @@ def compare(references: Sequence[Outputs], outputs: Sequence[Outputs]) -> Fideli
     worst = sorted(each, key=lambda item: -item.error)[:_MOST_OUTPUTS]
     return Fidelity(
         error=max(item.error for item in each),
+        worst_error=max(item.worst_error or 0.0 for item in each),
         cosine=min(item.cosine for item in each),
         max_difference=max(item.max_difference for item in each),
         agreement=min(agreements) if agreements else None,
@@ -133,31 +149,53 @@ def _compare_output(name: str, pairs: Sequence[tuple[Array | None, Array | None]
     """
     both = [(r, o) for r, o in pairs if r is not None and o is not None]
     if any(reference.dtype.kind not in "fc" for reference, _ in both):
-        shares = [float(np.mean(r != o)) if r.size else 0.0 for r, o in both]
-        differing = float(np.mean(shares))
-        return Fidelity(
-            error=differing,
-            cosine=1 - differing,
-            max_difference=differing,
-            agreement=None,
-            errors={name: _by_sample(pairs, shares)},
-        )
-    errors, cosines, differences, agreements = [], [], [], []
-    for reference, output in both:
-        r, o = _finite_values(name, reference, output)
-        gap = np.abs(o - r)
-        errors.append(_relative(name, float(np.linalg.norm(gap)), float(np.linalg.norm(r))))
+        return _compare_discrete(name, pairs, both)
+    cosines, differences, agreements = [], [], []
+    finite = [_finite_values(name, reference, output) for reference, output in both]
+    errors = _relative_errors(finite)
+    for (reference, output), (r, o) in zip(both, finite, strict=True):
         cosines.append(_cosine(r, o))
-        differences.append(float(gap.max(initial=0.0)))
+        differences.append(float(np.abs(o - r).max(initial=0.0)))
         if reference.size and reference.ndim and reference.shape[-1] > 1:
             agreements += _agreement(reference, output)
     return Fidelity(
-        error=float(np.mean(errors)),
+        error=_with_worst(errors, max(errors)),
+        worst_error=max(errors),
         cosine=float(np.min(cosines)),
         max_difference=max(differences),
         agreement=float(np.mean(agreements)) if agreements else None,
         errors={name: _by_sample(pairs, errors)},
     )
+
+
+def _compare_discrete(
+    name: str,
+    pairs: Sequence[tuple[Array | None, Array | None]],
+    both: Sequence[tuple[Array, Array]],
+) -> Fidelity:
+    """Returns the same for an output of integers, booleans or strings.
+
+    A class is right or wrong, and one wrong class makes no sample an outlier: one differing element
+    of each sample counts in the mean alone.
+    """
+    differing = [int(np.count_nonzero(r != o)) for r, o in both]
+    sizes = [max(1, r.size) for r, _ in both]
+    shares = [count / size for count, size in zip(differing, sizes, strict=True)]
+    outlier = max((count - 1) / size for count, size in zip(differing, sizes, strict=True))
+    mean = float(np.mean(shares))
+    return Fidelity(
+        error=_with_worst(shares, outlier),
+        worst_error=max(shares),
+        cosine=1 - mean,
+        max_difference=mean,
+        agreement=None,
+        errors={name: _by_sample(pairs, shares)},
+    )
+
+
+def _with_worst(errors: Sequence[float], outlier: float) -> float:
+    """Returns the mean error, or the part of the worst sample's that counts if that is more."""
+    return max(float(np.mean(errors)), outlier / WORST_SAMPLE_FACTOR)
 
 
 def _by_sample(
@@ -200,14 +238,26 @@ def _agreement(reference: Array, output: Array) -> list[float]:
     return [float(np.mean(equal[rows]))] if rows.any() else []
 
 
-def _relative(name: str, gap: float, size: float) -> float:
-    if gap == 0:
-        return 0.0
-    if size == 0:
-        raise OutputMismatchError(
-            f"the output '{name}' is not zero, and the unoptimised model's is zero everywhere"
-        )
-    return gap / size
+def _relative_errors(
+    pairs: Sequence[tuple[NDArray[np.inexact], NDArray[np.inexact]]],
+) -> list[float]:
+    """Returns the relative L2 distance of each sample, where references may be zero.
+
+    A reference counts as a tenth of the root mean square of all samples at least. Where the output
+    is zero in all of them there is no scale, and a difference counts as it is.
+
+    Args:
+        pairs: The finite numbers of reference and output of each sample.
+    """
+    numbers = sum(r.size for r, _ in pairs)
+    norm = math.hypot(*(float(np.linalg.norm(r)) for r, _ in pairs))
+    scale = norm / math.sqrt(numbers) if numbers else 0.0
+    smallest = _SMALLEST_SHARE * scale if scale else 1.0
+    return [
+        float(np.linalg.norm(o - r))
+        / max(float(np.linalg.norm(r)), smallest * math.sqrt(max(1, r.size)))
+        for r, o in pairs
+    ]
 
 
 def _cosine(r: NDArray[np.inexact], o: NDArray[np.inexact]) -> float:
@@ -215,3 +265,62 @@ def _cosine(r: NDArray[np.inexact], o: NDArray[np.inexact]) -> float:
     if sizes == 0:
         return 1.0 if not r.any() and not o.any() else 0.0
     return float(np.real(np.vdot(r, o))) / sizes
+
+
+def coverage_of(references: Sequence[Outputs], repeat_error: float) -> Coverage:
+    """Returns what a comparison with these outputs covers.
+
+    Args:
+        references: The unoptimised model's outputs, sample by sample.
+        repeat_error: Relative L2 error between two runs of it on the same samples.
+    """
+    arrays = [array for outputs in references for array in outputs.values()]
+    numbers = sum(array.size for array in arrays)
+    finite = sum(int(_finite(array).sum()) for array in arrays)
+    return Coverage(
+        samples=len(references),
+        share=finite / numbers if numbers else 1.0,
+        constant_outputs=tuple(
+            name
+            for name in _names(references)
+            if not name.endswith(_FORMS) and _is_constant(_arrays_of(references, name))
+        ),
+        repeat_error=repeat_error,
+    )
+
+
+def incomparable(references: Sequence[Outputs]) -> str | None:
+    """Returns why no answers can be compared with these outputs; None where they can."""
+    if not _names(references):
+        return "it has no outputs"
+    for name in _names(references):
+        arrays = _arrays_of(references, name)
+        if any(array.size for array in arrays) and not any(_finite(a).any() for a in arrays):
+            return f"all numbers of the output '{name}' are NaN or infinite"
+    return None
+
+
+def _names(references: Sequence[Outputs]) -> list[str]:
+    return list(dict.fromkeys(name for outputs in references for name in outputs))
+
+
+def _arrays_of(references: Sequence[Outputs], name: str) -> list[NDArray[np.generic]]:
+    """Returns the arrays of one output; a sequence may lack some of its elements."""
+    return [outputs[name] for outputs in references if name in outputs]
+
+
+def _finite(array: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Returns where the array has values that can be compared."""
+    if array.dtype.kind not in "fc":
+        return np.ones(array.shape, np.bool_)
+    finite: NDArray[np.bool_] = np.isfinite(array)
+    return finite
+
+
+def _is_constant(arrays: Sequence[NDArray[np.generic]]) -> bool:
+    """Returns whether an output is empty, or the same for all of several samples."""
+    first, *others = arrays
+    if not any(array.size for array in arrays):
+        return True
+    equal_nan = first.dtype.kind in "fc"
+    return bool(others) and all(np.array_equal(first, a, equal_nan=equal_nan) for a in others)

@@ -20,10 +20,10 @@ from autotune.deploy.process_options import ProcessOptions, set_process_options
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
-from autotune.measure import heap, memory
+from autotune.measure import memory
 from autotune.measure.device_memory import DeviceMemory
 from autotune.measure.flatten import save_outputs
-from autotune.measure.replies import FirstRuns, Held, Opened, TurnTimes, Written
+from autotune.measure.replies import Done, FirstRuns, Opened, SliceTimes
 from autotune.measure.runs import ArrayRuns, BoundRuns, runs_of
 from autotune.process.child_end import Handler, Message, serve
 
@@ -50,7 +50,7 @@ class Worker:
         self._longest_memory_s = _MEMORY_S
         self._clients: Clients | None = None
         self._runs: ArrayRuns | BoundRuns | None = None
-        self._device = "cpu"
+        self._device, self._device_id = "cpu", 0
         self._device_memory: DeviceMemory | None = None
         self._feeds: list[Feed] = []
         self._kept_blocks: list[bytearray] = []
@@ -61,10 +61,11 @@ class Worker:
         """Returns the methods that answer each message."""
         return {
             "open": self.open,
+            "load": self.load,
             "first_runs": self.first_runs,
             "held": self.held,
             "answers": self.answers,
-            "turn": self.turn,
+            "slice": self.time_slice,
             "burst": self.burst,
             "open_loop": self.open_loop,
         }
@@ -80,13 +81,15 @@ class Worker:
             self._longest_memory_s = _SETTLED_MEMORY_S
         if config.accelerator is not None:
             self._device = provider_named(config.accelerator).device
+            chosen = dict(config.providers)[config.accelerator]
+            self._device_id = int(chosen.get("device_id", 0))
         if self._device != "cpu":
             self._device_memory = DeviceMemory.start()
-        self._kept_blocks = heap.live(message["history"])
+        self._kept_blocks = memory.live_through(message["history"])
         if message["process"] is not None:
             set_process_options(ProcessOptions(**message["process"]))
         gc.collect()
-        memory.reset_peak()
+        peak_was_reset = memory.reset_peak()
         base = memory.usage()
         began = time.perf_counter_ns()
         self._sessions = [
@@ -95,12 +98,21 @@ class Worker:
         ]
         load_ms = (time.perf_counter_ns() - began) / 1e6
         self._runs = None
+        loaded = memory.usage()
         return Opened(
             load_ms=load_ms,
-            base_mib=base.resident_mib,
-            load_peak_mib=memory.usage().peak_mib,
+            base=base,
+            loaded=loaded,
+            peak_was_reset=peak_was_reset,
             placement=None if config.accelerator is None else placement_of(self._opened()),
         )
+
+    def load(self, message: Message) -> Done:
+        """Loads a config as an application does, strictly: another file or machine is refused."""
+        from autotune.deploy.loader import load
+
+        self._sessions = [load(message["config"], strict=True)]
+        return Done()
 
     def first_runs(self, _: Message) -> FirstRuns:
         """Runs the samples in turn until the memory has settled; returns times and memory.
@@ -119,26 +131,25 @@ class Worker:
             or (len(rounds) < _MEMORY_RUNS and time.perf_counter() - began < self._longest_memory_s)
         ):
             rounds.append(self._run_of_all())
-        after = memory.usage()
+        after = memory.usage()  # before the copies to a device
         return FirstRuns(
             first_run_ms=rounds[0][0] / 1e6,
             run_ms=float(np.median(np.concatenate(rounds[1:]))) / 1e6,
-            run_peak_mib=after.peak_mib,
+            after=after,
             copy_ms=self._bound().copy_ms(),
             device=None if self._device_memory is None else self._device_memory.usage(),
         )
 
-    def held(self, _: Message) -> Held:
+    def held(self, _: Message) -> memory.Usage:
         """Returns the memory that the process holds now."""
-        now = memory.usage()
-        return Held(resident_mib=now.resident_mib, anonymous_mib=now.anonymous_mib)
+        return memory.usage()
 
-    def answers(self, message: Message) -> Written:
+    def answers(self, message: Message) -> Done:
         """Runs other samples and writes the outputs to a file, for the parent to compare."""
         save_outputs(self._opened(), Path(message["samples"]), Path(message["to"]))
-        return Written()
+        return Done()
 
-    def turn(self, message: Message) -> TurnTimes:
+    def time_slice(self, message: Message) -> SliceTimes:
         """Runs for a short while; returns every run's time and the CPU time of all threads.
 
         The first runs after a pause are cold, because caches hold the other side's data; they are
@@ -153,7 +164,7 @@ class Worker:
             times.append(self._timed_run())
         cpu_ns = time.process_time_ns() - began_cpu
         samples = len(self._feeds) if self._mixed else 1
-        return TurnTimes(run_ns=tuple(times), cpu_ns=cpu_ns // samples)
+        return SliceTimes(run_ns=tuple(times), cpu_ns=cpu_ns // samples)
 
     def burst(self, message: Message) -> "Burst":
         """Lets all clients run at once for a short while; returns the times of their runs.
@@ -209,7 +220,8 @@ class Worker:
 
         The first client has the first session, and so on; where there is one session it is shared.
         """
-        return runs_of(self._sessions[client % len(self._sessions)], self._feeds, self._device)
+        session = self._sessions[client % len(self._sessions)]
+        return runs_of(session, self._feeds, self._device, self._device_id)
 
     def _timed_run(self) -> int:
         """Returns the time of a run: of one sample, or the mean of all where their shapes differ.
@@ -227,7 +239,7 @@ class Worker:
     def _bound(self) -> ArrayRuns | BoundRuns:
         """Returns the runs of the open session; they are made at the first use."""
         if self._runs is None:
-            self._runs = runs_of(self._opened(), self._feeds, self._device)
+            self._runs = runs_of(self._opened(), self._feeds, self._device, self._device_id)
         return self._runs
 
     def _opened(self) -> onnxruntime.InferenceSession:

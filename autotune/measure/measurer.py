@@ -1,4 +1,4 @@
-"""The real measurer: a fresh process for each candidate, in a duet with the baseline's."""
+"""The real measurer: a fresh process for each configuration, in a duet with the baseline's."""
 
 import json
 import tempfile
@@ -11,7 +11,7 @@ from typing import TypeVar
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import CACHE_FOLDER
-from autotune.deploy.serving import PROCESSES, SHARED
+from autotune.deploy.serving import SHARED
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
@@ -19,28 +19,27 @@ from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import TIMING_SAMPLES, Workload
 from autotune.graph.prepare import PreparationError, Preparer
-from autotune.measure.candidate_files import CandidateFiles
-from autotune.measure.crew import Crew
-from autotune.measure.emitted import emitted_answers
-from autotune.measure.fidelity import Metric
+from autotune.measure.configuration_files import ConfigurationFiles
+from autotune.measure.configuration_run import ConfigurationRun, LoadMeasurement, TimeLimits
+from autotune.measure.duet import Reference
+from autotune.measure.fidelity import Metric, OutputMismatchError
 from autotune.measure.outcome import (
     Effort,
     Failure,
     Fidelity,
-    IsBeaten,
+    IsDominated,
     Measurement,
     Outcome,
-    never_beaten,
+    never_dominated,
 )
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.raw_samples import keep_raw
-from autotune.measure.reference import Reference
-from autotune.measure.requests import Conditions, request_first_runs, request_session
+from autotune.measure.replies import Done, FirstRuns
+from autotune.measure.requests import request_outputs, request_session
 from autotune.measure.sample_sets import SampleSet, sample_sets
-from autotune.measure.visit import LoadMeasurement, TimeLimits, Visit
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.space.session import SESSIONS, session_config
 
 Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
@@ -48,21 +47,22 @@ Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 _WORKER = "autotune.measure.measure_child"
 # Until the speed of the baseline is known; afterwards the limits follow it.
 _FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
-_CALIBRATION_TURNS = 80
+_CALIBRATION_SLICES = 80
 _CALIBRATION_BUDGET_S = 5.0
 
 
 class DuetMeasurer:
-    """Measures candidates of one model with one workload.
+    """Measures configurations of one model with one workload.
 
     It starts the process of the baseline at once, and :meth:`close` ends it.
 
     Args:
         model: The model.
         workload: Its inputs.
-        preparer: Makes the files of candidates; without one every candidate opens the model itself.
+        preparer: Makes the files of configurations; without one every configuration opens the model
+            itself.
         max_error: Largest fidelity error of a right answer.
-        timed_error: Largest one with which a candidate is still timed; None means `max_error`.
+        timed_error: Largest one with which a configuration is still timed; None means `max_error`.
         metric: The user's own judge of outputs.
         reference_ms: Latency of the baseline as the study knows it; measured if None.
         samples: Folder where the raw run times of each measurement are kept; None keeps none.
@@ -92,9 +92,10 @@ class DuetMeasurer:
         clients: int = 1,
     ) -> None:
         self._model = model
-        self._candidate_files = CandidateFiles(model, preparer)
+        self._configuration_files = ConfigurationFiles(model, preparer)
         self._fidelities: dict[str, Fidelity] = {}
-        self._conditions = Conditions()
+        self._history = 0
+        self._process: ProcessOptions | None = None
         self._timed_error = max_error if timed_error is None else timed_error
         self._clients = clients
         self._samples = samples
@@ -118,7 +119,7 @@ class DuetMeasurer:
                 )
             self._reference = Reference(self._start_baseline, lambda: self._limits.run_s, clients)
             self._reference_ms = reference_ms or self._reference.calibrate(
-                _CALIBRATION_TURNS, _CALIBRATION_BUDGET_S
+                _CALIBRATION_SLICES, _CALIBRATION_BUDGET_S
             )
         except BaseException:
             self.close()
@@ -130,45 +131,54 @@ class DuetMeasurer:
         return self._reference_ms
 
     def measure(
-        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        self,
+        configuration: Configuration,
+        effort: Effort,
+        is_dominated: IsDominated = never_dominated,
     ) -> Outcome:
-        """Returns the outcome of measuring `candidate` in a process of its own."""
+        """Returns the outcome of measuring `configuration` in a process of its own."""
         began = time.monotonic()
         try:
-            path = self._candidate_files.path(candidate)
+            path = self._configuration_files.path(configuration)
         except PreparationError as error:
             return Failure(kind=error.kind, phase="prepare", message=error.message)
         prepare_s = time.monotonic() - began
-        batch = candidate.batch(self._smallest)
-        config = session_config(candidate.session.to_json(), self._sets[batch].dimensions)
-        sessions = str(candidate.to_json().get(SESSIONS, SHARED))
+        batch = configuration.batch(self._smallest)
+        config = session_config(configuration.session.to_json(), self._sets[batch].dimensions)
+        sessions = str(configuration.to_json().get(SESSIONS, SHARED))
         outcome = self.measure_session(
-            path, config, effort, is_beaten, name=candidate.key, batch=batch, sessions=sessions
+            path,
+            config,
+            effort,
+            is_dominated,
+            name=configuration.key,
+            batch=batch,
+            sessions=sessions,
         )
         if isinstance(outcome, Failure):
             return outcome
         return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
 
     def measure_with(
-        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+        self, configuration: Configuration, effort: Effort, process: ProcessOptions
     ) -> Outcome:
-        """Returns the outcome of measuring `candidate` in a process with these options."""
-        self._conditions = replace(self._conditions, process=process)
+        """Returns the outcome of measuring `configuration` in a process with these options."""
+        self._process = process
         try:
-            return self.measure(candidate, effort)
+            return self.measure(configuration, effort)
         finally:
-            self._conditions = replace(self._conditions, process=None)
+            self._process = None
 
-    def canonical(self, candidate: Candidate) -> Candidate:
-        """Returns the first candidate so far that opens the same session on the same graph."""
-        return self._candidate_files.canonical(candidate)
+    def canonical(self, configuration: Configuration) -> Configuration:
+        """Returns the first configuration so far that opens the same session on the same graph."""
+        return self._configuration_files.canonical(configuration)
 
     def measure_session(
         self,
         path: Path,
         config: SessionConfig,
         effort: Effort,
-        is_beaten: IsBeaten = never_beaten,
+        is_dominated: IsDominated = never_dominated,
         *,
         name: str = "session",
         batch: int | None = None,
@@ -180,21 +190,21 @@ class DuetMeasurer:
             path: The model's file.
             config: How it is opened.
             effort: How much this may cost.
-            is_beaten: Asked meanwhile whether more of it is worth it.
+            is_dominated: Asked meanwhile whether more of it is worth it.
             name: Name of the file with the raw run times.
             batch: Samples of a run; None means the baseline's.
             sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         """
         reference = self._running_reference()
 
-        def play(visit: Visit) -> Measurement:
-            duet = visit.play(reference, effort, is_beaten, self._reference_ms)
-            measurement = visit.measurement(duet, self._reference_ms)
+        def play(run: ConfigurationRun) -> Measurement:
+            duet = run.play(reference, effort, is_dominated, self._reference_ms)
+            measurement = run.measurement(duet, self._reference_ms)
             if self._samples is None:
                 return measurement
             return replace(measurement, samples=keep_raw(duet, self._samples, name))
 
-        return self._visit(path, config, batch, sessions, play, judges=effort.compares_answers)
+        return self._run(path, config, batch, sessions, play, judges=effort.compares_answers)
 
     def measure_open_loop(
         self,
@@ -213,40 +223,43 @@ class DuetMeasurer:
                 for each client.
             sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         """
-        return self._visit(path, config, None, sessions, lambda visit: visit.open_loop(arrivals_s))
+        return self._run(path, config, None, sessions, lambda run: run.open_loop(arrivals_s))
 
-    def _visit(
+    def _run(
         self,
         path: Path,
         config: SessionConfig,
         batch: int | None,
         sessions: str,
-        measure: Callable[[Visit], Numbers],
+        measure: Callable[[ConfigurationRun], Numbers],
         *,
         judges: bool = True,
     ) -> Numbers | Failure:
-        """Returns what `measure` says of a session in fresh processes whose answers are right.
+        """Returns what `measure` says of a session in a fresh process whose answers are right.
 
         Answers that were right once are compared again only if `judges` says so.
         """
         samples = self._sets[batch or self._smallest]
         if failure := self._compile(path, config, samples):
             return failure
-        apart = self._clients > 1 and sessions == PROCESSES
-        with Crew(_start_worker, self._clients) if apart else _start_worker() as child:
-            visit = Visit(child, samples.files, self._limits_of(samples), self._clients, sessions)
+        with _start_worker() as child:
+            run = ConfigurationRun(
+                child, samples.files, self._limits_of(samples), self._clients, sessions
+            )
             try:
-                if failure := visit.open(path, config, self._provider_cache, self._conditions):
+                if failure := run.open(
+                    path, config, self._provider_cache, self._history, self._process
+                ):
                     return failure
-                visit.first_runs()
+                run.first_runs()
                 session = f"{path} {samples.files.batch} {json.dumps(config.to_json())}"
                 earlier = None if judges else self._fidelities.get(session)
-                if failure := visit.judge(samples.judge, self._timed_error, earlier):
+                if failure := run.judge(samples.judge, self._timed_error, earlier):
                     return failure
-                self._fidelities[session] = visit.fidelity
-                return measure(visit)
+                self._fidelities[session] = run.fidelity
+                return measure(run)
             except ChildFailure as fault:
-                return Failure(kind=fault.kind, phase=visit.phase, message=fault.message)
+                return Failure(kind=fault.kind, phase=run.phase, message=fault.message)
 
     def _compile(self, path: Path, config: SessionConfig, samples: SampleSet) -> Failure | None:
         """Lets a provider compile the model in a process of its own, once; returns why it cannot.
@@ -259,21 +272,31 @@ class DuetMeasurer:
             return None
         cache.folder.mkdir(parents=True, exist_ok=True)
         with _start_worker() as child:
-            visit = Visit(child, samples.files, self._limits_of(samples))
+            run = ConfigurationRun(child, samples.files, self._limits_of(samples))
             try:
-                if failure := visit.open(path, config, cache):
+                if failure := run.open(path, config, cache):
                     return failure
             except ChildFailure as fault:
-                return Failure(kind=fault.kind, phase=visit.phase, message=fault.message)
-        cache.remember(path, config, visit.load_ms)
+                return Failure(kind=fault.kind, phase=run.phase, message=fault.message)
+        cache.remember(path, config, run.load_ms)
         return None
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
-        """Returns how right the answers of an emitted config are; see :class:`Measurer`."""
+        """Returns how right the answers of a written config are; see :class:`Measurer`."""
         serving = None if len(self._sets) == 1 else TunedConfig.read(config).serving
         batch = None if serving is None else serving.batch
         samples = self._sets[batch or self._smallest]
-        return emitted_answers(config, samples, self._limits_of(samples))
+        limits = self._limits_of(samples)
+        with _start_worker() as child:
+            try:
+                message = {"do": "load", "config": str(config.resolve())}
+                child.request(message, limits.load_s, Done)
+                outputs = request_outputs(child, samples.files, limits.run_s)
+                return samples.judge.compare(outputs)
+            except ChildFailure as fault:
+                return Failure(kind=fault.kind, phase="answers", message=fault.message)
+            except OutputMismatchError as mismatch:
+                return Failure(kind="wrong_answers", phase="answers", message=str(mismatch))
 
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with."""
@@ -281,7 +304,7 @@ class DuetMeasurer:
 
     def renew(self) -> None:
         """Starts the reference again; later processes have another history of the heap."""
-        self._conditions = replace(self._conditions, history=self._conditions.history + 1)
+        self._history += 1
         self._running_reference().renew()
 
     def close(self) -> None:
@@ -298,7 +321,7 @@ class DuetMeasurer:
 
     def _start_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the time of a run in ms."""
-        samples, source = self._sets[self._smallest], self._candidate_files.source
+        samples, source = self._sets[self._smallest], self._configuration_files.source
         files, config = samples.files, session_config({}, samples.dimensions)
         child = _start_worker()
         try:
@@ -307,7 +330,8 @@ class DuetMeasurer:
             )
             # samples that differ in shape are all run, twice
             count = 1 if files.one_shape else 2 * TIMING_SAMPLES
-            runs = request_first_runs(child, _FIRST_LIMITS.of_runs(count))
+            limit_s = _FIRST_LIMITS.of_runs(count)
+            runs = child.request({"do": "first_runs"}, limit_s, FirstRuns)
         except ChildFailure as failure:
             child.stop()
             raise CannotMeasureError(

@@ -12,10 +12,9 @@ from autotune.errors import CannotMeasureError
 from autotune.facts import sample_models
 from autotune.facts.model import describe
 from autotune.facts.workload import generate
-from autotune.measure.machine import stolen_ticks
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import SEARCH, Measurement
-from autotune.space.candidate import BASELINE
+from autotune.space.configuration import BASELINE
 
 REPETITIONS = 8
 
@@ -29,15 +28,13 @@ class NoiseCheck:
             cannot tell configurations apart that differ by less.
         plain_spread: Largest over smallest median run of the same repetitions by the clock alone:
             the spread in a tool that does not measure in pairs.
-        contaminated: Share of the turns that were disturbed.
-        stolen_ticks: Scheduler ticks that the host took away meanwhile.
+        contaminated: Share of the time slices that were disturbed.
         repetitions: Fresh processes that were measured.
     """
 
     floor: float
     plain_spread: float
     contaminated: float
-    stolen_ticks: int
     repetitions: int
 
 
@@ -47,7 +44,6 @@ def noise_check(on_step: Callable[[int, int], None]) -> NoiseCheck:
     Raises:
         CannotMeasureError: nothing can be measured here.
     """
-    stolen_before = stolen_ticks()
     measurements: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
         path = Path(folder) / "check.onnx"
@@ -63,24 +59,23 @@ def noise_check(on_step: Callable[[int, int], None]) -> NoiseCheck:
                 on_step(repetition + 1, REPETITIONS)
         finally:
             measurer.close()
-    return summarise(measurements, stolen_ticks() - stolen_before)
+    return summarise(measurements)
 
 
-def summarise(measurements: list[Measurement], stolen: int) -> NoiseCheck:
+def summarise(measurements: list[Measurement]) -> NoiseCheck:
     """Returns the noise that `measurements` of one configuration show.
 
     Args:
         measurements: At least one.
-        stolen: Scheduler ticks that the host took away meanwhile.
     """
     ratios = np.asarray([m.ratio.value for m in measurements])
     plain = [m.p50_ms for m in measurements]
-    # each turn of the candidate has one of the reference beside it, and one came before them all
+    # each time slice of the configuration has one of the reference beside it, and one came before
+    # them all
     turns = sum(2 * m.turns + 1 for m in measurements)
     return NoiseCheck(
         floor=float(np.max(np.abs(ratios / np.median(ratios) - 1))),
         plain_spread=max(plain) / min(plain),
         contaminated=min(1.0, sum(m.contaminated_turns for m in measurements) / turns),
-        stolen_ticks=stolen,
         repetitions=len(measurements),
     )

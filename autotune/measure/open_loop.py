@@ -28,7 +28,7 @@ _SPIN_SHARE = 0.05
 _LEAD_S = 0.02
 
 
-class Clock(Protocol):
+class WaitingClock(Protocol):
     """A clock that clients look at and wait by."""
 
     def now(self) -> float:
@@ -106,7 +106,7 @@ def poisson_arrivals(rate_per_s: float, requests: int, seed: int) -> list[float]
 
 
 def open_loop(
-    servers: Sequence[Server], arrivals_s: Sequence[float], clock: Clock | None = None
+    servers: Sequence[Server], arrivals_s: Sequence[float], clock: WaitingClock | None = None
 ) -> OpenLoop:
     """Sends requests by a schedule and returns their latencies.
 
@@ -140,19 +140,6 @@ def open_loop(
     )
 
 
-def side_by_side(loops: Sequence[OpenLoop]) -> OpenLoop:
-    """Returns open loops of several processes at one time as one, the latencies process by process.
-
-    All of them have to keep up.
-    """
-    return OpenLoop(
-        latency_ms=tuple(ms for loop in loops for ms in loop.latency_ms),
-        offered_per_s=sum(loop.offered_per_s for loop in loops),
-        achieved_per_s=sum(loop.achieved_per_s for loop in loops),
-        kept_up=all(loop.kept_up for loop in loops),
-    )
-
-
 class _Run:
     """An open loop under way.
 
@@ -162,7 +149,7 @@ class _Run:
         errors: What servers raised.
     """
 
-    def __init__(self, arrivals_s: Sequence[float], clock: Clock) -> None:
+    def __init__(self, arrivals_s: Sequence[float], clock: WaitingClock) -> None:
         self.latency_s: dict[int, float] = {}
         self.kept_up = False
         self.errors: list[Exception] = []

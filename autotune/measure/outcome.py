@@ -1,4 +1,4 @@
-"""The outcome of measuring a candidate, numbers or a failure; and the measurer's interface."""
+"""The outcome of measuring a configuration, numbers or a failure; and the measurer's interface."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.placement import Placement
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import Amount, Positive, PositiveWhole
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 
 LEAST_MEMORY_MIB = 0.1
 """A session of a tiny model may fit into memory that its process held already. Less than this
 cannot be told from nothing: fresh processes of one session differ by more."""
 
 FEWEST_QUIET = 5
-"""With fewer quiet turns than this, or than half of them, all turns count."""
+"""With fewer quiet time slices than this, or than half of them, all time slices count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,10 @@ class Fidelity:
     """How far outputs are from the unoptimised model's; the worst output counts.
 
     Attributes:
-        error: Relative L2 error, mean over the validation samples; of integers, strings and
-            booleans the share that differs.
+        error: The error that the limit holds for: the mean relative L2 error of the validation
+            samples, but at least an eighth of the worst sample's; see
+            :mod:`autotune.measure.fidelity`.
+        worst_error: The error of the worst sample; None where an earlier version measured.
         cosine: Smallest cosine similarity.
         max_difference: Largest absolute difference.
         agreement: Top-1 agreement: share of equal arg-max along the last axis, where that looks
@@ -44,6 +46,7 @@ class Fidelity:
     agreement: float | None
     metric: float | None = None
     drop: float | None = None
+    worst_error: Amount | None = None
     coverage: Coverage | None = None
     errors: Mapping[str, tuple[Amount | None, ...]] = field(default_factory=dict)
 
@@ -65,6 +68,8 @@ class Memory:
             that what others allocated meanwhile is in `device_mib`.
         growth_mib: How much more memory the process held after the timed runs than before them: a
             leak, or an arena that goes on growing over inputs of varying shapes.
+        peak_was_reset: Whether the system could set the peak back before the session. If not, the
+            peaks are upper bounds: they count what the process held while it started.
     """
 
     base_mib: float
@@ -75,6 +80,7 @@ class Memory:
     growth_mib: float
     device_mib: float | None = None
     device_by_difference: bool = False
+    peak_was_reset: bool = True
 
     @property
     def peak_mib(self) -> float:
@@ -90,14 +96,14 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """The numbers of one candidate.
+    """The numbers of one configuration.
 
     Attributes:
         ratio: Latency in runs of the reference, with its 95 % interval.
         latency_ms: `ratio` times the study's reference latency; comparable within a study.
         memory: Memory by phase.
         fidelity: How far the answers are from the unoptimised model's.
-        p50_ms: Median of the candidate's own runs in quiet turns, by the clock.
+        p50_ms: Median of the configuration's own runs in quiet time slices, by the clock.
         p90_ms: The 90th percentile as MLPerf estimates it; None where there were too few runs.
         p95_ms: The 95th percentile, in the same way.
         p99_ms: The 99th percentile, in the same way.
@@ -105,13 +111,14 @@ class Measurement:
         first_run_ms: Time of the first run.
         cpu_s: CPU time of a run, all threads, for each sample of its batch; a pool that spins shows
             here.
-        runs: Timed runs in quiet turns.
-        turns: The candidate's turns.
-        quiet_turns: The candidate's turns on which the estimate rests; 0 if the machine was never
-            quiet.
-        contaminated_turns: Turns of either side that were disturbed; they were taken again.
-        steady: Whether the candidate came to a steady state.
-        raced: Whether the measurement ended early because the candidate was clearly beaten.
+        runs: Timed runs in quiet time slices.
+        turns: The configuration's time slices.
+        undisturbed_turns: The configuration's time slices on which the estimate rests; 0 if the
+            machine was never quiet.
+        contaminated_turns: Time slices of either side that were disturbed; they were taken again.
+        steady: Whether the configuration came to a steady state.
+        stopped_early: Whether the measurement ended early because the configuration was clearly
+            dominated.
         spent_s: Seconds that the measurement took, by part.
         samples: Name of the file with the raw run times, where they are kept.
         placement: The nodes of each execution provider; None where the CPU provider is the only
@@ -122,9 +129,10 @@ class Measurement:
         batch: Samples of one run, whose latency is that of the whole batch; None in a study without
             batch sizes.
         clients: How many clients ran at once. With several of them `ratio` is the reference's
-            throughput over the candidate's, `latency_ms` the mean latency of a run as a client sees
-            it, and percentiles are those of the runs of all clients.
-        mean_ms: With several clients the mean latency by the clock in quiet turns; None with one.
+            throughput over the configuration's, `latency_ms` the mean latency of a run as a client
+            sees it, and percentiles are those of the runs of all clients.
+        mean_ms: With several clients the mean latency by the clock in quiet time slices; None with
+            one.
     """
 
     ratio: Interval
@@ -140,10 +148,10 @@ class Measurement:
     cpu_s: Amount
     runs: int
     turns: int
-    quiet_turns: int
+    undisturbed_turns: int
     contaminated_turns: int
     steady: bool
-    raced: bool
+    stopped_early: bool
     spent_s: Mapping[str, float]
     samples: str | None
     placement: Placement | None = None
@@ -160,7 +168,7 @@ class Measurement:
 
     @property
     def clock_ms(self) -> float:
-        """The latency by the clock in quiet turns: the median run, under load the mean."""
+        """The latency by the clock in quiet time slices: the median run, under load the mean."""
         return self.p50_ms if self.mean_ms is None else self.mean_ms
 
     @property
@@ -191,19 +199,19 @@ class Measurement:
         return self.memory.peak_mib
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether the estimate rests on quiet turns; if not, it describes the busy machine."""
-        return self.quiet_turns >= min(FEWEST_QUIET, self.turns / 2)
+    def is_undisturbed(self) -> bool:
+        """Whether the estimate rests on quiet time slices; if not, it is one of a busy machine."""
+        return self.undisturbed_turns >= min(FEWEST_QUIET, self.turns / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a candidate has no numbers.
+    """Why a configuration has no numbers.
 
     Attributes:
         kind: ``wrong_answers``, ``refused`` (ONNX Runtime said no), ``fallback`` (its execution
-            provider runs no node), ``crashed``, ``killed``, ``timeout``, ``out_of_memory``,
-            ``protocol`` or ``prepare`` (the model could not be made).
+            provider runs no node), ``crashed``, ``failed``, ``killed``, ``timeout``,
+            ``out_of_memory``, ``protocol`` or ``prepare`` (the model could not be made).
         phase: ``prepare``, ``open``, ``run``, ``answers`` or ``turns``.
         message: What happened, in a sentence.
         error: The fidelity error, where that is the reason and a finite number.
@@ -225,76 +233,80 @@ class Effort:
     Attributes:
         time_cap_s: Longest time of the duet on a machine that is quiet often enough.
         patience_s: Longest time of the duet with all waiting for a quieter machine; less where
-            waiting was in vain before. Runs of seconds may exceed it: three turns are the least.
+            waiting was in vain before. Runs of seconds may exceed it: three time slices are the
+            least.
         half_width: The duet ends early once its interval is this narrow, relative to its value.
-        loud_share: Shortest time of the duet on a machine that stays loud, over `time_cap_s`.
-        fewest_runs: The duet does not end, beaten candidates apart, before so many timed runs;
-            0 where no percentile is asked for.
+        noisy_share: Shortest time of the duet on a machine that stays noisy, over `time_cap_s`.
+        fewest_runs: The duet does not end, dominated configurations apart, before so many timed
+            runs; 0 where no percentile is asked for.
         compares_answers: Whether answers are compared that were compared before. If not, those of
             the last comparison count.
-        long_run_ms: A turn begins with a run that is not recorded, because its caches are cold,
-            unless runs are longer than this.
+        long_run_ms: A time slice begins with a run that is not recorded, because its caches are
+            cold, unless runs are longer than this.
     """
 
     time_cap_s: float
     patience_s: float
     half_width: float
-    loud_share: float = 0.5
+    noisy_share: float = 0.5
     fewest_runs: int = 0
     compares_answers: bool = True
     long_run_ms: float = 50.0
 
     @property
-    def loud_s(self) -> float:
-        """Shortest time of the duet on a machine that stays loud, where turns scatter more."""
-        return self.loud_share * self.time_cap_s
+    def noisy_s(self) -> float:
+        """Shortest time of the duet on a noisy machine, where time slices scatter more."""
+        return self.noisy_share * self.time_cap_s
 
 
 # Longer duets scatter as much from process to process, and what cold caches cost is lost in the
 # noise of a single measurement: see docs/measuring.md.
-SEARCH = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.01, loud_share=1.0, long_run_ms=15.0)
-RUN_OFF = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.005, loud_share=2.0)
-ABLATION = Effort(time_cap_s=0.5, patience_s=4.0, half_width=0.01, loud_share=2.0)
+SEARCH = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.01, noisy_share=1.0, long_run_ms=15.0)
+FINAL_COMPARISON = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.005, noisy_share=2.0)
+SIMPLIFICATION = Effort(time_cap_s=0.5, patience_s=4.0, half_width=0.01, noisy_share=2.0)
 
-IsBeaten = Callable[[Measurement], bool]
-"""Called during a measurement with its numbers so far: is the candidate clearly beaten?"""
+IsDominated = Callable[[Measurement], bool]
+"""Called during a measurement with its numbers so far: is the configuration clearly dominated?"""
 
 
-def never_beaten(_: Measurement) -> bool:
+def never_dominated(_: Measurement) -> bool:
     """Returns False: the measurement goes on to its end."""
     return False
 
 
 class Measurer(Protocol):
-    """Measures candidates: a candidate in, an outcome out."""
+    """Measures configurations: a configuration in, an outcome out."""
 
     @property
     def reference_ms(self) -> float:
         """Latency of the baseline that ratios are multiplied with."""
 
     def measure(
-        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        self,
+        configuration: Configuration,
+        effort: Effort,
+        is_dominated: IsDominated = never_dominated,
     ) -> Outcome:
-        """Returns the outcome of measuring `candidate`, ended early if `is_beaten` says so.
+        """Returns the outcome of measuring `configuration`, ended early if `is_dominated` says so.
 
         Raises:
             CannotMeasureError: the baseline itself fails.
         """
 
     def measure_with(
-        self, candidate: Candidate, effort: Effort, process: ProcessOptions
+        self, configuration: Configuration, effort: Effort, process: ProcessOptions
     ) -> Outcome:
-        """Returns the outcome of measuring `candidate` in a process with these options.
+        """Returns the outcome of measuring `configuration` in a process with these options.
 
         Raises:
             CannotMeasureError: the baseline itself fails.
         """
 
-    def canonical(self, candidate: Candidate) -> Candidate:
-        """Returns the candidate that stands for all that open the same session as `candidate`."""
+    def canonical(self, configuration: Configuration) -> Configuration:
+        """Returns the configuration that stands for all that open the same session."""
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
-        """Returns how right the answers of an emitted config are, or why it gives none.
+        """Returns how right the answers of a written config are, or why it gives none.
 
         A fresh process loads it as an application does.
 

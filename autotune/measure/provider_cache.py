@@ -43,5 +43,22 @@ class ProviderCache:
 
 
 def _key(model: Path, config: SessionConfig) -> str:
-    parts = [str(model), config.to_json()["providers"]]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    """Returns a digest of all that decides which graph the provider compiles.
+
+    Threads and the like do not: a provider finds what it compiled for another number of them.
+    """
+    plain = config.to_json()
+    entries = {name: text for name, text in config.entries.items() if not _is_about_threads(name)}
+    parts = [
+        str(model),
+        plain["providers"],
+        plain["free_dimensions"],
+        config.options.get("graph_optimization_level"),
+        sorted(config.disabled_optimizers),
+        entries,
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _is_about_threads(entry: str) -> bool:
+    return entry.startswith(("session.intra_op.", "session.inter_op.")) or "spin" in entry

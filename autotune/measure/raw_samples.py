@@ -14,12 +14,12 @@ def keep_raw(duet: Duet, folder: Path, name: str) -> str:
     """Writes a duet's raw times to a new file in `folder`; returns its name.
 
     Args:
-        duet: The turns.
+        duet: The time slices.
         folder: Created if it is missing.
         name: The file is the first of ``NAME-1.npz``, ``NAME-2.npz`` ... that does not exist.
 
     Raises:
-        StorageError: the disk gave out.
+        StorageError: writing to disk failed.
     """
     numbered = (f"{name}-{i}.npz" for i in itertools.count(1))
     file = next(file for file in numbered if not (folder / file).exists())
@@ -38,23 +38,25 @@ def keep_raw(duet: Duet, folder: Path, name: str) -> str:
 def write_raw(duet: Duet, path: Path) -> None:
     """Writes a duet's raw times to a new file.
 
-    It has, for each side, all runs one after another, and the runs of each turn. The arrays are
-    ``reference_ns``, ``reference_runs``, ``candidate_ns``, ``candidate_runs``,
-    ``candidate_cpu_ns`` (one per turn), ``before`` (number of the reference's turn before each of
-    the candidate's) and ``quiet_ms``. With several clients ``reference_mean_ms`` and
-    ``candidate_mean_ms`` have the estimate of each turn.
+    It has, for each side, all runs one after another, and the runs of each time slice. The arrays
+    are ``reference_ns``, ``reference_runs``, ``configuration_ns``, ``configuration_runs``,
+    ``configuration_cpu_ns`` (one per time slice), ``before`` (number of the reference's time slice
+    before each of the configuration's) and ``undisturbed_ms``. With several clients
+    ``reference_mean_ms`` and ``configuration_mean_ms`` have the estimate of each time slice.
     """
     arrays: dict[str, np.ndarray] = {}
-    for side, turns in (("reference", duet.reference), ("candidate", duet.candidate)):
-        arrays[f"{side}_ns"] = np.asarray([ns for turn in turns for ns in turn.run_ns])
-        arrays[f"{side}_runs"] = np.asarray([len(turn.run_ns) for turn in turns])
+    for side, turns in (("reference", duet.reference), ("configuration", duet.configuration)):
+        arrays[f"{side}_ns"] = np.asarray([ns for time_slice in turns for ns in time_slice.run_ns])
+        arrays[f"{side}_runs"] = np.asarray([len(time_slice.run_ns) for time_slice in turns])
         if turns[0].mean_ms is not None:
-            arrays[f"{side}_mean_ms"] = np.asarray([turn.mean_ms for turn in turns])
+            arrays[f"{side}_mean_ms"] = np.asarray([time_slice.mean_ms for time_slice in turns])
     with create(path) as file:
         np.savez_compressed(
             file,
             **arrays,  # type: ignore[arg-type]  # numpy's stub takes them for allow_pickle
-            candidate_cpu_ns=np.asarray([turn.cpu_ns for turn in duet.candidate]),
+            configuration_cpu_ns=np.asarray(
+                [time_slice.cpu_ns for time_slice in duet.configuration]
+            ),
             before=np.asarray(duet.before),
-            quiet_ms=np.asarray(duet.quiet_ms),
+            undisturbed_ms=np.asarray(duet.undisturbed_ms),
         )

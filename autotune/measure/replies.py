@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autotune.deploy.placement import Placement
 from autotune.deploy.records import MeasuredAmount, MeasuredPositive, PositiveWhole, Several, Whole
 from autotune.measure.device_memory import DeviceUsage
+from autotune.measure.memory import Usage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,15 +17,18 @@ class Opened:
 
     Attributes:
         load_ms: Time to create the session.
-        base_mib: Memory before that: interpreter, libraries and inputs.
-        load_peak_mib: The most memory that the process held while the session was created.
+        base: Memory before that: interpreter, libraries and inputs.
+        loaded: Memory once the session exists; its peak is that of the creation.
+        peak_was_reset: Whether the system could set the peak back before the session. If not, the
+            peaks are upper bounds: they count what the process held while it started.
         placement: The nodes of each execution provider; None where the CPU provider is the only
             one.
     """
 
     load_ms: MeasuredAmount
-    base_mib: MeasuredAmount
-    load_peak_mib: MeasuredAmount
+    base: Usage
+    loaded: Usage
+    peak_was_reset: bool = True
     placement: Placement | None = None
 
 
@@ -35,7 +39,7 @@ class FirstRuns:
     Attributes:
         first_run_ms: Time of the first run.
         run_ms: Median time of the others.
-        run_peak_mib: The most memory that the process held in all of them.
+        after: Memory after all of them; its peak is that of the runs.
         copy_ms: Time of the copies to the device and back that the runs leave out; None where there
             are none.
         device: Memory of the device after them; None where it was not measured.
@@ -43,37 +47,19 @@ class FirstRuns:
 
     first_run_ms: MeasuredPositive
     run_ms: MeasuredPositive
-    run_peak_mib: MeasuredAmount
+    after: Usage
     copy_ms: MeasuredAmount | None = None
     device: DeviceUsage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
-    """The reply to ``answers``: the outputs are in the file that the message named."""
+class Done:
+    """The reply to ``load``, once a config is open, and to ``answers``, once they are written."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """The reply to ``load``: the session of the config is open."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """The reply to ``held``.
-
-    Attributes:
-        resident_mib: Memory that the process holds now.
-        anonymous_mib: The part of it that is not page cache; None where the system does not tell.
-    """
-
-    resident_mib: MeasuredAmount
-    anonymous_mib: MeasuredAmount | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TurnTimes:
-    """The reply to ``turn``.
+class SliceTimes:
+    """The reply to ``slice``.
 
     Attributes:
         run_ns: The time of each run.

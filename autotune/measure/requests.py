@@ -1,7 +1,8 @@
 """The messages to a measuring process, and the files through which samples and outputs go.
 
-The child is :mod:`autotune.measure.measure_child`. The message ``turn`` is in
-:func:`autotune.measure.reference.take_turn`, which also freezes the child.
+The child is :mod:`autotune.measure.measure_child`. Messages without arguments are sent where their
+replies are used. The message ``slice`` is in :func:`autotune.measure.duet.take_slice`, which also
+freezes the child.
 """
 
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ from numpy.typing import NDArray
 
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.session import SessionConfig
+from autotune.errors import DataError
 from autotune.facts.batches import Batching
-from autotune.facts.feeds import save_samples
+from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.workload import Workload
-from autotune.measure.answers import read_outputs, samples_of
-from autotune.measure.crew import Crew, Side
-from autotune.measure.open_loop import OpenLoop, side_by_side
-from autotune.measure.replies import FirstRuns, Held, Opened, Written
+from autotune.measure.fidelity import OutputMismatchError, Outputs
+from autotune.measure.replies import Done, Opened
+from autotune.process.child import Child, ChildFailure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,51 +44,37 @@ class SampleFiles:
     validated: int = 0
 
     @classmethod
-    def write(cls, workload: Workload, folder: Path) -> "SampleFiles":
-        """Writes the samples of `workload` to files in `folder` and returns their names."""
-        files = cls(
-            timing=folder / "timing.npz",
-            validation=folder / "validation.npz",
-            outputs=folder / "answers.npz",
-            one_shape=workload.one_shape,
-        )
-        save_samples(workload.timing, files.timing)
-        save_samples(workload.validation, files.validation)
-        return files
-
-    @classmethod
-    def of_batches(
-        cls, workload: Workload, batching: Batching, batch: int, folder: Path
+    def write(
+        cls, workload: Workload, folder: Path, batching: Batching | None = None, batch: int = 1
     ) -> "SampleFiles":
-        """Writes batches of so many samples."""
+        """Writes samples to files in `folder` and returns their names.
+
+        Args:
+            workload: The samples.
+            folder: The folder.
+            batching: How they become batches; None where a sample is run as it is.
+            batch: Samples of a batch.
+        """
+        ending = "" if batching is None else f"-{batch}"
         files = cls(
-            timing=folder / f"timing-{batch}.npz",
-            validation=folder / f"validation-{batch}.npz",
-            outputs=folder / f"answers-{batch}.npz",
-            one_shape=True,
-            batch=batch,
+            timing=folder / f"timing{ending}.npz",
+            validation=folder / f"validation{ending}.npz",
+            outputs=folder / f"answers{ending}.npz",
+            one_shape=batching is not None or workload.one_shape,
+            batch=None if batching is None else batch,
             validated=len(workload.validation),
         )
-        save_samples(batching.timing(workload, batch), files.timing)
-        save_samples(batching.validation(workload, batch), files.validation)
+        timing, validation = workload.timing, workload.validation
+        if batching is not None:
+            timing = batching.timing(workload, batch)
+            validation = batching.validation(workload, batch)
+        save_samples(timing, files.timing)
+        save_samples(validation, files.validation)
         return files
-
-
-@dataclass(frozen=True, kw_only=True)
-class Conditions:
-    """The state of a measuring process before it opens a session.
-
-    Attributes:
-        history: What its heap has seen; see :func:`autotune.measure.heap.live`.
-        process: Options that the process sets for itself; None leaves them.
-    """
-
-    history: int = 0
-    process: ProcessOptions | None = None
 
 
 def request_session(
-    child: Side,
+    child: Child,
     files: SampleFiles,
     model: Path,
     config: SessionConfig,
@@ -96,7 +83,8 @@ def request_session(
     *,
     clients: int = 1,
     sessions: int = 1,
-    conditions: Conditions | None = None,
+    history: int = 0,
+    process: ProcessOptions | None = None,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
 
@@ -107,14 +95,14 @@ def request_session(
         config: How it is opened.
         limit_s: How long to wait for it.
         cache: The folder in which a provider keeps what it compiles; None keeps nothing.
-        clients: How many clients call in each process.
-        sessions: How many sessions they have there: one for all of them, or one for each.
-        conditions: The state of the process before; that of a fresh one if None.
+        clients: How many clients call at once.
+        sessions: How many sessions they have: one for all of them, or one for each.
+        history: What its heap has seen; see :func:`autotune.measure.memory.live_through`.
+        process: Options that the process sets for itself; None leaves them.
 
     Raises:
         ChildFailure: it could not.
     """
-    conditions = conditions or Conditions()
     request = {
         "do": "open",
         "model": str(model),
@@ -124,23 +112,14 @@ def request_session(
         "cache": "" if cache is None else str(cache),
         "clients": clients,
         "sessions": sessions,
-        "history": conditions.history,
-        "process": None if conditions.process is None else vars(conditions.process),
+        "history": history,
+        "process": None if process is None else vars(process),
     }
     return child.request(request, limit_s, Opened)
 
 
-def request_first_runs(child: Side, limit_s: float) -> FirstRuns:
-    """Lets `child` run until its memory has settled.
-
-    Raises:
-        ChildFailure: it could not.
-    """
-    return child.request({"do": "first_runs"}, limit_s, FirstRuns)
-
-
 def request_outputs(
-    child: Side, files: SampleFiles, limit_s: float
+    child: Child, files: SampleFiles, limit_s: float
 ) -> list[dict[str, NDArray[np.generic]]]:
     """Returns the outputs of the validation samples, as `child` computes them, sample by sample.
 
@@ -148,43 +127,51 @@ def request_outputs(
         ChildFailure: it could not.
         OutputMismatchError: the outputs of a batch are not those of its samples, one after another.
     """
-    files.outputs.unlink(missing_ok=True)  # another candidate's must not pass for this one's
+    files.outputs.unlink(missing_ok=True)  # another configuration's must not pass for this one's
     request = {"do": "answers", "samples": str(files.validation), "to": str(files.outputs)}
-    child.request(request, limit_s, Written)
+    child.request(request, limit_s, Done)
     outputs = read_outputs(files.outputs)
     if files.batch is None or files.batch == 1:
         return outputs
     return samples_of(outputs, files.batch, files.validated)
 
 
-def request_held(child: Side, limit_s: float) -> Held:
-    """Returns the memory that `child` holds now.
+def read_outputs(path: Path) -> list[dict[str, NDArray[np.generic]]]:
+    """Returns each sample's outputs from the file that a child was asked to write to `path`.
 
     Raises:
-        ChildFailure: it did not answer.
+        ChildFailure: of kind ``protocol``; it wrote no file, or something else.
     """
-    return child.request({"do": "held"}, limit_s, Held)
+    try:
+        # the child could have made a link to a file of the user's
+        if path.is_symlink():
+            raise ChildFailure("protocol", "its outputs are a link, not a file")
+        return load_samples(path)
+    except DataError as error:
+        raise ChildFailure("protocol", f"its outputs cannot be read ({error})") from None
 
 
-def request_open_loop(child: Side, arrivals_s: Sequence[float], limit_s: float) -> OpenLoop:
-    """Sends the sessions of `child` requests by a schedule; returns their latencies.
-
-    Clients of one process take requests out of one queue. Where each client has a process, requests
-    go to the processes in turn, as a round-robin load balancer sends them.
+def samples_of(
+    batches: Sequence[Outputs], size: int, count: int
+) -> list[dict[str, NDArray[np.generic]]]:
+    """Returns the outputs of single samples, so that errors compare with those of other sizes.
 
     Args:
-        child: The process, or several.
-        arrivals_s: When requests arrive, in seconds from the beginning, in order; at least one for
-            each process.
-        limit_s: How long to wait for the answer after the last of them.
+        batches: The outputs of each batch.
+        size: Samples of a batch.
+        count: How many samples there are; the last batch may repeat some.
 
     Raises:
-        ChildFailure: it did not answer.
+        OutputMismatchError: the first dimension of an output does not count the samples.
     """
-    timeout_s = arrivals_s[-1] + limit_s
-    if isinstance(child, Crew):
-        shares = [arrivals_s[first :: child.count] for first in range(child.count)]
-        messages = [{"do": "open_loop", "arrivals_s": list(share)} for share in shares]
-        return side_by_side(child.request_each(messages, timeout_s, OpenLoop))
-    message = {"do": "open_loop", "arrivals_s": list(arrivals_s)}
-    return child.request(message, timeout_s, OpenLoop)
+    samples = []
+    for outputs in batches:
+        for name, array in outputs.items():
+            if not array.ndim or len(array) % size:
+                raise OutputMismatchError(
+                    f"the output '{name}' has the shape {list(array.shape)} for a batch of {size}, "
+                    f"and its first dimension must be a multiple of {size}"
+                )
+        parts = {name: np.split(array, size) for name, array in outputs.items()}
+        samples += [{name: part[i] for name, part in parts.items()} for i in range(size)]
+    return samples[:count]

@@ -39,15 +39,21 @@ class BoundRuns:
     Args:
         session: The session.
         feeds: The samples; they hold no strings.
-        device: The device by ONNX Runtime's name, such as ``cuda``.
+        device: The kind of device by ONNX Runtime's name, such as ``cuda``.
+        device_id: The number of the device among those of its kind, as the provider has it.
     """
 
     def __init__(
-        self, session: onnxruntime.InferenceSession, feeds: Sequence[Feed], device: str
+        self,
+        session: onnxruntime.InferenceSession,
+        feeds: Sequence[Feed],
+        device: str,
+        device_id: int,
     ) -> None:
         self._session = session
         self._feeds = feeds
         self._device = device
+        self._device_id = device_id
         self._bindings = [self._bind(feed) for feed in feeds]
 
     def run(self, index: int) -> None:
@@ -67,22 +73,25 @@ class BoundRuns:
     def _bind(self, feed: Feed) -> Any:
         binding = self._session.io_binding()
         for name, array in feed.items():
-            value = onnxruntime.OrtValue.ortvalue_from_numpy(array, self._device, 0)
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(array, self._device, self._device_id)
             binding.bind_ortvalue_input(name, value)
         for output in self._session.get_outputs():
             on_device = output.type.startswith("tensor(") and output.type != "tensor(string)"
-            binding.bind_output(output.name, self._device if on_device else "cpu")
+            if on_device:
+                binding.bind_output(output.name, self._device, self._device_id)
+            else:
+                binding.bind_output(output.name, "cpu")
         return binding
 
 
 def runs_of(
-    session: onnxruntime.InferenceSession, feeds: Sequence[Feed], device: str
+    session: onnxruntime.InferenceSession, feeds: Sequence[Feed], device: str, device_id: int = 0
 ) -> ArrayRuns | BoundRuns:
-    """Returns the runs of a session whose tensors lie on `device`; ``cpu`` is main memory.
+    """Returns the runs of a session whose tensors lie on a device; ``cpu`` is main memory.
 
     ONNX Runtime's Python API cannot bind strings.
     """
     has_strings = any(array.dtype.kind in "OSU" for feed in feeds for array in feed.values())
     if device == "cpu" or has_strings:
         return ArrayRuns(session, feeds)
-    return BoundRuns(session, feeds, device)
+    return BoundRuns(session, feeds, device, device_id)

@@ -11,13 +11,22 @@ from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
-from autotune.measure.coverage import coverage_of, incomparable
-from autotune.measure.fidelity import Metric, OutputJudge, OutputMismatchError, Outputs, compare
+from autotune.measure.configuration_run import TimeLimits
+from autotune.measure.fidelity import (
+    Metric,
+    OutputJudge,
+    OutputMismatchError,
+    Outputs,
+    compare,
+    coverage_of,
+    incomparable,
+)
 from autotune.measure.requests import SampleFiles, request_outputs, request_session
-from autotune.measure.visit import TimeLimits
 from autotune.process.child import Child, ChildFailure
 
-_UNOPTIMISED = SessionConfig(options={"graph_optimization_level": "ORT_DISABLE_ALL"})
+UNOPTIMISED = SessionConfig(options={"graph_optimization_level": "ORT_DISABLE_ALL"})
+"""How the model is opened whose outputs are the right answers."""
+
 # Another order of the same sums differs by less, in half precision too.
 _SAME_ANSWERS = 1e-3
 # Eight-bit products whose scale follows all numbers of a batch differ by less.
@@ -68,7 +77,7 @@ def sample_sets(
     """
     single = SampleFiles.write(workload, folder)
     try:
-        request_session(child, single, model.path.resolve(), _UNOPTIMISED, limits.load_s)
+        request_session(child, single, model.path.resolve(), UNOPTIMISED, limits.load_s)
         limit_s = limits.of_runs(len(workload.validation))
         references = request_outputs(child, single, limit_s)
         repeated = request_outputs(child, single, limit_s)
@@ -90,13 +99,11 @@ def sample_sets(
         files, dimensions = single, named
         answers: Sequence[Outputs] = references
         if batching is not None:
-            files = SampleFiles.of_batches(workload, batching, size, folder)
+            files = SampleFiles.write(workload, folder, batching, size)
             answers = _batch_answers(child, model, files, limits)
             _check_batch(model, size, references, answers, repeat_error)
             dimensions = batching.dimensions(named, size)
-        judge = OutputJudge(
-            answers, workload.validation, metric, coverage_of(answers, repeat_error)
-        )
+        judge = OutputJudge(answers, workload.judged, metric, coverage_of(answers, repeat_error))
         sets[size] = SampleSet(files=files, dimensions=dimensions, judge=judge)
     return sets
 

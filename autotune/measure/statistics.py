@@ -10,7 +10,8 @@ import numpy as np
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import FEWEST_QUIET
 
-# A turn of the reference this close to its fastest ones was not disturbed. See docs/measuring.md.
+# A time slice of the reference this close to its fastest ones was not disturbed. See
+# docs/measuring.md.
 QUIET_SHARE = 0.15
 _FASTEST_QUANTILE = 0.05
 _STEADY_SHARE = 0.03
@@ -23,24 +24,24 @@ _MOST_BORROWED = 2
 _CONFIDENCE = 0.99
 
 
-def quiet_limit(reference_ms: Sequence[float]) -> float:
-    """Returns the time up to which a turn of the reference was not disturbed.
+def undisturbed_limit(reference_ms: Sequence[float]) -> float:
+    """Returns the time up to which a time slice of the reference was not disturbed.
 
     The reference does the same work each time, so what makes it slower comes from outside. The
-    fastest twentieth of its turns shows what it takes on a quiet machine; the share above is for
-    the jitter that a quiet machine has as well.
+    fastest twentieth of its time slices shows what it takes on a quiet machine; the share above is
+    for the jitter that a quiet machine has as well.
     """
     return float(np.quantile(np.asarray(reference_ms), _FASTEST_QUANTILE)) * (1 + QUIET_SHARE)
 
 
 def duet_ratio(ratios: Sequence[float], quiet: Sequence[bool]) -> Interval:
-    """Returns how long a run of the candidate takes, in runs of the reference.
+    """Returns how long a run of the configuration takes, in runs of the reference.
 
-    The estimate is the median ratio of the candidate's turns to their two neighbours, over the
-    turns whose neighbours were quiet. It assumes that a machine that was quiet before and after a
-    turn was quiet during it, up to a minority of turns which the median ignores; and that the
-    reference was seen on a quiet machine at some time of the study. Where hardly a turn was quiet
-    all count, and the estimate is one of the busy machine.
+    The estimate is the median ratio of the configuration's time slices to their two neighbours,
+    over the time slices whose neighbours were quiet. It assumes that a machine that was quiet
+    before and after a time slice was quiet during it, up to a minority of time slices which the
+    median ignores; and that the reference was seen on a quiet machine at some time of the study.
+    Where hardly a time slice was quiet all count, and the estimate is one of the busy machine.
 
     Pairing in time is the duet of Bulej et al. (ICPE 2020, arXiv 2001.05811), in turns rather than
     in parallel, because both sides want all cores. ``benchmarks/noise.py`` compares this estimator
@@ -49,7 +50,8 @@ def duet_ratio(ratios: Sequence[float], quiet: Sequence[bool]) -> Interval:
     The interval is the distribution-free 95 % interval of a median (binomial order statistics).
 
     Args:
-        ratios: Each turn of the candidate over the mean of the reference's turns around it.
+        ratios: Each time slice of the configuration over the mean of the reference's time slices
+            around it.
         quiet: Which of them nothing disturbed.
     """
     every, chosen = np.asarray(ratios), np.asarray(ratios)[np.asarray(quiet, dtype=bool)]
@@ -57,12 +59,12 @@ def duet_ratio(ratios: Sequence[float], quiet: Sequence[bool]) -> Interval:
 
 
 def warm_up(ratios: Sequence[float], quiet: Sequence[bool]) -> int | None:
-    """Returns the number of the first turn in a steady state, or None if there is none.
+    """Returns the number of the first time slice in a steady state, or None if there is none.
 
-    Steady means that the median of a stretch of turns (a fifth of them, at least four) is that of
-    all later turns, within 3 % or what the scatter explains. Stretches that are not are warm-up,
-    up to half of the turns. Ratios to the reference are judged, not times: a neighbour that comes
-    and goes is no warm-up. Fewer than eight quiet turns are too few to
+    Steady means that the median of a stretch of time slices (a fifth of them, at least four) is
+    that of all later time slices, within 3 % or what the scatter explains. Stretches that are not
+    are warm-up, up to half of the time slices. Ratios to the reference are judged, not times: a
+    neighbour that comes and goes is no warm-up. Fewer than eight quiet time slices are too few to
     tell, and give 0.
     """
     places = [i for i, undisturbed in enumerate(quiet) if undisturbed]
@@ -161,19 +163,55 @@ def mean_log_interval(ratios: Sequence[float], others: Scatter = NO_SCATTER) -> 
     return Interval(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
-def percentile(run_ms: Sequence[float], rank: int) -> float | None:
+def percentile(run_ms: Sequence[float], rank: int, worth: float = 1.0) -> float | None:
     """Returns an upper estimate of the percentile, or None where there are too few runs for one.
 
     MLPerf Inference's early-stopping estimate (inference_rules.adoc, appendix "Early Stopping
     Criterion"): of n runs the highest t - 1 are left out and the highest of the rest is returned,
     where t is the largest count with P[Binomial(n, 1 - rank/100) <= t] <= 1 %. It exists from 64
     runs for p90, 130 for p95 and 662 for p99. p50 is the plain median.
+
+    Args:
+        run_ms: The times of the runs.
+        rank: The percentile: 50, 90, 95 or 99.
+        worth: How many independent runs each of them is worth; see :func:`independent_share`. The
+            estimate leaves out the share of the runs that it leaves out of as many independent
+            ones.
     """
     ordered = sorted(run_ms)
     if rank == 50:
         return float(np.median(ordered)) if ordered else None
-    left_out = _over_latency(len(ordered), rank)
-    return float(ordered[len(ordered) - left_out]) if left_out else None
+    independent = math.floor(len(ordered) * worth)
+    left_out = _over_latency(independent, rank)
+    if not left_out:
+        return None
+    return float(ordered[len(ordered) - max(1, len(ordered) * left_out // independent)])
+
+
+def independent_share(run_ms: Sequence[float], rank: int) -> float:
+    """Returns how many independent runs each of these is worth for a percentile: at most 1.
+
+    Latencies under load follow each other: one slow request delays all that wait behind it. What
+    counts is whether each is above the percentile; the share is one over the integrated
+    autocorrelation time of that series, by Geyer's initial positive sequence (Practical Markov
+    Chain Monte Carlo, Statistical Science 7(4), 1992).
+
+    Args:
+        run_ms: The latencies in the order of their requests.
+        rank: The percentile.
+    """
+    series = np.asarray(run_ms, dtype=float)
+    above = (series > np.percentile(series, rank)).astype(float)
+    above -= above.mean()
+    variance = float(above @ above)
+    if not variance:
+        return 1.0
+    # every lag at once: the inverse transform of the spectrum's power, padded against wrapping
+    power = np.abs(np.fft.rfft(above, 2 * len(above))) ** 2
+    correlation = np.fft.irfft(power)[: len(above)] / variance
+    pairs = correlation[: len(above) // 2 * 2].reshape(-1, 2).sum(axis=1)
+    positive = pairs[: int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else len(pairs)]
+    return 1 / max(1.0, float(2 * positive.sum() - 1))
 
 
 @cache

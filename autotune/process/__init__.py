@@ -1,1 +1,1 @@
-"""Limited child processes: both ends of the channel, temporary folders, the guardian."""
+"""Limited child processes: both ends of the channel, temporary folders, signals."""

@@ -27,7 +27,6 @@ from autotune.errors import FormatError, StorageError
 from autotune.process import scratch
 from autotune.process.child_end import Message, printable
 from autotune.process.environment import child_environment
-from autotune.process.guardian import apart, guardian
 from autotune.process.signals import signals_later
 
 R = TypeVar("R")
@@ -38,12 +37,12 @@ _STDERR = "stderr.txt"
 _STDERR_KEPT_BYTES = 64 << 10
 # A fault of a reply may quote all of it.
 _LONGEST_FAULT = 500
+# Every system's pipe holds so much that nobody has read.
+_PIPE_BYTES = 4 << 10
 # There is one reply to a message, and the end of them; a child that floods the channel has to wait.
 _MOST_WAITING = 4
 # To end the thread that reads, each of 10 ms.
 _MOST_TRIES = 200
-# Whether the kernel ends children with their parent; elsewhere the guardian does.
-_KERNEL_ENDS_CHILDREN = sys.platform == "linux"
 
 
 class ChildFailure(Exception):
@@ -51,7 +50,8 @@ class ChildFailure(Exception):
 
     Attributes:
         kind: ``crashed``, ``killed``, ``timeout``, ``out_of_memory``, ``protocol`` (its answer is
-            not what was asked for) or ``refused`` (it answered with an error).
+            not what was asked for), ``failed`` (it may go well another time) or ``refused`` (it
+            answered with an error).
         message: What happened, in a sentence.
     """
 
@@ -62,7 +62,7 @@ class ChildFailure(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ChildLimits:
     """The limits of a child.
 
     Attributes:
@@ -72,24 +72,24 @@ class Limits:
     memory_mib: int | None = None
 
 
-def memory_limit() -> Limits:
+def memory_limit() -> ChildLimits:
     """Returns limits that keep the machine usable: four fifths of the memory that is free now."""
     free_mib = psutil.virtual_memory().available >> 20
-    return Limits(memory_mib=max(512, int(free_mib * 0.8)))
+    return ChildLimits(memory_mib=max(512, int(free_mib * 0.8)))
 
 
 class Child:
     """A process of our own that runs `module` and answers one message at a time.
 
-    It lives in a session and a private working directory of its own and dies with the thread that
-    started it (Linux), with the process that did (elsewhere), or when its stdin closes.
+    It lives in a session and a private working directory of its own. It dies with the thread that
+    started it (Linux), or when its stdin closes.
 
     Args:
         module: The module that it runs, which calls :func:`autotune.process.child_end.serve`.
         limits: Its limits.
     """
 
-    def __init__(self, module: str, limits: Limits) -> None:
+    def __init__(self, module: str, limits: ChildLimits) -> None:
         self._sent = 0
         self._frozen = False
         self._ended = False
@@ -97,10 +97,7 @@ class Child:
         self._reader = threading.Thread(target=self._read_replies, daemon=True)
         self._folder = scratch.make()
         self._stderr = (self._folder / _STDERR).open("w+b")
-        orders = {
-            "memory_mib": limits.memory_mib,
-            "parent": os.getpid() if _KERNEL_ENDS_CHILDREN else None,
-        }
+        orders = {"memory_mib": limits.memory_mib, "parent": os.getpid()}
         try:
             self._process = subprocess.Popen(
                 # -P: a file named onnxruntime.py beside the model must not be imported
@@ -110,7 +107,7 @@ class Child:
                 stderr=self._stderr,
                 cwd=self._folder,
                 env={**child_environment(), scratch.MARK: str(self._folder)},
-                **apart(),
+                start_new_session=True,  # the terminal's Ctrl-C is the parent's
             )
         except BaseException:
             # Ctrl-C may come when there is a process already
@@ -120,8 +117,6 @@ class Child:
         try:
             self._handle = psutil.Process(self._process.pid)
             self._reader.start()
-            if not _KERNEL_ENDS_CHILDREN:
-                guardian().watch(self._process.pid)
         except BaseException:
             self.stop()
             raise
@@ -150,13 +145,12 @@ class Child:
 
     def send(self, message: Message) -> None:
         """Sends `message`; a child that is gone shows itself in :meth:`receive`."""
-        assert self._process.stdin is not None
         self._sent += 1
-        line = json.dumps({**message, "number": self._sent})
-        # ValueError: the pipe is closed, for the child was stopped
-        with contextlib.suppress(OSError, ValueError):
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
+        line = json.dumps({**message, "number": self._sent}).encode() + b"\n"
+        if len(line) <= _PIPE_BYTES:
+            self._write(line)
+        else:  # a child that does not read it must not hold up this process: see `receive`
+            threading.Thread(target=self._write, args=(line,), daemon=True).start()
 
     def receive(self, timeout_s: float, reply: type[R]) -> R:
         """Returns the next reply; see :meth:`request`."""
@@ -239,6 +233,13 @@ class Child:
             raise _failure(answer)
         return from_plain(reply, answer.get("reply"))
 
+    def _write(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        # ValueError: the pipe is closed, for the child was stopped
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
     def _read_replies(self) -> None:
         """Passes the child's lines on; None says that there will be no more."""
         assert self._process.stdout is not None
@@ -295,8 +296,6 @@ class Child:
                 process.kill()
         self._process.wait()
         scratch.end_processes(self._folder)
-        if not _KERNEL_ENDS_CHILDREN:
-            guardian().forget(self._process.pid)
         self._close_channel()
 
     def _close_channel(self) -> None:
@@ -326,7 +325,7 @@ def _failure(answer: Json) -> ChildFailure:
         FormatError: the failure has no text.
         StorageError: a disk is full.
     """
-    if answer.get("kind") not in ("refused", "out_of_memory", "disk_full"):
+    if answer.get("kind") not in ("refused", "failed", "out_of_memory", "disk_full"):
         raise ValueError("a failure of an unknown kind")
     text = printable(read(Text, answer["failure"], "failure"))
     if answer["kind"] == "disk_full":

@@ -27,13 +27,18 @@ _LONGEST_FAILURE = 4000
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 
+class TransientError(Exception):
+    """What a handler was asked for failed, and may go well another time."""
+
+
 def serve(handlers: Mapping[str, Handler]) -> None:
     """Answers messages until stdin closes; the main function of a child.
 
     A message ``{"do": name, "number": n, ...}`` goes to the handler of that name. The answer is
     ``{"number": n, "reply": {...}}`` with the fields of the record that the handler returned. If
     the handler raises, it is ``{"number": n, "failure": text, "kind": kind}`` with the kind
-    ``out_of_memory``, ``disk_full`` or, for every other exception, ``refused``.
+    ``out_of_memory``, ``disk_full``, ``failed`` (a :class:`TransientError`) or, for every other
+    exception, ``refused``.
     """
     orders = json.loads(sys.argv[1])
     channel = _private_stdout()
@@ -55,7 +60,9 @@ def _answer(handlers: Mapping[str, Handler], message: Message) -> dict[str, obje
     except Exception as error:  # noqa: BLE001  # the model's faults take any form
         text = printable(str(error)) or type(error).__name__
         memory = any(sign in text for sign in ("bad_alloc", "Failed to allocate memory"))
-        kind = "out_of_memory" if memory else "refused"
+        kind = "failed" if isinstance(error, TransientError) else "refused"
+        if memory:
+            kind = "out_of_memory"
         if any(sign in text for sign in _FULL):
             kind = "disk_full"
         return {"failure": text[:_LONGEST_FAILURE], "kind": kind}
@@ -76,12 +83,9 @@ def _private_stdout() -> BinaryIO:
     return channel
 
 
-def _die_with_parent(parent: int | None) -> None:
-    """Lets the kernel kill this process, frozen or not, when its parent is gone.
-
-    Where `parent` is None the kernel cannot, and :mod:`autotune.process.guardian` does it.
-    """
-    if sys.platform == "linux" and parent is not None:
+def _die_with_parent(parent: int) -> None:
+    """Lets the kernel kill this process, suspended or not, when its parent is gone; Linux alone."""
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the line above
             os._exit(1)

@@ -20,7 +20,7 @@ def write_mark(folder: Path) -> None:
     """Marks a folder that was just made.
 
     Raises:
-        OSError: the disk gave out.
+        OSError: writing to disk failed.
     """
     (folder / MARK_FILE).write_bytes(_CONTENT)
 

@@ -1,154 +1,203 @@
-"""Configurations beside a baseline, and the verdicts on them."""
+"""Configurations beside a baseline, with the verdicts on them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from autotune.report.batches import compared_batches
-from autotune.report.coverage import coverage_remarks
-from autotune.report.memory import memory
-from autotune.report.tables import plain_table
-from autotune.report.text import interval, latency, percent
-from autotune.results.compare import Comparison, Comparisons
-from autotune.results.gate import Verdict
-from autotune.results.under_load import LoadComparison
-
-TOO_FEW = "–: there were too few requests for this percentile."
-"""The sentence below a table that lacks a percentile."""
+from autotune.report.remarks import BATCH_MEANING, coverage_remarks
+from autotune.report.text import interval, latency, memory, percent
+from autotune.report.view import BLANK, Block, Line, Table, View
+from autotune.results.compare import Compared, Comparison
+from autotune.results.gate import Verdict, exit_code
+from autotune.results.under_load import LoadComparison, UnderLoad
 
 _INPUTS = {"user": "your inputs", "generated": "generated inputs"}
+_TOO_FEW = "–: there were too few requests for this percentile."
 
 
-def render_comparisons(comparisons: Comparisons, verdicts: Sequence[Verdict]) -> RenderableType:
+def view_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> View:
     """Returns the verdicts, then the numbers of all configurations beside the baseline's.
 
     Args:
-        comparisons: What was measured.
+        comparison: What was measured.
         verdicts: What the gate says of it.
     """
-    lines: list[RenderableType] = [verdict_line(verdict) for verdict in verdicts]
-    if comparisons.configs:
-        first = comparisons.configs[0]
-        lines += [
-            "",
-            _table(comparisons) if comparisons.clients == 1 else _clients_table(comparisons),
-            "",
-            Text(
-                f"Measured side by side in up to {max(c.rounds for c in comparisons.configs)} "
-                "rounds. In brackets: 95 % intervals; of memory, where the peak of another process "
-                f"lies. Noise floor: {percent(first.noise_floor)}, of memory "
-                f"{percent(first.memory_noise_floor)}."
+    blocks: list[Block] = list(map(_verdict, verdicts))
+    if comparison.configs:
+        first = comparison.configs[0].score
+        rounds = max(config.score.rounds for config in comparison.configs)
+        blocks += [
+            BLANK,
+            comparison_table(comparison),
+            BLANK,
+            Line(
+                f"Measured side by side in up to {rounds} rounds. Brackets hold 95 % intervals; "
+                "those of memory are prediction intervals for another process. Noise floor: "
+                f"{percent(first.noise_floor)}, of memory {percent(first.memory_noise_floor)}."
             ),
-            *_clients_remarks(comparisons),
+            *_clients_remarks(comparison),
+            *_batches(comparison),
         ]
-        if remark := compared_batches(comparisons):
-            lines.append(Text(remark))
-    return Group(*lines, *answers_remarks(comparisons))
+    for config in comparison.configs:
+        blocks += _since_it_was_tuned(config)
+    blocks += _answers(comparison)
+    return View(blocks=blocks, data=_data(asdict(comparison), verdicts))
 
 
-def answers_remarks(comparison: Comparisons | LoadComparison) -> list[Text]:
+def _since_it_was_tuned(config: Compared) -> Iterator[Line]:
+    """Yields what a config's numbers were when it was tuned, and what does not hold any more."""
+    then = config.tuned
+    if then is None:
+        return
+    yield Line(
+        f"{config.name} when it was tuned: {then.speedup.value:.2f}× ({interval(then.speedup)}), "
+        f"{then.peak_memory_mib:.1f} MiB, error {then.error:.2g}."
+    )
+    if then.differences:
+        yield Line(f"Changed since then: {'; '.join(then.differences)}.")
+    if not then.as_fast:
+        yield Line(
+            "The speed-up is smaller than it was. `autotune study` may find a better config.",
+            "warning",
+        )
+    if then.same_answers is None:
+        yield Line(
+            "The errors of now and then are of other inputs or another model. Name those of the "
+            "study with --data and --model."
+        )
+    elif not then.same_answers:
+        yield Line(
+            f"The answers have changed: the error was {then.error:.2g} and is "
+            f"{config.score.error:.2g}.",
+            "warning",
+        )
+
+
+def view_under_load(comparison: LoadComparison, verdicts: Sequence[Verdict]) -> View:
+    """Returns the verdicts, then the latencies of all configurations under an offered load."""
+    clients = f"{comparison.clients} client{'s' if comparison.clients > 1 else ''}"
+    blocks: list[Block] = [
+        *map(_verdict, verdicts),
+        BLANK,
+        load_table(comparison),
+        BLANK,
+        Line(
+            f"Open loop: {comparison.offered_per_s:g} requests a second arrive at random "
+            f"(Poisson), and {clients} send them. Latencies count from the scheduled arrival, "
+            f"over {comparison.rounds} alternating rounds."
+        ),
+    ]
+    rows = (comparison.baseline, *comparison.configs)
+    if any(row.kept_up and row.p99_ms is None for row in rows):
+        blocks.append(Line(_TOO_FEW))
+    if not all(row.kept_up for row in rows):
+        words = (
+            "Where a configuration does not keep up, the queue grows for as long as requests "
+            "arrive, so its latencies are not shown. Offer less with --qps."
+        )
+        blocks.append(Line(words, "warning"))
+    return View(blocks=[*blocks, *_answers(comparison)], data=_data(asdict(comparison), verdicts))
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Returns a row for the baseline and one for each configuration."""
+    has_clients = comparison.clients > 1
+
+    def cells(config: Compared) -> list[str]:
+        own, is_baseline = config.score, config is comparison.baseline
+        speed = f"{config.throughput_per_s:.4g}" if has_clients else latency(own.latency_ms)
+        gain = f"{own.speedup.value:.2f} ({interval(own.speedup)})"
+        seen = [latency(config.p50_ms), _percentile(own.values.get("p99_ms"))]
+        return [
+            config.name,
+            speed,
+            "1" if is_baseline else gain,
+            *(seen if has_clients else []),
+            memory(own.peak_memory_mib, own.peak_memory_interval),
+            "" if is_baseline else f"{own.error:.1g}",
+            "baseline" if is_baseline else _in_short(config),
+        ]
+
+    rows = [cells(config) for config in (comparison.baseline, *comparison.configs)]
+    speed = ("samples/s", "speed-up", "p50 ms", "p99 ms")
+    columns = speed if has_clients else ("latency ms", "speed-up")
+    headings = ("configuration", *columns, "memory MiB", "error", "in short")
+    return Table(headings=headings, rows=rows, words=(0, len(headings) - 1))
+
+
+def load_table(comparison: LoadComparison) -> Table:
+    """Returns a row for the baseline and one for each configuration under an offered load."""
+
+    def cells(row: UnderLoad) -> list[str]:
+        return [
+            row.name,
+            *map(_percentile, (row.p50_ms, row.p90_ms, row.p99_ms)),
+            f"{row.achieved_per_s:.4g}",
+            "" if row is comparison.baseline else f"{row.error:.1g}",
+            "keeps up" if row.kept_up else "does not keep up",
+        ]
+
+    headings = ("configuration", "p50 ms", "p90 ms", "p99 ms", "answered/s", "error", "load")
+    rows = [cells(row) for row in (comparison.baseline, *comparison.configs)]
+    return Table(headings=headings, rows=rows, words=(0, 6))
+
+
+def _in_short(config: Compared) -> str:
+    """Returns how the configuration's speed and memory compare with the baseline's, in words."""
+    own = config.score
+    speed = "faster" if own.significant else "slower" if config.slower else "as fast"
+    return f"{speed}, less memory" if own.leaner else speed
+
+
+def _clients_remarks(comparison: Comparison) -> list[Line]:
+    if comparison.clients == 1:
+        return []
+    words = (
+        f"Closed loop: {comparison.clients} clients send one request after another, all at "
+        "once. Throughput is that of all; latencies are those that a client sees."
+    )
+    rows = (comparison.baseline, *comparison.configs)
+    is_short = not all("p99_ms" in row.score.values for row in rows)
+    return [Line(words), *([Line(_TOO_FEW)] if is_short else [])]
+
+
+def _batches(comparison: Comparison) -> list[Line]:
+    """Returns how many samples the runs of configurations have, where some have batches."""
+    rows = (comparison.baseline, *comparison.configs)
+    sizes = {row.name: row.score.batch for row in rows}
+    if not any(sizes.values()):
+        return []
+    listed = ", ".join(f"{name}: {size}" for name, size in sizes.items())
+    return [Line(f"Samples of a run: {listed}. {BATCH_MEANING}")]
+
+
+def _answers(comparison: Comparison | LoadComparison) -> list[Line]:
     """Returns sentences on the inputs and the model by which the answers were compared."""
     remarks = []
     if comparison.configs:
-        remarks.append(Text(f"Errors are measured on {_INPUTS[comparison.error_data]}."))
-        remarks += coverage_remarks(comparison.configs[0].coverage)
+        remarks.append(Line(f"Errors are measured on {_INPUTS[comparison.error_data]}."))
+        first = comparison.configs[0]
+        coverage = first.score.coverage if isinstance(first, Compared) else first.coverage
+        remarks += coverage_remarks(coverage)
     if not comparison.untouched:
-        remarks.append(
-            Text(
-                f"The original model is not here, so {comparison.model} takes its place. "
-                "Name the original model with --model.",
-                style="yellow",
-            )
+        words = (
+            f"The original model is not here, so {comparison.model} takes its place. "
+            "Name the original model with --model."
         )
+        remarks.append(Line(words, "warning"))
     return remarks
 
 
-def verdict_line(verdict: Verdict) -> Text:
-    """Returns a verdict as a line."""
-    word, style = ("ok", "green") if verdict.kept else ("FAILED", "bold red")
-    return Text.assemble((f"{word:<7}", style), f"{verdict.config}: {verdict.words}")
+def _verdict(verdict: Verdict) -> Line:
+    if verdict.kept:
+        return Line(f"ok     {verdict.config}: {verdict.words}", "good")
+    return Line(f"FAILED {verdict.config}: {verdict.words}", "bad")
 
 
-def _table(comparisons: Comparisons) -> Table:
-    table = plain_table()
-    table.add_column("configuration", overflow="fold")
-    for heading in ("latency ms", "speed-up", "memory MiB", "error", "speed"):
-        table.add_column(heading, justify="left" if heading == "speed" else "right")
-    first = comparisons.configs[0]
-    table.add_row(
-        comparisons.baseline,
-        latency(first.baseline_latency_ms),
-        "1",
-        memory(first.baseline_peak_memory_mib, first.baseline_peak_memory_interval_mib),
-        "",
-        "baseline",
-    )
-    for config in comparisons.configs:
-        table.add_row(
-            config.name,
-            latency(config.latency_ms),
-            f"{config.speedup.value:.2f} ({interval(config.speedup)})",
-            memory(config.peak_memory_mib, config.peak_memory_interval_mib),
-            f"{config.error:.1g}",
-            speed_words(config),
-        )
-    return table
+def _data(document: dict[str, object], verdicts: Sequence[Verdict]) -> dict[str, object]:
+    listed = [asdict(verdict) for verdict in verdicts]
+    return {**document, "verdicts": listed, "passed": exit_code(verdicts) == 0}
 
 
-def _clients_table(comparisons: Comparisons) -> Table:
-    table = plain_table()
-    table.add_column("configuration", overflow="fold")
-    for heading in ("samples/s", "throughput", "p50 ms", "p99 ms", "memory MiB", "error"):
-        table.add_column(heading, justify="right")
-    table.add_column("speed")
-    first = comparisons.configs[0]
-    table.add_row(
-        comparisons.baseline,
-        f"{first.baseline_throughput_per_s:.4g}",
-        "1",
-        latency(first.baseline_p50_ms),
-        percentile(first.baseline_p99_ms),
-        f"{first.baseline_peak_memory_mib:.1f}",
-        "",
-        "baseline",
-    )
-    for config in comparisons.configs:
-        table.add_row(
-            config.name,
-            f"{config.throughput_per_s:.4g}",
-            f"{config.speedup.value:.2f} ({interval(config.speedup)})",
-            latency(config.p50_ms),
-            percentile(config.p99_ms),
-            f"{config.peak_memory_mib:.1f}",
-            f"{config.error:.1g}",
-            speed_words(config),
-        )
-    return table
-
-
-def _clients_remarks(comparisons: Comparisons) -> list[Text]:
-    if comparisons.clients == 1:
-        return []
-    remarks = [
-        Text(
-            f"Closed loop: {comparisons.clients} clients send one request after another, all at "
-            "once. Throughput is that of all; latencies are those that a client sees."
-        )
-    ]
-    first = comparisons.configs[0]
-    if None in {first.baseline_p99_ms, *(config.p99_ms for config in comparisons.configs)}:
-        remarks.append(Text(TOO_FEW))
-    return remarks
-
-
-def percentile(ms: float | None) -> str:
+def _percentile(ms: float | None) -> str:
     """Returns a percentile in ms, or a dash where there is none."""
     return "–" if ms is None else latency(ms)
-
-
-def speed_words(config: Comparison) -> str:
-    """Returns how the configuration's speed and memory stand to the baseline's, in words."""
-    speed = "faster" if config.faster else "slower" if config.slower else "as fast"
-    return f"{speed}, leaner" if config.leaner else speed

@@ -1,28 +1,26 @@
-"""This machine, as a study sees it."""
+"""The machine: its facts, its execution providers, its noise, and what disturbs measurements."""
 
 from collections.abc import Sequence
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from dataclasses import asdict
 
 from autotune.facts.hardware import Hardware
 from autotune.facts.providers import NO_DEVICE, NOT_INSTALLED, READY, ProviderState
 from autotune.facts.runtime import Runtime
 from autotune.measure.noise import NoiseCheck
 from autotune.report.text import percent
+from autotune.report.view import BLANK, Line, Table, View, lines
 
 _STATES = (READY, NO_DEVICE, NOT_INSTALLED)
 
 
-def render_hardware(
+def view_hardware(
     machine: Hardware,
     runtime: Runtime,
     providers: Sequence[ProviderState],
     check: NoiseCheck | None,
     problems: Sequence[str],
-) -> RenderableType:
-    """Returns a line for each fact, then what disturbs measurements.
+) -> View:
+    """Returns a row for each fact and each provider, then what disturbs measurements.
 
     Args:
         machine: The machine.
@@ -43,29 +41,45 @@ def render_hardware(
     }
     if check is not None:
         facts["noise floor"] = _noise(check)
-    lines: list[RenderableType] = [Text(f"{name:13} {text}") for name, text in facts.items()]
-    lines += ["", Text("Execution providers"), _providers(providers), ""]
-    lines += [Text(f"Warning: {problem}.", style="yellow") for problem in problems]
-    return Group(*lines, *([] if problems else [Text("No problems found.")]))
+    found = [Line(f"Warning: {problem}.", "warning") for problem in problems]
+    return View(
+        blocks=[
+            *lines(*(f"{name:13} {text}" for name, text in facts.items())),
+            BLANK,
+            Line("Execution providers", "title"),
+            _providers(providers),
+            BLANK,
+            *(found or [Line("Nothing was found that disturbs measurements.")]),
+        ],
+        data={
+            **asdict(machine),
+            "onnxruntime": runtime.version,
+            "providers": runtime.providers,
+            "execution_providers": [asdict(state) for state in providers],
+            "fingerprint": machine.fingerprint(runtime),
+            "noise": None if check is None else asdict(check),
+            "doubts": list(problems),
+        },
+    )
 
 
-def _providers(states: Sequence[ProviderState]) -> RenderableType:
-    """Returns a row for each provider: its word, its state, and what brings it or keeps it out."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+def _providers(states: Sequence[ProviderState]) -> Table:
+    """Returns a row for each provider: its word, its state, and what brings it or is missing."""
+    rows = []
     for state in sorted(states, key=lambda state: _STATES.index(state.state)):
         devices = f" ({', '.join(state.devices)})" if state.devices else ""
         package = f"{state.package}: " if state.package and state.reason else state.package
-        table.add_row(
-            Text(f"  {state.word}"), Text(state.state), Text(f"{package}{state.reason}{devices}")
-        )
-    return table
+        rows.append((f"  {state.word}", state.state, f"{package}{state.reason}{devices}"))
+    return Table(
+        headings=("provider", "state", "package"), rows=rows, words=(0, 1, 2), has_headings=False
+    )
 
 
 def _noise(check: NoiseCheck) -> str:
     """Returns what the noise check showed, in a sentence or two."""
     return (
-        f"{percent(check.floor)}; one measurement cannot show smaller differences. "
-        f"{check.repetitions} repetitions of one configuration; {percent(check.contaminated)} of "
-        "the turns were disturbed and repeated. Without measuring in pairs, the repetitions "
-        f"would differ by {percent(check.plain_spread - 1)}."
+        f"{percent(check.floor)}: one measurement cannot show smaller differences. "
+        f"One configuration was measured {check.repetitions} times; "
+        f"{percent(check.contaminated)} of the time slices were disturbed and repeated. "
+        f"Without paired measurement the results would differ by {percent(check.plain_spread - 1)}."
     )

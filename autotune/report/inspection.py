@@ -2,56 +2,55 @@
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
 from autotune.inspection.findings import LOW, Effect, Finding
 from autotune.inspection.inspect import Inspection
+from autotune.inspection.patterns import Elementwise
 from autotune.report.profile import headroom_sentence, peaks_sentence
 from autotune.report.text import interval, percent
+from autotune.report.view import BLANK, Block, Line, Tone, View, lines
 
-_STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold"}
+_TONES: dict[str, Tone] = {"high": "bad", "medium": "warning", "low": "title"}
 _MOST_KINDS = 6
+_MOST_PATTERNS = 5
 _LEAST_SHOWN_BYTES = 100 << 10
+_INDENT = " " * 8
 
 
-def render_inspection(inspection: Inspection) -> RenderableType:
-    """Returns the headline, the findings, then the distance to the roof and the model's facts."""
-    parts: list[RenderableType] = [Text(_headline(inspection), style="bold"), ""]
+def view_inspection(inspection: Inspection) -> View:
+    """Returns the headline, the findings, then the distance to the peak and the model's facts."""
+    blocks: list[Block] = [Line(_headline(inspection), "title"), BLANK]
     for finding in inspection.findings:
-        parts += [
-            Text.assemble((finding.severity, _STYLES[finding.severity]), f"  {finding.says}"),
-            Padding(Group(*_details(finding)), (0, 0, 1, 8), expand=False),
-        ]
-    return Group(*parts, *map(Text, _facts(inspection)))
+        title = f"{finding.severity:<6}  {finding.summary}"
+        blocks += [Line(title, _TONES[finding.severity]), *_details(finding), BLANK]
+    return View(blocks=[*blocks, *lines(*_facts(inspection))], data=inspection.to_json())
 
 
 def _headline(inspection: Inspection) -> str:
     name = inspection.model.path.name
     count = len(inspection.findings)
     if not count:
-        return f"{name}: nothing found that holds it back here."
+        return f"{name}: nothing was found that holds it back here."
     return f"{name}: {count} finding{'s, the most important first' if count > 1 else ''}."
 
 
-def _details(finding: Finding) -> Iterator[Text]:
-    yield Text(finding.evidence)
+def _details(finding: Finding) -> Iterator[Line]:
+    yield Line(_INDENT + finding.evidence)
     if finding.effect is not None:
-        yield Text(_effect(finding.effect))
+        yield Line(_INDENT + _effect(finding.effect))
     elif finding.failure:
-        yield Text(f"The remedy could not be measured: {finding.failure}", style="yellow")
+        yield Line(f"{_INDENT}The remedy could not be measured: {finding.failure}", "warning")
     if finding.effect is not None and finding.severity == LOW:
-        yield Text("The remedy does not pay for this model here.")
+        yield Line(f"{_INDENT}The remedy does not help this model here.")
     else:
-        yield Text(finding.remedy, style="cyan")
+        yield Line(_INDENT + finding.advice, "hint")
 
 
 def _effect(effect: Effect) -> str:
     latency = effect.latency
     sentence = (
-        f"Measured with {effect.remedy}: {latency.value:.2f} of the latency ({interval(latency)}), "
-        f"{effect.memory:.2f} of the peak memory ({effect.default_memory_mib:.0f} MiB)"
+        f"Measured with {effect.remedy}: {latency.value:.2f} times the latency "
+        f"({interval(latency)}), {effect.memory:.2f} times the peak memory "
+        f"({effect.default_memory_mib:.0f} MiB)"
     )
     if effect.default_held_mib - effect.held_mib > 0.1 * effect.default_held_mib:
         sentence += (
@@ -64,7 +63,7 @@ def _effect(effect: Effect) -> str:
 
 
 def _facts(inspection: Inspection) -> Iterator[str]:
-    model, reading = inspection.model, inspection.reading
+    model, report = inspection.model, inspection.report
     if inspection.failure:
         yield f"Nothing was measured: {inspection.failure}"
     if inspection.headroom is not None:
@@ -74,14 +73,16 @@ def _facts(inspection: Inspection) -> Iterator[str]:
     if inspection.profile is not None:
         rows = inspection.profile.operators[:_MOST_KINDS]
         yield f"Time: {', '.join(f'{row.name} {percent(row.share)}' for row in rows)}."
+    if inspection.elementwise is not None and inspection.elementwise.patterns:
+        yield from _patterns(inspection.elementwise)
     yield _work(inspection)
     kinds = [(name, number) for name, number in model.operators.items() if name != "Constant"]
     named = ", ".join(f"{number} {name}" for name, number in kinds[:_MOST_KINDS])
-    more = f" and {len(kinds) - _MOST_KINDS} more types" if len(kinds) > _MOST_KINDS else ""
+    more = f" and {len(kinds) - _MOST_KINDS} more" if len(kinds) > _MOST_KINDS else ""
     yield (
         f"Model: {sum(number for _, number in kinds)} nodes ({named}{more}), {model.parameters:,} "
-        f"parameters, opset {reading.opset}"
-        + (f", written by {reading.producer}." if reading.producer else ".")
+        f"parameters, opset {report.opset}"
+        + (f", written by {report.producer}." if report.producer else ".")
     )
     yield _weights(inspection)
     yield from _inputs(inspection)
@@ -91,17 +92,28 @@ def _facts(inspection: Inspection) -> Iterator[str]:
         yield f"Not found: {', '.join(inspection.clear)}."
 
 
+def _patterns(elementwise: Elementwise) -> Iterator[str]:
+    """Gives the patterns that take most time, and the rules of the pre-pass that change them."""
+    yield (
+        f"Elementwise operators and reductions: {percent(elementwise.share)} of the time. "
+        "What they are, and the rules of pre_pass=algebra that change them:"
+    )
+    for pattern in elementwise.patterns[:_MOST_PATTERNS]:
+        rules = ", ".join(pattern.rules) or "no rule"
+        yield f"  {percent(pattern.share)}, {pattern.times} times: {pattern.expression}; {rules}"
+
+
 def _work(inspection: Inspection) -> str:
-    work = inspection.reading.work
+    work = inspection.report.work
     total = work.operations or 1
     kinds = list(work.by_operator.items())[:3]
     most = ", ".join(f"{percent(number / total)} {name}" for name, number in kinds)
-    unknown = f"; {work.unknown} nodes have unknown shapes" if work.unknown else ""
+    most = f" ({most})" if most else ""
+    unknown = f"; {work.unknown} products could not be counted" if work.unknown else ""
     int8 = f" ({percent(work.int8_operations / total)} in int8)" if work.int8_operations else ""
     return (
-        f"Work of a run: {_operations(work.operations)}{int8}: {most}{unknown}. It reads "
-        f"{work.weight_bytes / 2**20:.1f} MiB of weights; all nodes together move "
-        f"{work.traffic_bytes / 2**20:.0f} MiB."
+        f"Work of a run: {_operations(work.operations)}{int8} in products{most}{unknown}. It "
+        f"reads {work.weight_bytes / 2**20:.1f} MiB of weights."
     )
 
 
@@ -113,13 +125,13 @@ def _operations(number: int) -> str:
 
 
 def _weights(inspection: Inspection) -> str:
-    reading = inspection.reading
+    report = inspection.report
     groups = [
         f"{group.size_bytes / 2**20:.1f} MiB {group.dtype}"
-        for group in reading.weights
+        for group in report.weights
         if group.size_bytes >= _LEAST_SHOWN_BYTES
     ]
-    outside_mib = reading.external_bytes / 2**20
+    outside_mib = report.external_bytes / 2**20
     place = f", {outside_mib:.1f} MiB of them outside the file" if outside_mib else ""
     return f"Weights: {', '.join(groups) or 'less than 0.1 MiB'}{place}."
 

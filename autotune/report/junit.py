@@ -7,13 +7,8 @@ from autotune.report.text import without_controls
 from autotune.results.gate import Verdict
 
 
-def junit_document(verdicts: Sequence[Verdict], suite: str) -> str:
-    """Returns a JUnit document with one test case for each verdict.
-
-    Args:
-        verdicts: The verdicts.
-        suite: The name of the test suite.
-    """
+def junit_document(verdicts: Sequence[Verdict]) -> str:
+    """Returns a JUnit document with one test case for each verdict."""
     root = ET.Element("testsuites")
     broken = [verdict for verdict in verdicts if not verdict.kept]
     counts = {
@@ -21,7 +16,10 @@ def junit_document(verdicts: Sequence[Verdict], suite: str) -> str:
         "failures": sum(verdict.limit != "runs" for verdict in broken),
         "errors": sum(verdict.limit == "runs" for verdict in broken),
     }
-    attributes = {"name": suite, **{name: str(count) for name, count in counts.items()}}
+    attributes = {
+        "name": "autotune compare",
+        **{name: str(count) for name, count in counts.items()},
+    }
     tests = ET.SubElement(root, "testsuite", attributes)
     for verdict in verdicts:
         config = without_controls(verdict.config)

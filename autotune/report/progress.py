@@ -12,8 +12,10 @@ _STAGES = {
     "model": "reading the model",
     "baseline": "measuring the default",
     "search": "searching",
-    "run-off": "final comparison",
-    "ablation": "trying to do without each change",
+    "final comparison": "final comparison",
+    "simplification": "checking which changes are needed",
+    "samples": "judging the config on all samples",
+    "certify": "comparing answers on other processors",
     "process": "measuring options of the process",
 }
 _BAR_WIDTH = 12
@@ -92,12 +94,12 @@ def _outcome(trial: Trial) -> str:
         else (f"{throughput:>7.4g} samples/s")
     )
     numbers = f"{speed} {measurement.peak_memory_mib:7.1f} MiB"
-    return f"{numbers}, stopped early" if measurement.raced else numbers
+    return f"{numbers}, stopped early" if measurement.stopped_early else numbers
 
 
 def _changes(trial: Trial) -> str:
     """Returns what a trial changes, cut to a short phrase, and why it failed if it did."""
-    phrase = trial.candidate.in_words()
+    phrase = trial.configuration.in_words()
     if len(phrase) > _LONGEST_CHANGES:
         phrase = phrase[: _LONGEST_CHANGES - 1] + "…"
     if isinstance(trial.outcome, Failure):

@@ -1,22 +1,22 @@
-"""The result of a study: the front beside the default first, the details after."""
+"""The result of a study: what to use, the front beside the default, and the details."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from autotune.report.batches import batch_remark
-from autotune.report.coverage import coverage_remarks
-from autotune.report.graphs import graph_table
-from autotune.report.memory import memory, memory_change
-from autotune.report.process import process_remarks
-from autotune.report.providers import provider_remarks
-from autotune.report.serving import gain_words, is_loaded, serving_sentence
-from autotune.report.tables import plain_table
-from autotune.report.text import interval, latency, percent
-from autotune.report.why import BRINGS, changes, nearest
-from autotune.results.result import Kind, Member, StudyResult
+from autotune.deploy.options import Value
+from autotune.report.changes import changes, memory_change, nearest
+from autotune.report.judgement import judgement_remarks
+from autotune.report.remarks import (
+    batch_remark,
+    coverage_remarks,
+    process_remarks,
+    provider_remarks,
+    served,
+)
+from autotune.report.text import interval, latency, memory, percent
+from autotune.report.view import BLANK, Block, Line, Table, View
+from autotune.results.result import Member, StudyResult
+from autotune.results.score import slower_by_up_to
+from autotune.search.beliefs import Effect
 from autotune.search.objective import DEFAULT, OBJECTIVES, THROUGHPUT, Objective
 
 _ANSWERS = {
@@ -26,66 +26,167 @@ _ANSWERS = {
 }
 # A speed-up whose interval spans more than this factor tells little.
 _WIDE = 2.0
+_MOST_MEMBERS = 5
+_BRINGS = "What each change brings, beside the config without it:"
 
 
-def render_result(result: StudyResult) -> RenderableType:
-    """Returns the headline, the table of the front and the details of a result."""
-    parts: list[RenderableType] = [
-        Text(headline(result), style="bold green"),
-        "",
-        _front_table(result),
-        "",
+def view_result(result: StudyResult) -> View:
+    """Returns all of a result: the headline, the front, each change, and the conditions."""
+    blocks: list[Block] = [
+        *_first_line(result),
+        *_answer(result, result.members, is_short=False),
+        *_about_numbers(result),
+        *provider_remarks(result),
+        *_remarks(result),
+        *_about_kinds(result),
+        *_about_search(result),
     ]
-    if sentences := nearest(result):
-        parts += [*map(Text, sentences), ""]
-    if rows := changes(result):
-        parts += [BRINGS, *(Text(f"  {words}: {brings}") for words, brings in rows), ""]
-    if len(result.graphs) > 1:
-        title = "Changes of the graph alone, relative to the default, measured in the search:"
-        parts += [Text(title), graph_table(result.graphs), ""]
-    return Group(*parts, *_details(result))
+    if result.left_out:
+        rows = [(f"  {name}", reason) for name, reason in result.left_out.items()]
+        left_out = Table(headings=("option", "reason"), rows=rows, words=(0, 1), has_headings=False)
+        blocks += [BLANK, Line("Options that do not apply to this model or machine:"), left_out]
+    blocks += [BLANK, _written(result, result.files)]
+    return View(blocks=blocks, data=result.to_json())
+
+
+def view_ending(result: StudyResult, page: str) -> View:
+    """Returns the end of a study: what to use, what it brings, and where the rest is.
+
+    Args:
+        result: The result.
+        page: Name of the page that was written beside the result; empty where there is none.
+    """
+    folder = result.folder
+    blocks = [*_first_line(result), *answer_blocks(result)]
+    blocks.append(_written(result, [*result.files, *filter(None, [page])]))
+    if result.best is result.baseline:
+        rest = f"autotune show {folder}; autotune inspect {result.model.name}"
+    else:
+        rest = f"autotune show {folder} (--why, --effects); autotune profile {folder}"
+    blocks.append(Line(f"Details: {rest}"))
+    if result.complete:
+        blocks.append(Line(f'Load it: session = autotune.load("{folder / "best.json"}")'))
+    return View(blocks=blocks, data=result.to_json())
+
+
+def answer_blocks(result: StudyResult) -> list[Block]:
+    """Returns the front, what each change brings, and what qualifies the numbers, on a screen."""
+    blocks = [*_answer(result, _few(result), is_short=True), *_remarks(result)]
+    if result.complete and (looser := result.kinds.get("beyond")):
+        words = f"{looser.evidence.speedup.value:.2f}×: trial {looser.trial}"
+        error = f"{looser.evidence.error:.1g}"
+        blocks.append(Line(f"A looser error limit would allow {words}, error {error}."))
+    return blocks
+
+
+def view_effects(result: StudyResult) -> View:
+    """Returns how much each value alone changes the objectives."""
+    unclear = [
+        f"{name}={value}" for name, value in _values(result) if not _clear(result, name, value)
+    ]
+    blocks: list[Block] = [
+        Line("How much each value alone changes an objective. A dot: no clear effect.", "title"),
+        Line(
+            "×0.80 means 80 % of the default's. Brackets hold 95 % intervals, from a linear model "
+            "of all trials that also has the effects of pairs of values."
+        ),
+        BLANK,
+        effects(result),
+    ]
+    if unclear:
+        blocks += [BLANK, Line(f"No clear effect: {', '.join(unclear)}.")]
+    return View(blocks=blocks, data=result.to_json())
 
 
 def headline(result: StudyResult) -> str:
     """Returns the result in a sentence or two."""
-    best, name = result.best, result.model.name
+    best = result.best
     if best is result.baseline:
         return _default_stays(result)
-    speedup = best.evidence.speedup
-    if is_loaded(result):
-        gain = gain_words(best, result.clients)
-    elif best.evidence.significant:
-        gain = f"{speedup.value:.2f}× faster than the default ({interval(speedup)})"
-    elif speedup.high < 1:
-        gain = f"{1 / speedup.value:.2f}× slower than the default"
-    else:
-        gain = "as fast as the default within the noise"
     others = [_change(result, o) for o in _further(result) if o.name != THROUGHPUT]
-    sentences = [f"{name}: {', '.join([gain, _memory_change(best), *others])}."]
+    gains = ", ".join([_gain(result), _memory_gain(best), *others])
+    estimated = "" if result.complete else " by the estimate of the search"
+    sentences = [f"{result.model.name}: {gains}{estimated}."]
     if not result.complete:
         sentences.append("No final comparison has confirmed this.")
-    return " ".join(filter(None, [*sentences, serving_sentence(result)]))
+    if result.clients > 1:
+        sentences.append(
+            f"Tuned for {result.clients} clients: {served(best)}; "
+            f"the default: {served(result.baseline)}."
+        )
+    return " ".join(sentences)
 
 
-def has_wide_intervals(result: StudyResult) -> bool:
-    """Returns whether the speed-up of a member is hardly known."""
-    intervals = (member.evidence.speedup for member in result.members)
-    return result.complete and any(item.high > _WIDE * item.low for item in intervals)
+def effects(result: StudyResult, *, has_unclear: bool = False) -> Table:
+    """Returns a row for each value with a clear effect, or for all, the strongest first."""
+    objectives = [OBJECTIVES[name] for name in result.objectives]
+    rows = []
+    for name, value in _values(result):
+        if not (has_unclear or _clear(result, name, value)):
+            continue
+        own = {e.objective: e for e in _of_value(result, name, value)}
+        count = next(iter(own.values())).trials
+        factors = [_factor(own[o.name], has_unclear=has_unclear) for o in objectives]
+        rows.append((name, str(value), str(count), *factors))
+    words = [objective.word for objective in objectives]
+    return Table(headings=("parameter", "value", "trials", *words), rows=rows, words=(0, 1))
+
+
+def _first_line(result: StudyResult) -> list[Line]:
+    return [Line(headline(result), "good"), BLANK]
+
+
+def _answer(result: StudyResult, members: Sequence[Member], *, is_short: bool) -> list[Block]:
+    """Returns the front, and what came nearest or what each change brings."""
+    blocks: list[Block] = [_front(result, members, is_short=is_short), BLANK]
+    if sentences := nearest(result):
+        blocks += [*map(Line, sentences), BLANK]
+    if (table := changes(result, has_whole=not is_short)) is not None:
+        rows = [(f"  {words}", effect) for words, effect in table.rows]
+        shown = Table(
+            headings=table.headings, rows=rows, words=(0, 1), is_cut=is_short, has_headings=False
+        )
+        blocks += [Line(_BRINGS), shown, BLANK]
+    return blocks
+
+
+def _gain(result: StudyResult) -> str:
+    """Returns how the speed of the chosen member compares with the default's, in a phrase."""
+    evidence, speedup = result.best.evidence, result.best.evidence.speedup
+    loss = slower_by_up_to(speedup)
+    is_clear = evidence.significant or speedup.high < 1
+    if result.clients > 1:
+        clients = f" with {result.clients} clients"
+        if is_clear:
+            factor = f"{speedup.value:.2f}× the throughput of the default ({interval(speedup)})"
+            return f"{factor}{clients}"
+        less = f"at most {percent(loss)} less than " if loss else ""
+        return f"{less}the throughput of the default{clients}"
+    if evidence.significant:
+        return f"{speedup.value:.2f}× faster than the default ({interval(speedup)})"
+    if speedup.high < 1:
+        return f"{1 / speedup.value:.2f}× slower than the default"
+    return f"slower than the default by up to {percent(loss)}" if loss else "as fast as the default"
 
 
 def _default_stays(result: StudyResult) -> str:
     """Returns why the default itself is the result."""
+    if result.simplification is not None:  # the study selected another member
+        selected = result.simplification.trial
+        return f"{result.model.name}: the default, as picked; the study selected trial {selected}."
     keys = ("max_memory_mib", "max_latency_ms", "max_p99_ms")
     limited = any(result.limits.get(key) is not None for key in keys)
     reason = (
         "no other configuration keeps the limits"
         if len(result.members) == 1 and limited
-        else "no other configuration beats it by more than the noise"
+        else "no other configuration is better by more than the noise"
     )
     sentences = [f"{result.model.name}: the default stays, because {reason}."]
     if not result.best.admitted:
         sentences.append(_broken_limit(result))
-    return " ".join(filter(None, [*sentences, serving_sentence(result)]))
+    if result.clients > 1:
+        sentences.append(f"With {result.clients} clients: {served(result.baseline)}.")
+    return " ".join(sentences)
 
 
 def _broken_limit(result: StudyResult) -> str:
@@ -96,7 +197,7 @@ def _broken_limit(result: StudyResult) -> str:
     if result.best.evidence.p99_ms is None:
         return (
             "Its 99th percentile is not known, because too few of its runs were undisturbed; the "
-            "same command goes on when the machine is quieter."
+            "same command measures it again on a quieter machine."
         )
     return (
         "The default itself breaks the limits. Nothing that was measured serves "
@@ -105,11 +206,8 @@ def _broken_limit(result: StudyResult) -> str:
 
 
 def _further(result: StudyResult) -> list[Objective]:
-    """Returns the objectives beyond latency and memory, which every result shows.
-
-    The 99th percentile has a column of its own where there were several clients.
-    """
-    shown = (*DEFAULT, "p99_ms") if is_loaded(result) else DEFAULT
+    """Returns the objectives beyond those that have a column in every result."""
+    shown = (*DEFAULT, THROUGHPUT, "p99_ms") if result.clients > 1 else DEFAULT
     return [OBJECTIVES[name] for name in result.objectives if name not in shown]
 
 
@@ -120,139 +218,176 @@ def _change(result: StudyResult, objective: Objective) -> str:
     return f"{value / baseline:.2f} of its {objective.heading}"
 
 
-def _memory_change(member: Member) -> str:
+def _memory_gain(member: Member) -> str:
     change = memory_change(member)
     if not change:
         return "with the same memory"
     return f"with {abs(change):.0%} {'less' if change < 0 else 'more'} memory".replace("%", " %")
 
 
-def _front_table(result: StudyResult) -> Table:
-    """Returns the members of the front, the default first, the chosen one marked."""
-    table = plain_table()
-    further = _further(result)
-    gain = "gain" if is_loaded(result) else "speed-up"
-    for heading in ("trial", "latency ms", gain, "memory MiB"):
-        table.add_column(heading, justify="right")
-    for objective in further:
-        table.add_column(objective.heading, justify="right")
-    if is_loaded(result):
-        table.add_column("p99 ms", justify="right")
-    table.add_column("error", justify="right")
-    table.add_column("changes from the default", overflow="fold")
-    for member in result.members:
+def _few(result: StudyResult) -> list[Member]:
+    """Returns the members that have room on a screen: the default and the picked one among them."""
+    first = [result.baseline, result.best]
+    chosen = [*first, *(member for member in result.members if member not in first)]
+    return [member for member in result.members if member in chosen[:_MOST_MEMBERS]]
+
+
+def _front(result: StudyResult, members: Sequence[Member], *, is_short: bool) -> Table:
+    """Returns the members of the front, the default first, the chosen one marked.
+
+    Numbers that no final comparison has confirmed have a tilde before them.
+    """
+    has_clients, further = result.clients > 1, _further(result)
+    about = "" if result.complete else "~"
+
+    def cells(member: Member) -> list[str]:
         evidence = member.evidence
-        speedup = f"{evidence.speedup.value:.2f} ({interval(evidence.speedup)})"
-        picked = member.trial == result.picked
-        table.add_row(
+        peak_interval = None if is_short else evidence.peak_memory_interval_mib
+        speedup = f"{about}{evidence.speedup.value:.2f} ({interval(evidence.speedup)})"
+        p99 = "·" if evidence.p99_ms is None else latency(evidence.p99_ms)
+        served_as = [f"{about}{evidence.throughput_per_s or 0:.4g}", p99]
+        return [
+            "→" if member.trial == result.picked else "",
             str(member.trial),
-            latency(evidence.latency_ms),
+            *(served_as if has_clients else [f"{about}{latency(evidence.latency_ms)}"]),
             "1" if member is result.baseline else speedup,
-            memory(evidence.peak_memory_mib, evidence.peak_memory_interval_mib),
-            *(f"{member.values[objective.name]:.4g}" for objective in further),
-            *([_p99(member)] if is_loaded(result) else []),
+            about + memory(evidence.peak_memory_mib, peak_interval),
+            *(f"{about}{member.values[objective.name]:.4g}" for objective in further),
             f"{evidence.error:.1g}",
-            Text(_description(member) + (" ←" if picked else "")),
-            style="bold" if picked else None,
-        )
-    return table
+            _description(member),
+        ]
 
-
-def _p99(member: Member) -> str:
-    """Returns the 99th percentile in ms; a dot where there were too few runs for it."""
-    return "·" if member.evidence.p99_ms is None else latency(member.evidence.p99_ms)
+    speed = ["samples/s", "p99 ms", "gain"] if has_clients else ["latency ms", "speed-up"]
+    headings = [
+        "",
+        "trial",
+        *speed,
+        "memory MiB",
+        *(o.heading for o in further),
+        "error",
+        "changes",
+    ]
+    rows = list(map(cells, members))
+    picked = next((n for n, member in enumerate(members) if member.trial == result.picked), None)
+    words = (len(headings) - 1,)
+    return Table(headings=headings, rows=rows, words=words, marked=picked, is_cut=is_short)
 
 
 def _description(member: Member) -> str:
-    """Returns what a member changes, with what speaks against it."""
-    warnings = []
-    if not member.admitted:
-        warnings.append("breaks the limits")
+    """Returns what a member changes, and what is wrong with it."""
+    warnings = [] if member.admitted else ["breaks the limits"]
     if not member.evidence.steady:
         warnings.append("no steady state")
     return f"{member.words} ({', '.join(warnings)})" if warnings else member.words
 
 
-def _details(result: StudyResult) -> Iterator[Text]:
-    yield from _about_numbers(result)
+def _has_wide_intervals(result: StudyResult) -> bool:
+    """Returns whether the speed-up of a member is hardly known."""
+    intervals = (member.evidence.speedup for member in result.members)
+    return result.complete and any(item.high > _WIDE * item.low for item in intervals)
+
+
+def _remarks(result: StudyResult) -> Iterator[Line]:
+    """Yields what qualifies the numbers of a result, at its end as in all of it."""
     yield from process_remarks(result)
-    yield from provider_remarks(result)
-    yield from _about_answers(result)
-    yield from _about_search(result)
-    yield Text(f"Written to {result.folder}: {', '.join(result.files)}", style="cyan")
+    if remark := batch_remark(result):
+        yield Line(remark)
+    if _has_wide_intervals(result):
+        yield Line(
+            "Some intervals are wide: too few runs were undisturbed. More trials or a quieter "
+            "machine narrow them.",
+            "warning",
+        )
+    yield Line(_answers_sentence(result))
+    yield from coverage_remarks(result.best.evidence.coverage)
+    yield from judgement_remarks(result)
+    if 2 * result.never_undisturbed > result.trials:
+        yield Line(
+            f"{result.never_undisturbed} of {result.trials} trials ran on a busy machine; "
+            "`autotune hardware` says what helps.",
+            "warning",
+        )
 
 
-def _about_numbers(result: StudyResult) -> Iterator[Text]:
+def _answers_sentence(result: StudyResult) -> str:
+    """Returns how right the answers are, in a sentence."""
+    best, limit = result.best.evidence, result.limits["max_error"]
+    data = "your" if best.error_data == "user" else "generated"
+    words = f"Answers: error {best.error:.1g}" + (f" (limit {limit:g})" if limit else "")
+    words += f" on {data} inputs"
+    if best.agreement is not None:
+        words += f"; top-1 agreement {percent(best.agreement)}"
+    if best.metric is not None:
+        words += f"; your metric {best.metric:.4g}, {result.baseline.evidence.metric:.4g} before"
+    return f"{words}."
+
+
+def _written(result: StudyResult, files: Sequence[str]) -> Line:
+    return Line(f"Written to {result.folder}: {', '.join(files)}", "hint")
+
+
+def _about_numbers(result: StudyResult) -> Iterator[Line]:
     evidence = result.baseline.evidence
     if not result.complete:
-        yield Text("There was no final comparison: these are the numbers of the search.")
+        yield Line("There was no final comparison: numbers with a ~ are estimates of the search.")
         return
     if len(result.members) + len(result.others) == 1:
-        yield Text("Nothing was left to compare the default with.")
+        yield Line("No other configuration qualified for the final comparison.")
         return
-    yield Text(
-        "Final comparison: measured side by side with the default in up to "
-        f"{max(m.evidence.rounds for m in result.members)} rounds. In brackets: 95 % intervals. "
-        f"Noise floor: {percent(evidence.noise_floor)}; smaller differences do not count as gains. "
-        "Memory: what a session adds at its peak, in the largest of the processes."
+    yield Line(
+        "The final comparison measured all of them side by side with the default in up to "
+        f"{max(m.evidence.rounds for m in result.members)} rounds. Brackets hold 95 % intervals. "
+        f"Noise floor: {percent(evidence.noise_floor)}; smaller differences do not count as gains."
     )
-    if has_wide_intervals(result):
-        yield Text(
-            "Some of these intervals span more than a factor of two, because too few runs were "
-            "undisturbed. More trials or a quieter machine narrow them: the final comparison may "
-            "take half as long as the search.",
-            style="yellow",
-        )
-    if remark := batch_remark(result):
-        yield Text(remark)
+    peak = "Memory is the peak that a session adds to its process, in the largest of the processes."
     if evidence.memory_noise_floor is not None:
-        yield Text(
-            "In brackets beside it: where the peak of another process lies with 95 %, because the "
-            "heap depends on what a process did before. "
+        peak += (
+            " The brackets beside it are the 95 % prediction interval for another process, whose "
+            "heap may differ. "
             f"Noise floor of memory: {percent(evidence.memory_noise_floor)}."
         )
+    yield Line(peak)
 
 
-def _about_answers(result: StudyResult) -> Iterator[Text]:
-    best, baseline = result.best.evidence, result.baseline.evidence
-    data = "your" if baseline.error_data == "user" else "generated"
-    yield Text(
-        "Error: relative L2 distance to the outputs of the unoptimised model, "
-        f"measured on {data} inputs."
-    )
-    yield from coverage_remarks(best.coverage)
-    if best.agreement is not None:
-        yield Text(f"Top-1 agreement with the original model: {percent(best.agreement)}")
-    if best.metric is not None:
-        yield Text(f"Your metric: {best.metric:.4g}, and {baseline.metric:.4g} for the default.")
-    for kind in result.kinds:
-        yield Text(_best_of_kind(kind))
-
-
-def _about_search(result: StudyResult) -> Iterator[Text]:
-    counts = {**result.failed, "stopped early because they were clearly worse": result.raced}
-    parts = [f"{count} {kind.replace('_', ' ')}" for kind, count in counts.items() if count]
-    yield Text(f"Trials: {', '.join([f'{result.trials} measured', *parts])}.")
-    if result.ended:
-        yield Text(f"The search ended early: {result.ended}.")
-    if result.never_quiet:
-        yield Text(
-            f"{result.never_quiet} of the trials ran while the machine was busy with other work, "
-            "so their numbers are less exact. `autotune hardware` says what helps.",
-            style="yellow",
+def _about_kinds(result: StudyResult) -> Iterator[Line]:
+    """Yields what the error is, and the best trial of each kind of answers."""
+    yield Line("The error is the relative L2 distance to the outputs of the unoptimised model.")
+    source = "in the final comparison" if result.complete else "as the search estimates it"
+    for answers, member in result.kinds.items():
+        if member.trial in {result.baseline.trial, result.picked}:
+            continue  # the headline and the front say it
+        own = member.evidence
+        yield Line(
+            f"{_ANSWERS[answers]}: trial {member.trial}, {own.speedup.value:.2f}× {source}, "
+            f"{own.peak_memory_mib:.1f} MiB, error {own.error:.1g}: {member.words}."
         )
+
+
+def _about_search(result: StudyResult) -> Iterator[Line]:
+    counts = {**result.failed, "stopped early": result.stopped_early}
+    parts = [f"{count} {kind.replace('_', ' ')}" for kind, count in counts.items() if count]
+    yield Line(f"Trials: {', '.join([f'{result.trials} measured', *parts])}.")
+    if result.ended:
+        yield Line(f"The search ended early: {result.ended}.")
     if result.cache_bytes:
         size_mib = result.cache_bytes / 2**20
-        yield Text(f"Prepared models take {size_mib:.0f} MiB in {result.folder}/cache.")
-    if result.left_out:
-        parts = [f"{name} ({reason})" for name, reason in result.left_out.items()]
-        yield Text(f"Not tried: {'; '.join(parts)}.")
+        yield Line(f"Transformed models take {size_mib:.0f} MiB in {result.folder}/cache.")
 
 
-def _best_of_kind(kind: Kind) -> str:
-    """Returns the best trial of one kind of answers, in a sentence."""
-    source = "in the final comparison" if kind.confirmed else "as the search estimates it"
-    return (
-        f"{_ANSWERS[kind.answers]}: trial {kind.trial}, {kind.speedup:.2f}× {source}, "
-        f"{kind.peak_memory_mib:.1f} MiB, error {kind.error:.1g}: {kind.words}."
-    )
+def _values(result: StudyResult) -> list[tuple[str, Value]]:
+    """Returns the values whose effects are known, the strongest first."""
+    return list(dict.fromkeys((effect.parameter, effect.value) for effect in result.effects))
+
+
+def _of_value(result: StudyResult, name: str, value: Value) -> list[Effect]:
+    return [e for e in result.effects if (e.parameter, e.value) == (name, value)]
+
+
+def _clear(result: StudyResult, name: str, value: Value) -> bool:
+    return any(effect.is_known for effect in _of_value(result, name, value))
+
+
+def _factor(effect: Effect, *, has_unclear: bool) -> str:
+    if not (effect.is_known or has_unclear):
+        return "·"
+    return f"×{effect.factor.value:.2f} ({interval(effect.factor)})"

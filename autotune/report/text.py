@@ -1,8 +1,12 @@
 """Numbers and phrases as a person reads them."""
 
-from autotune.deploy.config import Interval
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autotune.deploy.config import Interval
 
 _LONGEST_TEXT = 200
+_SMALLEST_RANGE_MIB = 0.1
 
 
 def printable(text: str) -> str:
@@ -44,6 +48,18 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
-def interval(value: Interval) -> str:
+def interval(value: "Interval") -> str:
     """Returns the two ends of an interval: ``1.38–1.45``."""
     return f"{value.low:.2f}–{value.high:.2f}"
+
+
+def memory(mib: float, expected: "Interval | None") -> str:
+    """Returns a size in MiB, with its interval for another process: ``41.2 (38.0–44.1)``.
+
+    Args:
+        mib: The size.
+        expected: The interval; None, or one without any width, is left out.
+    """
+    if expected is None or expected.high - expected.low < _SMALLEST_RANGE_MIB:
+        return f"{mib:.1f}"
+    return f"{mib:.1f} ({expected.low:.1f}–{expected.high:.1f})"

@@ -1,1 +1,1 @@
-"""What comes out of a study: the final comparison, the result, the emitted files."""
+"""What comes out of a study: the final comparison, the result, the files that are written."""

@@ -1,4 +1,4 @@
-"""Configurations side by side, here and now: the gate of a build."""
+"""Configurations side by side with a baseline, here and now: the gate of a build."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,90 +8,115 @@ from typing import Protocol
 
 import numpy as np
 
-from autotune.deploy.config import Coverage, Interval
+from autotune.deploy.config import Interval
 from autotune.deploy.session import SessionConfig
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model
-from autotune.facts.workload import Workload, workload_for
+from autotune.facts.workload import Workload
+from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
-from autotune.results.peaks import SMALLEST_MEMORY_GAIN
-from autotune.results.run_off import FINAL, OnStep, Plan, Rounds
-from autotune.results.score import Score, is_gain, is_loss
-from autotune.results.subjects import Contest, Subject, contest_of
+from autotune.results.final_comparison import FINAL, OnStep, Plan, Rounds
+from autotune.results.score import Score, is_loss
+from autotune.results.subjects import Lineup, Subject
+from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import DEFAULT, P99_RUNS, find
 
-_BASELINE = 0
+MAX_ERROR = 0.05
+"""The error limit where neither the user nor a config names one."""
+
+# Other kernels round elsewhere: an error of 0.0100 may become one of 0.0104.
+_SAME_ERROR = 1.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A config's numbers when it was tuned, and what holds of them now, as after an upgrade.
+
+    Attributes:
+        differences: How this machine and its versions differ from those that tuned it, in words.
+        speedup: The speed-up then.
+        peak_memory_mib: The peak memory then.
+        error: The error then.
+        was_better: Whether it was faster or leaner than the default then. A study writes the
+            default itself where nothing is better.
+        as_fast: Whether the speed-up of then lies within the interval of now, or below it.
+        same_answers: Whether the error is at most a fifth larger; None where errors were measured
+            on inputs of another origin, or beside another model.
+    """
+
+    differences: tuple[str, ...]
+    speedup: Interval
+    peak_memory_mib: float
+    error: float
+    was_better: bool
+    as_fast: bool
+    same_answers: bool | None
+
+    @classmethod
+    def of(cls, subject: Subject, score: Score, error_data: str | None) -> "Tuned | None":
+        """Returns what holds of a subject's evidence by its score; None where it has none.
+
+        Args:
+            subject: The subject.
+            score: Its numbers now.
+            error_data: The origin of the inputs of now; None where the errors are measured beside
+                another model than the one that was tuned.
+        """
+        then = subject.evidence
+        if then is None:
+            return None
+        floor = then.memory_noise_floor or 0.0
+        was_leaner = then.baseline_peak_memory_mib > (1 + floor) * then.peak_memory_mib
+        most = max(_SAME_ERROR * then.error, then.error + EXACT_ERROR)
+        return cls(
+            differences=subject.differences,
+            speedup=then.speedup,
+            peak_memory_mib=then.peak_memory_mib,
+            error=then.error,
+            was_better=then.significant or was_leaner,
+            as_fast=score.speedup.high >= then.speedup.value,
+            same_answers=score.error <= most if then.error_data == error_data else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One configuration of a comparison.
+
+    Attributes:
+        name: The configuration as the user named it.
+        score: Its numbers, beside the baseline's of the same rounds.
+        p50_ms: Median latency, of the runs of all clients.
+        throughput_per_s: Samples per second of all clients.
+        max_error: The error limit that applies: the user's, or the one that it was tuned for.
+        tuned: What still holds of the numbers that it was tuned with; None for a model.
+    """
+
+    name: str
+    score: Score
+    p50_ms: float
+    throughput_per_s: float
+    max_error: float
+    tuned: Tuned | None = None
+
+    @property
+    def slower(self) -> bool:
+        """Whether it is slower than the baseline by more than the noise."""
+        return is_loss(self.score.speedup, self.score.noise_floor)
+
+    @property
+    def better(self) -> bool:
+        """Whether it is faster by more than the noise, or leaner and not slower."""
+        return self.score.significant or (self.score.leaner and not self.slower)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The numbers of one configuration beside those of the baseline.
-
-    Attributes:
-        name: The configuration as the user named it.
-        speedup: How many times faster than the baseline, with its interval; with several clients,
-            by how much larger its throughput is.
-        latency_ms: Its latency; with several clients, the mean as a client sees it.
-        baseline_latency_ms: Latency of the baseline.
-        peak_memory_mib: Its peak memory.
-        baseline_peak_memory_mib: Peak memory of the baseline.
-        error: Its largest fidelity error.
-        faster: Whether it is faster by more than the noise.
-        slower: Whether it is slower by more than the noise.
-        leaner: Whether it needs less memory by more than the luck of the heap.
-        better: Whether it is faster, or leaner and not slower.
-        noise_floor: Relative difference below which nothing is claimed.
-        rounds: Rounds in which it was measured.
-        coverage: How much the comparison of the answers proves.
-        throughput_per_s: Samples per second of all clients.
-        baseline_throughput_per_s: The same of the baseline.
-        p50_ms: Median latency, of the runs of all clients.
-        baseline_p50_ms: Median latency of the baseline.
-        p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
-        baseline_p99_ms: The 99th percentile of the baseline.
-        batch: Samples of one run, where a config was tuned for batches; None where none was. The
-            latency is then that of a batch, and the speed-up counts samples.
-        baseline_batch: The same of the baseline.
-        peak_memory_interval_mib: Its peak memory, with the range in which that of another process
-            lies with 95 %; None where nothing was measured twice.
-        baseline_peak_memory_interval_mib: The same of the baseline.
-        memory_noise_floor: Relative difference below which no gain of memory is claimed.
-    """
-
-    name: str
-    speedup: Interval
-    latency_ms: float
-    baseline_latency_ms: float
-    peak_memory_mib: float
-    baseline_peak_memory_mib: float
-    error: float
-    faster: bool
-    slower: bool
-    leaner: bool
-    better: bool
-    noise_floor: float
-    rounds: int
-    coverage: Coverage | None
-    throughput_per_s: float
-    baseline_throughput_per_s: float
-    p50_ms: float
-    baseline_p50_ms: float
-    p99_ms: float | None
-    baseline_p99_ms: float | None
-    batch: int | None = None
-    baseline_batch: int | None = None
-    peak_memory_interval_mib: Interval | None = None
-    baseline_peak_memory_interval_mib: Interval | None = None
-    memory_noise_floor: float = SMALLEST_MEMORY_GAIN
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparisons:
     """The outcome of a comparison.
 
     Attributes:
-        baseline: The baseline as the user named it; ``the default`` is the untouched model under
+        baseline: What the others are compared with; ``the default`` is the untouched model under
             default options.
         configs: The configurations that could be measured, in the order of the request.
         failures: Why the others could not, by name.
@@ -100,19 +125,21 @@ class Comparisons:
             file.
         error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
         clients: How many clients called at once.
+        max_error: The largest error limit of the configurations.
     """
 
-    baseline: str
-    configs: tuple[Comparison, ...]
+    baseline: Compared
+    configs: tuple[Compared, ...]
     failures: Mapping[str, Failure]
     model: str
     untouched: bool
     error_data: str
-    clients: int = 1
+    clients: int
+    max_error: float
 
 
 class SessionMeasurer(Protocol):
-    """The part of a measurer that a comparison uses."""
+    """The part of a measurer that comparisons use."""
 
     def measure_session(
         self,
@@ -124,6 +151,11 @@ class SessionMeasurer(Protocol):
         sessions: str,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says."""
+
+    def measure_open_loop(
+        self, path: Path, config: SessionConfig, arrivals_s: Sequence[float], *, sessions: str
+    ) -> LoadMeasurement | Failure:
+        """Returns the outcome of opening `path` as `config` says and sending it requests."""
 
     def renew(self) -> None:
         """Starts a fresh reference."""
@@ -143,69 +175,23 @@ MakeMeasurer = Callable[[Model, Workload, float, Batching | None, int], SessionM
 
 
 def compare(
-    paths: Sequence[Path],
-    source: Path | None = None,
-    *,
-    baseline: Path | None = None,
-    data: Path | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    max_error: float,
-    clients: int | None = None,
-    on_step: OnStep,
-    make_measurer: MakeMeasurer = duet_measurer,
-) -> Comparisons:
-    """Returns how tuned configs and models compare with a baseline, by latency and memory.
-
-    The rounds are those of a study's final comparison, retakes on a loud machine included.
-
-    Args:
-        paths: Tuned configs, and models (``.onnx``), which are opened with default options.
-        source: The untouched model; if None, the one that the study beside a config names, as far
-            as it is there and unchanged, or else the first file's own model.
-        baseline: A config or model to compare with; if None, the untouched model under default
-            options.
-        data: Inputs; generated if None.
-        shapes: Shapes of generated inputs.
-        max_error: Largest fidelity error.
-        clients: How many clients call at once, in a closed loop; if None, as many as the configs
-            were tuned for.
-        on_step: Called after each measurement.
-        make_measurer: Makes the measurer.
-
-    Raises:
-        ConfigError: a config is wrong, its model files are others than it says, it needs something
-            that this machine lacks, or the configs were tuned from different models.
-        RequestError: the configs were tuned for different numbers of clients, and `clients` is
-            None.
-        CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
-    """
-    contest = contest_of(paths, source, baseline)
-    return compare_subjects(
-        contest,
-        workload_for(contest.model, data, shapes),
-        max_error=max_error,
-        clients=clients,
-        on_step=on_step,
-        make_measurer=make_measurer,
-    )
-
-
-def compare_subjects(
-    contest: Contest,
+    lineup: Lineup,
     workload: Workload,
     *,
-    max_error: float,
+    max_error: float | None = None,
     clients: int | None = None,
     on_step: OnStep,
     plan: Plan = FINAL,
     make_measurer: MakeMeasurer = duet_measurer,
-) -> Comparisons:
-    """Returns how subjects compare with a baseline; see :func:`compare`.
+) -> Comparison:
+    """Returns how configurations compare with a baseline, by latency and memory.
+
+    The rounds are those of a study's final comparison, retakes on a noisy machine included.
 
     Args:
-        contest: The subjects and the baseline.
+        lineup: The configurations and the baseline.
         workload: Inputs of the model.
-        max_error: Largest fidelity error.
+        max_error: Largest fidelity error; if None, the one that each config was tuned for.
         clients: How many clients call at once, in a closed loop; if None, as many as the configs
             were tuned for.
         on_step: Called after each measurement.
@@ -215,17 +201,18 @@ def compare_subjects(
     Raises:
         RequestError: the configs were tuned for different numbers of clients, and `clients` is
             None.
-        CannotMeasureError: as :func:`compare`.
+        CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
     if clients is None:
-        clients = contest.clients or 1
-    field = dict(enumerate((contest.baseline, *contest.subjects)))
+        clients = lineup.clients or 1
+    field = (lineup.baseline, *lineup.subjects)
+    limits = [max_error or subject.max_error or MAX_ERROR for subject in field]
     measurer = make_measurer(
-        contest.model, workload, max_error, contest.batching(workload), clients
+        lineup.model, workload, max(limits), lineup.batching(workload), clients
     )
     try:
         rounds = Rounds(
-            {number: _entrant(measurer, subject) for number, subject in field.items()},
+            {number: _entrant(measurer, subject) for number, subject in enumerate(field)},
             measurer.renew,
             find(DEFAULT),
             seed=0,
@@ -236,14 +223,22 @@ def compare_subjects(
         scores = rounds.play()
     finally:
         measurer.close()
-    return Comparisons(
-        baseline=contest.baseline.name,
-        configs=_comparisons(field, rounds, scores, clients),
-        failures={field[number].name: failure for number, failure in rounds.failures.items()},
-        model=str(contest.model.path),
-        untouched=contest.untouched,
+    error_data = workload.source if lineup.untouched else None
+    baseline, *configs = [
+        _compared(
+            field[number], own, rounds.measurements(number), limits[number], clients, error_data
+        )
+        for number, own in scores.items()
+    ]
+    return Comparison(
+        baseline=baseline,
+        configs=tuple(configs),
+        failures={field[n].name: failure for n, failure in rounds.failures.items()},
+        model=str(lineup.model.path),
+        untouched=lineup.untouched,
         error_data=workload.source,
         clients=clients,
+        max_error=max(limits),
     )
 
 
@@ -258,72 +253,20 @@ def _entrant(measurer: SessionMeasurer, subject: Subject) -> Callable[[Effort], 
     )
 
 
-def _comparisons(
-    field: Mapping[int, Subject], rounds: Rounds, scores: Mapping[int, Score], clients: int
-) -> tuple[Comparison, ...]:
-    """Returns the numbers of all that could be measured beside those of the baseline."""
-    sides = {
-        number: _Side(score, _p50_ms(rounds.measurements(number)), clients)
-        for number, score in scores.items()
-    }
-    return tuple(
-        _comparison(field[number].name, side, sides[_BASELINE])
-        for number, side in sides.items()
-        if number != _BASELINE
-    )
-
-
-@dataclass(frozen=True)
-class _Side:
-    """One side of a comparison: its score over the rounds, and its median run by the clock."""
-
-    score: Score
-    p50_ms: float
-    clients: int
-
-    @property
-    def throughput_per_s(self) -> float:
-        """Samples of the completed runs: those under way over the latency (Little's law)."""
-        return self.clients * (self.score.batch or 1) / self.score.latency_ms * 1e3
-
-    @property
-    def p99_ms(self) -> float | None:
-        """The 99th percentile, where there were enough runs."""
-        return self.score.values.get("p99_ms")
-
-
-def _p50_ms(measurements: Sequence[Measurement]) -> float:
-    return float(np.median([measurement.p50_ms for measurement in measurements]))
-
-
-def _comparison(name: str, side: _Side, beside: _Side) -> Comparison:
-    own, baseline = side.score, beside.score
-    faster = is_gain(own.speedup, own.noise_floor)
-    slower = is_loss(own.speedup, own.noise_floor)
-    return Comparison(
-        name=name,
-        speedup=own.speedup,
-        latency_ms=own.latency_ms,
-        baseline_latency_ms=baseline.latency_ms,
-        peak_memory_mib=own.peak_memory_mib,
-        baseline_peak_memory_mib=baseline.peak_memory_mib,
-        error=own.error,
-        faster=faster,
-        slower=slower,
-        leaner=own.leaner,
-        better=faster or (own.leaner and not slower),
-        noise_floor=own.noise_floor,
-        rounds=own.rounds,
-        coverage=own.coverage,
-        throughput_per_s=side.throughput_per_s,
-        baseline_throughput_per_s=beside.throughput_per_s,
-        p50_ms=side.p50_ms,
-        baseline_p50_ms=beside.p50_ms,
-        p99_ms=side.p99_ms,
-        baseline_p99_ms=beside.p99_ms,
-        batch=own.batch,
-        baseline_batch=baseline.batch,
-        peak_memory_interval_mib=own.peak_memory_interval,
-        baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
-        memory_noise_floor=own.memory_noise_floor,
+def _compared(
+    subject: Subject,
+    own: Score,
+    measurements: Sequence[Measurement],
+    max_error: float,
+    clients: int,
+    error_data: str | None,
+) -> Compared:
+    return Compared(
+        name=subject.name,
+        score=own,
+        p50_ms=float(np.median([measurement.p50_ms for measurement in measurements])),
+        # those under way over the latency (Little's law)
+        throughput_per_s=clients * (own.batch or 1) / own.latency_ms * 1e3,
+        max_error=max_error,
+        tuned=Tuned.of(subject, own, error_data),
     )

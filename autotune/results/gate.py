@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from autotune.errors import CannotMeasureError, NotBetterError
 from autotune.measure.outcome import Failure
-from autotune.results.compare import Comparison, Comparisons
+from autotune.results.compare import Compared, Comparison
 from autotune.results.under_load import LoadComparison, UnderLoad
 
 
@@ -17,12 +17,10 @@ class Gate:
         min_speedup: Least speed-up over the baseline, with several clients least factor of
             throughput; None means no limit.
         max_memory_mib: Largest peak memory that a session may add; None means no limit.
-        max_error: Largest relative L2 error of an output.
     """
 
     min_speedup: float | None = None
     max_memory_mib: float | None = None
-    max_error: float
 
     @property
     def has_limits(self) -> bool:
@@ -47,28 +45,33 @@ class Verdict:
     words: str
 
 
-def judge(comparisons: Comparisons, gate: Gate) -> tuple[Verdict, ...]:
+def judge(comparison: Comparison, gate: Gate) -> tuple[Verdict, ...]:
     """Returns the verdicts on all configurations.
 
     Where the request sets no limit of speed or memory and compares one configuration, it has to be
-    better than the baseline: faster, or leaner and not slower.
+    better than the baseline: faster, or leaner and not slower. One that was not better when it was
+    tuned, such as the default itself, has to be no slower.
     """
-    alone = len(comparisons.configs) + len(comparisons.failures) == 1
-    verdicts = [_of_failure(name, failure, gate) for name, failure in comparisons.failures.items()]
-    for config in comparisons.configs:
-        verdicts += _of_config(config, comparisons, gate, alone=alone)
+    alone = len(comparison.configs) + len(comparison.failures) == 1
+    failures, most = comparison.failures.items(), comparison.max_error
+    verdicts = [_of_failure(name, failure, most) for name, failure in failures]
+    for config in comparison.configs:
+        verdicts += _of_config(config, comparison, gate, alone=alone)
     return tuple(verdicts)
 
 
-def judge_under_load(comparison: LoadComparison, gate: Gate) -> tuple[Verdict, ...]:
+def judge_under_load(comparison: LoadComparison) -> tuple[Verdict, ...]:
     """Returns the verdicts on all configurations under an offered load.
 
     Each has to keep up with it. Limits of speed and memory do not apply.
     """
-    failures = comparison.failures.items()
-    verdicts = [_of_failure(name, failure, gate) for name, failure in failures]
+    failures, most = comparison.failures.items(), comparison.max_error
+    verdicts = [_of_failure(name, failure, most) for name, failure in failures]
     for config in comparison.configs:
-        verdicts += [_of_error(config, gate), _of_rate(config, comparison.offered_per_s)]
+        verdicts += [
+            _of_error(config.name, config.error, most),
+            _of_rate(config, comparison.offered_per_s),
+        ]
     return tuple(verdicts)
 
 
@@ -80,19 +83,19 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
     return NotBetterError.exit_code if broken else 0
 
 
-def _of_failure(name: str, failure: Failure, gate: Gate) -> Verdict:
+def _of_failure(name: str, failure: Failure, max_error: float) -> Verdict:
     if failure.kind == "wrong_answers":
-        words = f"{failure.message}; at most {gate.max_error:g} is allowed"
+        words = f"{failure.message}; at most {max_error:g} is allowed"
         return Verdict(config=name, limit="error", kept=False, words=words)
     return Verdict(config=name, limit="runs", kept=False, words=failure.message)
 
 
-def _of_error(config: Comparison | UnderLoad, gate: Gate) -> Verdict:
+def _of_error(name: str, error: float, max_error: float) -> Verdict:
     return Verdict(
-        config=config.name,
+        config=name,
         limit="error",
-        kept=config.error <= gate.max_error,
-        words=f"error {config.error:.2g}, at most {gate.max_error:g} is allowed",
+        kept=error <= max_error,
+        words=f"error {error:.2g}, at most {max_error:g} is allowed",
     )
 
 
@@ -107,12 +110,12 @@ def _of_rate(config: UnderLoad, offered_per_s: float) -> Verdict:
 
 
 def _of_config(
-    config: Comparison, comparisons: Comparisons, gate: Gate, *, alone: bool
+    config: Compared, comparison: Comparison, gate: Gate, *, alone: bool
 ) -> Iterator[Verdict]:
-    name, baseline = config.name, comparisons.baseline
-    quantity = "" if comparisons.clients == 1 else "throughput "
-    yield _of_error(config, gate)
-    speedup = config.speedup
+    name, baseline = config.name, comparison.baseline.name
+    quantity = "" if comparison.clients == 1 else "throughput "
+    yield _of_error(name, config.score.error, config.max_error)
+    speedup, peak_mib = config.score.speedup, config.score.peak_memory_mib
     if gate.min_speedup is not None:
         yield Verdict(
             config=name,
@@ -125,14 +128,11 @@ def _of_config(
         yield Verdict(
             config=name,
             limit="memory",
-            kept=config.peak_memory_mib <= gate.max_memory_mib,
-            words=f"{config.peak_memory_mib:.1f} MiB, at most {gate.max_memory_mib:g} MiB is "
-            "allowed",
+            kept=peak_mib <= gate.max_memory_mib,
+            words=f"{peak_mib:.1f} MiB, at most {gate.max_memory_mib:g} MiB is allowed",
         )
     if alone and not gate.has_limits:
-        yield Verdict(
-            config=name,
-            limit="better",
-            kept=config.better,
-            words=f"{'better' if config.better else 'not better'} than {baseline}",
-        )
+        was_better = config.tuned is None or config.tuned.was_better
+        is_enough = config.better or (not was_better and not config.slower)
+        word = "better" if config.better else "no slower" if is_enough else "not better"
+        yield Verdict(config=name, limit="better", kept=is_enough, words=f"{word} than {baseline}")

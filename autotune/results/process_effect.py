@@ -1,4 +1,4 @@
-"""What options of a process do to the default and to the emitted config, apart from the session.
+"""What options of a process do to the default and to the selected config, apart from the session.
 
 The baseline of a study has none of them, and no config has them by itself. So their effect is
 measured after everything else, side by side, and is no part of what the config gains.
@@ -11,11 +11,10 @@ from functools import partial
 from autotune.deploy.config import Interval
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
 from autotune.measure.outcome import Effort, Measurer, Outcome
-from autotune.results.alone import factor_of, finite
-from autotune.results.run_off import Finalist, OnStep, Plan, Rounds
-from autotune.results.score import is_loss
-from autotune.results.setting import Setting
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.results.final_comparison import Finalist, OnStep, Plan, Rounds
+from autotune.results.score import factor_of, finite, is_loss
+from autotune.search.context import Context
+from autotune.space.configuration import BASELINE, Configuration
 
 _DEFAULT, _DEFAULT_WITH, _CONFIG, _CONFIG_WITH = range(4)
 _ROUNDS = Plan(most=5)
@@ -49,9 +48,9 @@ class ProcessEffect:
 
     Attributes:
         options: The options.
-        trial: Number of the emitted trial.
+        trial: Number of the selected trial.
         default: What they do to the default.
-        config: What they do to the emitted config; None where that is the default.
+        config: What they do to the selected config; None where that is the default.
     """
 
     options: ProcessOptions
@@ -61,28 +60,28 @@ class ProcessEffect:
 
     def options_for(self, trial: int) -> ProcessOptions | None:
         """Returns what the config of a trial offers; None if nothing was measured to help it."""
-        emitted = self.config or self.default
-        return self.options if trial == self.trial and emitted.helps else None
+        selected = self.config or self.default
+        return self.options if trial == self.trial and selected.helps else None
 
 
 def process_effect(
-    setting: Setting, measurer: Measurer, picked: Finalist, on_step: OnStep
+    setting: Context, measurer: Measurer, picked: Finalist, on_step: OnStep
 ) -> ProcessEffect | None:
     """Returns what fixed thresholds of the heap do; None where a process fails with them.
 
     Args:
         setting: What the study works on.
-        measurer: Measures candidates.
-        picked: What is emitted.
+        measurer: Measures configurations.
+        picked: What is selected.
         on_step: Called after each measurement.
 
     Raises:
         CannotMeasureError: the default fails.
     """
-    candidate = picked.trial.candidate
+    configuration = picked.trial.configuration
     entrants = _entrants(measurer, {_DEFAULT: BASELINE})
-    if candidate != BASELINE:
-        entrants |= _entrants(measurer, {_CONFIG: candidate})
+    if configuration != BASELINE:
+        entrants |= _entrants(measurer, {_CONFIG: configuration})
     rounds = Rounds(
         entrants,
         measurer.renew,
@@ -97,18 +96,18 @@ def process_effect(
         options=STEADY_HEAP,
         trial=picked.trial.number,
         default=_effect(rounds, _DEFAULT_WITH, _DEFAULT),
-        config=None if candidate == BASELINE else _effect(rounds, _CONFIG_WITH, _CONFIG),
+        config=None if configuration == BASELINE else _effect(rounds, _CONFIG_WITH, _CONFIG),
     )
 
 
 def _entrants(
-    measurer: Measurer, candidates: Mapping[int, Candidate]
+    measurer: Measurer, configurations: Mapping[int, Configuration]
 ) -> dict[int, Callable[[Effort], Outcome]]:
-    """Returns what measures each candidate, and by the number after it the same with options."""
+    """Returns what measures each configuration, and by the next number the same with options."""
     entrants: dict[int, Callable[[Effort], Outcome]] = {}
-    for number, candidate in candidates.items():
-        entrants[number] = partial(measurer.measure, candidate)
-        entrants[number + 1] = partial(measurer.measure_with, candidate, process=STEADY_HEAP)
+    for number, configuration in configurations.items():
+        entrants[number] = partial(measurer.measure, configuration)
+        entrants[number + 1] = partial(measurer.measure_with, configuration, process=STEADY_HEAP)
     return entrants
 
 

@@ -8,17 +8,17 @@ from autotune.deploy.digest import digest_files
 from autotune.deploy.files import is_file, is_folder, read_json
 from autotune.deploy.records import Json, PositiveWhole, Several, Text, from_plain, to_plain
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError, FormatError, StudyError
+from autotune.errors import FormatError, StudyError
 from autotune.facts.batches import Batching
-from autotune.facts.model import Model, describe
+from autotune.facts.model import describe
 from autotune.facts.work import Work
 from autotune.facts.workload import Workload, workload_for
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
+from autotune.inspection.model_report import read_model
 from autotune.inspection.profile import Profile, profile_session
-from autotune.inspection.reading import read_model
-from autotune.results.emit import CONFIG, PAGE, write_json
 from autotune.results.overwriting import refuse_overwriting
-from autotune.results.subjects import Subject, subject_of
+from autotune.results.subjects import lineup_of
+from autotune.results.writing import CONFIG, PAGE, write_json
 
 OnStep = Callable[[int, int], None]
 """Called after each step with the steps done and all steps."""
@@ -100,13 +100,17 @@ def profile(
         CannotMeasureError: the model does not run on these inputs.
     """
     file = path / CONFIG if is_folder(path) else path
-    subject = subject_of(file)
-    original = _original(subject, source)
-    workload = _workload(subject, original, data, shapes or {})
+    lineup = lineup_of([file], source, None)
+    (subject,), original = lineup.subjects, lineup.model
+    workload = workload_for(original, data, shapes or {})
+    if subject.batch is not None:
+        workload = Batching.of(original, workload, [subject.batch]).workload(
+            workload, subject.batch
+        )
     steps = 3 if subject.source_sha256 else 2
     default = profile_session(original.path, SessionConfig(), workload)
     on_step(1, steps)
-    work = read_model(original, workload, run=True).work
+    work = read_model(original, workload).work
     peaks = measure_peaks(work.least_bytes)
     on_step(2, steps)
     sessions = [_session(DEFAULT, original.path, default, work, peaks)]
@@ -165,31 +169,6 @@ def kept_profile(folder: Path) -> Profiling | None:
     return profiling if profiling.config_sha256 == digest_files([folder / CONFIG]) else None
 
 
-def _original(subject: Subject, source: Path | None) -> Model:
-    """Returns the model whose default is profiled.
-
-    Raises:
-        ConfigError: `source` is not the model that the config was tuned from.
-    """
-    original = describe(source or subject.source or subject.model)
-    if original.sha256 == subject.source_sha256 or not subject.source_sha256:
-        return original
-    if source is not None:
-        raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
-    return describe(subject.model)
-
-
-def _workload(
-    subject: Subject, original: Model, data: Path | None, shapes: Mapping[str, Sequence[int]]
-) -> Workload:
-    """Returns the inputs of both sessions: batches, where the config was tuned for them."""
-    workload = workload_for(original, data, shapes)
-    if subject.batch is None:
-        return workload
-    batching = Batching.of(original, workload, [subject.batch])
-    return batching.workload(workload, subject.batch)
-
-
 def _session(
     name: str, file: Path, session_profile: Profile, work: Work, peaks: Peaks
 ) -> ProfiledSession:
@@ -208,5 +187,5 @@ def _work_of(file: Path, workload: Workload, original: Work) -> Work:
     ONNX infers no shapes through operators of ONNX Runtime's own. The original's work is the same
     but for the type of the numbers.
     """
-    work = read_model(describe(file), workload, run=False).work
+    work = read_model(describe(file), workload).work
     return work if work.is_complete else original

@@ -2,23 +2,25 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import Environment, Evidence, Interval, Requires
+from autotune.deploy.config import Environment, Evidence, Interval
 from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import PositiveWhole, from_plain, section, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.facts.batches import Batching
-from autotune.results.parts import Ablation
+from autotune.measure.judging import Judgement
+from autotune.results.leave_one_out import Simplification
 from autotune.results.process_effect import ProcessEffect
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
+from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
 from autotune.search.trial import Limits, latency_limit
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 
 FORMAT = "autotune-front/1"
 FRONT = "front.json"
@@ -27,7 +29,7 @@ ANSWERS = ("exact", "within", "beyond")
 
 # A result is read whole into memory; one of a study of a thousand trials has a megabyte.
 _LARGEST_BYTES = 64 << 20
-_LIMITS = frozenset({"max_error", "max_memory_mib", "max_latency_ms"})
+_LIMITS = frozenset({"max_error", "max_memory_mib", "max_latency_ms", "max_drop", "max_p99_ms"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +37,19 @@ class Member:
     """One configuration with its evidence: the baseline, or a member of the front.
 
     Attributes:
-        candidate: What differs from the default, by parameter.
+        configuration: What differs from the default, by parameter.
         words: The same in words.
         evidence: Its measurements.
         admitted: Whether it keeps the limits of the study.
         gains: By objective, how many times better it is than the default, with the 95 % interval
-            of the final comparison. Empty in a result of an earlier version.
+            of the final comparison.
     """
 
-    candidate: Mapping[str, Value]
+    configuration: Mapping[str, Value]
     words: str
     evidence: Evidence
     admitted: bool
-    gains: Mapping[str, Interval] = field(default_factory=dict)
+    gains: Mapping[str, Interval]
 
     @property
     def trial(self) -> int:
@@ -59,59 +61,6 @@ class Member:
         """Its value in each objective that was measured."""
         numbers = {name: getattr(self.evidence, name) for name in OBJECTIVES}
         return {name: value for name, value in numbers.items() if value is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """The best trial of those that give one kind of answers.
-
-    Its numbers are those of the final comparison where a trial of the kind took part, otherwise
-    those of the model of effects.
-
-    Attributes:
-        answers: ``exact`` (but for rounding), ``within`` the limit, or ``beyond`` it.
-        trial: Its number.
-        words: Its changes from the default, in words.
-        speedup: How many times faster than the default.
-        confirmed: Whether these are the numbers of the final comparison.
-        peak_memory_mib: Peak memory that its session adds.
-        error: Its fidelity error.
-    """
-
-    answers: str
-    trial: int
-    words: str
-    speedup: float
-    confirmed: bool
-    peak_memory_mib: float
-    error: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphRow:
-    """A graph half under default session options, by the numbers of the search.
-
-    Attributes:
-        words: The changes to the model, in words.
-        operators: Nodes of its main graph, constants not; None if unknown.
-        parameters: Elements of its weights; None if unknown.
-        size_bytes: Size of its files; None if unknown.
-        latency: Latency over the default's; None where it was not measured.
-        memory: Peak memory over the default's; None where it was not measured.
-        error: Its fidelity error; None where it was not measured.
-        metric: The value of the user's metric; None without one.
-        failure: Why it was not measured; empty where it was.
-    """
-
-    words: str
-    operators: int | None
-    parameters: int | None
-    size_bytes: int | None
-    latency: float | None
-    memory: float | None
-    error: float | None
-    metric: float | None
-    failure: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,25 +81,25 @@ class StudyResult:
         trials: Number of measured trials.
         ended: Why the search ended before its budget was spent; empty if it did not.
         failed: How many of the trials failed, by kind.
-        raced: How many of them were given up early, clearly beaten.
-        never_quiet: How many of them saw no quiet machine: their numbers are those of a busy one.
+        stopped_early: How many of them were given up early, clearly dominated.
+        never_undisturbed: How many of them saw no quiet machine: their numbers are those of a busy
+            one.
         left_out: Parameters that make no sense for this model or machine, with the reason.
-        kinds: The best trial of each kind of answers, as far as there is one.
-        graphs: The outcome of each graph half; the default first.
         effects: How much each value alone changes the objectives, by the model of the search.
-        cache_bytes: Size of the prepared models in the study's folder.
+        cache_bytes: Size of the transformed models in the study's folder.
         notes: Remarks on the inputs, a sentence each.
         dimensions: Sizes of the model's named dimensions in the samples.
-        requires: The needs of these configurations on any machine.
         environment: The machine and the versions that measured them.
         complete: False where the study was cut short: the numbers are those of the search.
         files: The names of the written files, relative to `folder`.
         others: What else the final comparison measured: configurations that are not on the front,
             or give answers beyond the limit.
-        ablation: What each change of the emitted config brings; None where the default was emitted,
-            in a study that was cut short before, and where an earlier version wrote the result.
-        process: What options of the process do to the default and to the emitted config; None where
-            nobody asked.
+        simplification: What each change of the selected config brings; None where the default was
+            selected, and in a study that was cut short before.
+        process: What options of the process do to the default and to the selected config; None
+            where nobody asked.
+        judgements: What all samples show of the selected config, and of those that were selected
+            before it and are beyond a limit; empty where there are few samples.
         batching: The batch sizes; None where each run has one sample.
         clients: How many clients ran at once.
     """
@@ -168,24 +117,22 @@ class StudyResult:
     trials: int
     ended: str
     failed: Mapping[str, int]
-    raced: int
-    never_quiet: int
+    stopped_early: int
+    never_undisturbed: int
     left_out: Mapping[str, str]
-    kinds: tuple[Kind, ...]
-    graphs: tuple[GraphRow, ...]
     effects: tuple[Effect, ...]
     cache_bytes: int
     notes: tuple[str, ...]
     dimensions: Mapping[str, int]
-    requires: Requires
     environment: Environment
     complete: bool
     files: tuple[str, ...]
-    others: tuple[Member, ...] = ()
-    ablation: Ablation | None = None
-    process: ProcessEffect | None = None
-    batching: Batching | None = None
-    clients: PositiveWhole = 1
+    others: tuple[Member, ...]
+    simplification: Simplification | None
+    process: ProcessEffect | None
+    judgements: tuple[Judgement, ...]
+    batching: Batching | None
+    clients: PositiveWhole
 
     @property
     def baseline(self) -> Member:
@@ -198,7 +145,7 @@ class StudyResult:
 
         On a busy machine it may stay unknown; then another final comparison may find a winner.
         """
-        return self.limits.get("max_p99_ms") is None or self.baseline.evidence.p99_ms is not None
+        return self.limits["max_p99_ms"] is None or self.baseline.evidence.p99_ms is not None
 
     @property
     def best(self) -> Member:
@@ -217,17 +164,49 @@ class StudyResult:
         numbers = ", ".join(str(member.trial) for member in self.members)
         raise StudyError(f"trial {trial} is not on the front; its members are {numbers}")
 
+    @property
+    def kinds(self) -> Mapping[str, Member]:
+        """The best in the first objective of each kind of answers that was compared, by the kind.
+
+        The kinds are ``exact`` (but for rounding), ``within`` the limit and ``beyond`` it. One with
+        a larger error is left out unless it is better.
+        """
+        first = find(self.objectives)[0]
+        compared = (*self.members, *self.others)
+        best: dict[str, Member] = {}
+        for answers in ANSWERS:
+            own = min(
+                (member for member in compared if self._answers(member) == answers),
+                key=lambda member: first.cost(member.values[first.name]),
+                default=None,
+            )
+            if own is not None and all(
+                first.is_better(own.values[first.name], other.values[first.name])
+                for other in best.values()
+            ):
+                best[answers] = own
+        return best
+
+    def _answers(self, member: Member) -> str:
+        """Returns the kind of a member's answers."""
+        own, default = member.evidence, self.baseline.evidence
+        if own.error < EXACT_ERROR:
+            return "exact"
+        max_error, max_drop = self.limits["max_error"], self.limits["max_drop"]
+        drop = (default.metric or 0.0) - (own.metric or 0.0)
+        is_beyond = (max_error is not None and own.error > max_error) or (
+            max_drop is not None and drop > max_drop
+        )
+        return "beyond" if is_beyond and not member.admitted else "within"
+
     def to_json(self) -> dict[str, Any]:
         """Returns the record as JSON values."""
-        plain = to_plain(self)
-        if self.batching is None:
-            del plain["batching"]
-        return {"format": FORMAT, **plain}
+        return {"format": FORMAT, **to_plain(self)}
 
     def batch_of(self, member: Member) -> int:
         """Returns the samples of a run of a member."""
         smallest = 1 if self.batching is None else self.batching.smallest
-        return Candidate.of(member.candidate).batch(smallest)
+        return Configuration.of(member.configuration).batch(smallest)
 
     def dimensions_of(self, member: Member) -> Mapping[str, int]:
         """Returns the sizes of the model's named dimensions in the runs of a member."""
@@ -292,16 +271,11 @@ def _check(result: StudyResult) -> None:
     except RequestError as error:
         raise FormatError(str(error)) from None
     for member in (*result.members, *result.others):
-        Candidate.from_json(member.candidate)
+        Configuration.from_json(member.configuration)
         if missing := set(result.objectives) - member.values.keys():
             raise FormatError(f"trial {member.trial} has no {min(missing)}")
     if len({member.evidence.metric is None for member in result.members}) > 1:
         raise FormatError("some members have a metric, and others have none")
-    for kind in result.kinds:
-        if kind.answers not in ANSWERS:
-            raise FormatError(
-                f"answers must be one of {', '.join(ANSWERS)}, not {shown(kind.answers)}"
-            )
     if unnamed := _LIMITS - result.limits.keys():
         raise FormatError(f"'limits.{min(unnamed)}' is missing")
     pairs = {(effect.parameter, effect.value, effect.objective) for effect in result.effects}
@@ -334,7 +308,12 @@ def choose_member(
     limits = latency_limit(
         Limits(max_error=math.inf, max_memory_mib=max_memory_mib), result.objectives, max_latency_ms
     )
-    fitting = [member for member in result.members if admits(member)]
+    fitting = [
+        member
+        for member in result.members
+        # a member whose final comparison broke a limit of the study is not what the user asked for
+        if admits(member) and (member.admitted or member is result.baseline)
+    ]
     if not fitting:
         bounded = "latency_ms" if limits.max_p99_ms is None else "p99_ms"
         times_ms = [member.values[bounded] for member in result.members if bounded in member.values]

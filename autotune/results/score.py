@@ -1,5 +1,13 @@
-"""The numbers of one configuration over the rounds of a final comparison."""
+"""The numbers of one configuration over the rounds of a final comparison, with their intervals.
 
+Speeds are compared round by round. Peaks of memory are compared as well by the luck of the heap:
+fresh processes with one configuration differ in their peaks, because the allocator leaves other
+holes where the process did other things before, and where the kernel put the heap elsewhere. How
+much they differ is learned from all configurations of a comparison together, because each of them
+has a few processes only.
+"""
+
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -8,8 +16,7 @@ import numpy as np
 
 from autotune.deploy.config import Coverage, Interval, ProviderEvidence
 from autotune.measure.outcome import Measurement
-from autotune.measure.statistics import Scatter, mean_log_interval
-from autotune.results.peaks import SMALLEST_MEMORY_GAIN, HeapLuck
+from autotune.measure.statistics import Scatter, mean_log_interval, student_t
 from autotune.search.objective import (
     OBJECTIVES,
     SPEEDS,
@@ -24,8 +31,89 @@ from autotune.search.objective import (
 SMALLEST_GAIN = 0.02
 """No gain below this is claimed, however quiet the machine."""
 
+# Another application, another build of its libraries: what is smaller does not survive them.
+SMALLEST_MEMORY_GAIN = 0.05
+"""No gain of memory below this is claimed, however little processes differ."""
+
+MAY_LOSE = 0.01
+"""What costs at most this share of speed counts as not slower (the margin of non-inferiority)."""
+
+MAY_COST = 0.05
+"""A config that wins in another objective may be that much worse in the preferred one, at the
+pessimistic end of the interval."""
+
+# Fewer undisturbed rounds than this are no estimate of their own.
+_ENOUGH_UNDISTURBED = 3
 _LATENCY = OBJECTIVES["latency_ms"]
 _MEMORY = OBJECTIVES["peak_memory_mib"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeapLuck:
+    """How much the peaks of fresh processes with one configuration differ.
+
+    Attributes:
+        scatter: The scatter within configurations, pooled over all of them.
+    """
+
+    scatter: Scatter
+
+    @classmethod
+    def of(cls, configurations: Iterable[Sequence[Measurement]]) -> "HeapLuck":
+        """Returns the luck in the measurements of configurations, a sequence for each of them."""
+        return cls(scatter=Scatter.of([m.peak_memory_mib for m in own] for own in configurations))
+
+    def expected(self, measurements: Sequence[Measurement]) -> Interval | None:
+        """Returns the largest peak, and the range in which a further process lies with 95 %.
+
+        It is the prediction interval of a normal distribution of logarithms, with all peaks that
+        were seen, and with what two starts of one program differ by. None where nothing was
+        measured twice.
+
+        Args:
+            measurements: Those of one configuration.
+        """
+        if not self.scatter.freedom:
+            return None
+        peaks = [m.peak_memory_mib for m in measurements]
+        mean = math.exp(float(np.log(peaks).mean()))
+        reach = math.exp(self._reach(1 + 1 / len(peaks)))
+        return Interval(
+            value=max(peaks),
+            low=max(0.0, min(mean / reach, *peaks) - _MEMORY.tolerance_absolute),
+            high=max(mean * reach, *peaks) + _MEMORY.tolerance_absolute,
+        )
+
+    def gain(self, own: Sequence[Measurement], base: Sequence[Measurement]) -> Interval:
+        """Returns the peak of `base` over that of `own`: geometric mean, with its 95 % interval.
+
+        Round by round, as far as both took part: the processes of a round have the same history.
+        """
+        pairs = zip(own, base, strict=False)
+        ratios = [theirs.peak_memory_mib / mine.peak_memory_mib for mine, theirs in pairs]
+        mean = mean_log_interval(ratios)
+        if not self.scatter.freedom:
+            return mean
+        reach = math.exp(self._reach(2 / len(ratios)))
+        return Interval(value=mean.value, low=mean.value / reach, high=mean.value * reach)
+
+    def floor(self, rounds: int) -> float:
+        """Returns the relative difference that chance explains, at least 5 %; see :meth:`gain`.
+
+        Args:
+            rounds: Rounds in which both of them were measured.
+        """
+        if not self.scatter.freedom:
+            return 1.0
+        return max(SMALLEST_MEMORY_GAIN, min(1.0, math.expm1(self._reach(2 / rounds))))
+
+    def _reach(self, variance: float) -> float:
+        """Returns half of a 95 % interval of logarithms, for so many times the variance of one."""
+        # a larger number overflows, and a range of a factor of a thousand says all
+        return min(
+            math.log(1e3),
+            student_t(self.scatter.freedom) * self.scatter.deviation * math.sqrt(variance),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +178,12 @@ class Score:
     def significant(self) -> bool:
         """Whether it is faster by more than the noise."""
         return is_gain(self.speedup, self.noise_floor)
+
+    @property
+    def may_be_slower(self) -> bool:
+        """Whether more rounds may still tell if it is slower by more than 1 %; see `MAY_LOSE`."""
+        speedup = self.speedup
+        return speedup.low <= 1 - MAY_LOSE < speedup.high and not self.significant
 
     @property
     def leaner(self) -> bool:
@@ -213,7 +307,7 @@ def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
 
     Latency is that on a clock, in the quiet rounds if there were any.
     """
-    quiet = [m for m in own if m.is_quiet] or own
+    quiet = [m for m in own if m.is_undisturbed] or own
     by_name: dict[str, list[float]] = {}
     for measurement in own:
         for name, value in values(measurement).items():
@@ -250,9 +344,14 @@ def _ratios(
 ) -> list[float]:
     """Returns by round how many times better the own value is; a speed by the time of a sample.
 
-    The default may have been measured in further rounds after them.
+    The default may have been measured in further rounds after them. Where enough rounds were
+    undisturbed on both sides, the others do not count: a neighbour that comes and goes would make
+    an interval wide that is known.
     """
     pairs = list(zip(own, base, strict=False))
+    undisturbed = [pair for pair in pairs if all(m.is_undisturbed for m in pair)]
+    if len(undisturbed) >= _ENOUGH_UNDISTURBED:
+        pairs = undisturbed
     if objective.name in SPEEDS:
         return [speedup_of(mine, theirs).value for mine, theirs in pairs]
     values_of_both = ((objective.of(mine), objective.of(theirs)) for mine, theirs in pairs)
@@ -284,12 +383,15 @@ def noise_floor(baseline: Sequence[Measurement], others: Scatter) -> float:
 
     The default was measured against itself in each round: how well the mean of these ratios is
     known (the half-width of its 95 % interval) is how well any speed-up can be known here.
+    Disturbed rounds do not count where there are enough others.
 
     Args:
         baseline: Measurements of the default.
         others: How much the speed-ups of the other configurations scatter.
     """
-    ratio = mean_log_interval([m.ratio.value for m in baseline], others)
+    undisturbed = [m for m in baseline if m.is_undisturbed]
+    counting = undisturbed if len(undisturbed) >= _ENOUGH_UNDISTURBED else baseline
+    ratio = mean_log_interval([m.ratio.value for m in counting], others)
     return max(SMALLEST_GAIN, min(1.0, (ratio.high - ratio.low) / 2 / ratio.value))
 
 
@@ -301,3 +403,28 @@ def is_gain(speedup: Interval, floor: float = SMALLEST_GAIN) -> bool:
 def is_loss(speedup: Interval, floor: float = SMALLEST_GAIN) -> bool:
     """Returns whether a speed-up is in truth a slow-down larger than the noise."""
     return speedup.high < 1 and speedup.value < 1 - floor
+
+
+def is_not_slower(speedup: Interval) -> bool:
+    """Returns whether it is proven that at most 1 % of the speed is lost (non-inferiority)."""
+    return speedup.low > 1 - MAY_LOSE
+
+
+def slower_by_up_to(speedup: Interval) -> float:
+    """Returns the share of the speed that may be lost; 0 where a loss over 1 % is ruled out."""
+    return 0.0 if is_not_slower(speedup) else 1 - speedup.low
+
+
+# JSON has no infinite numbers.
+_FARTHEST = 1e3
+
+
+def finite(interval: Interval) -> Interval:
+    """Returns the interval with an end that JSON can hold."""
+    return Interval(value=interval.value, low=interval.low, high=min(interval.high, _FARTHEST))
+
+
+def factor_of(gain: Interval) -> Interval:
+    """Returns the factor of which `gain` is the inverse, with finite ends."""
+    low = max(gain.low, 1 / _FARTHEST)
+    return Interval(value=1 / gain.value, low=1 / finite(gain).high, high=1 / low)

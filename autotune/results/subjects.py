@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.config import TunedConfig
-from autotune.deploy.fitting import fit
+from autotune.deploy.config import Evidence, TunedConfig
+from autotune.deploy.fitting import environment_differences, fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.serving import SHARED, Serving
 from autotune.deploy.session import SessionConfig
@@ -35,6 +35,9 @@ class Subject:
         baseline_batch: Samples of a run of the default beside it; None where that is not known.
         source: The model that it was tuned from, as far as that is there; None where unknown.
         source_sha256: Digest of that model; empty where unknown.
+        max_error: The error limit that it was tuned for; None where that is not known.
+        differences: How this machine differs from the one that tuned it, in words.
+        evidence: What was measured when it was tuned; None where it was not.
     """
 
     name: str
@@ -46,6 +49,9 @@ class Subject:
     baseline_batch: int | None = None
     source: Path | None = None
     source_sha256: str = ""
+    max_error: float | None = None
+    differences: tuple[str, ...] = ()
+    evidence: Evidence | None = None
 
 
 def subject_of(path: Path) -> Subject:
@@ -75,11 +81,14 @@ def subject_of(path: Path) -> Subject:
         baseline_batch=serving.baseline_batch,
         source=_source(path.parent),
         source_sha256=config.model.source_sha256,
+        max_error=config.evidence.max_error,
+        differences=tuple(environment_differences(config)),
+        evidence=config.evidence,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contest:
+class Lineup:
     """What is compared with what.
 
     Attributes:
@@ -126,7 +135,7 @@ class Contest:
         return next(iter(numbers), None)
 
 
-def contest_of(paths: Sequence[Path], source: Path | None, baseline: Path | None) -> Contest:
+def lineup_of(paths: Sequence[Path], source: Path | None, baseline: Path | None) -> Lineup:
     """Returns what a comparison of these files compares.
 
     Args:
@@ -143,7 +152,7 @@ def contest_of(paths: Sequence[Path], source: Path | None, baseline: Path | None
     subjects = tuple(subject_of(path) for path in paths)
     opponent = None if baseline is None else subject_of(baseline)
     model, untouched = _reference([*subjects, *filter(None, [opponent])], source)
-    return Contest(
+    return Lineup(
         subjects=subjects,
         baseline=opponent or default_of(model),
         model=model,
@@ -175,9 +184,9 @@ def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model,
             if digest != model.sha256:
                 raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
         return model, True
-    candidates = [subject.source for subject in subjects if subject.source is not None]
+    configurations = [subject.source for subject in subjects if subject.source is not None]
     models = [subject.model for subject in subjects if not subject.source_sha256]
-    for path in (*candidates, *models):
+    for path in (*configurations, *models):
         model = describe(path)
         if not digests or model.sha256 in digests:
             return model, True

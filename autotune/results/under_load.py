@@ -1,30 +1,27 @@
 """Configurations side by side under an offered load: latencies in an open loop."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 from autotune.deploy.config import Coverage
 from autotune.deploy.cpu import usable_cores
-from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, RequestError
-from autotune.facts.model import Model
-from autotune.facts.workload import Workload, workload_for
-from autotune.measure.measurer import DuetMeasurer
+from autotune.facts.workload import Workload
+from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.open_loop import poisson_arrivals
 from autotune.measure.outcome import Failure
-from autotune.measure.statistics import percentile
-from autotune.measure.visit import LoadMeasurement
-from autotune.results.run_off import OnStep
-from autotune.results.subjects import Contest, Subject, contest_of
+from autotune.measure.statistics import independent_share, percentile
+from autotune.results.compare import MAX_ERROR, MakeMeasurer, SessionMeasurer, duet_measurer
+from autotune.results.final_comparison import OnStep
+from autotune.results.subjects import Lineup, Subject
 
 ROUNDS = 5
 """How often each configuration is measured."""
 
-# The 99th percentile needs 662 requests in all rounds.
-_FEWEST_REQUESTS = 140
+# The 99th percentile needs 662 independent requests in all rounds. At half of a server's capacity
+# requests that wait for each other are worth a sixth of their number.
+_FEWEST_REQUESTS = 900
 _SHORTEST_S = 2.0
 _LONGEST_S = 10.0
 # The schedule goes to the child in one message.
@@ -75,6 +72,7 @@ class LoadComparison:
         untouched: Whether that is the model that was tuned; otherwise it is the first config's own
             file.
         error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
+        max_error: The error limit: the user's, or the largest that a config was tuned for.
     """
 
     offered_per_s: float
@@ -86,106 +84,42 @@ class LoadComparison:
     model: str
     untouched: bool
     error_data: str
-
-
-class LoadMeasurer(Protocol):
-    """The part of a measurer that a comparison under load uses."""
-
-    def measure_open_loop(
-        self, path: Path, config: SessionConfig, arrivals_s: Sequence[float], *, sessions: str
-    ) -> LoadMeasurement | Failure:
-        """Returns the outcome of opening `path` as `config` says and sending it requests."""
-
-    def close(self) -> None:
-        """Ends all processes."""
-
-
-def load_measurer(model: Model, workload: Workload, max_error: float, clients: int) -> LoadMeasurer:
-    """Returns the real measurer."""
-    return DuetMeasurer(model, workload, max_error=max_error, clients=clients)
-
-
-MakeLoadMeasurer = Callable[[Model, Workload, float, int], LoadMeasurer]
+    max_error: float
 
 
 def compare_under_load(
-    paths: Sequence[Path],
-    source: Path | None = None,
+    lineup: Lineup,
+    workload: Workload,
     *,
     rate_per_s: float,
-    clients: int | None,
-    baseline: Path | None,
-    data: Path | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    max_error: float,
+    clients: int | None = None,
+    max_error: float | None = None,
     on_step: OnStep,
-    make_measurer: MakeLoadMeasurer = load_measurer,
+    rounds: int = ROUNDS,
+    make_measurer: MakeMeasurer = duet_measurer,
 ) -> LoadComparison:
-    """Returns the latencies of tuned configs and models where requests arrive at a given rate.
+    """Returns how configurations compare with a baseline under an offered load.
 
     In each round every configuration, in random order and in a fresh process, gets requests by the
     same schedule. Percentiles are those of the latencies of all rounds.
 
     Args:
-        paths: Tuned configs, and models; see :func:`autotune.results.subjects.contest_of`.
-        source: The untouched model, if it is known.
+        lineup: The configurations and the baseline.
+        workload: Inputs of the model.
         rate_per_s: Requests that arrive in a second, in the mean.
         clients: How many requests are answered at once; further ones wait in a queue. If None, as
             many as the configs were tuned for, or one for each core where that is one.
-        baseline: A config or model to compare with; if None, the untouched model under default
-            options.
-        data: Inputs; generated if None.
-        shapes: Shapes of generated inputs.
-        max_error: Largest fidelity error.
-        on_step: Called after each measurement.
-        make_measurer: Makes the measurer.
-
-    Raises:
-        ConfigError: as :func:`autotune.results.subjects.contest_of`.
-        RequestError: a config was tuned for batches, or the configs for different numbers of
-            clients and `clients` is None.
-        CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
-    """
-    contest = contest_of(paths, source, baseline)
-    return compare_contest_under_load(
-        contest,
-        workload_for(contest.model, data, shapes),
-        rate_per_s=rate_per_s,
-        clients=clients,
-        max_error=max_error,
-        on_step=on_step,
-        make_measurer=make_measurer,
-    )
-
-
-def compare_contest_under_load(
-    contest: Contest,
-    workload: Workload,
-    *,
-    rate_per_s: float,
-    clients: int | None,
-    max_error: float,
-    on_step: OnStep,
-    rounds: int = ROUNDS,
-    make_measurer: MakeLoadMeasurer = load_measurer,
-) -> LoadComparison:
-    """Returns how subjects compare with a baseline; see :func:`compare_under_load`.
-
-    Args:
-        contest: The subjects and the baseline.
-        workload: Inputs of the model.
-        rate_per_s: Requests that arrive in a second, in the mean.
-        clients: How many requests are answered at once; see :func:`compare_under_load`.
-        max_error: Largest fidelity error.
+        max_error: Largest fidelity error; if None, the largest that a config was tuned for.
         on_step: Called after each measurement.
         rounds: How often each configuration is measured.
         make_measurer: Makes the measurer.
 
     Raises:
-        RequestError: as :func:`compare_under_load`.
-        CannotMeasureError: in the same way.
+        RequestError: a config was tuned for batches, or the configs for different numbers of
+            clients and `clients` is None.
+        CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
-    field = (contest.baseline, *contest.subjects)
+    field = (lineup.baseline, *lineup.subjects)
     for subject in field:
         if (subject.batch or 1) > 1:
             raise RequestError(
@@ -193,11 +127,12 @@ def compare_contest_under_load(
                 "open loop arrive one by one; leave out --qps"
             )
     if clients is None:
-        tuned = contest.clients or 1
+        tuned = lineup.clients or 1
         clients = tuned if tuned > 1 else usable_cores()
     requests = requests_of_a_round(rate_per_s, clients)
     schedules = [poisson_arrivals(rate_per_s, requests, seed) for seed in range(rounds)]
-    measurer = make_measurer(contest.model, workload, max_error, clients)
+    largest = max_error or max((s.max_error or MAX_ERROR) for s in field)
+    measurer = make_measurer(lineup.model, workload, largest, None, clients)
     try:
         measurements, failures = _play(field, measurer, schedules, on_step)
     finally:
@@ -214,9 +149,10 @@ def compare_contest_under_load(
         baseline=rows[_BASELINE],
         configs=tuple(rows[_BASELINE + 1 :]),
         failures={field[number].name: failure for number, failure in failures.items()},
-        model=str(contest.model.path),
-        untouched=contest.untouched,
+        model=str(lineup.model.path),
+        untouched=lineup.untouched,
         error_data=workload.source,
+        max_error=largest,
     )
 
 
@@ -236,7 +172,7 @@ def requests_of_a_round(rate_per_s: float, clients: int) -> int:
 
 def _play(
     field: Sequence[Subject],
-    measurer: LoadMeasurer,
+    measurer: SessionMeasurer,
     schedules: Sequence[Sequence[float]],
     on_step: OnStep,
 ) -> tuple[dict[int, list[LoadMeasurement]], dict[int, Failure]]:
@@ -253,8 +189,8 @@ def _play(
     order = random.Random(0)
     done = 0
     for arrivals_s in schedules:
-        racing = [number for number in measurements if number not in failures]
-        for number in order.sample(racing, len(racing)):
+        active = [number for number in measurements if number not in failures]
+        for number in order.sample(active, len(active)):
             subject = field[number]
             outcome = measurer.measure_open_loop(
                 subject.model.resolve(), subject.session, arrivals_s, sessions=subject.sessions
@@ -278,10 +214,15 @@ def _row(name: str, measurements: Sequence[LoadMeasurement]) -> UnderLoad:
         name=name,
         kept_up=kept_up,
         p50_ms=percentile(latency_ms, 50) if kept_up else None,
-        p90_ms=percentile(latency_ms, 90) if kept_up else None,
-        p99_ms=percentile(latency_ms, 99) if kept_up else None,
+        p90_ms=_tail_ms(latency_ms, 90) if kept_up else None,
+        p99_ms=_tail_ms(latency_ms, 99) if kept_up else None,
         achieved_per_s=sum(loop.achieved_per_s for loop in loops) / len(loops),
         requests=len(latency_ms),
         error=max(measurement.fidelity.error for measurement in measurements),
         coverage=measurements[-1].fidelity.coverage,
     )
+
+
+def _tail_ms(latency_ms: Sequence[float], rank: int) -> float | None:
+    """Returns a high percentile of latencies that follow each other; None if they are too few."""
+    return percentile(latency_ms, rank, independent_share(latency_ms, rank))

@@ -1,1 +1,1 @@
-"""Which candidate next, when to stop, and what is emitted."""
+"""Which configuration next, when to stop, and what is selected."""

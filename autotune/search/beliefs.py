@@ -9,7 +9,7 @@ from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
 from autotune.search.coding import Coding, Floats
 from autotune.search.effects import Model
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
 
 _SWEEPS_TO_EXPLAIN = 6
@@ -46,7 +46,7 @@ class Effect:
 
 
 def believed(
-    space: Space, trials: Sequence[tuple[Candidate, Mapping[str, float]]]
+    space: Space, trials: Sequence[tuple[Configuration, Mapping[str, float]]]
 ) -> list[dict[str, float]]:
     """Returns the values that the model gives each trial: without most of the luck of measuring.
 
@@ -56,12 +56,12 @@ def believed(
 
     Args:
         space: The search space.
-        trials: Candidates with their measured objectives; the default must be among them.
+        trials: Configurations with their measured objectives; the default must be among them.
     """
     coding = Coding(space)
     beliefs = [dict(values) for _, values in trials]
-    covered = [i for i, (candidate, _) in enumerate(trials) if coding.covers(candidate)]
-    base = next((values for candidate, values in trials if candidate == BASELINE), None)
+    covered = [i for i, (configuration, _) in enumerate(trials) if coding.covers(configuration)]
+    base = next((values for configuration, values in trials if configuration == BASELINE), None)
     if base is None or len(covered) < _FEWEST_TO_BELIEVE:
         return beliefs
     rows = coding.rows([trials[i][0] for i in covered])
@@ -95,20 +95,22 @@ def _without_outliers(coding: Coding, rows: Floats, logs: Floats) -> Model:
 
 
 def explain(
-    space: Space, trials: Sequence[tuple[Candidate, Mapping[str, float]]]
+    space: Space, trials: Sequence[tuple[Configuration, Mapping[str, float]]]
 ) -> tuple[Effect, ...]:
     """Returns the effects of all values that were tried, the strongest first.
 
     Args:
         space: The search space.
-        trials: Candidates with their measured objectives; the default must be among them.
+        trials: Configurations with their measured objectives; the default must be among them.
     """
     coding = Coding(space)
-    covered = [(candidate, values) for candidate, values in trials if coding.covers(candidate)]
-    rows = coding.rows([candidate for candidate, _ in covered])
+    covered = [
+        (configuration, values) for configuration, values in trials if coding.covers(configuration)
+    ]
+    rows = coding.rows([configuration for configuration, _ in covered])
     counts = rows.sum(axis=0).astype(int)
     explained = []
-    base = next(values for candidate, values in covered if candidate == BASELINE)
+    base = next(values for configuration, values in covered if configuration == BASELINE)
     for objective, scale in base.items():
         logs = np.log([max(values[objective], 1e-9) / scale for _, values in covered])
         effects = Model(coding, rows, logs, sweeps=_SWEEPS_TO_EXPLAIN).effects()

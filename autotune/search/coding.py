@@ -1,4 +1,4 @@
-"""Candidates of one space as rows of zeros and ones, which linear models read."""
+"""Configurations of one space as rows of zeros and ones, which linear models read."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from autotune.deploy.options import Value
 from autotune.graph.parameters import ANSWER_PARAMETERS, GRAPH_PARAMETERS
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.space.space import Space
 
 Floats = NDArray[np.float64]
@@ -19,7 +19,7 @@ class Coding:
     Attributes:
         columns: Parameter and value that each column stands for.
         parameter: By column, the number of its parameter.
-        is_graph: By column, whether the parameter belongs to the graph half.
+        is_graph: By column, whether the parameter belongs to the graph parameters.
         is_of_answers: By column, whether the parameter decides the answers.
     """
 
@@ -37,26 +37,27 @@ class Coding:
         self.is_of_answers = np.asarray(
             [name in ANSWER_PARAMETERS for name, _ in self.columns], bool
         )
-        # a random number for each column: graph halves differ where the sums of theirs do
+        # a random number for each column: sets of graph parameters differ where the sums of theirs
+        # do
         self._marks = np.random.default_rng(0).normal(size=len(self.columns)) * self.is_graph
 
-    def rows(self, candidates: Sequence[Candidate]) -> Floats:
-        """Returns the rows of these candidates, as [candidates, columns].
+    def rows(self, configurations: Sequence[Configuration]) -> Floats:
+        """Returns the rows of these configurations, as [configurations, columns].
 
         Raises:
             KeyError: one has a value that the space does not offer.
         """
-        rows = np.zeros((len(candidates), len(self.columns)))
-        for row, candidate in zip(rows, candidates, strict=True):
-            for pair in candidate.values:
+        rows = np.zeros((len(configurations), len(self.columns)))
+        for row, configuration in zip(rows, configurations, strict=True):
+            for pair in configuration.values:
                 row[self._column[pair]] = 1.0
         return rows
 
-    def covers(self, candidate: Candidate) -> bool:
-        """Returns whether all values of the candidate are of this space."""
-        return all(pair in self._column for pair in candidate.values)
+    def covers(self, configuration: Configuration) -> bool:
+        """Returns whether all values of the configuration are of this space."""
+        return all(pair in self._column for pair in configuration.values)
 
-    def graph_halves(self, rows: Floats) -> Floats:
-        """Returns a number for each row that is the same where the graph half is; 0 for none."""
+    def graph_sets(self, rows: Floats) -> Floats:
+        """Returns a number for each row, the same for equal graph parameters; 0 for none."""
         numbers: Floats = np.round(rows @ self._marks, 9)
         return numbers

@@ -1,10 +1,10 @@
 """A Bayesian linear model of what each value changes in the logarithm of a quantity.
 
-The logarithm of a candidate's latency, or memory, is modelled as the default's plus an effect of
-each of its values that differ from the default, plus an effect of each pair of them, plus one of
-its graph half as a whole. All effects are Gaussian around zero. How large they tend to be, and how
-much each parameter matters, is chosen by the evidence (the marginal likelihood; Rasmussen and
-Williams, Gaussian Processes for Machine Learning, 2006, 5.4.1). The model is computed as the
+The logarithm of a configuration's latency, or memory, is modelled as the default's plus an effect
+of each of its values that differ from the default, plus an effect of each pair of them, plus one of
+its graph parameters as a whole. All effects are Gaussian around zero. How large they tend to be,
+and how much each parameter matters, is chosen by the evidence (the marginal likelihood; Rasmussen
+and Williams, Gaussian Processes for Machine Learning, 2006, 5.4.1). The model is computed as the
 Gaussian process that it is equal to, because there are more pairs than trials.
 """
 
@@ -27,10 +27,11 @@ class Scales:
 
     Attributes:
         single: Variance of the effect of one value, before the relevance of its parameter.
-        pair_graph: Variance of a pair of values of the graph half, before both relevances.
+        pair_graph: Variance of a pair of values of the graph parameters, before both relevances.
         pair_mixed: Variance of a pair with a value of each half, before both relevances.
-        pair_session: Variance of a pair of values of the session half, before both relevances.
-        graph_half: Variance of a graph half as a whole, beyond its values and pairs.
+        pair_session: Variance of a pair of values of the session parameters, before both
+            relevances.
+        graph_set: Variance of a set of graph parameters as a whole, beyond its values and pairs.
         noise: Variance of a measurement.
         relevance: A factor for each parameter.
     """
@@ -39,7 +40,7 @@ class Scales:
     pair_graph: float = 0.01
     pair_mixed: float = 0.01
     pair_session: float = 0.003
-    graph_half: float = 0.003
+    graph_set: float = 0.003
     noise: float = 2e-4
     relevance: tuple[float, ...] = ()
 
@@ -158,8 +159,8 @@ def _covariance(coding: Coding, scales: Scales, left: Floats, right: Floats) -> 
     graph, session = coding.is_graph * relevance, ~coding.is_graph * relevance
     in_graph = (left * graph) @ right.T
     in_session = (left * session) @ right.T
-    halves = coding.graph_halves(left)[:, None]
-    same_half = (halves == coding.graph_halves(right)) & (halves != 0.0)
+    halves = coding.graph_sets(left)[:, None]
+    same_half = (halves == coding.graph_sets(right)) & (halves != 0.0)
     # the sum over pairs is half of the square of the sum less the squares
     pairs_graph = (in_graph**2 - (left * graph**2) @ right.T) / 2
     pairs_session = (in_session**2 - (left * session**2) @ right.T) / 2
@@ -168,7 +169,7 @@ def _covariance(coding: Coding, scales: Scales, left: Floats, right: Floats) -> 
         + scales.pair_graph * pairs_graph
         + scales.pair_mixed * in_graph * in_session
         + scales.pair_session * pairs_session
-        + scales.graph_half * same_half
+        + scales.graph_set * same_half
     )
     return total
 
@@ -190,7 +191,7 @@ def _variance(coding: Coding, scales: Scales, rows: Floats) -> Floats:
         + scales.pair_graph * (in_graph**2 - rows @ graph**2) / 2
         + scales.pair_mixed * in_graph * in_session
         + scales.pair_session * (in_session**2 - rows @ session**2) / 2
-        + scales.graph_half * (coding.graph_halves(rows) != 0.0)
+        + scales.graph_set * (coding.graph_sets(rows) != 0.0)
     )
     return total
 
@@ -204,7 +205,7 @@ def _moved(scales: Scales, move: str | int, factor: float) -> Scales:
     return replace(scales, relevance=tuple(relevance))
 
 
-_SCALARS = ("single", "pair_graph", "pair_mixed", "pair_session", "graph_half", "noise")
+_SCALARS = ("single", "pair_graph", "pair_mixed", "pair_session", "graph_set", "noise")
 
 
 def _log_evidence(coding: Coding, rows: Floats, values: Floats, scales: Scales) -> float:

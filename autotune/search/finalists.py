@@ -1,4 +1,4 @@
-"""Which trials go into the final comparison (the run-off), by what the model believes."""
+"""Which trials go into the final comparison, by what the model believes."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from autotune.search import pareto
 from autotune.search.beliefs import believed
 from autotune.search.objective import OBJECTIVES, Objective, Values, values
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE
 from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Space
 
@@ -19,7 +19,7 @@ MOST_FINALISTS = 6
 EXACT_ERROR = 1e-5
 
 
-# A candidate that the model believes to be that much slower may still be the best.
+# A configuration that the model believes to be that much slower may still be the best.
 _MAY_BE_BEST = 1.05
 # What is not better by so much is not worth measuring for the summary.
 _CLEARLY_BETTER = 1.05
@@ -41,11 +41,11 @@ def finalists(
         space: The search space.
     """
     measured = [(trial, m) for trial in trials if (m := trial.measurement) is not None]
-    numbers = [(trial.candidate, values(m, objectives)) for trial, m in measured]
+    numbers = [(trial.configuration, values(m, objectives)) for trial, m in measured]
     admitted = [
         (trial, belief)
         for (trial, m), belief in zip(measured, believed(space, numbers), strict=True)
-        if trial.candidate != BASELINE and limits.may_admit(m)
+        if trial.configuration != BASELINE and limits.may_admit(m)
     ]
     if not admitted:
         return []
@@ -56,9 +56,9 @@ def finalists(
         return first.cost(item[1][first.name])
 
     ranked = sorted(admitted, key=cost)
-    luckiest = min(admitted, key=lambda item: _measured_cost(item[0], first))
+    best_measured = min(admitted, key=lambda item: _measured_cost(item[0], first))
     exact = [item for item in ranked if is_exact(item[0].measurement)]
-    surely = [*ranked[:2], luckiest, *exact[:1]]
+    surely = [*ranked[:2], best_measured, *exact[:1]]
     least = cost(ranked[0])
     near = [item for item in ranked if cost(item) <= _MAY_BE_BEST * least]
     # a trial that is chosen twice leaves room for the next
@@ -82,13 +82,15 @@ def default_of_provider(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Tri
     fastest = min(
         chosen, key=lambda trial: _measured_cost(trial, OBJECTIVES["latency_ms"]), default=None
     )
-    word = None if fastest is None else fastest.candidate.to_json().get(EXECUTION_PROVIDER)
+    word = None if fastest is None else fastest.configuration.to_json().get(EXECUTION_PROVIDER)
     if word is None:
         return None
-    default = Candidate.of({EXECUTION_PROVIDER: word})
-    return next(
-        (trial for trial in trials if trial.candidate == default and trial.measurement), None
-    )
+    own = [t for t in trials if t.configuration.to_json().get(EXECUTION_PROVIDER) == word]
+    simplest = min(own, key=lambda trial: len(trial.configuration.values))
+    # the user's fixed values are in all of them
+    shared = set.intersection(*(set(trial.configuration.values) for trial in own))
+    is_default = shared.issuperset(simplest.configuration.values)
+    return simplest if is_default and simplest.measurement else None
 
 
 def beyond_limit(
@@ -107,7 +109,7 @@ def beyond_limit(
     """
     first = objectives[0]
     measured = [(trial, m) for trial in trials if (m := trial.measurement) is not None]
-    numbers = [(trial.candidate, values(m, objectives)) for trial, m in measured]
+    numbers = [(trial.configuration, values(m, objectives)) for trial, m in measured]
     least = math.inf
     outside: list[tuple[float, int, Trial]] = []
     for (trial, m), belief in zip(measured, believed(space, numbers), strict=True):
@@ -132,7 +134,9 @@ def leanest_exact(trials: Sequence[Trial], limits: Limits) -> Trial | None:
         trials: The measured trials, the default among them.
         limits: The limits of the study.
     """
-    base = next(m for t in trials if t.candidate == BASELINE and (m := t.measurement) is not None)
+    base = next(
+        m for t in trials if t.configuration == BASELINE and (m := t.measurement) is not None
+    )
     longest_ms = _CLEARLY_BETTER * base.latency_ms
     exact = [
         (m.latency_ms > longest_ms, m.peak_memory_mib, trial.number, trial)
@@ -160,16 +164,16 @@ def _simplest(
     As good means within twice the tolerance: some luck is left in both values.
     """
     trial, mine = item
-    changes = set(trial.candidate.values)
+    changes = set(trial.configuration.values)
     as_good = [
         other
         for other, values_ in admitted
-        if changes.issuperset(other.candidate.values)
+        if changes.issuperset(other.configuration.values)
         and not any(
             o.is_better(mine[o.name], o.better_by(values_[o.name], o.tolerance)) for o in objectives
         )
     ]
-    return min(as_good, key=lambda other: (len(other.candidate.values), other.number))
+    return min(as_good, key=lambda other: (len(other.configuration.values), other.number))
 
 
 def is_exact(measurement: Measurement | None) -> bool:

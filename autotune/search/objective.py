@@ -27,7 +27,7 @@ class Objective:
         heading: Of its column in a table.
         of: Its value in a measurement; None where the measurement lacks it.
         at_best: Its best possible value by a measurement that is still going on; None where that
-            is unknown, and no candidate is given up early.
+            is unknown, and no configuration is given up early.
         tolerance: Relative difference below which two values count as the same: two processes of
             one configuration differ by as much.
         tolerance_absolute: The same in the objective's unit; the larger of both counts.
@@ -168,18 +168,26 @@ BALANCED = "balanced"
 
 
 def find(names: Sequence[str]) -> tuple[Objective, ...]:
-    """Returns the objectives of these names, in this order.
+    """Returns the objectives of these names or words, in this order.
 
     Raises:
         RequestError: a name is none of them, or there twice; or there is no name.
     """
+    by_word = {objective.word: objective for objective in OBJECTIVES.values()}
+    known = {**by_word, **OBJECTIVES}
     for name in names:
-        if name not in OBJECTIVES:
-            near = did_you_mean(name, OBJECTIVES)
-            raise RequestError(f"--objective: '{name}' is none of {', '.join(OBJECTIVES)}.{near}")
-    if not names or len(set(names)) < len(names):
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise RequestError(f"--objective: '{name}' is none of {', '.join(by_word)}.{near}")
+    found = tuple(known[name] for name in names)
+    if not found or len({objective.name for objective in found}) < len(found):
         raise RequestError("--objective: name each of the objectives once")
-    return tuple(OBJECTIVES[name] for name in names)
+    return found
+
+
+def preference(name: str) -> str:
+    """Returns the word of an objective's name: ``latency`` for ``latency_ms``; others as is."""
+    return OBJECTIVES[name].word if name in OBJECTIVES else name
 
 
 def check_preference(word: str, objectives: Sequence[Objective]) -> None:
@@ -227,7 +235,7 @@ def _lacking(objective: Objective, measurement: Measurement) -> str:
     )
 
 
-def is_beaten(
+def is_dominated(
     measurement: Measurement, rivals: Sequence[Values], objectives: Sequence[Objective]
 ) -> bool:
     """Returns whether a measurement under way has no chance left beside one of the rivals.
@@ -236,7 +244,7 @@ def is_beaten(
     """
     best = {objective.name: objective.at_best(measurement) for objective in objectives}
 
-    def beaten_by(rival: Values) -> bool:
+    def dominated_by(rival: Values) -> bool:
         pairs = [(item, best[item.name], rival[item.name]) for item in objectives]
         if any(mine is None or item.is_better(mine, theirs) for item, mine, theirs in pairs):
             return False
@@ -245,7 +253,7 @@ def is_beaten(
             for item, mine, theirs in pairs
         )
 
-    return any(beaten_by(rival) for rival in rivals)
+    return any(dominated_by(rival) for rival in rivals)
 
 
 def product(of: Values, objectives: Sequence[Objective]) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from autotune.measure.outcome import Failure
 from autotune.search.objective import Objective, values
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,7 @@ class Observation:
     """What one trial tells the models.
 
     Attributes:
-        candidate: The candidate.
+        configuration: The configuration.
         values: Its positive numbers, each smaller the better it is, by the name of the quantity;
             None where it failed.
         violations: How far it breaks each limit; above 0 is a violation. ``valid`` and ``error``
@@ -22,7 +22,7 @@ class Observation:
         is_unmade: Whether its model file could not be made.
     """
 
-    candidate: Candidate
+    configuration: Configuration
     values: Mapping[str, float] | None
     violations: Mapping[str, float]
     is_unmade: bool = False
@@ -46,7 +46,7 @@ def observe(trial: Trial, objectives: Sequence[Objective], limits: Limits) -> Ob
             "peak_memory_mib": measurement.peak_memory_mib,
         }
     return Observation(
-        candidate=trial.candidate,
+        configuration=trial.configuration,
         values=numbers,
         violations=limits.violations(outcome),
         is_unmade=isinstance(outcome, Failure) and outcome.phase == "prepare",

@@ -1,4 +1,4 @@
-"""The expected gain of candidates that were not measured, by the models of the objectives."""
+"""The expected gain of configurations that were not measured, by the models of the objectives."""
 
 import math
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from autotune.search.coding import Floats
 from autotune.search.effects import Model
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 
 _DRAWS = 16
 _DIRECTIONS = 16
 # The hypervolume reaches from the front to a little beyond the default, or to the front's own ends
 # where these are worse in one objective, but not far: with a reach of twice the default, a third of
-# the trials went to candidates that few would use.
+# the trials went to configurations that few would use.
 _MARGIN = math.log(1.1)
 _FARTHEST = math.log(1.25)
 # A gain is relative to the hypervolume, or to one that reaches so far in each objective.
@@ -47,35 +47,32 @@ class Hurdle:
 
 
 class Outlook:
-    """The prospects of candidates that were not measured, after the trials so far.
+    """The prospects of configurations that were not measured, after the trials so far.
 
     Args:
         targets: A model for each objective.
-        tolerances: By how much the logarithm of each objective may grow before it counts as a loss.
         hurdles: Quantities that must stay below a limit.
-        rows: The rows of the measured candidates.
-        candidates: The measured candidates.
+        rows: The rows of the measured configurations.
+        configurations: The measured configurations.
         admitted: Which of them keep all limits.
 
     Attributes:
-        front: The measured candidates that no other beats, by the means of the models.
+        front: The measured configurations that no other beats, by the means of the models.
     """
 
     def __init__(
         self,
         targets: Sequence[Model],
-        tolerances: Sequence[float],
         hurdles: Sequence[Hurdle],
         rows: Floats,
-        candidates: Sequence[Candidate],
+        configurations: Sequence[Configuration],
         admitted: NDArray[np.bool_],
     ) -> None:
         self._targets = targets
-        self._tolerances = np.asarray(tolerances)
         self._hurdles = hurdles
-        # the model's means, not the numbers themselves: the luckiest of them promises too much
+        # the model's means, not the numbers themselves: the best measured of them promises too much
         means = np.stack([target.predict(rows)[0] for target in targets], axis=1)[admitted]
-        kept = [c for c, keeps in zip(candidates, admitted, strict=True) if keeps]
+        kept = [c for c, keeps in zip(configurations, admitted, strict=True) if keeps]
         best = [i for i, mine in enumerate(means) if not (means < mine).all(axis=1).any()]
         self.front = [kept[i] for i in best]
         values = means[best]
@@ -104,17 +101,6 @@ class Outlook:
         for hurdle in self._hurdles:
             expected *= hurdle.shares_cleared(rows)
         return expected
-
-    def losses(self, rows: Floats) -> Floats:
-        """Returns how much worse each later row is than the first one, in tolerances.
-
-        The loss of a row that probably breaks a limit is infinite.
-        """
-        means = np.stack([target.predict(rows)[0] for target in self._targets], axis=1)
-        losses: Floats = ((means[1:] - means[0]) / self._tolerances).max(axis=1)
-        for hurdle in self._hurdles:
-            losses[hurdle.shares_cleared(rows[1:]) < 0.5] = np.inf
-        return losses
 
     def _scalarised(self, values: Floats) -> Floats:
         """Returns how far values reach from the reference in each direction; [..., directions]."""

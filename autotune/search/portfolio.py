@@ -3,14 +3,14 @@
 from collections.abc import Container, Iterable, Mapping
 
 from autotune.deploy.options import Value
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
 
 # The settings that experts of ONNX Runtime try first, each as changes from the default. A value
 # that a space does not offer falls back to the default. The list is short, and each entry changes
 # several values that hardly ever harm: with one change each, and thirty of them, the search knew
-# less after forty trials (`benchmarks/search.py`), because most of them do nothing.
-_OUTSIDE: Mapping[str, Value] = {"storage": "external_data"}
+# less after forty trials (`benchmarks/dev/search.py`), because most of them do nothing.
+_OUTSIDE: Mapping[str, Value] = {"weight_storage": "external_data"}
 
 
 _STATIC: Mapping[str, Value] = {"precision": "int8_static", "per_channel": True}
@@ -20,8 +20,9 @@ _SEVEN_BITS: Mapping[str, Value] = {"reduce_range": True}
 
 
 _WELL_KNOWN: tuple[Mapping[str, Value], ...] = (
+    {"pre_pass": "algebra", **_OUTSIDE},
+    {**_STATIC, "pre_pass": "algebra", **_OUTSIDE},
     {"pre_pass": "onnxscript", **_OUTSIDE},
-    {**_STATIC, **_OUTSIDE},
     {**_STATIC, **_SEVEN_BITS, "quantized_operators": "products", "float_outputs": True},
     {"precision": "int8_dynamic", "per_channel": True, **_SEVEN_BITS, **_OUTSIDE},
     {"intra_op_num_threads": 1},
@@ -31,24 +32,24 @@ _WELL_KNOWN: tuple[Mapping[str, Value], ...] = (
 )
 
 
-def portfolio(space: Space) -> list[Candidate]:
-    """Returns the first candidates of a study: the default, then the well-known settings."""
-    candidates = (space.nearest(values) for values in ({}, *_WELL_KNOWN))
-    return list(dict.fromkeys((BASELINE, *candidates)))
+def portfolio(space: Space) -> list[Configuration]:
+    """Returns the first configurations of a study: the default, then the well-known settings."""
+    configurations = (space.nearest(values) for values in ({}, *_WELL_KNOWN))
+    return list(dict.fromkeys((BASELINE, *configurations)))
 
 
 def unseen_neighbour(
-    space: Space, taken: Container[Candidate], around: Iterable[Candidate]
-) -> Candidate | None:
-    """Returns a candidate that was not measured yet, near the given ones if possible.
+    space: Space, taken: Container[Configuration], around: Iterable[Configuration]
+) -> Configuration | None:
+    """Returns a configuration that was not measured yet, near the given ones if possible.
 
     None means that the space is exhausted (or too large to tell and well covered around them).
     """
     for centre in around:
-        for candidate in space.neighbours(centre):
-            if candidate not in taken:
-                return candidate
-    return next((c for c in space.candidates or () if c not in taken), None)
+        for configuration in space.neighbours(centre):
+            if configuration not in taken:
+                return configuration
+    return next((c for c in space.configurations or () if c not in taken), None)
 
 
 DEFAULT_SAMPLER = "effects"

@@ -1,10 +1,10 @@
-"""The candidate to measure next, by what the trials so far say about all the others.
+"""The configuration to measure next, by what the trials so far say about all the others.
 
 Each objective is modelled (:mod:`autotune.search.effects`), and so are the answers' error and
-whether a candidate runs at all. The next candidate is the one with the largest expected improvement
-of the front's hypervolume in logarithms, where a tenth less of each objective counts the same. The
-hypervolume is taken as the mean of scalarisations over random directions (Zhang and Golovin, Random
-Hypervolume Scalarizations, ICML 2020), which holds for any number of objectives.
+whether a configuration runs at all. The next configuration is the one with the largest expected
+improvement of the front's hypervolume in logarithms, where a tenth less of each objective counts
+the same. The hypervolume is taken as the mean of scalarisations over random directions (Zhang and
+Golovin, Random Hypervolume Scalarizations, ICML 2020), which holds for any number of objectives.
 """
 
 import itertools
@@ -19,22 +19,22 @@ from autotune.search.coding import Coding, Floats
 from autotune.search.effects import START, Mean, Model, Scales
 from autotune.search.observation import Observation
 from autotune.search.outlook import Hurdle, Outlook
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
 
-# So many candidates are drawn at random, beside those around the front; and so often the
+# So many configurations are drawn at random, beside those around the front; and so often the
 # neighbourhoods of the best of these follow.
 _RANDOM = 150
 _ROUNDS = 3
 _CENTRES = 4
 _LEAST_EXCESS, _LARGEST_EXCESS = 1e-3, 30.0
-# Whether a candidate runs is 0 or 1, and one value alone may decide it. Errors span decades.
+# Whether a configuration runs is 0 or 1, and one value alone may decide it. Errors span decades.
 _YES_OR_NO = Scales(
     single=0.5,
     pair_graph=0.1,
     pair_mixed=0.05,
     pair_session=0.05,
-    graph_half=0.3,
+    graph_set=0.3,
     noise=0.001,
 )
 _STARTS = {
@@ -45,7 +45,7 @@ _STARTS = {
         pair_graph=1.0,
         pair_mixed=0.1,
         pair_session=0.01,
-        graph_half=0.5,
+        graph_set=0.5,
         noise=0.001,
     ),
 }
@@ -61,59 +61,58 @@ Prior = Mapping[str, Mean]
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """A candidate to measure next.
+    """A configuration to measure next.
 
     Attributes:
-        candidate: The candidate.
+        configuration: The configuration.
         gain: Expected improvement of the front's hypervolume, relative to what it is.
     """
 
-    candidate: Candidate
+    configuration: Configuration
     gain: float
 
 
 class Proposer:
-    """Proposes candidates of a space.
+    """Proposes configurations of a space.
 
     Args:
         space: The search space.
-        tolerances: The objectives by name, each with the relative difference below which two values
-            count as the same.
+        objectives: Names of the objectives.
         bounds: Upper bounds of quantities, by name.
-        seed: Random seed of the candidates that are looked at.
+        seed: Random seed of the configurations that are looked at.
         prior: The expected values of an earlier study.
     """
 
     def __init__(
         self,
         space: Space,
-        tolerances: Mapping[str, float],
+        objectives: Sequence[str],
         bounds: Mapping[str, float],
         seed: int | None,
         prior: Prior | None = None,
     ) -> None:
         self._space = space
-        self._tolerances = tolerances
+        self._objectives = objectives
         self._bounds = bounds
         self._random = np.random.default_rng(seed)
         self._prior = prior or {}
         self._coding = Coding(space)
         self._scales: dict[str, Scales] = {}
         self._chosen_at: dict[str, int] = {}
-        self._neighbours: dict[Candidate, list[Candidate]] = {}
+        self._neighbours: dict[Configuration, list[Configuration]] = {}
 
     def propose(
-        self, observations: Sequence[Observation], taken: Container[Candidate]
+        self, observations: Sequence[Observation], taken: Container[Configuration]
     ) -> Proposal | None:
-        """Returns the candidate to measure next; None if every candidate is taken.
+        """Returns the configuration to measure next; None if every configuration is taken.
 
         Args:
             observations: The trials so far; the default must be among them.
-            taken: Candidates that need no measurement.
+            taken: Configurations that need no measurement.
         """
         outlook = self._outlook(observations)
         best: Proposal | None = None
-        looked_at: set[Candidate] = set()
+        looked_at: set[Configuration] = set()
         around = [*self._near(outlook.front), *self._crossed(outlook.front), *self._drawn()]
         for _ in range(_ROUNDS):
             pool = [c for c in dict.fromkeys(around) if c not in taken and c not in looked_at]
@@ -123,104 +122,75 @@ class Proposer:
             gains = outlook.gains(self._coding.rows(pool))
             order = np.argsort(-gains)[:_CENTRES]
             if best is None or gains[order[0]] > best.gain:
-                best = Proposal(candidate=pool[order[0]], gain=float(gains[order[0]]))
+                best = Proposal(configuration=pool[order[0]], gain=float(gains[order[0]]))
             around = self._near([pool[i] for i in order])
         if best is None:
-            left = next((c for c in self._space.candidates or () if c not in taken), None)
-            best = None if left is None else Proposal(candidate=left, gain=0.0)
+            left = next((c for c in self._space.configurations or () if c not in taken), None)
+            best = None if left is None else Proposal(configuration=left, gain=0.0)
         return best
 
-    def simpler(self, observations: Sequence[Observation], candidate: Candidate) -> Candidate:
-        """Returns `candidate` without the values that change nothing, removed one after another.
-
-        A candidate with values outside the space stays as it is: the models know nothing of them.
-
-        Args:
-            observations: The trials so far; the default must be among them.
-            candidate: A measured candidate.
-        """
-        if not self._coding.covers(candidate):
-            return candidate
-        outlook = self._outlook(observations)
-        for _ in candidate.values:
-            values = candidate.to_json()
-            fewer = [
-                self._space.nearest({n: v for n, v in values.items() if n != name})
-                for name in values
-            ]
-            fewer = [other for other in fewer if len(other.values) < len(candidate.values)]
-            if not fewer:
-                break
-            losses = outlook.losses(self._coding.rows([candidate, *fewer]))
-            least = int(np.argmin(losses))
-            if losses[least] > 1.0:
-                break
-            candidate = fewer[least]
-        return candidate
-
-    def _near(self, centres: Sequence[Candidate]) -> list[Candidate]:
+    def _near(self, centres: Sequence[Configuration]) -> list[Configuration]:
         """Returns the neighbours of the centres."""
         for centre in centres:
             if centre not in self._neighbours:
                 self._neighbours[centre] = self._space.neighbours(centre)
         return [other for centre in centres for other in self._neighbours[centre]]
 
-    def _crossed(self, front: Sequence[Candidate]) -> list[Candidate]:
-        """Returns each member's graph half with each other's session half."""
+    def _crossed(self, front: Sequence[Configuration]) -> list[Configuration]:
+        """Returns each member's graph parameters with each other's session parameters."""
         return [
             self._space.nearest({**one.session.to_json(), **other.graph.to_json()})
             for one, other in itertools.permutations(front, 2)
         ]
 
-    def _drawn(self) -> list[Candidate]:
-        everything = self._space.candidates
+    def _drawn(self) -> list[Configuration]:
+        everything = self._space.configurations
         if everything is not None:
             count = min(_RANDOM, len(everything))
             chosen = self._random.choice(len(everything), count, replace=False)
             return [everything[i] for i in chosen]
         return [
-            self._space.candidate(lambda p: p.values[self._random.integers(len(p.values))])
+            self._space.configuration(lambda p: p.values[self._random.integers(len(p.values))])
             for _ in range(_RANDOM)
         ]
 
     def _outlook(self, observations: Sequence[Observation]) -> Outlook:
-        # a candidate that the user asked for may have values outside the space
-        covered = [o for o in observations if self._coding.covers(o.candidate)]
+        # a configuration that the user asked for may have values outside the space
+        covered = [o for o in observations if self._coding.covers(o.configuration)]
         chosen = self._informative(covered)
-        base = next(o.values for o in chosen if o.candidate == BASELINE)
+        base = next(o.values for o in chosen if o.configuration == BASELINE)
         assert base is not None
         measured = [(o, o.values) for o in chosen if o.values is not None]
-        candidates = [observation.candidate for observation, _ in measured]
-        rows = self._coding.rows(candidates)
+        configurations = [observation.configuration for observation, _ in measured]
+        rows = self._coding.rows(configurations)
 
         def log_of(name: str) -> Model:
             scale = base.get(name) or 1.0
             logs = [math.log((numbers.get(name) or scale) / scale) for _, numbers in measured]
             return self._model(name, rows, logs)
 
-        targets = [log_of(name) for name in self._tolerances]
-        tolerances = [math.log1p(tolerance) for tolerance in self._tolerances.values()]
+        targets = [log_of(name) for name in self._objectives]
         hurdles = [
             Hurdle(model=log_of(name), limit=math.log(bound / base[name]))
             for name, bound in self._bounds.items()
         ]
         hurdles += self._hurdles_of_failures(chosen)
         admitted = [observation.is_admitted for observation, _ in measured]
-        return Outlook(targets, tolerances, hurdles, rows, candidates, np.asarray(admitted))
+        return Outlook(targets, hurdles, rows, configurations, np.asarray(admitted))
 
     def _hurdles_of_failures(self, observations: Sequence[Observation]) -> Iterator[Hurdle]:
         """Yields whether a model can be made, whether it runs, and whether its answers are right.
 
         The first two are 0 for yes and 1 for no: a prediction below a half means yes.
         """
-        rows = self._coding.rows([observation.candidate for observation in observations])
+        rows = self._coding.rows([observation.configuration for observation in observations])
         excess = np.asarray([observation.violations["error"] for observation in observations])
         wrong = excess > 0
         unmade = np.asarray([observation.is_unmade for observation in observations])
         failed = np.asarray([o.violations["valid"] > 0 for o in observations]) & ~unmade
         failed |= wrong & self._is_broken(rows, wrong)
         if unmade.any():
-            # a graph half that cannot be made fails in every session
+            # a set of graph parameters that cannot be made fails in every session
             mask = self._coding.is_graph
             model = self._model("made", rows * mask, 1.0 * unmade)
             yield Hurdle(model=model, limit=0.5, columns=mask)
@@ -231,7 +201,9 @@ class Proposer:
             # a precision has one error in every session, storage form and pre-pass
             mask = self._coding.is_of_answers
             logs = np.log(np.clip(1 + excess, _LEAST_EXCESS, _LARGEST_EXCESS))
-            base_log = logs[next(i for i, o in enumerate(observations) if o.candidate == BASELINE)]
+            base_log = logs[
+                next(i for i, o in enumerate(observations) if o.configuration == BASELINE)
+            ]
             model = self._model("error", (rows * mask)[ran], (logs - base_log)[ran])
             yield Hurdle(model=model, limit=-base_log, columns=mask)
 
@@ -255,8 +227,8 @@ class Proposer:
         """
         if len(observations) <= _MOST_TRIALS:
             return observations
-        chosen = {i for i, o in enumerate(observations) if o.candidate == BASELINE}
-        for name in self._tolerances:
+        chosen = {i for i, o in enumerate(observations) if o.configuration == BASELINE}
+        for name in self._objectives:
             numbers = [(o.values.get(name) if o.values else None) for o in observations]
             ranked = sorted((value, i) for i, value in enumerate(numbers) if value is not None)
             chosen |= {i for _, i in ranked[: _MOST_TRIALS // 8]}

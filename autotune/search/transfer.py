@@ -2,8 +2,8 @@
 
 Effects of values, and which of them matter, carry over from machine to machine far better than the
 best configuration does, and measured numbers do not carry over at all (docs/shared-studies.md). So
-a new study starts from the fronts of its relatives, measured anew, and its model of effects starts
-from their effects until its own trials say otherwise.
+a new study starts from the fronts of related studies, measured anew, and its model of effects
+starts from their effects until its own trials say otherwise.
 """
 
 import re
@@ -21,7 +21,7 @@ from autotune.search.effects import Mean, Model
 from autotune.search.objective import Objective, values
 from autotune.search.proposer import Prior
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import BASELINE, Candidate
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.parameters import THREAD_COUNTS
 from autotune.space.space import Space
 
@@ -35,7 +35,7 @@ _SWEEPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relative:
+class RelatedStudy:
     """A study of the same model and objectives on another machine, or of another space.
 
     Attributes:
@@ -56,38 +56,38 @@ class Relative:
 
 
 def starting_points(
-    relatives: Sequence[Relative],
+    related: Sequence[RelatedStudy],
     space: Space,
     cores: int,
     limits: Limits,
     objectives: Sequence[Objective],
-) -> list[Candidate]:
-    """Returns the first candidates: the relatives' fronts, as far as they exist in `space`.
+) -> list[Configuration]:
+    """Returns the first configurations: fronts of related studies, as far as `space` has them.
 
-    They are spread over each front and taken from all relatives in turn.
+    They are spread over each front and taken from all related studies in turn.
     """
     fronts = []
-    for relative in relatives:
-        scale = cores / relative.cores
+    for study in related:
+        scale = cores / study.cores
         admitted = [
             (trial, values(m, objectives))
-            for trial in relative.trials
+            for trial in study.trials
             if (m := trial.measurement) and limits.admit_answers(m.fidelity.error, m.fidelity.drop)
         ]
         best = pareto.front(admitted, lambda item: item[1], objectives)
         spread = pareto.spread(best, _MOST_POINTS)
-        fronts.append([translated(trial.candidate, space, scale) for trial, _ in spread])
+        fronts.append([translated(trial.configuration, space, scale) for trial, _ in spread])
     longest = max((len(front) for front in fronts), default=0)
     in_turn = [front[i] for i in range(longest) for front in fronts if i < len(front)]
     return [c for c in dict.fromkeys(in_turn) if c != BASELINE][:_MOST_POINTS]
 
 
-def translated(candidate: Candidate, space: Space, scale: float) -> Candidate:
-    """Returns the candidate of `space` that is nearest, thread counts multiplied by `scale`.
+def translated(configuration: Configuration, space: Space, scale: float) -> Configuration:
+    """Returns the configuration of `space` that is nearest, thread counts multiplied by `scale`.
 
     One thread stays one thread, and 0 stays what ONNX Runtime chooses.
     """
-    values = {name: _scaled(name, value, scale) for name, value in candidate.values}
+    values = {name: _scaled(name, value, scale) for name, value in configuration.values}
     offered = {parameter.name: parameter.values for parameter in space.parameters}
     for name in THREAD_COUNTS & values.keys() & offered.keys():
         counts = [v for v in offered[name] if isinstance(v, int) and v > 0]
@@ -104,18 +104,18 @@ def _scaled(name: str, value: Value, scale: float) -> Value:
 
 
 def prior(
-    relatives: Sequence[Relative], space: Space, cores: int, objectives: Sequence[Objective]
+    related: Sequence[RelatedStudy], space: Space, cores: int, objectives: Sequence[Objective]
 ) -> Prior:
-    """Returns the expected values by the relative with most trials; empty if it has too few."""
-    if not relatives or len(relatives[0].trials) < _FEWEST_TRIALS:
+    """Returns the expected values by the largest related study; empty if its trials are few."""
+    if not related or len(related[0].trials) < _FEWEST_TRIALS:
         return {}
-    relative = relatives[0]
-    base = next(t.measurement for t in relative.trials if t.candidate == BASELINE)
+    study = related[0]
+    base = next(t.measurement for t in study.trials if t.configuration == BASELINE)
     assert base is not None
     coding = Coding(space)
-    scale = cores / relative.cores
-    measured = [(translated(t.candidate, space, scale), t.measurement) for t in relative.trials]
-    rows = coding.rows([candidate for candidate, _ in measured])
+    scale = cores / study.cores
+    measured = [(translated(t.configuration, space, scale), t.measurement) for t in study.trials]
+    rows = coding.rows([configuration for configuration, _ in measured])
     expected: dict[str, Mean] = {}
     for objective in objectives:
         unit = objective.of(base) or 1.0

@@ -1,16 +1,16 @@
-"""A candidate with its outcome, and the limits that it has to keep."""
+"""A configuration with its outcome, and the limits that it has to keep."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from autotune.measure.outcome import Failure, Measurement, Outcome
 from autotune.search.objective import P99_RUNS, THROUGHPUT
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import BASELINE, Configuration
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits that an emitted configuration keeps; None means no limit.
+    """The limits that a selected configuration keeps; None means no limit.
 
     Attributes:
         max_error: Largest relative L2 error of an output.
@@ -104,8 +104,9 @@ class Limits:
 
     def admit_measurement(self, measurement: Measurement) -> bool:
         """Returns whether a measurement keeps all limits."""
-        fidelity = measurement.fidelity
-        return self.admit_answers(fidelity.error, fidelity.drop) and self.admit_cost(measurement)
+        names = ("latency_ms", "peak_memory_mib", "p99_ms")
+        values = {name: getattr(measurement, name) for name in names}
+        return self.admit(values, measurement.fidelity.error, measurement.fidelity.drop)
 
     def may_admit(self, measurement: Measurement) -> bool:
         """Returns whether a measurement may keep all limits.
@@ -122,10 +123,17 @@ class Limits:
         memory_excess = _excess(measurement.peak_memory_mib, self.max_memory_mib)
         return self.latency_excess(measurement) <= 0 and memory_excess <= 0
 
-    def admit_cost(self, measurement: Measurement) -> bool:
-        """Returns whether a measurement keeps all limits but those of the answers."""
-        names = ("latency_ms", "peak_memory_mib", "p99_ms")
-        return self.admit({name: getattr(measurement, name) for name in names})
+    def count(self, trial: "Trial") -> bool:
+        """Returns whether a trial counts; one that does not is measured again.
+
+        A failure of the default may have passed. An error that was refused may be within the limit
+        now.
+        """
+        outcome = trial.outcome
+        if not isinstance(outcome, Failure):
+            return True
+        has_right_answers = outcome.error is not None and outcome.error <= self.max_error
+        return trial.configuration != BASELINE and not has_right_answers
 
 
 def latency_limit(
@@ -150,15 +158,15 @@ class Trial:
 
     Attributes:
         number: Its number in the study.
-        candidate: The candidate that was measured.
+        configuration: The configuration that was measured.
         outcome: The measurement, or the failure.
     """
 
     number: int
-    candidate: Candidate
+    configuration: Configuration
     outcome: Outcome
 
     @property
     def measurement(self) -> Measurement | None:
-        """The numbers, or None where the candidate failed."""
+        """The numbers, or None where the configuration failed."""
         return self.outcome if isinstance(self.outcome, Measurement) else None

@@ -1,1 +1,1 @@
-"""What may be tried: parameters, their values and conditions; candidates."""
+"""What may be tried: parameters, their values and conditions; configurations."""

@@ -17,6 +17,7 @@ from autotune.space.parameters import (
     THREAD_COUNTS,
     batch_problem,
 )
+from autotune.space.session import EVERY_OPTIMIZER, ON_OR_OFF
 from autotune.space.space import Condition, Parameter, Space
 
 # A space is read whole into memory; a real one has a few kilobytes.
@@ -24,6 +25,7 @@ _LARGEST_BYTES = 1 << 20
 # As much as a person reads; names in a file may have any length.
 _LONGEST_PROBLEM = 500
 _MOST_PROBLEMS = 50
+_DOMAINS = {**PARAMETERS, EVERY_OPTIMIZER: ON_OR_OFF}
 _KEYS = ("description", "clients", "parameters")
 _PARAMETER_KEYS = ("values", "default", "when", "unless", "needs")
 
@@ -97,8 +99,8 @@ def read_space(path: Path) -> Space:
 def _read_parameter(name: str, tables: Mapping[str, Any], problems: list[str]) -> Parameter | None:
     """Returns the parameter that its table describes; adds the table's faults to `problems`."""
     where, table = f"parameters.{name}", tables[name]
-    if name not in PARAMETERS:
-        near = did_you_mean(name, PARAMETERS)
+    if name not in _DOMAINS:
+        near = did_you_mean(name, _DOMAINS)
         problems.append(f"{where}: there is no parameter '{name}'.{near}")
         return None
     if not isinstance(table, dict):
@@ -132,7 +134,7 @@ def _read_values(where: str, name: str, values: object, faults: list[str]) -> tu
 def _value_problem(name: str, value: object) -> str | None:
     if name in THREAD_COUNTS and isinstance(value, str) and value in CORES:
         return None
-    problem = PARAMETERS[name].problem(value)
+    problem = _DOMAINS[name].problem(value)
     if problem and name in THREAD_COUNTS:
         return f"{problem} (or one of {', '.join(map(repr, CORES))})"
     return problem
@@ -142,7 +144,7 @@ def _read_default(where: str, name: str, table: Mapping[str, Any], faults: list[
     """Returns the parameter's own default, which the table must repeat."""
     if name == BATCH:
         return _read_smallest(where, table, faults)
-    default = PARAMETERS[name].default
+    default = _DOMAINS[name].default
     if "default" not in table:
         faults.append(f"{where}.default: is missing; ONNX Runtime's is {default!r}")
     elif table["default"] != default or type(table["default"]) is not type(default):

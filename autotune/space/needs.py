@@ -120,10 +120,6 @@ NEEDS: Mapping[str, Need] = {
             sum(model.quantisable.get(name, 0) for name in ("MatMul", "Gemm")) > 1
         ),
     ),
-    "several_convolutions": Need(
-        lacking="the model has no two convolutions with constant weights",
-        is_met=lambda model, *_: model.quantisable.get("Conv", 0) > 1,
-    ),
     "embeddings": Need(
         lacking="the model has no embedding: no node that takes rows out of a large constant table",
         is_met=lambda model, *_: model.embeddings > 0,
@@ -143,6 +139,12 @@ NEEDS: Mapping[str, Need] = {
         is_met=lambda _model, _workload, machine, _clients: (
             machine.architecture.lower() in _FP16_ARCHITECTURES
             and not {"asimdhp", "fphp"}.isdisjoint(machine.features)
+        ),
+    ),
+    "bf16": Need(
+        lacking="the processor does not compute in bfloat16",
+        is_met=lambda _model, _workload, machine, _clients: (
+            not {"avx512_bf16", "amx_bf16"}.isdisjoint(machine.features)
         ),
     ),
     "saturating_int8": Need(

@@ -20,7 +20,7 @@ _FIELDS = {
     "precision": "precisions",
     "embeddings": "embeddings",
     "pre_pass": "pre_passes",
-    "storage": "storage_forms",
+    "weight_storage": "storage_forms",
 }
 # What values of graph parameters need of the CPU provider, and of no other one.
 _CPU_NEEDS = frozenset({"fp16_kernels"})
@@ -46,11 +46,11 @@ class SearchedProviders:
         ready: Sequence[ProviderState],
         unmet: Mapping[str, str],
     ) -> "SearchedProviders":
-        """Returns the providers that candidates of a space can have.
+        """Returns the providers that configurations of a space can have.
 
         Args:
             parameters: The parameters of the space.
-            fixed: Parameters that have one value in all candidates.
+            fixed: Parameters that have one value in all configurations.
             ready: The providers that may be searched.
             unmet: Needs that are not met here, with the sentences that say so.
 

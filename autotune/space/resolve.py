@@ -1,6 +1,6 @@
 """What of a search space exists for one model on one machine."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.deploy.options import BATCH, Value
@@ -10,13 +10,12 @@ from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import CPU_STATE, ProviderState
 from autotune.facts.workload import Workload
-from autotune.graph.parameters import GRAPH_PARAMETERS
-from autotune.graph.precision import PRECISIONS
-from autotune.graph.precision_options import OFF, OPERATOR_GROUPS
+from autotune.graph.entries import OFF, OPERATOR_GROUPS
+from autotune.graph.parameters import GRAPH_PARAMETERS, PRECISIONS
 from autotune.space.needs import LARGEST_QUANTISED_BYTES, unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
 from autotune.space.providers import SearchedProviders
-from autotune.space.session import EXECUTION_PROVIDER
+from autotune.space.session import EVERY_OPTIMIZER, EXECUTION_PROVIDER
 from autotune.space.space import Condition, Parameter, Space
 
 _ONLY_CPU = "only the CPU provider can be used here; `autotune hardware` lists the others"
@@ -34,13 +33,11 @@ _WITHOUT_EFFECT: tuple[Condition, ...] = (
     {
         "precision": ("int8_static",),
         "quantized_operators": _others("quantized_operators", "all"),
-        "matrix_products": _others("matrix_products", "int8_dynamic"),
         "embeddings": ("float",),
     },
     # no product with an input in eight bits is left
     {
         "quantized_operators": ("conv",),
-        "matrix_products": _others("matrix_products", "int8_dynamic"),
         "smoothing": _others("smoothing", OFF),
     },
 )
@@ -59,6 +56,7 @@ def resolve(
     providers: Sequence[ProviderState] = (CPU_STATE,),
     clients: int = 1,
     batch: Sequence[int] = (),
+    firing: Callable[[Model], Collection[str]] = lambda _: (),
 ) -> Space:
     """Returns what of `space` exists for this model, these inputs and this machine.
 
@@ -67,10 +65,12 @@ def resolve(
         model: The model.
         workload: Its inputs.
         machine: This machine.
-        fixed: Parameters that have one value in all candidates, as typed by the user.
+        fixed: Parameters that have one value in all configurations, as typed by the user.
         providers: The execution providers that may be searched, all of them ready.
         clients: How many clients run at once.
         batch: Batch sizes, which take the place of those of the space.
+        firing: Returns the optimisations of ONNX Runtime that change the model; asked only where
+            the space names every one.
 
     Raises:
         RequestError: `fixed` names an unknown parameter, or a value that it does not take here; or
@@ -80,6 +80,7 @@ def resolve(
     unmet = unmet_needs(model, workload, machine, clients)
     left_out: dict[str, str] = {}
     offered_parameters = _batched(space.parameters, model, workload, batch, left_out)
+    offered_parameters = _with_optimizers(offered_parameters, model, firing, left_out)
     searched = SearchedProviders.of(offered_parameters, fixed_values, providers, unmet)
     kept: list[Parameter] = []
     for parameter in searched.arranged(offered_parameters):
@@ -153,6 +154,25 @@ def _batched(
         return (*parameters, made)
     changed = replace(own, values=batching.sizes, default=batching.smallest)
     return tuple(changed if parameter is own else parameter for parameter in parameters)
+
+
+def _with_optimizers(
+    parameters: Sequence[Parameter],
+    model: Model,
+    firing: Callable[[Model], Collection[str]],
+    left_out: dict[str, str],
+) -> tuple[Parameter, ...]:
+    """Returns the parameters, with one for each optimisation in place of the one for every."""
+    whole = next((p for p in parameters if p.name == EVERY_OPTIMIZER), None)
+    if whole is None:
+        return tuple(parameters)
+    others = tuple(parameter for parameter in parameters if parameter is not whole)
+    named = {parameter.name for parameter in others}
+    names = (EVERY_OPTIMIZER.replace("*", name) for name in firing(model))
+    found = tuple(replace(whole, name=name) for name in names if name not in named)
+    if not found:
+        left_out[EVERY_OPTIMIZER] = "none of ONNX Runtime's fusions changes this model"
+    return (*others, *found)
 
 
 def batching_of(space: Space, model: Model, workload: Workload) -> Batching | None:

@@ -5,19 +5,20 @@ entry of :data:`COMPOSITES`: its values, what each of them sets, and its words. 
 parameters are options of :mod:`autotune.deploy.options` under ONNX Runtime's own names.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autotune.deploy.options import (
     ATTRIBUTES,
     BATCH,
     LARGEST_BATCH,
+    OPTIMIZERS,
     SESSION_ENTRIES,
     Domain,
     Value,
 )
-from autotune.deploy.providers import CACHE_FOLDER, CPU, PROVIDERS
-from autotune.deploy.serving import PER_CLIENT, PROCESSES, SESSION_KINDS, SHARED
+from autotune.deploy.providers import CACHE_FOLDER, CPU, OPENVINO_BF16, PROVIDERS
+from autotune.deploy.serving import PER_CLIENT, SESSION_KINDS, SHARED
 from autotune.deploy.session import SessionConfig
 
 EXECUTION_PROVIDER = "execution_provider"
@@ -26,45 +27,8 @@ EXECUTION_PROVIDER = "execution_provider"
 SESSIONS = "sessions"
 """The parameter that chooses which sessions several clients call."""
 
-
-@dataclass
-class SessionDraft:
-    """A :class:`~autotune.deploy.session.SessionConfig` in the making.
-
-    Attributes:
-        provider: Word of the execution provider.
-        provider_options: Options of providers, by their parameters.
-    """
-
-    provider: str = "cpu"
-    provider_options: dict[str, str] = field(default_factory=dict)
-    options: dict[str, Value] = field(default_factory=dict)
-    entries: dict[str, str] = field(default_factory=dict)
-    disabled_optimizers: list[str] = field(default_factory=list)
-    free_dimensions: dict[str, int] = field(default_factory=dict)
-    env_allocator: dict[str, int] = field(default_factory=dict)
-    run_entries: dict[str, str] = field(default_factory=dict)
-
-    def finished(self) -> SessionConfig:
-        """Returns the config."""
-        provider = PROVIDERS[self.provider]
-        given = {
-            option: text
-            for name, text in self.provider_options.items()
-            for word, option in [PROVIDER_OPTIONS[name]]
-            if word == self.provider
-        }
-        chosen = ((provider.name, given),) if self.provider != "cpu" else ()
-        return SessionConfig(
-            providers=(*chosen, (CPU, {})),
-            provider_cache=CACHE_FOLDER if provider.cache else "",
-            options=self.options,
-            entries=self.entries,
-            disabled_optimizers=tuple(self.disabled_optimizers),
-            free_dimensions=self.free_dimensions,
-            env_allocator=self.env_allocator,
-            run_entries=self.run_entries,
-        )
+FIXED_DIMENSIONS = "fixed_dimensions"
+"""The parameter that gives the model's named dimensions the sizes of the inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,108 +37,60 @@ class Composite:
 
     Attributes:
         domain: Its values.
-        apply: Sets in a draft what a value other than the default stands for. The mapping has the
-            sizes of the model's named dimensions.
+        sets: What a value sets of a session. Values that are missing set nothing: the default, the
+            execution provider and fixed dimensions, which :func:`session_config` looks at, and what
+            the application decides.
         words: How a person reads each value other than the default; numbers have words in
             :func:`session_words`.
     """
 
     domain: Domain
-    apply: Callable[[SessionDraft, Value, Mapping[str, int]], None]
+    sets: Mapping[Value, SessionConfig] = field(default_factory=dict)
     words: Mapping[Value, str]
-
-
-def _apply_nchwc(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
-    del value, dimensions
-    # Dropping to ORT_ENABLE_EXTENDED would also lose every other pass of the layout level.
-    draft.disabled_optimizers.append("NchwcTransformer")
-
-
-def _apply_spinning(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
-    del dimensions
-    if value == "off":
-        draft.entries["session.intra_op.allow_spinning"] = "0"
-    else:
-        draft.entries["session.force_spinning_stop"] = "1"
-
-
-def _apply_arena(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
-    del dimensions
-    if value == "off":
-        draft.options["enable_cpu_mem_arena"] = False
-    else:  # the CPU provider takes no arena options; a shared allocator is the only way
-        draft.entries["session.use_env_allocators"] = "1"
-        draft.env_allocator["arena_extend_strategy"] = 1
-
-
-def _apply_arena_shrinkage(
-    draft: SessionDraft, value: Value, dimensions: Mapping[str, int]
-) -> None:
-    del value, dimensions
-    draft.run_entries["memory.enable_memory_arena_shrinkage"] = "cpu:0"
-
-
-def _apply_fixed_dimensions(
-    draft: SessionDraft, value: Value, dimensions: Mapping[str, int]
-) -> None:
-    del value
-    draft.free_dimensions.update(dimensions)
-
-
-def _apply_outside(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
-    # the application decides how many sessions there are, and what each run gets
-    del draft, value, dimensions
-
-
-def _apply_provider(draft: SessionDraft, value: Value, dimensions: Mapping[str, int]) -> None:
-    del dimensions
-    draft.provider = str(value)
 
 
 COMPOSITES: Mapping[str, Composite] = {
     EXECUTION_PROVIDER: Composite(
         domain=Domain(choices=tuple(PROVIDERS), default="cpu"),
-        apply=_apply_provider,
         words={word: provider.title for word, provider in PROVIDERS.items()},
-    ),
-    "nchwc": Composite(
-        domain=Domain(choices=("on", "off"), default="on"),
-        apply=_apply_nchwc,
-        words={"off": "no NCHWc layout"},
     ),
     "spinning": Composite(
         domain=Domain(choices=("on", "stop_after_run", "off"), default="on"),
-        apply=_apply_spinning,
+        sets={
+            "off": SessionConfig(entries={"session.intra_op.allow_spinning": "0"}),
+            "stop_after_run": SessionConfig(entries={"session.force_spinning_stop": "1"}),
+        },
         words={"off": "no spinning", "stop_after_run": "spinning stops after a run"},
     ),
     "arena": Composite(
         domain=Domain(choices=("on", "off", "same_as_requested"), default="on"),
-        apply=_apply_arena,
+        sets={
+            "off": SessionConfig(options={"enable_cpu_mem_arena": False}),
+            # the CPU provider takes no arena options; a shared allocator is the only way
+            "same_as_requested": SessionConfig(
+                entries={"session.use_env_allocators": "1"},
+                env_allocator={"arena_extend_strategy": 1},
+            ),
+        },
         words={"off": "no arena", "same_as_requested": "arena grows as requested"},
     ),
     "arena_shrinkage": Composite(
         domain=Domain(choices=(True, False), default=False),
-        apply=_apply_arena_shrinkage,
+        sets={True: SessionConfig(run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"})},
         words={True: "arena shrinks after a run"},
     ),
-    "fixed_dimensions": Composite(
+    FIXED_DIMENSIONS: Composite(
         domain=Domain(choices=(True, False), default=False),
-        apply=_apply_fixed_dimensions,
         words={True: "dimensions fixed"},
     ),
     BATCH: Composite(
         # the default is that of a study without --batch; in the others it is the smallest size
         domain=Domain(low=1, high=LARGEST_BATCH, default=1),
-        apply=_apply_outside,
         words={},
     ),
     SESSIONS: Composite(
         domain=Domain(choices=SESSION_KINDS, default=SHARED),
-        apply=_apply_outside,
-        words={
-            PER_CLIENT: "a session for each client",
-            PROCESSES: "a process for each client",
-        },
+        words={PER_CLIENT: "a session for each client"},
     ),
 }
 """All composite parameters by name."""
@@ -186,9 +102,21 @@ PROVIDER_OPTIONS: Mapping[str, tuple[str, str]] = {
 }
 """Parameters that are options of an execution provider: its word, and the name of the option."""
 
+EVERY_OPTIMIZER = "optimizer.*"
+"""The name by which a file of a search space means each optimisation that changes the model."""
+
+OPTIMIZER_PARAMETERS: Mapping[str, str] = {
+    EVERY_OPTIMIZER.replace("*", name): name for name in sorted(OPTIMIZERS)
+}
+"""Parameters that leave out one of ONNX Runtime's optimisations, with its name there."""
+
+ON_OR_OFF = Domain(choices=("on", "off"), default="on")
+"""The values of such a parameter."""
+
 SESSION_PARAMETERS: Mapping[str, Domain] = {
     **{name: composite.domain for name, composite in COMPOSITES.items()},
     **{name: PROVIDERS[word].options[option] for name, (word, option) in PROVIDER_OPTIONS.items()},
+    **dict.fromkeys(OPTIMIZER_PARAMETERS, ON_OR_OFF),
     **ATTRIBUTES,
     **SESSION_ENTRIES,
 }
@@ -202,6 +130,8 @@ _OPTION_WORDS: Mapping[tuple[str, Value], str] = {
     ("session.set_denormal_as_zero", "1"): "denormals as zero",
     ("optimization.enable_gelu_approximation", "1"): "GELU approximated",
     ("execution_mode", "ORT_PARALLEL"): "parallel execution",
+    ("optimizer.NchwcTransformer", "off"): "no NCHWc layout",
+    ("openvino.load_config", OPENVINO_BF16): "products in bfloat16",
 }
 
 
@@ -219,6 +149,8 @@ def session_words(name: str, value: Value) -> str:
         return f"batches of {value}"
     if name in PROVIDER_OPTIONS:
         return f"{PROVIDER_OPTIONS[name][1]}={value}"
+    if name in OPTIMIZER_PARAMETERS and value == "off":
+        return f"no {OPTIMIZER_PARAMETERS[name]}"
     if name == "intra_op_num_threads":
         return f"{value} thread{'s' if value != 1 else ''}"
     if name == "inter_op_num_threads":
@@ -235,14 +167,36 @@ def session_config(half: Mapping[str, Value], dimensions: Mapping[str, int]) -> 
         half: Session parameters that differ from their default, by name.
         dimensions: Sizes of the model's named dimensions, for ``fixed_dimensions``.
     """
-    draft = SessionDraft()
+    provider = PROVIDERS[str(half.get(EXECUTION_PROVIDER, "cpu"))]
+    provider_options: dict[str, str] = {}
+    options: dict[str, Value] = {}
+    entries: dict[str, str] = {}
+    disabled: list[str] = []
+    parts: list[SessionConfig] = []
     for name, value in half.items():
         if name in ATTRIBUTES:
-            draft.options[name] = value
+            options[name] = value
         elif name in SESSION_ENTRIES:
-            draft.entries[name] = str(value)
+            entries[name] = str(value)
         elif name in PROVIDER_OPTIONS:
-            draft.provider_options[name] = str(value)
-        else:
-            COMPOSITES[name].apply(draft, value, dimensions)
-    return draft.finished()
+            word, option = PROVIDER_OPTIONS[name]
+            if PROVIDERS[word] is provider:
+                provider_options[option] = str(value)
+        elif name in OPTIMIZER_PARAMETERS:
+            disabled.append(OPTIMIZER_PARAMETERS[name])
+        elif value in COMPOSITES[name].sets:
+            parts.append(COMPOSITES[name].sets[value])
+    for part in parts:
+        options |= part.options
+        entries |= part.entries
+    chosen = () if provider.name == CPU else ((provider.name, provider_options),)
+    return SessionConfig(
+        providers=(*chosen, (CPU, {})),
+        provider_cache=CACHE_FOLDER if provider.cache else "",
+        options=options,
+        entries=entries,
+        disabled_optimizers=tuple(disabled),
+        free_dimensions=dict(dimensions) if half.get(FIXED_DIMENSIONS) else {},
+        env_allocator={k: v for part in parts for k, v in part.env_allocator.items()},
+        run_entries={k: v for part in parts for k, v in part.run_entries.items()},
+    )

@@ -1,4 +1,4 @@
-"""Search spaces: what may vary, under which conditions, and the candidates that result."""
+"""Search spaces: what may vary, under which conditions, and the configurations that result."""
 
 import hashlib
 import itertools
@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from autotune.deploy.options import Value
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
 from autotune.space.parameters import PARAMETERS
 
 COUNT_LIMIT = 20_000
-"""Candidates of a space with more than these are not listed."""
+"""Configurations of a space with more than these are not listed."""
 
 Condition = Mapping[str, tuple[Value, ...]]
 """Parameter name to the values that satisfy it."""
@@ -47,7 +47,8 @@ class Parameter:
         Parameters that are not among `chosen` have their default of
         :data:`autotune.space.parameters.PARAMETERS`; one of another name satisfies no condition.
         """
-        # loops without generators: a search asks this for each parameter of thousands of candidates
+        # loops without generators: a search asks this for each parameter of thousands of
+        # configurations
         for name, values in self.when.items():
             if not _holds(name, values, chosen):
                 return False
@@ -73,7 +74,7 @@ class Space:
         parameters: What may vary.
         left_out: What the file offers and this model or machine has no use for, with the reason.
         impossible: Values that cannot be chosen together: where all entries of one of these
-            conditions hold, there is no candidate.
+            conditions hold, there is no configuration.
         clients: How many clients run at once, where the file says so; None leaves it to the user.
     """
 
@@ -96,8 +97,8 @@ class Space:
             for parameter in self.parameters
         }
 
-    def candidate(self, choose: Callable[[Parameter], Value]) -> Candidate:
-        """Returns the candidate that `choose` decides; it is asked for active parameters only.
+    def configuration(self, choose: Callable[[Parameter], Value]) -> Configuration:
+        """Returns the configuration that `choose` decides; it is asked for active parameters only.
 
         A value that cannot be chosen beside those before it stays at its default.
         """
@@ -110,10 +111,10 @@ class Space:
                     values[parameter.name] = value
         return self._canonical(values)
 
-    def _canonical(self, values: Mapping[str, Value]) -> Candidate:
-        """Returns the candidate with these values; those equal to their default are dropped."""
+    def _canonical(self, values: Mapping[str, Value]) -> Configuration:
+        """Returns the configuration with these values; those equal to their default are dropped."""
         changed = ((name, v) for name, v in values.items() if v != self._defaults[name])
-        return Candidate(tuple(sorted(changed)))
+        return Configuration(tuple(sorted(changed)))
 
     def _offers(self, parameter: Parameter, value: Value, values: Mapping[str, Value]) -> bool:
         """Returns whether a parameter may have a value beside those of the others."""
@@ -127,20 +128,20 @@ class Space:
                 return False
         return True
 
-    def assignment(self, candidate: Candidate) -> dict[str, Value]:
-        """Returns the value of every parameter that is active and free in `candidate`."""
-        values = candidate.to_json()
+    def assignment(self, configuration: Configuration) -> dict[str, Value]:
+        """Returns the value of every parameter that is active and free in `configuration`."""
+        values = configuration.to_json()
         free: dict[str, Value] = {}
 
         def choose(parameter: Parameter) -> Value:
             free[parameter.name] = values.get(parameter.name, parameter.default)
             return free[parameter.name]
 
-        self.candidate(choose)
+        self.configuration(choose)
         return free
 
-    def nearest(self, values: Mapping[str, Value]) -> Candidate:
-        """Returns the candidate with these values, as far as they exist here."""
+    def nearest(self, values: Mapping[str, Value]) -> Configuration:
+        """Returns the configuration with these values, as far as they exist here."""
 
         def choose(parameter: Parameter) -> Value:
             value = values.get(parameter.name, parameter.default)
@@ -149,23 +150,23 @@ class Space:
             has_default = parameter.default in parameter.values
             return parameter.default if has_default else parameter.values[0]
 
-        return self.candidate(choose)
+        return self.configuration(choose)
 
-    def neighbours(self, candidate: Candidate) -> list[Candidate]:
-        """Returns the candidates that differ from `candidate` in one choice."""
-        values = candidate.to_json()
+    def neighbours(self, configuration: Configuration) -> list[Configuration]:
+        """Returns the configurations that differ from `configuration` in one choice."""
+        values = configuration.to_json()
         changed = (
             self.nearest({**values, parameter.name: value})
             for parameter in self.parameters
             for value in parameter.values
             if value != values.get(parameter.name, parameter.default)
         )
-        return [other for other in dict.fromkeys(changed) if other != candidate]
+        return [other for other in dict.fromkeys(changed) if other != configuration]
 
     @cached_property
-    def candidates(self) -> tuple[Candidate, ...] | None:
-        """All candidates, or None where there are more than :data:`COUNT_LIMIT`."""
-        # counted first: most spaces have too many, and a candidate costs more than its count
+    def configurations(self) -> tuple[Configuration, ...] | None:
+        """All configurations, or None where there are more than :data:`COUNT_LIMIT`."""
+        # counted first: most spaces have too many, and a configuration costs more than its count
         first = itertools.islice(self._walk(self._defaults, 0), COUNT_LIMIT + 1)
         if sum(1 for _ in first) > COUNT_LIMIT:
             return None
@@ -185,7 +186,7 @@ class Space:
                 yield from self._walk({**values, parameter.name: value}, index + 1)
 
     def digest(self) -> str:
-        """Returns 16 hexadecimal digits that differ where the candidates differ."""
+        """Returns 16 hexadecimal digits that differ where the configurations differ."""
         parts: list[Any] = [
             [p.name, p.values, sorted(p.when.items()), sorted(p.unless.items())]
             for p in self.parameters

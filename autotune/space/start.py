@@ -2,20 +2,22 @@
 
 from pathlib import Path
 
-from autotune.deploy.config import FORMATS, TunedConfig
+from autotune.deploy.config import FORMAT, TunedConfig
 from autotune.deploy.files import read_json
-from autotune.deploy.options import BATCH
+from autotune.deploy.options import BATCH, Value
+from autotune.deploy.providers import PROVIDERS
 from autotune.errors import ConfigError, FormatError, RequestError
 from autotune.facts.batches import Batching
-from autotune.space.candidate import Candidate
+from autotune.space.configuration import Configuration
+from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Space
 
 # As much as a tuned config may have.
 _LARGEST_BYTES = 1 << 20
 
 
-def read_candidate(path: Path) -> Candidate:
-    """Returns the candidate that a tuned config, or a JSON object of parameters, describes.
+def read_configuration(path: Path) -> Configuration:
+    """Returns the configuration that a tuned config, or a JSON object of parameters, describes.
 
     Raises:
         RequestError: there is no such file, or it holds neither; the message names the key.
@@ -30,25 +32,27 @@ def read_candidate(path: Path) -> Candidate:
             '{"intra_op_num_threads": 2}'
         )
     try:
-        if data.get("format") in FORMATS:
+        if data.get("format") == FORMAT:
             config = TunedConfig.from_json(data)
-            # the candidate of a config does not name the smallest size of its study
+            # the configuration of a config does not name the smallest size of its study
             batch = None if config.serving is None else config.serving.batch
-            data = {**config.candidate, **({BATCH: batch} if batch else {})}
-        return Candidate.from_json(data)
+            data = {**config.configuration, **({BATCH: batch} if batch else {})}
+        return Configuration.from_json(data)
     except (ConfigError, FormatError) as error:
         raise RequestError(f"--try: {path}: {error}") from None
 
 
-def alone(space: Space, name: str) -> list[Candidate]:
-    """Returns the untouched model under default options, but for each other value of a parameter.
+def alone(space: Space, name: str) -> list[Configuration]:
+    """Returns the simplest configuration of a space with each other value of a parameter.
+
+    All else is as the default has it, unless the user or the space fixes it.
 
     Args:
         space: The search space.
-        name: The parameter; a space without it gives no candidate.
+        name: The parameter; a space without it gives no configuration.
     """
     return [
-        Candidate.of({name: value})
+        space.nearest({name: value})
         for parameter in space.parameters
         if parameter.name == name
         for value in parameter.values
@@ -56,22 +60,44 @@ def alone(space: Space, name: str) -> list[Candidate]:
     ]
 
 
-def in_batches(candidate: Candidate, batching: Batching | None) -> Candidate:
-    """Returns a candidate of the user as one of a study, where the smallest batch goes unnamed.
+def provider_forms(space: Space) -> list[Configuration]:
+    """Returns each execution provider in each precision that it takes, the CPU's apart.
+
+    What a provider brings depends on the precision: in fp32 alone it may look like no gain. The
+    shapes are fixed where they can be, which the compilers of providers gain from.
+    """
+    forms: list[Configuration] = []
+    for plain in alone(space, EXECUTION_PROVIDER):
+        values = plain.to_json()
+        word = str(values[EXECUTION_PROVIDER])
+        half = PROVIDERS[word].half_precision
+        changes: list[dict[str, Value]] = [{f"{word}.{name}": half[name] for name in half}]
+        for precision in PROVIDERS[word].precisions:
+            changes.append({"precision": precision, "per_channel": True})
+        values["fixed_dimensions"] = True
+        own = space.nearest(values)
+        nearest = [space.nearest({**values, **change}) for change in changes]
+        # a precision that the space does not offer falls back to the provider's own
+        forms += [form for form in nearest if form != own]
+    return list(dict.fromkeys(forms))
+
+
+def in_batches(configuration: Configuration, batching: Batching | None) -> Configuration:
+    """Returns a configuration of the user as one of a study, where the smallest batch goes unnamed.
 
     Args:
-        candidate: The candidate.
+        configuration: The configuration.
         batching: The batch sizes of the study; None where it has none.
 
     Raises:
-        RequestError: the study does not have the batch size of the candidate.
+        RequestError: the study does not have the batch size of the configuration.
     """
-    size = candidate.to_json().get(BATCH)
+    size = configuration.to_json().get(BATCH)
     if size is None:
-        return candidate
+        return configuration
     if size not in (batching.sizes if batching else ()):
-        raise RequestError(f"--try: a candidate has batches of {size}; add {size} to --batch")
-    values = candidate.to_json()
+        raise RequestError(f"--try: a configuration has batches of {size}; add {size} to --batch")
+    values = configuration.to_json()
     if batching is not None and size == batching.smallest:
         del values[BATCH]
-    return Candidate.of(values)
+    return Configuration.of(values)

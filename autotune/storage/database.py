@@ -110,6 +110,7 @@ def quiet_optuna() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.filterwarnings("ignore", message="Heartbeat of storage")
             yield
     finally:
         optuna.logging.set_verbosity(level)
@@ -143,7 +144,7 @@ def storage_faults(place: Place, watch: Watch | None = None) -> Iterator[None]:
             ) from None
         reason = "is the server there?" if place.is_shared else "is the disk full?"
         raise StorageError(
-            f"the study's storage {place} gave out ({type(error).__name__}: {reason}). "
+            f"the study's storage {place} failed ({type(error).__name__}: {reason}). "
             "What was measured is kept; type the same command again to go on."
         ) from None
 
@@ -164,10 +165,16 @@ class WholeStorage(optuna.storages.RDBStorage):
     a minute for that of a file, without end for that of a server.
     """
 
+    def record_heartbeat(self, trial_id: int) -> None:
+        """Records that a trial's worker is alive, unless the server is away."""
+        with contextlib.suppress(*FAULTS):
+            super().record_heartbeat(trial_id)
+
 
 for _name, _method in inspect.getmembers(optuna.storages.RDBStorage, inspect.isfunction):
     # static methods have no transactions
-    if not _name.startswith("__") and "self" in inspect.signature(_method).parameters:
+    is_bound = "self" in inspect.signature(_method).parameters
+    if is_bound and not _name.startswith("__") and _name not in vars(WholeStorage):
         setattr(WholeStorage, _name, _whole(_method))
 
 

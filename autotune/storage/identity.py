@@ -1,63 +1,51 @@
-"""Which study a command belongs to: the same model, inputs, space and kind of machine find it."""
+"""Which study a command belongs to.
+
+The same model, inputs, space, wishes and kind of machine find the same study.
+"""
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import optuna
 from optuna.study import StudyDirection
 
 from autotune.errors import StudyError
-from autotune.facts.hardware import Facts, differences
+from autotune.facts.hardware import Facts
+from autotune.search.context import Context
 from autotune.search.objective import OBJECTIVES
-from autotune.search.transfer import Relative
 from autotune.storage.database import DATABASE, Place
-
-BATCHING = "batching"
-"""The user attribute of a study with its batch sizes; missing where it has none."""
 
 # Characters of the model's name; each has four bytes at most, and files are named after a study.
 _LONGEST_STEM = 50
 
 
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    """What the trials of one study have in common.
+Identity = Mapping[str, str]
+"""What the trials of one study have in common, by name."""
 
-    Attributes:
-        model_sha256: Digest of the model, external data included.
-        workload: Signature of the inputs.
-        space: Digest of the resolved space.
-        machine: Fingerprint of the machine and its ONNX Runtime.
-        objectives: Names of the objectives, separated by commas.
-        metric: Name of the user's metric; empty if there is none.
-        clients: How many clients run at once.
+
+def identity_of(ctx: Context) -> Identity:
+    """Returns the identity of a study: another one has trials of its own.
+
+    Two versions of autotune may measure, or make files, in different ways.
     """
+    return {
+        "model_sha256": ctx.model.sha256,
+        "workload": ctx.workload.signature(),
+        "space": ctx.space.digest(),
+        "machine": ctx.environment.fingerprint,
+        "objectives": ",".join(objective.name for objective in ctx.objectives),
+        "metric": ctx.metric_name,
+        "metric_source": ctx.metric_source,
+        "clients": str(ctx.clients),
+        "autotune": ctx.environment.autotune,
+    }
 
-    model_sha256: str
-    workload: str
-    space: str
-    machine: str
-    objectives: str
-    metric: str
-    clients: int = 1
 
-    @property
-    def parts(self) -> dict[str, str]:
-        """What it consists of, by name.
-
-        One client is no part of it: studies of earlier versions had one.
-        """
-        parts = {name: str(part) for name, part in asdict(self).items()}
-        return {name: part for name, part in parts.items() if (name, part) != ("clients", "1")}
-
-    @property
-    def digest(self) -> str:
-        """12 hexadecimal digits that differ for different studies."""
-        text = " ".join(self.parts.values())
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+def digest(identity: Identity) -> str:
+    """Returns 12 hexadecimal digits that differ for different studies."""
+    return hashlib.sha256(" ".join(identity.values()).encode()).hexdigest()[:12]
 
 
 def open_study(
@@ -67,28 +55,44 @@ def open_study(
     model: Path,
     identity: Identity,
     facts: Facts,
+    name: str | None = None,
 ) -> optuna.Study:
     """Returns the study of this identity; makes it if there is none.
 
+    Args:
+        database: The storage.
+        place: Where it is.
+        folder: The folder of the study.
+        model: The model's file.
+        identity: What the trials of the study have in common.
+        facts: The facts of the machine.
+        name: The name that the user gives the study; one is made if None.
+
     Raises:
-        StudyError: the folder's own database belongs to another model.
+        StudyError: the folder's own database belongs to another model, or the study of that name
+            has another identity.
     """
     if place.file == folder.resolve() / DATABASE:
         _check_folder(database, folder, identity)
-    objectives = identity.objectives.split(",")
+    objectives = identity["objectives"].split(",")
     directions = [
-        StudyDirection.MAXIMIZE if OBJECTIVES[name].maximised else StudyDirection.MINIMIZE
-        for name in objectives
+        StudyDirection.MAXIMIZE if OBJECTIVES[each].maximised else StudyDirection.MINIMIZE
+        for each in objectives
     ]
-    names = (frozen.study_name for frozen in database.get_all_studies())
-    # the model's file may have had another name
-    earlier = next((name for name in names if name.endswith(f"-{identity.digest}")), None)
     study = optuna.create_study(
         storage=database,
-        study_name=earlier or f"{_short_name(model)}-{identity.digest}",
+        study_name=name or _name_of(database, model, identity),
         directions=directions,
         load_if_exists=True,
     )
+    theirs = study.user_attrs
+    if name is not None and "facts" in theirs:
+        differ = [key for key, part in identity.items() if theirs.get(key) != part]
+        if differ:
+            raise StudyError(
+                f"the study {name} differs from this one in its {differ[0].replace('_', ' ')}; "
+                "give this one another name with --study-name"
+            )
     if study.directions != directions:
         raise StudyError(
             f"{place} is damaged: the study {study.study_name} has other objectives than its name "
@@ -97,46 +101,28 @@ def open_study(
     if "facts" not in study.user_attrs:
         study.set_metric_names(objectives)
         study.set_user_attr("model", model.name)
-        for key, part in identity.parts.items():
+        for key, part in identity.items():
             study.set_user_attr(key, part)
         study.set_user_attr("facts", json.dumps(dict(facts)))
     return study
 
 
-def _short_name(model: Path) -> str:
-    """Returns the name of the model as a database and the names of files can carry it."""
-    return model.stem[:_LONGEST_STEM].encode(errors="replace").decode()
+def _name_of(database: optuna.storages.RDBStorage, model: Path, identity: Identity) -> str:
+    """Returns the name of the study of this identity, which it may have got from another file."""
+    names = (study.study_name for study in database.get_all_studies())
+    ending = f"-{digest(identity)}"
+    # the name of the model as a database and the names of files can carry it
+    stem = model.stem[:_LONGEST_STEM].encode(errors="replace").decode()
+    return next((name for name in names if name.endswith(ending)), f"{stem}{ending}")
 
 
 def _check_folder(database: optuna.storages.RDBStorage, folder: Path, identity: Identity) -> None:
     for other in database.get_all_studies():
         theirs = other.user_attrs.get("model_sha256")
-        if theirs is not None and theirs != identity.model_sha256:
+        if theirs is not None and theirs != identity["model_sha256"]:
             name = str(other.user_attrs.get("model", "unknown"))[:100]
             raise StudyError(
                 f"{folder} holds a study of another model "
                 f"({name}, or an earlier version of this one); "
                 "give this one a folder of its own with --out DIR"
             )
-
-
-def notes_on(kin: Sequence[Relative], facts: Facts, study: optuna.Study) -> list[str]:
-    """Returns remarks on the relatives of a study that begins, a sentence or two each."""
-    if study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)):
-        return []
-    notes = []
-    for relative in kin[:1]:
-        differ = differences(facts, relative.facts)
-        if differ:
-            notes.append(
-                f"The study {relative.name} in this storage is of another machine or ONNX Runtime "
-                f"({'; '.join(differ)}). This one is new; it starts from what that one found, "
-                "and measures it again."
-            )
-        else:
-            notes.append(
-                f"The study {relative.name} in this storage is of the same machine, and of another "
-                "space, other inputs, another metric or another number of clients. This one starts "
-                "from what it found, and measures it again."
-            )
-    return notes

@@ -1,26 +1,32 @@
-"""Locks: one study at a time in a folder, on a database file, and on each core of a machine."""
+"""Locks: one study at a time in a folder, on a database file, and on each core of a machine.
+
+Two studies on the same cores would disturb each other's timings; on cores of their own (taskset, a
+cpuset) they may run side by side. The locks of the cores lie in a folder of this user, whatever
+TMPDIR is. The variable AUTOTUNE_LOCKS names another one, which an administrator can set for all
+users of a machine.
+"""
 
 import contextlib
+import os
+import stat
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
 
-from autotune.errors import CannotMeasureError, RequestError, StudyError, system_fault
-from autotune.storage.core_locks import (
-    VARIABLE,
-    LockFolder,
-    UnfitPlaceError,
-    holder_of,
-    lock_folders,
-)
+from autotune.errors import RequestError, StudyError, system_fault
 
-_POLL_S = 1.0
+LOCKS_VARIABLE = "AUTOTUNE_LOCKS"
+"""Environment variable that names the folder of the locks on cores."""
+
+_POLL_S = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Claim:
+class _Lock:
     """A lock file, and what to say where another process holds it.
 
     Attributes:
@@ -36,119 +42,130 @@ class _Claim:
 
 @contextlib.contextmanager
 def exclusive_use(
-    folder: Path,
+    folder: Path | None,
     database: Path | None = None,
     *,
+    cores: bool = True,
     wait: bool = False,
     on_note: Callable[[str], None] = lambda _: None,
-    poll_s: float = _POLL_S,
 ) -> Iterator[None]:
     """Holds the folder, the database file and the cores that this process may use.
 
-    Two studies on the same cores would disturb each other's timings; on cores of their own
-    (taskset, a cpuset) they may run side by side. The locks are taken in the same order by every
-    process, so two processes that wait never wait for each other.
+    The locks are taken in the same order by every process, so two processes that wait never wait
+    for each other.
 
     Args:
-        folder: The folder of the study.
+        folder: The folder of the study; None where nothing is written to one.
         database: The SQLite file that keeps its trials, if there is one.
+        cores: Whether something is timed, so that the cores are needed.
         wait: Whether to wait until all of them are free.
-        on_note: Called with a sentence before the wait begins, once for each kind of conflict, and
-            where the locks of the cores cannot be used.
-        poll_s: Time between two looks at a lock that another process holds.
+        on_note: Called with a sentence before the wait begins, once for each kind of conflict.
 
     Raises:
-        StudyError: another process holds one of them and `wait` is false, or the lock file of the
-            folder or the database cannot be written.
+        StudyError: another process holds one of them and `wait` is false, or a lock file cannot be
+            written.
     """
     announced: set[str] = set()
-
-    def announce(sentence: str) -> None:
-        if sentence not in announced:
-            announced.add(sentence)
-            on_note(sentence)
-
-    def take(claim: _Claim) -> None:
-        lock = filelock.FileLock(claim.path, mode=0o666)
-        if not _acquire(lock):
-            if not wait:
-                raise StudyError(
-                    f"{claim.conflict}. Wait for it to end (`autotune study --wait` does), "
-                    f"or {claim.remedy}"
-                )
-            announce(f"{claim.conflict}; waiting for it to end")
-            lock.acquire(poll_interval=poll_s)
-        held.callback(lock.release)
-
     with contextlib.ExitStack() as held:
-        _take_files(folder, database, take)
-        _take_cores(take, announce)
+        for wanted in _wanted(folder, database, cores=cores):
+            lock = filelock.FileLock(wanted.path, mode=0o666)
+            if not _acquire(lock):
+                if not wait:
+                    raise StudyError(
+                        f"{wanted.conflict}. Wait for it to end (`autotune study --wait` does), "
+                        f"or {wanted.remedy}"
+                    )
+                if wanted.conflict not in announced:
+                    on_note(f"{wanted.conflict}; waiting for it to end")
+                announced.add(wanted.conflict)
+                lock.acquire(poll_interval=_POLL_S)
+            held.callback(lock.release)
         yield
-
-
-def _take_files(folder: Path, database: Path | None, take: Callable[[_Claim], None]) -> None:
-    """Takes the locks of the folder and of the database."""
-    try:
-        for claim in _claims(folder, database):
-            take(claim)
-    except OSError as error:
-        if not isinstance(system_fault(error), RequestError):  # a full disk, too few files
-            raise
-        raise StudyError(f"cannot write to {folder}: {error.strerror}") from None
-
-
-def _take_cores(take: Callable[[_Claim], None], announce: Callable[[str], None]) -> None:
-    """Takes the locks of the cores; a place that cannot hold them is announced and passed over."""
-    for lock_folder in lock_folders():
-        try:
-            lock_folder.make()
-            for path in lock_folder.files():
-                take(_core_claim(lock_folder, path))
-        except UnfitPlaceError as unfit:
-            announce(lock_folder.note(unfit))
-        except OSError as error:
-            if isinstance(system_fault(error), CannotMeasureError):
-                raise
-            announce(lock_folder.note(error.strerror))
 
 
 def _acquire(lock: filelock.BaseFileLock) -> bool:
     """Takes a lock without waiting; returns whether it was free.
 
     Raises:
-        OSError: the lock file cannot be opened.
+        StudyError: the lock file cannot be written.
     """
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
         return False
+    except OSError as error:
+        if not isinstance(system_fault(error), RequestError):  # a full disk, too few files
+            raise
+        folder = Path(lock.lock_file).parent
+        raise StudyError(f"cannot write to {folder}: {error.strerror}") from None
     return True
 
 
-def _claims(folder: Path, database: Path | None) -> Iterator[_Claim]:
-    """Gives the files that a study claims, in the order in which every study claims them."""
-    yield _Claim(
-        path=folder / ".lock",
-        conflict=f"another autotune is at work in {folder}",
-        remedy="give this one a folder of its own with --out DIR",
-    )
-    if database is not None and database.resolve().parent != folder.resolve():
-        yield _Claim(
-            path=database.with_name(f".{database.name}.lock"),
-            conflict=f"another autotune writes to {database}, and SQLite serves one at a time",
-            remedy="use --storage postgresql://..., which serves many machines",
+def _wanted(folder: Path | None, database: Path | None, *, cores: bool) -> Iterator[_Lock]:
+    """Yields the locks that a study takes, in the order in which every study takes them."""
+    if folder is not None:
+        yield _Lock(
+            path=folder / ".lock",
+            conflict=f"another autotune is at work in {folder}",
+            remedy="give this one a folder of its own with --out DIR",
+        )
+        if database is not None and database.resolve().parent != folder.resolve():
+            yield _Lock(
+                path=database.with_name(f".{database.name}.lock"),
+                conflict=f"another autotune writes to {database}, and SQLite serves one at a time",
+                remedy="use --storage postgresql://..., which serves many machines",
+            )
+    for path in core_locks() if cores else ():
+        yield _Lock(
+            path=path,
+            conflict="another autotune measures on these cores, and the two would disturb each "
+            "other's timings",
+            remedy="give each of them cores of its own (taskset -c)",
         )
 
 
-def _core_claim(lock_folder: LockFolder, path: Path) -> _Claim:
-    """Returns the claim on a core."""
-    holder = holder_of(path)
-    remedy = "give each of them cores of its own (taskset -c)"
-    if lock_folder.is_shared:
-        remedy += f"; if the holder is no study, name another folder of locks in {VARIABLE}"
-    return _Claim(
-        path=path,
-        conflict=f"another autotune measures on these cores{f' ({holder})' if holder else ''}, "
-        "and the two would disturb each other's timings",
-        remedy=remedy,
+def core_locks() -> list[Path]:
+    """Returns the lock file for each core that this process may run on, and makes their folder.
+
+    Raises:
+        StudyError: the folder cannot hold locks, or others could put links in their place.
+    """
+    folder = lock_folder()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError as error:
+        raise _unfit(folder, error.strerror or "unknown fault") from None
+    if not stat.S_ISDIR(status.st_mode):
+        raise _unfit(folder, "it is no folder")
+    if not os.environ.get(LOCKS_VARIABLE) and sys.platform != "win32":
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise _unfit(folder, "other users may write to it")
+    cores = os.sched_getaffinity(0) if sys.platform == "linux" else {0}
+    paths = [folder / f"{core}.lock" for core in sorted(cores)]
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                raise _unfit(folder, f"{path.name} is no lock file")
+    return paths
+
+
+def lock_folder() -> Path:
+    """Returns the folder of the locks on cores."""
+    if named := os.environ.get(LOCKS_VARIABLE):
+        return Path(named)
+    if sys.platform == "win32":
+        return Path(tempfile.gettempdir()) / "autotune-cores"
+    runtime = Path(f"/run/user/{os.getuid()}")
+    with contextlib.suppress(OSError):
+        if runtime.lstat().st_uid == os.getuid():
+            return runtime / "autotune-cores"
+    return Path(f"/tmp/autotune-cores-{os.getuid()}")
+
+
+def _unfit(folder: Path, reason: str) -> StudyError:
+    return StudyError(
+        f"the locks of the cores in {folder} cannot be used ({reason}); remove it, or name another "
+        f"folder in {LOCKS_VARIABLE}"
     )

@@ -17,6 +17,11 @@ _LEAST_FREE_BYTES = 8 << 20
 _LARGEST_BYTES = 256 << 20
 
 
+def spool_file(folder: Path, study: str) -> Path:
+    """Returns the place of the spool of a study that writes to `folder`."""
+    return folder / f"{study}.spool.jsonl"
+
+
 class Spool:
     """A file of measurements, a line each, in the folder of a study.
 
@@ -26,7 +31,7 @@ class Spool:
     """
 
     def __init__(self, folder: Path, study: str) -> None:
-        self._path = folder / f"{study}.spool.jsonl"
+        self._path = spool_file(folder, study)
 
     def check_room(self) -> None:
         """Checks that the disk has room for the next measurement.
@@ -45,7 +50,7 @@ class Spool:
         """Writes a measurement to the disk; it is there when this returns.
 
         Raises:
-            StorageError: the disk gave out.
+            StorageError: writing to disk failed.
         """
         line = json.dumps(entry) + "\n"
         try:

@@ -1,45 +1,29 @@
 """Trials of a study measured once more, side by side with the default."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import optuna
 
-from autotune.deploy.records import from_plain
 from autotune.deploy.serving import SHARED
-from autotune.errors import CannotMeasureError, FormatError, RequestError, StudyError
+from autotune.errors import CannotMeasureError, StudyError
 from autotune.facts.batches import Batching
-from autotune.facts.model import Model, describe
+from autotune.facts.model import describe
 from autotune.facts.workload import Workload, workload_for
 from autotune.graph.prepare import PreparationError, Preparer
-from autotune.results.compare import (
-    Comparisons,
-    MakeMeasurer,
-    compare_subjects,
-    duet_measurer,
-)
-from autotune.results.emit import CACHE
-from autotune.results.run_off import OnStep
-from autotune.results.subjects import Contest, Subject, default_of
+from autotune.results.compare import Comparison, MakeMeasurer, compare, duet_measurer
+from autotune.results.final_comparison import OnStep
+from autotune.results.result import StudyResult
+from autotune.results.subjects import Lineup, Subject, default_of
+from autotune.results.writing import CACHE
 from autotune.search.trial import Trial
 from autotune.space.session import SESSIONS, session_config
 from autotune.storage.database import open_storage, quiet_optuna
-from autotune.storage.identity import BATCHING
 from autotune.storage.locks import exclusive_use
 from autotune.storage.trials import read_trials
-from autotune.study.resume import choose, entries, place_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Study:
-    """What a study worked on, and its trials by number."""
-
-    model: Model
-    workload: Workload
-    trials: dict[int, Trial]
-    batching: Batching | None
-    clients: int
+from autotune.study.options import StudyOptions
+from autotune.study.resume import check_paths, choose, entries, place_of
 
 
 def measure_again(
@@ -48,11 +32,11 @@ def measure_again(
     *,
     source: Path | None,
     data: Path | None,
-    max_error: float,
+    max_error: float | None,
     clients: int | None = None,
     on_step: OnStep,
     make_measurer: MakeMeasurer = duet_measurer,
-) -> Comparisons:
+) -> Comparison:
     """Returns how trials of the study in a folder compare with the default, here and now.
 
     Args:
@@ -60,7 +44,7 @@ def measure_again(
         numbers: Numbers of trials, failed ones too.
         source: Where the model of the study is now; where it was if None.
         data: Where the inputs of the study are now; where they were if None.
-        max_error: Largest fidelity error.
+        max_error: Largest fidelity error; that of the study if None.
         clients: How many clients call at once, in a closed loop; if None, as many as in the study.
         on_step: Called after each measurement.
         make_measurer: Makes the measurer.
@@ -70,16 +54,10 @@ def measure_again(
         CannotMeasureError: the model of a trial cannot be made, or the default fails here.
     """
     with exclusive_use(folder):
-        study = _read(folder, source, data)
-        contest = Contest(
-            subjects=tuple(_subject(study, number, folder) for number in numbers),
-            baseline=default_of(study.model),
-            model=study.model,
-            untouched=True,
-        )
-        return compare_subjects(
-            contest,
-            study.workload,
+        lineup, workload = _lineup(folder, numbers, source, data)
+        return compare(
+            lineup,
+            workload,
             max_error=max_error,
             clients=clients,
             on_step=on_step,
@@ -87,76 +65,77 @@ def measure_again(
         )
 
 
-def _read(folder: Path, source: Path | None, data: Path | None) -> _Study:
+def _lineup(
+    folder: Path, numbers: Sequence[int], source: Path | None, data: Path | None
+) -> tuple[Lineup, Workload]:
+    """Returns the trials beside the default, and the inputs of the study."""
     place, _ = place_of(str(folder))
-    entry = choose(entries(place), None, place)
+    entry = choose(entries(place), _shown(folder), place)
     if entry.options is None:
         raise StudyError(f"the options of the study in {folder} cannot be read")
-    options = entry.options
+    given = {"model": source, "data": data}
+    options = entry.options.with_changes(**{n: path for n, path in given.items() if path})
+    check_paths(options)
     with quiet_optuna(), open_storage(place) as database:
         study = optuna.load_study(study_name=entry.name, storage=database)
-        attributes, trials = study.user_attrs, read_trials(study)
-    path = source or options.model
-    if not path.is_file():
-        raise RequestError(f"{path} is not here; say where it is with --model PATH")
-    model = describe(path)
+        attributes, trials = study.user_attrs, {t.number: t for t in read_trials(study)}
+    model = describe(options.model)
     if model.sha256 != attributes.get("model_sha256"):
-        raise StudyError(f"{path} is not the model of the study in {folder}")
-    given = data or options.data
-    if given is not None and not given.exists():
-        raise RequestError(f"{given} is not here; say where it is with --data PATH")
-    workload = workload_for(model, given, options.shapes, options.seed)
+        raise StudyError(f"{options.model} is not the model of the study in {folder}")
+    workload = workload_for(model, options.data, options.shapes, options.seed)
     if workload.signature() != attributes.get("workload"):
         raise StudyError(f"the inputs are not those of the study in {folder}")
-    return _Study(
+    for number in numbers:
+        if number not in trials:
+            last = max(trials, default=0)
+            raise StudyError(f"the study in {folder} has no trial {number}; its last one is {last}")
+    preparer = Preparer(model, folder / CACHE, workload=workload, signature=workload.signature())
+    batching = Batching.of(model, workload, options.batch) if options.batch else None
+    subject = partial(_subject, options, preparer, workload.dimensions(model), batching)
+    lineup = Lineup(
+        subjects=tuple(subject(trials[number]) for number in numbers),
+        baseline=default_of(model),
         model=model,
-        workload=workload,
-        trials={trial.number: trial for trial in trials},
-        batching=_batching(attributes.get(BATCHING), folder),
-        clients=options.clients or 1,
+        untouched=True,
     )
+    return lineup, workload
 
 
-def _batching(data: object, folder: Path) -> Batching | None:
-    """Returns the batch sizes that a storage kept, which may come from a stranger."""
-    if data is None:
+def _shown(folder: Path) -> str | None:
+    """Returns the name of the study whose result is in the folder; None where there is none."""
+    try:
+        return StudyResult.read(folder).study
+    except StudyError:
         return None
-    try:
-        return from_plain(Batching, data)
-    except FormatError as error:
-        raise StudyError(f"the study in {folder} has damaged batch sizes: {error}") from None
 
 
-def _subject(study: _Study, number: int, folder: Path) -> Subject:
-    """Returns a trial of the study as the file that its candidate opens."""
-    if number not in study.trials:
-        last = max(study.trials, default=0)
-        raise StudyError(f"the study in {folder} has no trial {number}; its last one is {last}")
-    candidate = study.trials[number].candidate
-    preparer = Preparer(
-        study.model,
-        folder / CACHE,
-        workload=study.workload,
-        signature=study.workload.signature(),
-    )
+def _subject(
+    options: StudyOptions,
+    preparer: Preparer,
+    dimensions: Mapping[str, int],
+    batching: Batching | None,
+    trial: Trial,
+) -> Subject:
+    """Returns a trial of the study as the file that its configuration opens."""
+    configuration = trial.configuration
     try:
-        prepared = preparer.prepare(candidate.graph.to_json())
+        prepared = preparer.prepare(configuration.graph.to_json())
     except PreparationError as error:
         raise CannotMeasureError(
-            f"the model of trial {number} cannot be made: {error.message}"
+            f"the model of trial {trial.number} cannot be made: {error.message}"
         ) from None
-    dimensions, batch, smallest = study.workload.dimensions(study.model), None, None
-    if study.batching is not None:
-        smallest = study.batching.smallest
-        batch = candidate.batch(smallest)
-        dimensions = study.batching.dimensions(dimensions, batch)
+    batch = smallest = None
+    if batching is not None:
+        smallest = batching.smallest
+        batch = configuration.batch(smallest)
+        dimensions = batching.dimensions(dimensions, batch)
     return Subject(
-        name=f"trial {number}",
+        name=f"trial {trial.number}",
         model=prepared.path,
-        session=session_config(candidate.session.to_json(), dimensions),
-        clients=study.clients,
-        sessions=str(candidate.to_json().get(SESSIONS, SHARED)),
+        session=session_config(configuration.session.to_json(), dimensions),
+        clients=options.clients or 1,
+        sessions=str(configuration.to_json().get(SESSIONS, SHARED)),
         batch=batch,
         baseline_batch=smallest,
-        source_sha256=study.model.sha256,
+        max_error=options.limits.max_error,
     )

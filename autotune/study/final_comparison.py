@@ -1,29 +1,31 @@
-"""The end of a study: the run-off, what explains its outcome, and the smallest config as good."""
+"""The end of a study: the final comparison, the selection, and the smallest config as good."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 import threadpoolctl
 
 from autotune.errors import CannotMeasureError, StorageError
+from autotune.measure.judging import Judgement
 from autotune.measure.outcome import Measurer
-from autotune.results.ablation import ablate, unfinished
-from autotune.results.alone import Contest
-from autotune.results.budget import Budget
-from autotune.results.choice import Verdict, beyond_luck, choose
+from autotune.results.final_comparison import Budget, Finalist, OnStep, compare_finalists
+from autotune.results.leave_one_out import LeaveOneOut, unfinished
 from autotune.results.process_effect import process_effect
-from autotune.results.run_off import Finalist, OnStep, run_off
 from autotune.results.score import on_scale
-from autotune.results.setting import Setting
-from autotune.results.summary import effects_of
+from autotune.results.selection import beyond_luck, select
+from autotune.results.summary import Conclusion, effects_of
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
+from autotune.search.context import Context
 from autotune.search.finalists import beyond_limit, default_of_provider, finalists, leanest_exact
 from autotune.search.objective import P99_RUNS
 from autotune.search.trial import Trial
 from autotune.study.progress import OnProgress, Progress
+
+Judge = Callable[[Finalist], Judgement | None]
+"""Judges a finalist on all samples; None where the search has compared what they can show."""
 
 # As long as the usual measurement of the final comparison takes; there are 20 to 30 of them.
 _MOST_FOR_P99_S = 3.0
@@ -41,22 +43,22 @@ class FinalComparison:
 
     Attributes:
         setting: What the study works on.
-        measurer: Measures candidates.
+        measurer: Measures configurations.
         trials: The measured trials.
         baseline: The trial of the default.
         report: Called as it goes on.
         budget: How long all of it may take.
     """
 
-    setting: Setting
+    setting: Context
     measurer: Measurer
     trials: Sequence[Trial]
     baseline: Trial
     report: OnProgress
     budget: Budget = field(default_factory=Budget)
 
-    def run_off(self) -> Verdict:
-        """Returns what the run-off comes to; the winner is not put to the test yet.
+    def compare(self) -> Conclusion:
+        """Returns what the finalists come to, side by side with the default, and which one wins.
 
         Raises:
             CannotMeasureError: the default fails.
@@ -70,70 +72,103 @@ class FinalComparison:
         if beside is not None and beside not in chosen:
             chosen.append(beside)
         compared = self._measured(chosen, [beyond] if beyond else [])
-        verdict = self._verdict(compared, beyond)
-        if verdict.picked is compared[0] and (leaner := self._leaner(compared)):
-            verdict = self._verdict([*compared, leaner], beyond)
-        return verdict
+        conclusion = self._conclusion(compared, beyond)
+        if conclusion.picked is compared[0] and (leaner := self._leaner(compared)):
+            conclusion = self._conclusion([*compared, leaner], beyond)
+        return conclusion
 
-    def ablate(self, verdict: Verdict) -> Verdict:
-        """Returns the verdict with the smallest config that is as good as the picked one."""
-        winner, baseline = verdict.picked, verdict.members[0]
+    def settle(self, conclusion: Conclusion, judge: Judge) -> Conclusion:
+        """Returns the conclusion with the smallest config that is as good and holds on all samples.
+
+        Where the selected one does not hold, the next best takes its place.
+
+        Args:
+            conclusion: What the finalists come to.
+            judge: Judges a finalist.
+        """
+        judgements: tuple[Judgement, ...] = ()
+        while True:
+            smallest = self.simplify(conclusion)
+            judgement = None if smallest.picked is smallest.members[0] else judge(smallest.picked)
+            if judgement is not None:
+                judgements = (*judgements, judgement)
+            if judgement is None or judgement.admitted:
+                return replace(smallest, judgements=judgements)
+            conclusion = self._without(conclusion, judgement.trial)
+
+    def _without(self, conclusion: Conclusion, number: int) -> Conclusion:
+        """Returns the conclusion without the trial of that number, which does not hold."""
+        limits = self.setting.limits
+        beyond = [f for f in conclusion.others if not limits.admit_answers(f.error, f.drop)]
+        compared = (*conclusion.members, *conclusion.others)
+        rest = [finalist for finalist in compared if finalist.trial.number != number]
+        return self._conclusion(rest, beyond[0].trial if beyond else None)
+
+    def simplify(self, conclusion: Conclusion) -> Conclusion:
+        """Returns the conclusion with the smallest config that is as good as the picked one."""
+        winner, baseline = conclusion.picked, conclusion.members[0]
         if winner is baseline:
-            return verdict
-        contest = Contest(
+            return conclusion
+        leave_one_out = LeaveOneOut(
             setting=self.setting,
             measurer=self.measurer,
             baseline=baseline,
             winner=winner,
-            compared=[*verdict.members, *verdict.others],
             trials=self.trials,
             effects=self._effects,
-            on_step=self._steps("ablation"),
+            on_step=self._steps("simplification"),
             budget=self.budget,
         )
         try:
-            smallest, ablation = ablate(contest)
+            smallest, simplification = leave_one_out.smallest()
         except (CannotMeasureError, StorageError):
-            # the numbers of the run-off stand, whatever happened to a process afterwards
-            return self.unfinished(verdict)
+            # the numbers of the final comparison stand, whatever happened to a process afterwards
+            return self.unfinished(conclusion)
         numbers = {winner.trial.number, smallest.trial.number}
-        rest = [member for member in verdict.members if member.trial.number not in numbers]
-        others = [other for other in verdict.others if other.trial.number not in numbers]
+        rest = [member for member in conclusion.members if member.trial.number not in numbers]
+        others = [other for other in conclusion.others if other.trial.number not in numbers]
         return replace(
-            verdict, members=(*rest, smallest), picked=smallest, others=others, ablation=ablation
+            conclusion,
+            members=(*rest, smallest),
+            picked=smallest,
+            others=others,
+            simplification=simplification,
         )
 
-    def unfinished(self, verdict: Verdict) -> Verdict:
-        """Returns the verdict of a study that was cut short after its run-off."""
-        if verdict.picked is verdict.members[0] or verdict.ablation is not None:
-            return verdict
-        return replace(verdict, ablation=unfinished(verdict.picked))
+    def unfinished(self, conclusion: Conclusion) -> Conclusion:
+        """Returns the conclusion of a study that was cut short after its final comparison."""
+        if conclusion.picked is conclusion.members[0] or conclusion.simplification is not None:
+            return conclusion
+        return replace(conclusion, simplification=unfinished(conclusion.picked))
 
-    def with_process(self, verdict: Verdict) -> Verdict:
-        """Returns the verdict with what options of the process do to the default and the picked."""
+    def with_process(self, conclusion: Conclusion) -> Conclusion:
+        """Returns the conclusion with what options of the process do to the default and the config.
+
+        The numbers of the final comparison stand, whatever happens to a process.
+        """
         on_step = self._steps("process")
         try:
-            effect = process_effect(self.setting, self.measurer, verdict.picked, on_step)
+            effect = process_effect(self.setting, self.measurer, conclusion.picked, on_step)
         except (CannotMeasureError, StorageError):
-            # the numbers of the run-off stand, whatever happened to a process afterwards
-            return verdict
-        return replace(verdict, process=effect)
+            return conclusion
+        return replace(conclusion, process=effect)
 
     def _effects(self) -> Sequence[Effect]:
         with _one_thread():
             return effects_of(self.setting, self.trials)
 
     def _measured(self, chosen: Sequence[Trial], beyond: Sequence[Trial]) -> list[Finalist]:
-        return run_off(
+        return compare_finalists(
             self.measurer,
             self.baseline,
             chosen,
             self.setting.objectives,
             seed=self.setting.seed,
-            on_step=self._steps("run-off"),
+            on_step=self._steps("final comparison"),
             beyond_limits=beyond,
             budget=self.budget,
             fewest_runs=self._fewest_runs,
+            on_note=lambda note: self.report(Progress(stage="final comparison", note=note)),
         )
 
     @property
@@ -152,21 +187,25 @@ class FinalComparison:
         leanest = leanest_exact(self.trials, self.setting.limits)
         if leanest is None or leanest.number in {finalist.trial.number for finalist in compared}:
             return None
-        _, *others = self._measured([leanest], [])
+        try:
+            _, *others = self._measured([leanest], [])
+        except (CannotMeasureError, StorageError):
+            # the numbers of the final comparison stand, whatever happened to a process afterwards
+            return None
         # measured later, on the scale of the others
         return on_scale(others[0], compared[0]) if others else None
 
-    def _verdict(self, compared: Sequence[Finalist], beyond: Trial | None) -> Verdict:
+    def _conclusion(self, compared: Sequence[Finalist], beyond: Trial | None) -> Conclusion:
         setting = self.setting
         eligible = [finalist for finalist in compared if finalist.trial is not beyond]
-        picked = choose(eligible, setting.limits, setting.objectives, setting.prefer)
+        picked = select(eligible, setting.limits, setting.objectives, setting.prefer)
         objectives = beyond_luck(setting.objectives, compared[0])
         front = pareto.front(eligible, lambda finalist: finalist.values, objectives)
         kept = [compared[0], *(finalist for finalist in front if finalist is not compared[0])]
         if picked not in kept:
             kept.append(picked)
         others = [finalist for finalist in compared if finalist not in kept]
-        return Verdict(members=kept, picked=picked, others=others)
+        return Conclusion(members=kept, picked=picked, others=others)
 
     def _steps(self, stage: str) -> OnStep:
         """Returns a function that reports each measurement of a stage; reports its beginning."""

@@ -1,18 +1,25 @@
-"""The user's metric: a function named on the command line, which judges outputs."""
+"""The metric that is named on the command line: the user's function, or one of autotune's."""
 
+import hashlib
 import importlib
 import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.errors import RequestError
+from autotune.deploy.files import read_bytes
+from autotune.errors import FormatError, RequestError
 from autotune.facts.feeds import Feed
 from autotune.measure.fidelity import Metric, Outputs
+from autotune.measure.metrics import METRICS
+
+_LARGEST_SOURCE_BYTES = 16 << 20
 
 
 def load_metric(name: str) -> Metric:
-    """Returns the function ``module:function``; the module may lie in the working directory.
+    """Returns the metric of that name in :data:`METRICS`, or the function ``module:function``.
+
+    The module may lie in the working directory.
 
     An error in the function, and a result that is no finite number, become a
     :class:`RequestError`.
@@ -20,9 +27,14 @@ def load_metric(name: str) -> Metric:
     Raises:
         RequestError: there is no such module or function.
     """
+    if name in METRICS:
+        return METRICS[name]
     place, colon, attribute = name.partition(":")
     if not (colon and place and attribute):
-        raise RequestError(f"--metric: '{name}' is not of the form MODULE:FUNCTION")
+        raise RequestError(
+            f"--metric: '{name}' is none of {', '.join(METRICS)}, and not of the form "
+            "MODULE:FUNCTION"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -47,3 +59,21 @@ def load_metric(name: str) -> Metric:
         return value
 
     return judge
+
+
+def source_digest(name: str) -> str:
+    """Returns a digest of the file that a metric is written in; empty where there is none.
+
+    An edited function is another metric: its values are not compared with those of the old one.
+
+    Args:
+        name: The metric, which :func:`load_metric` has loaded.
+    """
+    module = sys.modules.get(name.partition(":")[0])
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return ""
+    try:
+        return hashlib.sha256(read_bytes(Path(file), _LARGEST_SOURCE_BYTES)).hexdigest()[:16]
+    except FormatError as error:
+        raise RequestError(f"--metric {name}: cannot read {file}: {error}") from None

@@ -1,30 +1,44 @@
 """Everything that a study can be asked for: one record, with units and defaults, for all who ask.
 
-The command line, :func:`autotune.tune`, ``autotune resume`` and the storage read and write this
-record. A new option is one field here and one line of help in :mod:`autotune.cli.study`.
+The command line, :func:`autotune.tune` and the storage read and write this record. A new option is
+one field here, and one parameter with its line of help in :mod:`autotune.cli.study`.
 """
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.deploy.process_options import has_glibc
 from autotune.deploy.records import Json, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, did_you_mean, shown
-from autotune.search.objective import DEFAULT, LOADED_DEFAULT, check_preference, find
+from autotune.search.context import Context
+from autotune.search.objective import (
+    DEFAULT,
+    DEVICE_MEMORY,
+    LOADED_DEFAULT,
+    OBJECTIVES,
+    check_preference,
+    find,
+    preference,
+)
 from autotune.search.portfolio import DEFAULT_SAMPLER
 from autotune.search.trial import Limits, latency_limit
 from autotune.space.files import presets
 from autotune.space.parameters import CLIENTS, batch_problem
+from autotune.space.session import EXECUTION_PROVIDER
+from autotune.space.space import Space
 
 _MAX_ERROR = 0.05
 # Optuna's samplers take no larger one.
 _LARGEST_SEED = 2**32 - 1
-# The storage does not keep these. The user who resumes a study names the folder and the storage. A
-# storage may come from a stranger, and code (a metric) is never taken from it.
-_NOT_KEPT = frozenset({"metric", "out", "storage", "first", "wait"})
+# The storage does not keep these. The user who continues a study names its storage. A storage may
+# come from a stranger, and code (a metric) is never taken from it.
+_NOT_KEPT = frozenset({"metric", "storage", "first", "wait"})
+# Characters of a study's name: files are named after it.
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +47,10 @@ class StudyOptions:
 
     Attributes:
         model: The .onnx file; it is never written to.
-        trials: How many candidates to measure in all, earlier runs of the study included.
+        trials: How many configurations to measure in all, earlier runs of the study included.
         timeout_s: The search stops after this time, and the final comparison follows.
         space: Name of a preset, or a TOML file.
-        fix: Parameters that have one value in all candidates but the default.
+        fix: Parameters that have one value in all configurations but the default.
         data: Samples: an .npz file or a folder of them; generated if None.
         shapes: Shapes of generated inputs, by input name.
         providers: Words of the execution providers that are searched, such as ``cpu`` and
@@ -56,24 +70,29 @@ class StudyOptions:
             ``cpu_s`` (CPU seconds of a run), ``load_ms`` (creating the session) and ``p99_ms``,
             which are minimised, and ``throughput_per_s``, which is maximised. With several clients
             or batch sizes the default is ``throughput_per_s`` and ``peak_memory_mib``.
-        prefer: Which member of the Pareto front is emitted: the word of an objective (``latency``,
+        prefer: Which member of the Pareto front is selected: the word of an objective (``latency``,
             ``memory``, ``cpu``, ``load``, ``p99``, ``throughput``) or ``balanced``; the first
             objective if None.
         out: The folder to write to; ``MODEL.autotune`` in the working directory if None.
         storage: URL of the storage that keeps the trials, such as ``postgresql://user@host/name``,
             which many machines of one kind may share. None means the variable
             ``AUTOTUNE_STORAGE``, or a SQLite file in the folder if that is not set.
+        study_name: The name of the study in its storage; made from the model's name and the study's
+            identity if None.
         seed: Random seed.
-        sampler: What chooses the candidates, by name: ``effects`` (a model of the effects of all
-            values), or Optuna's ``tpe``, ``tpe_independent``, ``nsga2``, ``random``, ``brute``.
-        first: Files with candidates that are measured right after the default: tuned configs, or
-            JSON objects of parameters and values.
-        early_stop: Whether the search ends when the front has not moved for long and no candidate
-            promises more; only the sampler ``effects`` can tell.
+        sampler: What chooses the configurations, by name: ``effects`` (a model of the effects of
+            all values), or Optuna's ``tpe``, ``tpe_independent``, ``nsga2``, ``random``.
+        first: Files with configurations that are measured right after the default: tuned configs,
+            or JSON objects of parameters and values.
+        early_stop: Whether the search ends when the front has not moved for long and no
+            configuration promises more; only the sampler ``effects`` can tell.
         process_options: Whether to measure as well what options of the process do: thresholds of
             glibc's allocator, which an application switches on with
             ``autotune.load(path, process_options=True)``.
         wait: Whether to wait for another study on the same cores to end, instead of refusing.
+        certify: Kinds of processors on which the answers of the written config are compared, such
+            as ``avx2`` and ``arm64``, or ``auto`` for those on which its operators depend. Others
+            than this one are emulated, which takes about a hundred times as long as a run here.
         clients: How many clients run at once, in a closed loop: each begins its next run when the
             last one ended. None means the number in the search space, or one.
     """
@@ -96,12 +115,14 @@ class StudyOptions:
     prefer: str | None = None
     out: Path | None = None
     storage: str | None = field(default=None, repr=False)
+    study_name: str | None = None
     seed: int = 0
     sampler: str = DEFAULT_SAMPLER
     first: tuple[Path, ...] = ()
     early_stop: bool = True
     process_options: bool = False
     wait: bool = False
+    certify: tuple[str, ...] = ()
     clients: int | None = None
 
     @classmethod
@@ -152,9 +173,35 @@ class StudyOptions:
             raise RequestError(f"--batch: {problem}")
         if self.clients is not None and (problem := CLIENTS.problem(self.clients)):
             raise RequestError(f"--clients {problem}")
+        if self.study_name is not None and not _is_name(self.study_name):
+            raise RequestError(
+                f"--study-name must have 1 to {_LONGEST_NAME} printable characters and no '/'"
+            )
+        if self.process_options and not has_glibc():
+            raise RequestError(
+                "--process-options sets thresholds of glibc's allocator, and this system has "
+                "another C library; leave it out"
+            )
         if self.data is not None and self.shapes:
             raise RequestError("--data brings its own shapes; leave --shape out")
-        check_preference(self.preference, find(self.sought))
+        objectives = find(self.sought)
+        may_be_swapped = self.objectives in (DEFAULT, LOADED_DEFAULT)
+        # a study on devices has their memory as its objective, in the place of the process's
+        if not (may_be_swapped and self.prefer == OBJECTIVES[DEVICE_MEMORY].word):
+            check_preference(self.preference, objectives)
+
+    def check_space(self, space: Space) -> None:
+        """Refuses a choice of execution providers where the space has none to choose from.
+
+        Raises:
+            RequestError: that is so.
+        """
+        offered = {parameter.name for parameter in space.parameters} | self.fix.keys()
+        if self.providers and EXECUTION_PROVIDER not in offered:
+            raise RequestError(
+                f"--providers: the search space {self.space} has no parameter "
+                f"{EXECUTION_PROVIDER}; leave --space out, or name one that has"
+            )
 
     @property
     def sought(self) -> tuple[str, ...]:
@@ -169,13 +216,17 @@ class StudyOptions:
 
     @property
     def limits(self) -> Limits:
-        """The limits that an emitted configuration keeps."""
+        """The limits that a selected configuration keeps, by the objectives as they are asked."""
+        return self.limits_for(self.sought)
+
+    def limits_for(self, objectives: Sequence[str]) -> Limits:
+        """Returns the limits that a selected configuration of a study of these objectives keeps."""
         limits = Limits(
             max_error=self.error_limit,
             max_memory_mib=self.max_memory_mib,
             max_drop=None if self.metric is None else self.max_drop,
         )
-        return latency_limit(limits, self.sought, self.max_latency_ms)
+        return latency_limit(limits, objectives, self.max_latency_ms)
 
     @property
     def error_limit(self) -> float:
@@ -189,10 +240,21 @@ class StudyOptions:
         """The folder that the study writes to."""
         return self.out if self.out is not None else Path(f"{self.model.stem}.autotune")
 
+    def resolved(self, ctx: Context) -> "StudyOptions":
+        """Returns the options as they were resolved: what another machine would be asked for."""
+        return replace(
+            self,
+            clients=ctx.clients,
+            batch=() if ctx.batching is None else ctx.batching.sizes,
+            objectives=tuple(objective.name for objective in ctx.objectives),
+            prefer=ctx.prefer,
+        )
+
     def to_record(self) -> Json:
         """Returns what the storage keeps of the options: absolute paths, limits in numbers."""
         kept = {item.name: getattr(self, item.name) for item in fields(self)}
         kept["model"] = self.model.resolve()
+        kept["out"] = self.folder.resolve()
         kept["data"] = None if self.data is None else self.data.resolve()
         kept["prefer"] = self.preference
         kept["max_error"] = self.error_limit if math.isfinite(self.error_limit) else None
@@ -217,6 +279,12 @@ class StudyOptions:
         return from_plain(cls, {**defaults, **data})
 
 
+def _is_name(name: str) -> bool:
+    """Returns whether a study and its files can have this name."""
+    fits = 0 < len(name) <= _LONGEST_NAME and name.isprintable()
+    return fits and not set(name) & {"/", "\\"} and not name.startswith(".")
+
+
 def _typed(name: str, value: Any) -> Any:
     """Returns the value of an option with the type that the record has."""
     if value is None:
@@ -227,6 +295,10 @@ def _typed(name: str, value: Any) -> Any:
         return {tensor: tuple(sizes) for tensor, sizes in value.items()}
     if name == "first":
         return tuple(map(Path, value))
-    if name == "providers":
+    if name in {"providers", "certify"}:
         return tuple(word.strip() for text in value for word in text.split(","))
-    return tuple(value) if name in {"objectives", "batch"} else value
+    if name == "objectives":
+        return tuple(objective.name for objective in find(value))
+    if name == "prefer":
+        return preference(value)
+    return tuple(value) if name == "batch" else value

@@ -11,8 +11,8 @@ class Progress:
     """The state of a study.
 
     Attributes:
-        stage: ``"model"``, ``"baseline"``, ``"search"``, ``"run-off"``, ``"ablation"``,
-            ``"process"`` or ``"done"``.
+        stage: ``"model"``, ``"baseline"``, ``"search"``, ``"final comparison"``,
+            ``"simplification"``, ``"samples"``, ``"process"``, ``"certify"`` or ``"done"``.
         done: Finished steps of this stage: trials in the search, measurements afterwards.
         total: The most steps that the stage can have.
         best: The trial within the limits that is best in the first objective so far.

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import optuna
 from autotune.deploy.files import is_file
 from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
+from autotune.results.result import FRONT
 from autotune.storage.database import DATABASE, VARIABLE, Place, open_storage, quiet_optuna
 from autotune.storage.masking import without_secrets
-from autotune.storage.relatives import facts_of
+from autotune.storage.related import facts_of
+from autotune.storage.spool import spool_file
 from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 
@@ -128,11 +130,47 @@ def choose(studies: Sequence[Entry], name: str | None, place: Place) -> Entry:
             if entry.name == name:
                 return entry
         near = did_you_mean(name, [entry.name for entry in studies])
-        raise RequestError(f"--study: there is none called '{name}'.{near}")
+        raise RequestError(f"--study-name: there is none called '{name}'.{near}")
     if len({entry.options.model if entry.options else entry.model for entry in studies}) > 1:
         names = ", ".join(entry.name for entry in studies)
-        raise RequestError(f"{place} holds several studies; choose one with --study NAME: {names}")
+        raise RequestError(
+            f"{place} holds several studies; choose one with --study-name NAME: {names}"
+        )
     return max(studies, key=lambda entry: entry.trials)
+
+
+def options_to_continue(where: str | None, **changes: Any) -> StudyOptions:
+    """Returns the options to continue the study in a folder or in a storage.
+
+    Args:
+        where: The folder of a study or the URL of a storage; the URL in the variable
+            ``AUTOTUNE_STORAGE`` if None.
+        changes: Options by name that take the place of those of the study, where they are not None;
+            `study_name` says which study, where there are several.
+
+    Raises:
+        StudyError: the folder holds no study.
+        StorageError: the storage cannot be read.
+        RequestError: there is no such study, or an option is missing, or a file is not where it
+            was.
+    """
+    place, folder = place_of(where)
+    entry = choose(entries(place), changes.pop("study_name", None), place)
+    if changes.get("out") is None:
+        changes["out"] = folder or _folder_of(entry)
+    changes["storage"] = place.text if folder is None else f"sqlite:///{place.file}"
+    return options_of(entry, **changes)
+
+
+def _folder_of(entry: Entry) -> Path | None:
+    """Returns the folder that a study wrote to, where it is one of autotune's on this machine.
+
+    A storage may come from a stranger, who could name any folder.
+    """
+    out = entry.options.out if entry.options else None
+    if out is None:
+        return None
+    return out if is_file(out / FRONT) or is_file(spool_file(out, entry.name)) else None
 
 
 def options_of(entry: Entry, **changes: Any) -> StudyOptions:
@@ -151,8 +189,17 @@ def options_of(entry: Entry, **changes: Any) -> StudyOptions:
     given = {name: value for name, value in changes.items() if value is not None}
     if entry.has_metric and "metric" not in given:
         raise RequestError(f"a metric judges the answers of {entry.name}; add --metric")
-    options = entry.options.with_changes(**given)
+    options = replace(entry.options, out=None).with_changes(**given)
+    check_paths(options)
+    return options
+
+
+def check_paths(options: StudyOptions) -> None:
+    """Refuses options whose model or inputs are not where they were.
+
+    Raises:
+        RequestError: that is so; the message names the option that says where they are.
+    """
     for path, option in ((options.model, "--model"), (options.data, "--data")):
         if path is not None and not path.exists():
             raise RequestError(f"{path} is not here; say where it is with {option} PATH")
-    return options

@@ -3,70 +3,52 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import optuna
 
-from autotune.facts.batches import Batching
+from autotune.deploy.providers import CACHE_FOLDER
 from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import ProviderState, provider_states
 from autotune.facts.runtime import Runtime, runtime
-from autotune.facts.workload import Workload
+from autotune.graph.optimizers import firing_optimizers
 from autotune.graph.prepare import Preparer
-from autotune.measure.fidelity import Metric
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Measurer
+from autotune.search.context import Context
 from autotune.storage.clock import Clock
 from autotune.storage.database import Place, open_storage
 from autotune.storage.locks import exclusive_use
+from autotune.study.final_comparison import Judge
+from autotune.study.judging import JudgeOnAllSamples
+
+SAMPLES = "samples"
+"""Folder of the raw run times, in a study's folder."""
+
+# Answers up to so many times too far off are timed, to say what a looser limit would allow.
+_LOOSER = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasurerOptions:
-    """What a measurer of a study needs.
+def duet_measurer(ctx: Context, preparer: Preparer, reference_ms: float | None) -> Measurer:
+    """Returns the real measurer of a study.
 
-    Attributes:
-        model: The model.
-        workload: The inputs.
-        preparer: Makes the model files of candidates.
-        max_error: Largest fidelity error of a right answer.
-        timed_error: Largest one with which a candidate is still timed.
-        metric: The user's metric.
+    Args:
+        ctx: The study.
+        preparer: Makes the model files of configurations.
         reference_ms: Latency of the default as the study knows it; measured if None.
-        samples: Folder of the raw run times.
-        provider_cache: Folder where execution providers keep what they compile.
-        batching: The batch sizes; None where each run has one sample.
-        clients: How many clients run at once.
     """
-
-    model: Model
-    workload: Workload
-    preparer: Preparer
-    max_error: float
-    timed_error: float
-    metric: Metric | None
-    reference_ms: float | None
-    samples: Path
-    provider_cache: Path
-    batching: Batching | None = None
-    clients: int = 1
-
-
-def duet_measurer(options: MeasurerOptions) -> Measurer:
-    """Returns the real measurer."""
     return DuetMeasurer(
-        options.model,
-        options.workload,
-        options.preparer,
-        max_error=options.max_error,
-        timed_error=options.timed_error,
-        metric=options.metric,
-        reference_ms=options.reference_ms,
-        samples=options.samples,
-        provider_cache=options.provider_cache,
-        batching=options.batching,
-        clients=options.clients,
+        ctx.model,
+        ctx.workload,
+        preparer,
+        max_error=ctx.limits.max_error,
+        timed_error=_LOOSER * ctx.limits.max_error,
+        metric=ctx.metric,
+        reference_ms=reference_ms,
+        samples=ctx.folder / SAMPLES,
+        provider_cache=ctx.folder / CACHE_FOLDER,
+        batching=ctx.batching,
+        clients=ctx.clients,
     )
 
 
@@ -76,18 +58,22 @@ class Seams:
 
     Attributes:
         measurer: Makes the measurer.
+        judge: Makes what judges the selected configuration.
         clock: Time and waiting.
         lock: Holds the folder, the database file and the cores.
         storage: Opens the storage.
         hardware: Describes the machine.
         runtime: Describes the installed ONNX Runtime.
         providers: Describes the execution providers.
+        firing: Finds ONNX Runtime's optimisations that change a model.
     """
 
-    measurer: Callable[[MeasurerOptions], Measurer] = duet_measurer
+    measurer: Callable[[Context, Preparer, float | None], Measurer] = duet_measurer
+    judge: Callable[..., Judge] = JudgeOnAllSamples
     clock: Clock = field(default_factory=Clock)
     lock: Callable[..., AbstractContextManager[None]] = exclusive_use
     storage: Callable[[Place], AbstractContextManager[optuna.storages.RDBStorage]] = open_storage
     hardware: Callable[[], Hardware] = hardware
     runtime: Callable[[], Runtime] = runtime
     providers: Callable[[], tuple[ProviderState, ...]] = provider_states
+    firing: Callable[[Model], tuple[str, ...]] = firing_optimizers

@@ -5,9 +5,10 @@ from typing import Any
 
 from autotune.errors import system_fault
 from autotune.results.result import StudyResult
-from autotune.study.begin import run_study
+from autotune.study.certifying import certify_result, check_processors
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress
+from autotune.study.run import run_study
 
 
 def tune(
@@ -38,10 +39,15 @@ def tune(
         record = model.with_changes(**options)
     else:
         record = StudyOptions.of(model, **options)
+    report = on_progress or (lambda _: None)
+    check_processors(record.certify)
     try:
-        return run_study(record, on_progress or (lambda _: None))
+        result = run_study(record, report)
+        if record.certify:
+            certify_result(record, result, report)
     except (OSError, MemoryError) as fault:
         error = system_fault(fault)
         if error is None:
             raise
         raise error from fault
+    return result

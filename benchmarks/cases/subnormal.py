@@ -78,7 +78,7 @@ def check(folder: Path, width: int, trials: int) -> dict[str, Any]:
         "as_zero": finding.effect.latency.value,
         "as_zero_low": finding.effect.latency.low,
         "as_zero_high": finding.effect.latency.high,
-        "chosen": _OPTION in result.best.candidate,
+        "chosen": _OPTION in result.best.configuration,
         "speedup": result.best.evidence.speedup.value,
     }
 

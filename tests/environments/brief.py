@@ -1,10 +1,10 @@
 """What tests run in an environment: real measurements of a moment, and real studies of them.
 
-    python brief.py measure MODEL.onnx CANDIDATE ...
+    python brief.py measure MODEL.onnx CONFIGURATION ...
     python brief.py study MODEL.onnx FAVOURITE PROVIDER ...
 
-`measure` prints the outcome of each candidate, a JSON object of parameters. `study` searches two
-parameters beside these execution providers and prints the result; measurements of the provider
+`measure` prints the outcome of each configuration, a JSON object of parameters. `study` searches
+two parameters beside these execution providers and prints the result; measurements of the provider
 FAVOURITE count as a hundred times as fast, so that a test knows the winner.
 """
 
@@ -15,16 +15,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.records import to_plain
 from autotune.facts.model import describe
 from autotune.facts.workload import generate
+from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Effort, IsBeaten, Measurement, Outcome, never_beaten
-from autotune.space.candidate import Candidate
+from autotune.measure.outcome import Effort, IsDominated, Measurement, Outcome, never_dominated
+from autotune.search.context import Context
+from autotune.space.configuration import Configuration
 from autotune.space.session import EXECUTION_PROVIDER
-from autotune.study.begin import run_study
 from autotune.study.options import StudyOptions
-from autotune.study.seams import MeasurerOptions, Seams
+from autotune.study.run import run_study
+from autotune.study.seams import Seams
 
 _MOMENT = Effort(time_cap_s=0.05, patience_s=0.2, half_width=1.0)
 _FAVOUR = 0.01
@@ -42,17 +45,20 @@ default = true
 
 
 class BriefMeasurer(DuetMeasurer):
-    """The real measurer, which takes a moment for each candidate and favours one provider."""
+    """The real measurer, which takes a moment for each configuration and favours one provider."""
 
     favourite = ""
 
     def measure(
-        self, candidate: Candidate, effort: Effort, is_beaten: IsBeaten = never_beaten
+        self,
+        configuration: Configuration,
+        effort: Effort,
+        is_dominated: IsDominated = never_dominated,
     ) -> Outcome:
         """Returns the outcome, of the favourite with a hundredth of its latency."""
         del effort
-        outcome = super().measure(candidate, _MOMENT, is_beaten)
-        provider = candidate.to_json().get(EXECUTION_PROVIDER, "cpu")
+        outcome = super().measure(configuration, _MOMENT, is_dominated)
+        provider = configuration.to_json().get(EXECUTION_PROVIDER, "cpu")
         if provider != self.favourite or not isinstance(outcome, Measurement):
             return outcome
         interval = outcome.ratio
@@ -66,12 +72,14 @@ class BriefMeasurer(DuetMeasurer):
 
 
 def measure(path: Path, texts: Sequence[str]) -> list[object]:
-    """Returns the outcomes of the candidates that `texts` describe."""
+    """Returns the outcomes of the configurations that `texts` describe."""
     model = describe(path)
     measurer = DuetMeasurer(model, generate(model, {}), max_error=0.05)
     try:
-        candidates = [Candidate.of(json.loads(text)) for text in texts]
-        return [to_plain(measurer.measure(candidate, _MOMENT)) for candidate in candidates]
+        configurations = [Configuration.of(json.loads(text)) for text in texts]
+        return [
+            to_plain(measurer.measure(configuration, _MOMENT)) for configuration in configurations
+        ]
     finally:
         measurer.close()
 
@@ -79,15 +87,16 @@ def measure(path: Path, texts: Sequence[str]) -> list[object]:
 def study(path: Path, favourite: str, providers: Sequence[str]) -> object:
     """Returns the result of a study of two trials: the default, and the other provider's."""
 
-    def brief_measurer(options: MeasurerOptions) -> BriefMeasurer:
+    def brief_measurer(
+        ctx: Context, preparer: Preparer, reference_ms: float | None
+    ) -> BriefMeasurer:
         measurer = BriefMeasurer(
-            options.model,
-            options.workload,
-            options.preparer,
-            max_error=options.max_error,
-            timed_error=options.timed_error,
-            reference_ms=options.reference_ms,
-            provider_cache=options.provider_cache,
+            ctx.model,
+            ctx.workload,
+            preparer,
+            max_error=ctx.limits.max_error,
+            reference_ms=reference_ms,
+            provider_cache=ctx.folder / CACHE_FOLDER,
         )
         measurer.favourite = favourite
         return measurer

@@ -33,7 +33,7 @@ def main() -> None:
     import onnxruntime
 
     expected = _expected(onnxruntime)
-    for folder in ("study", "config", "config_2"):
+    for folder in ("study", "config"):
         _check_answers(autotune.load, DATA / folder / "best.json", expected)
     available = onnxruntime.get_available_providers()
     absent = next(name for name in ABSENT if name not in available)
@@ -69,7 +69,7 @@ def _check_answers(load: Any, config: Path, expected: list[Any], **options: Any)
 def _requiring(provider: str) -> Path:
     """Returns a copy of a frozen config that runs with an execution provider and requires it."""
     folder = SCRATCH / provider
-    shutil.copytree(DATA / "config_2", folder)
+    shutil.copytree(DATA / "config", folder)
     path = folder / "best.json"
     data = json.loads(path.read_text(encoding="utf-8"))
     data["session"] = {"providers": [[provider, {}], ["CPUExecutionProvider", {}]]}

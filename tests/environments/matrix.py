@@ -21,10 +21,12 @@ def packages() -> dict[str, list[str]]:
     (requirement,) = project["optional-dependencies"]["cpu"]
     lowest = re.fullmatch(r"onnxruntime>=([0-9.]+)", requirement)
     assert lowest is not None, requirement
+    # exports are written there as well, with Jinja2; what they wrote needs NumPy alone
+    others = ["jinja2", "numpy"]
     return {
-        "oldest": [f"onnxruntime=={lowest[1]}.*", "numpy"],
-        "newest": ["onnxruntime", "numpy"],
-        "openvino": ["onnxruntime-openvino", "numpy"],
+        "oldest": [f"onnxruntime=={lowest[1]}.*", *others],
+        "newest": ["onnxruntime", *others],
+        "openvino": ["onnxruntime-openvino", *others],
     }
 
 

@@ -128,7 +128,7 @@ def test_a_pretender_is_never_emitted(
     )
     assert result["failed"][kind] >= 1
     assert set(result["failed"]) == {kind}
-    assert not any("execution_provider" in member["candidate"] for member in result["members"])
+    assert not any("execution_provider" in member["configuration"] for member in result["members"])
     config = json.loads((tmp_path / f"{model.stem}.autotune" / "best.json").read_text("utf-8"))
     assert config["session"]["providers"] == [[CPU, {}]]
     assert config["requires"]["providers"] == [CPU]

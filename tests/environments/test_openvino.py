@@ -13,7 +13,8 @@ from small_models import BUILDERS
 from world import Environment, environment
 
 import autotune
-from autotune.deploy.providers import CPU, PROVIDERS
+from autotune.deploy.cpu import cpu_features
+from autotune.deploy.providers import CPU, OPENVINO_BF16, PROVIDERS
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 from autotune.storage.trials import read_trials
@@ -36,6 +37,20 @@ for chosen in json.loads(sys.argv[2]):
     session = open_session(Path(sys.argv[1]), config)
     shares.append(placement_of(session).share("OpenVINOExecutionProvider"))
 print(json.dumps(shares))
+"""
+_ANSWER = """
+import json, sys
+from pathlib import Path
+import numpy
+from autotune.deploy.opening import open_session
+from autotune.deploy.session import SessionConfig
+config = SessionConfig.from_json(
+    {"providers": [["OpenVINOExecutionProvider", json.loads(sys.argv[2])]]}
+)
+session = open_session(Path(sys.argv[1]), config)
+with numpy.load(sys.argv[3]) as feed:
+    (outputs,) = session.run(None, dict(feed))
+print(json.dumps(outputs.tolist()))
 """
 _APPLICATION = """
 import json, sys, warnings
@@ -85,7 +100,7 @@ def test_a_study_measures_both_providers(result: dict[str, Any], place: Path) ->
     study = optuna.load_study(study_name=result["study"], storage=storage)
     measurements: dict[object, list[Any]] = {}
     for trial in read_trials(study):
-        provider = trial.candidate.to_json().get("execution_provider", "cpu")
+        provider = trial.configuration.to_json().get("execution_provider", "cpu")
         assert trial.measurement is not None
         measurements.setdefault(provider, []).append(trial.measurement)
     assert set(measurements) == {"cpu", "openvino"}
@@ -103,7 +118,7 @@ def test_the_config_names_the_provider(result: dict[str, Any], config: Path) -> 
     assert picked["session"]["provider_cache"] == "provider-cache"
     assert _NAME in picked["requires"]["providers"]
     assert picked["evidence"]["provider"]["placement"] == {_NAME: 1.0}
-    members = [member["candidate"] for member in result["members"]]
+    members = [member["configuration"] for member in result["members"]]
     assert {"execution_provider": "openvino"} in members
 
 
@@ -146,6 +161,21 @@ def test_the_installed_build_takes_every_option(
     arguments = (str(place / "cnn.onnx"), json.dumps(chosen))
     shares = openvino.result("-c", _OPEN, *arguments, cwd=tmp_path)
     assert dict(zip(map(str, chosen), shares, strict=True)) == dict.fromkeys(map(str, chosen), 1.0)
+
+
+@pytest.mark.skipif(
+    not {"avx512_bf16", "amx_bf16"} & cpu_features(), reason="the processor has no bfloat16"
+)
+def test_bfloat16_changes_the_answers_a_little(
+    openvino: Environment, place: Path, tmp_path: Path
+) -> None:
+    """The option has its effect: an error that fp32 never has, and no more than bfloat16's."""
+    options = {"load_config": OPENVINO_BF16}
+    arguments = (str(place / "cnn.onnx"), json.dumps(options), str(place / "feed.npz"))
+    answers = np.asarray(openvino.result("-c", _ANSWER, *arguments, cwd=tmp_path))
+    right = _untouched(place)
+    error = float(np.linalg.norm(answers - right) / np.linalg.norm(right))
+    assert 1e-4 < error < 0.05
 
 
 def test_a_value_that_openvino_drops_in_silence_is_refused_before(

@@ -42,6 +42,29 @@ namespace Microsoft.ML.OnnxRuntime
         public void Dispose() { }
     }
 
+    public enum OrtAllocatorType { DeviceAllocator = 0, ArenaAllocator = 1 }
+
+    public enum OrtMemType { CpuInput = -2, CpuOutput = -1, Cpu = -1, Default = 0 }
+
+    public class OrtMemoryInfo : IDisposable
+    {
+        public OrtMemoryInfo(string name, OrtAllocatorType type, int deviceId, OrtMemType memory) { }
+        public void Dispose() { }
+    }
+
+    public class OrtArenaCfg : IDisposable
+    {
+        public OrtArenaCfg(uint maxMemory, int extendStrategy, int initialChunkBytes, int deadBytes) { }
+        public void Dispose() { }
+    }
+
+    public class OrtEnv : IDisposable
+    {
+        public static OrtEnv Instance() { return null; }
+        public void CreateAndRegisterAllocator(OrtMemoryInfo memory, OrtArenaCfg arena) { }
+        public void Dispose() { }
+    }
+
     public class RunOptions : IDisposable
     {
         public void AddRunConfigEntry(string configKey, string configValue) { }

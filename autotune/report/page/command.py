@@ -29,6 +29,7 @@ FLAGS = {
     "sampler": "--sampler",
     "early_stop": "--no-early-stop",
     "process_options": "--process-options",
+    "certify": "--certify",
 }
 """The options that decide what a study does, as the command line names them."""
 
@@ -73,7 +74,7 @@ def _texts(name: str, value: Any) -> Iterator[str]:
         yield from (f"{key}={','.join(map(str, sizes))}" for key, sizes in value.items())
     elif name == "objectives":
         yield from value
-    elif name in {"providers", "batch"}:
+    elif name in {"providers", "batch", "certify"}:
         yield ",".join(map(str, value))
     elif isinstance(value, float):
         yield f"{value:.12g}{_UNITS.get(name, '')}"

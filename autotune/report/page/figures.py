@@ -1,22 +1,16 @@
 """How the search went and the effect of each value, as figures."""
 
 import math
-import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 
 from autotune.deploy.options import Value
-from autotune.measure.outcome import Measurement
 from autotune.report.page.figure import Figure, Plot, axis, dots, plot, wrapped
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.search.beliefs import Effect
-from autotune.search.hypervolume import hypervolume
 from autotune.search.objective import values
-from autotune.space.candidate import Candidate
-
-CORNER = 1.5
-"""The corner of the hypervolume, in the default's value of each objective."""
+from autotune.space.configuration import Configuration
 
 # A trial that is that many times slower than the default would press all others together.
 _FARTHEST = 1.6
@@ -25,100 +19,59 @@ _TICKS = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10]
 _COLOURS = ("@accent", "@second", "@good", "@bad", "@faint")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Course:
-    """How the search went, a number for each measured trial.
-
-    Attributes:
-        trials: Numbers of the trials.
-        first: Each trial's value of the first objective over the default's; the inverse of an
-            objective that is maximised.
-        best: The least of them so far within the limits; None while there is none.
-        volumes: Hypervolume so far, in per cent of all up to :data:`CORNER`.
-    """
-
-    trials: tuple[int, ...]
-    first: tuple[float, ...]
-    best: tuple[float | None, ...]
-    volumes: tuple[float, ...]
-
-
-def course_of(state: StudyState, rows: Sequence[Row], base: Measurement) -> Course:
-    """Returns how the search went; `base` has the numbers of the default."""
-    scale = values(base, state.objectives)
-    corner = (CORNER,) * len(state.objectives)
-    trials, first, best, volumes = [], [], [], []
-    front: list[tuple[float, ...]] = []
-    least, volume = math.inf, 0.0
-    for row in rows:
-        if row.measurement is None:
-            continue
-        own = values(row.measurement, state.objectives)
-        point = tuple(o.cost(own[o.name]) / o.cost(scale[o.name]) for o in state.objectives)
-        if row.state != "rejected":
-            least = min(least, point[0])
-            if not any(all(map(operator.le, other, point)) for other in front):
-                front = [o for o in front if not all(map(operator.le, point, o))] + [point]
-                volume = 100 * hypervolume(front, corner) / CORNER ** len(corner)
-        trials.append(row.trial)
-        first.append(point[0])
-        best.append(least if math.isfinite(least) else None)
-        volumes.append(volume)
-    return Course(
-        trials=tuple(trials), first=tuple(first), best=tuple(best), volumes=tuple(volumes)
-    )
-
-
 def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
-    """Returns the best so far and the hypervolume by trial; None without trials."""
+    """Returns the first objective by trial, relative to the default; None without trials."""
     objective, base = state.objectives[0], state.baseline
     if base is None:
         return None
-    course = course_of(state, rows, base)
-    measured = [row for row in rows if row.measurement is not None]
+    measured = [
+        (row, values(row.measurement)[objective.name])
+        for row in rows
+        if row.measurement is not None
+    ]
+    scale = objective.cost(values(base)[objective.name])
+    trials = [row.trial for row, _ in measured]
+    relative = [objective.cost(value) / scale for _, value in measured]
+    admitted = [
+        math.inf if row.state == "rejected" else cost
+        for (row, _), cost in zip(measured, relative, strict=True)
+    ]
+    best = [cost if math.isfinite(cost) else None for cost in accumulate(admitted, min)]
     traces = [
-        _line("best so far", course.trials, course.best, "@accent"),
         {
-            **dots("a trial", course.trials, course.first, "@faint"),
-            "text": [wrapped(row.words) for row in measured],
+            **dots("best so far", trials, best, "@accent"),
+            "mode": "lines",
+            "line": {"color": "@accent", "width": 2, "shape": "hv"},
+            "hovertemplate": "best so far: %{y:.4g}<extra></extra>",
+        },
+        {
+            **dots("a trial", trials, relative, "@faint"),
+            "text": [wrapped(row.words) for row, _ in measured],
             "hovertemplate": "trial %{x}: %{y:.4g}<br>%{text}<extra></extra>",
         },
-        {**_line("hypervolume", course.trials, course.volumes, "@second"), "yaxis": "y2"},
     ]
-    inside = [value for value in course.first if value <= _FARTHEST]
-    layout = {
-        "xaxis": axis("trial", anchor="y2"),
-        "yaxis": axis(
-            f"default / {objective.word}" if objective.maximised else f"{objective.word} / default",
-            domain=[0.46, 1],
-            range=[0.94 * min(inside), 1.03 * max(inside)],
-        ),
-        "yaxis2": axis("hypervolume, %", domain=[0, 0.38]),
-    }
+    inside = [cost for cost in relative if cost <= _FARTHEST]
+    word = objective.word
     return Figure(
         name="search",
         title="How the search went",
-        caption="Estimates of the search. The hypervolume is the share of the space up to "
-        f"{CORNER:g} times the default in every objective that the front so far dominates; it "
-        "flattens where further trials find nothing new.",
-        plot=plot(traces, **layout),
-        height_px=460,
+        caption=f"Estimates of the search, relative to the default; lower is better. Trials above "
+        f"{_FARTHEST:g} lie outside; a double-click shows them.",
+        plot=plot(
+            traces,
+            xaxis=axis("trial"),
+            yaxis=axis(
+                f"default / {word}" if objective.maximised else f"{word} / default",
+                range=[0.94 * min(inside), 1.03 * max(inside)],
+            ),
+        ),
+        height_px=340,
     )
-
-
-def _line(name: str, x: Sequence[object], y: Sequence[object], colour: str) -> Plot:
-    line = {"color": colour, "width": 2, "shape": "hv"}
-    return {
-        **dots(name, x, y, colour),
-        "mode": "lines",
-        "line": line,
-        "hovertemplate": f"{name}: %{{y:.4g}}<extra></extra>",
-    }
 
 
 def value_in_words(parameter: str, value: Value) -> str:
     """Returns one value of a parameter in words."""
-    words = Candidate(((parameter, value),)).in_words()
+    words = Configuration(((parameter, value),)).in_words()
     return words if words != "the default" else f"{parameter}={value}"
 
 

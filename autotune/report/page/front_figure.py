@@ -1,4 +1,4 @@
-"""The Pareto front as a figure: candidates, the default, intervals of the final comparison."""
+"""The Pareto front as a figure: configurations, the default, intervals of the final comparison."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,8 @@ from autotune.search import pareto
 from autotune.search.objective import DEFAULT, Objective, find
 
 _HEIGHT_PX = 460
-# A candidate that is that many times worse than the default would press all others into a corner.
+# A configuration that is that many times worse than the default would press all others into a
+# corner.
 _FARTHEST = 1.6
 _MARGIN = 0.06
 
@@ -110,12 +111,12 @@ def _caption(across: Objective, up: Objective, *, has_confirmed: bool) -> str:
     source = (
         "Filled points are confirmed: the final comparison measured them side by side with the "
         "default, and the bars are its 95 % intervals. Hollow points are estimates of the search, "
-        "relative to the default; the best of them were lucky as well."
+        "relative to the default; the best of them are likely to be too good."
         if has_confirmed
         else "All points are estimates of the search. No final comparison has confirmed them."
     )
     return (
-        f"{corner} is better. {source} Candidates far beyond the default lie outside; a "
+        f"{corner} is better. {source} Configurations far beyond the default lie outside; a "
         "double-click shows them."
     )
 

@@ -67,9 +67,7 @@ class LivePage:
             objectives=find(options.objectives),
             limits=limits_of(None, options, metric),
             trials=self._trials,
-            result=None,
             options=options,
             metric=metric,
-            facts={},
             stage=", ".join(filter(None, parts)),
         )

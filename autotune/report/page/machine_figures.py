@@ -1,4 +1,4 @@
-"""The memory of a session by phase and the noise of the machine, as figures."""
+"""Memory by phase, and the noise of the machine, as figures."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from autotune.report.page.figure import Figure, axis, dots, plot, wrapped
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 
-# A wider interval is that of a trial that was given up at once.
+# A trial that was stopped at once has a wider interval.
 _WIDEST_PERCENT = 60
 
 PHASES = (
@@ -66,18 +66,18 @@ def memory_figure(state: StudyState) -> Figure | None:
 
 
 def noise_figure(rows: Sequence[Row]) -> Figure | None:
-    """Returns how quiet the machine was in each trial; None without trials."""
+    """Returns how undisturbed each trial was; None without trials."""
     measured = [(row.trial, row.measurement) for row in rows if row.measurement is not None]
     if not measured:
         return None
     numbers = [trial for trial, _ in measured]
-    quiet = [100 * m.quiet_turns / m.turns if m.turns else 0.0 for _, m in measured]
+    quiet = [100 * m.undisturbed_turns / m.turns if m.turns else 0.0 for _, m in measured]
     widths = [100 * (m.ratio.high - m.ratio.low) / 2 / m.ratio.value for _, m in measured]
     traces = [
         {
-            **dots("quiet turns", numbers, quiet, "@accent"),
+            **dots("undisturbed", numbers, quiet, "@accent"),
             "type": "bar",
-            "hovertemplate": "trial %{x}: %{y:.0f} % of its turns were quiet<extra></extra>",
+            "hovertemplate": "trial %{x}: %{y:.0f} % were undisturbed<extra></extra>",
         },
         {
             **dots("half of the interval", numbers, widths, "@second"),
@@ -88,13 +88,13 @@ def noise_figure(rows: Sequence[Row]) -> Figure | None:
     return Figure(
         name="noise",
         title="Noise of the machine",
-        caption="Above: the share of a trial's turns in which nothing disturbed the machine; its "
+        caption="Above: the share of a trial's time slices that nothing disturbed; its "
         "latency rests on these. Below: half of the 95 % interval of its latency. Trials that "
         "were stopped early have wide ones.",
         plot=plot(
             traces,
             xaxis=axis("trial", anchor="y2"),
-            yaxis=axis("quiet turns, %", domain=[0.54, 1], range=[0, 105]),
+            yaxis=axis("undisturbed, %", domain=[0.54, 1], range=[0, 105]),
             yaxis2=axis(
                 "± %", domain=[0, 0.44], range=[0, 1.1 * min(max(widths), _WIDEST_PERCENT)]
             ),

@@ -1,7 +1,7 @@
-"""The candidates of a study, a row each: what became of it, its numbers and where they are from."""
+"""The configurations of a study, a row each: its outcome, its numbers and their source."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
@@ -12,29 +12,29 @@ from autotune.results.result import Member, StudyResult
 from autotune.results.score import speedup_of, with_latency
 from autotune.search.objective import Values, values
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import BASELINE
+from autotune.space.configuration import BASELINE
 
 STATES: Mapping[str, str] = {
     "chosen": "chosen",
     "front": "on the front",
     "default": "the default",
-    "compared": "beaten in the final comparison",
+    "compared": "dominated in the final comparison",
     "measured": "measured",
     "stopped": "stopped early",
     "rejected": "over a limit",
     "failed": "failed",
 }
-"""What can become of a candidate, in words."""
+"""What can become of a configuration, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One candidate.
+    """One configuration.
 
     Attributes:
         trial: Number of its trial.
         words: Its changes from the default.
-        candidate: The same by parameter.
+        configuration: The same by parameter.
         state: A key of :data:`STATES`.
         reason: Why it was rejected, stopped or has no numbers; empty for others.
         confirmed: Whether its numbers are those of the final comparison.
@@ -50,20 +50,20 @@ class Row:
 
     trial: int
     words: str
-    candidate: Mapping[str, Value]
+    configuration: Mapping[str, Value]
     state: str
-    reason: str
-    confirmed: bool
-    values: Values
-    speedup: Interval | None
-    gains: Mapping[str, Interval]
-    error: float | None
-    agreement: float | None
-    measurement: Measurement | None
+    reason: str = ""
+    confirmed: bool = False
+    values: Values = field(default_factory=dict)
+    speedup: Interval | None = None
+    gains: Mapping[str, Interval] = field(default_factory=dict)
+    error: float | None = None
+    agreement: float | None = None
+    measurement: Measurement | None = None
 
 
 def rows_of(state: StudyState) -> list[Row]:
-    """Returns the candidates of a study, in the order of its trials."""
+    """Returns the configurations of a study, in the order of its trials."""
     rows = {member.trial: _member_row(state, member) for member in compared(state.result)}
     rows |= {row.trial: row for row in _trial_rows(state) if row.trial not in rows}
     return [rows[number] for number in sorted(rows)]
@@ -87,7 +87,7 @@ def _member_row(state: StudyState, member: Member) -> Row:
     return Row(
         trial=member.trial,
         words=member.words,
-        candidate=member.candidate,
+        configuration=member.configuration,
         state="default" if member is state.result.baseline else kind,
         reason=reason if evidence.steady else ", ".join(filter(None, [reason, "no steady state"])),
         confirmed=state.result.complete,
@@ -102,44 +102,33 @@ def _member_row(state: StudyState, member: Member) -> Row:
 
 def _trial_rows(state: StudyState) -> Iterator[Row]:
     for trial in state.trials:
-        if isinstance(trial.outcome, Failure):
-            yield _failed_row(trial, trial.outcome)
+        outcome = trial.outcome
+        if isinstance(outcome, Failure):
+            yield Row(
+                trial=trial.number,
+                words=trial.configuration.in_words(),
+                configuration=trial.configuration.to_json(),
+                state="failed",
+                reason=f"{outcome.kind.replace('_', ' ')}: {printable(outcome.message)}",
+                error=outcome.error,
+            )
         else:
-            yield _measured_row(state, trial, trial.outcome)
-
-
-def _failed_row(trial: Trial, failure: Failure) -> Row:
-    return Row(
-        trial=trial.number,
-        words=trial.candidate.in_words(),
-        candidate=trial.candidate.to_json(),
-        state="failed",
-        reason=f"{failure.kind.replace('_', ' ')}: {printable(failure.message)}",
-        confirmed=False,
-        values={},
-        speedup=None,
-        gains={},
-        error=failure.error,
-        agreement=None,
-        measurement=None,
-    )
+            yield _measured_row(state, trial, outcome)
 
 
 def _measured_row(state: StudyState, trial: Trial, measurement: Measurement) -> Row:
     reason = excess(measurement, state.limits)
     kind = "rejected" if reason else "measured"
-    if measurement.raced and not reason:
-        kind, reason = "stopped", "clearly beaten by others"
+    if measurement.stopped_early and not reason:
+        kind, reason = "stopped", "clearly dominated by others"
     return Row(
         trial=trial.number,
-        words=trial.candidate.in_words(),
-        candidate=trial.candidate.to_json(),
-        state="default" if trial.candidate == BASELINE else kind,
+        words=trial.configuration.in_words(),
+        configuration=trial.configuration.to_json(),
+        state="default" if trial.configuration == BASELINE else kind,
         reason=reason,
-        confirmed=False,
         values=_on_scale(state, values(measurement)),
-        speedup=_speedup(state.baseline, measurement),
-        gains={},
+        speedup=None if state.baseline is None else speedup_of(measurement, state.baseline),
         error=measurement.fidelity.error,
         agreement=measurement.fidelity.agreement,
         measurement=measurement,
@@ -157,11 +146,6 @@ def _on_scale(state: StudyState, estimates: Values) -> Values:
     confirmed_ms = state.result.baseline.evidence.latency_ms
     factor = confirmed_ms / state.baseline.latency_ms
     return with_latency(estimates, factor * estimates["latency_ms"])
-
-
-def _speedup(base: Measurement | None, own: Measurement) -> Interval | None:
-    """Returns the speed-up by the numbers of the search, with the interval of its one duet."""
-    return None if base is None else speedup_of(own, base)
 
 
 def excess(measurement: Measurement, limits: Limits) -> str:

@@ -1,209 +1,163 @@
-"""The tables of the page beside the figures: details of a trial, answers, noise, conditions."""
+"""The sections of the page that have one form: a figure, lines and tables, and folded tables."""
 
-import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from autotune.measure.outcome import Fidelity, Measurement
-from autotune.report.coverage import coverage_remarks
-from autotune.report.page.machine_figures import memory_by_phase
-from autotune.report.page.rows import STATES, Row
+from autotune.measure.outcome import Fidelity
+from autotune.report.changes import HOW, changes, reverted
+from autotune.report.page.figure import Figure
 from autotune.report.page.state import StudyState
-from autotune.report.process import process_remarks
-from autotune.report.text import duration, interval, latency, percent
-from autotune.report.why import brings, changes
-from autotune.results.parts import Part
-from autotune.results.result import StudyResult
-from autotune.search.objective import THROUGHPUT
-
-# A cell of the table of errors is darkest at the limit, and white that many powers of ten below.
-_DECADES = 4
-
-
-def row_details(row: Row, across: str, up: str) -> dict[str, Any]:
-    """Returns what the page shows of a selected trial.
-
-    Args:
-        row: The trial.
-        across: Name of the objective on the horizontal axis.
-        up: Name of the objective on the vertical axis.
-    """
-    return {
-        "x": row.values.get(across),
-        "y": row.values.get(up),
-        "title": f"Trial {row.trial}",
-        "state": STATES[row.state],
-        "words": row.words,
-        "lines": [list(pair) for pair in _lines(row)],
-        "candidate": json.dumps(dict(row.candidate), indent=2),
-    }
-
-
-def _lines(row: Row) -> Iterator[tuple[str, str]]:
-    """Yields name and text of each number of a trial."""
-    source = "final comparison" if row.confirmed else "search estimate"
-    if row.reason:
-        yield "remark", row.reason
-    if row.values:
-        yield "numbers from", source
-    if row.speedup is not None and row.state != "default":
-        yield "speed-up", f"{row.speedup.value:.2f}× ({interval(row.speedup)})"
-    if "latency_ms" in row.values:
-        yield "latency", f"{latency(row.values['latency_ms'])} ms"
-        if THROUGHPUT in row.values:
-            yield "throughput", f"{row.values[THROUGHPUT]:.4g} samples/s"
-        yield "peak memory", f"{row.values['peak_memory_mib']:.1f} MiB"
-        yield "CPU time of a run", f"{1e3 * row.values['cpu_s']:.4g} ms"
-        yield "creating the session", f"{row.values['load_ms']:.4g} ms"
-    if row.error is not None:
-        yield "error", f"{row.error:.2g}"
-    if row.agreement is not None:
-        yield "top-1 agreement", percent(row.agreement)
-    if row.measurement is not None:
-        yield from _search_lines(row.measurement, confirmed=row.confirmed)
-
-
-def _search_lines(measurement: Measurement, *, confirmed: bool) -> Iterator[tuple[str, str]]:
-    if confirmed:
-        yield "latency in the search", f"{latency(measurement.latency_ms)} ms"
-    created, first_runs, end, _ = memory_by_phase(measurement)
-    sizes = f"{created:.1f}, {first_runs:.1f}, {end:.1f} MiB"
-    yield "memory created, in first runs, at the end", sizes
-    yield "turns in the search", f"{measurement.quiet_turns} of {measurement.turns} quiet"
+from autotune.report.profile import view_profile
+from autotune.report.result import effects
+from autotune.report.text import duration, percent
+from autotune.report.view import Block, Line, Table, lines
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changes:
-    """What the changes of the chosen configuration bring.
+class Section:
+    """A section of the page.
 
     Attributes:
-        steps: The changes in words, each with what it brings, and the dropped ones.
-        whole: What all of them bring together; empty where there is one step.
-        parts: Each change, put back alone.
-    """
-
-    steps: tuple[tuple[str, str], ...]
-    whole: str
-    parts: tuple[Part, ...]
-
-
-def changes_of(result: StudyResult | None) -> Changes:
-    """Returns what the changes of the chosen configuration bring; empty if not measured."""
-    if result is None or result.ablation is None or not changes(result):
-        return Changes(steps=(), whole="", parts=())
-    ablation = result.ablation
-    whole = ablation.whole if len(ablation.steps) > 1 else None
-    return Changes(
-        steps=tuple(changes(result)),
-        whole="" if whole is None else brings(whole, ablation),
-        parts=ablation.parts,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """The error of an output on a sample.
-
-    Attributes:
-        text: The number; empty where the sample lacks the output.
-        shade: From 0 to 1, larger for larger errors.
-    """
-
-    text: str
-    shade: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answers:
-    """How right the answers of a configuration are, as the search measured it.
-
-    Attributes:
-        name: The configuration.
-        fidelity: Its answers beside those of the unoptimised model.
-        outputs: The errors of each output on each sample; empty where an earlier version measured.
+        name: Its name in the page.
+        title: Its title.
+        note: How to read it.
+        blocks: Its lines and tables.
+        figure: Its figure; None without one.
+        summary: The title of what is folded at its end; empty where nothing is.
+        folded: The table that is folded; None where nothing is.
     """
 
     name: str
-    fidelity: Fidelity
-    outputs: Mapping[str, tuple[Cell, ...]]
+    title: str
+    note: str = ""
+    blocks: Sequence[Block] = ()
+    figure: Figure | None = None
+    summary: str = ""
+    folded: Table | None = None
 
 
-def answers_of(state: StudyState) -> list[Answers]:
-    """Returns the answers of the chosen configuration and of the default, as far as at hand."""
+def sections_of(state: StudyState, figures: Mapping[str, Figure]) -> dict[str, Section]:
+    """Returns the sections of a study by name; those that have nothing to show are left out."""
+    return {section.name: section for section in _sections(state, figures)}
+
+
+def _sections(state: StudyState, figures: Mapping[str, Figure]) -> Iterator[Section]:
+    result = state.result
+    if result is not None and changes(result) is not None:
+        assert result.simplification is not None
+        yield Section(
+            name="changes",
+            title="Each change reverted alone",
+            note=HOW,
+            blocks=[reverted(result.simplification.parts)],
+        )
+    for name in ("search", "memory"):
+        if name in figures:
+            yield _of_figure(figures[name])
+    if result is not None and "effects" in figures:
+        table = effects(result, has_unclear=True)
+        yield _of_figure(figures["effects"], summary="All values that were tried", folded=table)
+    if state.profiling is not None:
+        yield Section(
+            name="profile",
+            title="Where the time of a run goes",
+            note="By ONNX Runtime's profiler, in a process of its own after the study. The "
+            "profiler slows a run down: compare shares, not sums.",
+            blocks=view_profile(state.profiling).blocks,
+        )
+    if answers := list(_answers(state)):
+        yield Section(
+            name="answers",
+            title="Answers",
+            note="How far the outputs are from those of the unoptimised model, as the search "
+            "measured it. The error is the relative L2 distance, mean over the samples, of the "
+            "worst output.",
+            blocks=answers,
+        )
+    if "noise" in figures:
+        yield _of_figure(figures["noise"], blocks=lines(*_noise(state)))
+
+
+def _of_figure(
+    figure: Figure,
+    *,
+    blocks: Sequence[Block] = (),
+    summary: str = "",
+    folded: Table | None = None,
+) -> Section:
+    """Returns the section that a figure heads."""
+    return Section(
+        name=figure.name,
+        title=figure.title,
+        note=figure.caption,
+        blocks=blocks,
+        figure=figure,
+        summary=summary,
+        folded=folded,
+    )
+
+
+def _answers(state: StudyState) -> Iterator[Block]:
+    """Yields how right the answers of default and chosen configuration are, as far as at hand."""
     pairs = {"chosen": state.chosen, "the default": state.baseline}
     if state.chosen is state.baseline:
         del pairs["chosen"]
-    limit = state.limits.max_error
-    return [_answers(name, m.fidelity, limit) for name, m in pairs.items() if m is not None]
+    rated = {name: measured.fidelity for name, measured in pairs.items() if measured is not None}
+    if not rated:
+        return
+    headings = ["configuration", "error", "smallest cosine", "largest difference"]
+    headings += ["top-1 agreement", *(["metric"] if state.metric else [])]
+    rows = [
+        [
+            name,
+            f"{fidelity.error:.2g}",
+            f"{fidelity.cosine:.6f}",
+            f"{fidelity.max_difference:.2g}",
+            "" if fidelity.agreement is None else percent(fidelity.agreement),
+            *([_number(fidelity.metric, ".4g")] if state.metric else []),
+        ]
+        for name, fidelity in rated.items()
+    ]
+    yield Table(headings=headings, rows=rows)
+    for name, fidelity in rated.items():
+        if fidelity.errors:
+            title = f"{name.capitalize()}: error of each output on each validation sample"
+            yield Line(title, "title")
+            yield _by_sample(fidelity)
 
 
-def _answers(name: str, fidelity: Fidelity, limit: float) -> Answers:
-    darkest = limit if math.isfinite(limit) else 1.0
-    outputs = {
-        output: tuple(_cell(error, darkest) for error in errors)
-        for output, errors in fidelity.errors.items()
-    }
-    return Answers(name=name, fidelity=fidelity, outputs=outputs)
+def _by_sample(fidelity: Fidelity) -> Table:
+    """Returns a row for each output, with its error on each validation sample."""
+    samples = max(map(len, fidelity.errors.values()))
+    return Table(
+        headings=["output", *map(str, range(1, samples + 1))],
+        rows=[
+            [name, *(_number(error, ".1g") for error in errors)]
+            for name, errors in fidelity.errors.items()
+        ],
+    )
 
 
-def _cell(error: float | None, darkest: float) -> Cell:
-    if error is None:
-        return Cell(text="", shade=0.0)
-    if error == 0:
-        return Cell(text="0", shade=0.0)
-    shade = 1 + math.log10(error / darkest) / _DECADES
-    return Cell(text=f"{error:.1g}", shade=min(1.0, max(0.0, shade)))
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
-def noise_of(state: StudyState) -> list[str]:
-    """Returns what the noise of the machine means for this study, a sentence each."""
-    sentences = []
+def _noise(state: StudyState) -> Iterator[str]:
+    """Yields what the noise of the machine means for this study, a sentence each."""
     result = state.result
     if result is not None and result.complete:
         floor = percent(result.baseline.evidence.noise_floor)
-        sentences.append(
+        yield (
             f"Noise floor of the final comparison: {floor}. "
             "A smaller difference does not count as a gain."
         )
     measured = [m for trial in state.trials if (m := trial.measurement) is not None]
     if measured:
-        loud = sum(not m.is_quiet for m in measured)
+        noisy = sum(not m.is_undisturbed for m in measured)
         disturbed = sum(m.contaminated_turns for m in measured)
         spent_s = sum(sum(m.spent_s.values()) for m in measured)
-        sentences.append(
-            f"{disturbed} turns were disturbed and measured again. "
-            f"{loud} of {len(measured)} trials saw no quiet machine: their numbers are those of a "
-            f"busy one. Measuring took {duration(spent_s)} in the search."
+        yield (
+            f"{disturbed} time slices were disturbed and measured again. "
+            f"{noisy} of {len(measured)} trials were disturbed throughout: their numbers are those "
+            f"of a busy machine. Measuring took {duration(spent_s)} in the search."
         )
-    return sentences
-
-
-def conditions_of(state: StudyState) -> dict[str, str]:
-    """Returns the conditions under which the numbers hold, by name."""
-    result = state.result
-    conditions = {"model": state.model, "study": state.name}
-    if result is not None:
-        remarks = coverage_remarks(result.best.evidence.coverage)
-        conditions |= {
-            "model's digest": result.model_sha256,
-            "inputs": " ".join(result.notes) or result.workload,
-            "answers": " ".join(remark.plain for remark in remarks),
-            "process": " ".join(remark.plain.strip() for remark in process_remarks(result)),
-            "autotune": result.environment.autotune,
-            "ONNX Runtime": result.environment.onnxruntime,
-            "CPU": f"{result.environment.cpu}, {result.environment.cores} usable cores",
-            "machine's fingerprint": result.environment.fingerprint,
-        }
-    limits = {
-        "max_error": f"error {state.limits.max_error:g}".replace("error inf", ""),
-        "max_memory_mib": f"memory {state.limits.max_memory_mib} MiB",
-        "max_latency_ms": f"latency {state.limits.max_latency_ms} ms",
-        "max_p99_ms": f"99th percentile {state.limits.max_p99_ms} ms",
-        "max_drop": f"fall of the metric {state.limits.max_drop}",
-    }
-    kept = {n: text for n, text in limits.items() if getattr(state.limits, n) is not None}
-    conditions["limits"] = ", ".join(filter(None, kept.values()))
-    conditions["objectives"] = ", ".join(objective.heading for objective in state.objectives)
-    return {name: text for name, text in {**conditions, **state.facts}.items() if text}

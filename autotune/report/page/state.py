@@ -1,7 +1,7 @@
 """The state of a study that a page shows: its result, its trials and what it was asked for."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import optuna
@@ -14,9 +14,9 @@ from autotune.results.profiling import Profiling, kept_profile
 from autotune.results.result import FRONT, StudyResult
 from autotune.search.objective import Objective, find
 from autotune.search.trial import Limits, Trial
-from autotune.space.candidate import BASELINE
+from autotune.space.configuration import BASELINE
 from autotune.storage.database import DATABASE, Place, open_storage, quiet_optuna
-from autotune.storage.relatives import facts_of
+from autotune.storage.related import facts_of
 from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 from autotune.study.resume import choose, entries
@@ -31,7 +31,7 @@ class StudyState:
         model: Name of the model's file.
         folder: The folder that it writes to.
         objectives: What it optimises.
-        limits: The limits that an emitted configuration keeps.
+        limits: The limits that a selected configuration keeps.
         trials: Its measured trials, in order; empty where the storage is not at hand.
         result: Its result; None before there is one.
         options: What it was asked for; None where the storage has no options that can be read.
@@ -46,11 +46,11 @@ class StudyState:
     folder: Path
     objectives: tuple[Objective, ...]
     limits: Limits
-    trials: tuple[Trial, ...]
-    result: StudyResult | None
-    options: StudyOptions | None
-    metric: str
-    facts: Facts
+    trials: tuple[Trial, ...] = ()
+    result: StudyResult | None = None
+    options: StudyOptions | None = None
+    metric: str = ""
+    facts: Facts = field(default_factory=dict)
     profiling: Profiling | None = None
     stage: str = ""
 
@@ -68,9 +68,9 @@ class StudyState:
         return next((t.measurement for t in self.trials if t.number == picked), None)
 
     def measurement_of(self, key: str) -> Measurement | None:
-        """Returns the measurement of the candidate with that key; None where there is none."""
+        """Returns the measurement of the configuration with that key; None where there is none."""
         # one that failed once may have been measured again
-        own = (trial.measurement for trial in self.trials if trial.candidate.key == key)
+        own = (trial.measurement for trial in self.trials if trial.configuration.key == key)
         return next((measurement for measurement in own if measurement is not None), None)
 
 
@@ -133,11 +133,7 @@ def _of_result(result: StudyResult) -> StudyState:
         folder=result.folder,
         objectives=find(result.objectives),
         limits=limits_of(result, None, ""),
-        trials=(),
         result=result,
-        options=None,
-        metric="",
-        facts={},
         profiling=kept_profile(result.folder),
     )
 

@@ -5,36 +5,25 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from autotune import __version__
 from autotune.errors import MissingPackageError
 from autotune.report.page.answer import answer_of
 from autotune.report.page.command import command_of
+from autotune.report.page.details import conditions_of, row_details
 from autotune.report.page.figure import Figure
-from autotune.report.page.figures import (
-    effects_figure,
-    search_figure,
-    value_in_words,
-)
+from autotune.report.page.figures import effects_figure, search_figure
 from autotune.report.page.front_figure import axes_of, front_figure
 from autotune.report.page.machine_figures import memory_figure, noise_figure
-from autotune.report.page.profile import profile_figure, time_of_run
 from autotune.report.page.rows import STATES, Row, rows_of
-from autotune.report.page.sections import (
-    answers_of,
-    changes_of,
-    conditions_of,
-    noise_of,
-    row_details,
-)
+from autotune.report.page.sections import sections_of
 from autotune.report.page.state import StudyState, read_state
 from autotune.report.text import interval, latency, percent, without_controls
-from autotune.report.why import reason
-from autotune.results.emit import PAGE, replacing
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from autotune.results.writing import PAGE, replacing
 
 REFRESH_S = 30
 """How often a page of a study that still runs loads itself again."""
@@ -69,31 +58,27 @@ def write_page(state: StudyState) -> Path:
 
 
 def check_packages() -> None:
-    """Refuses to go on without the packages that render the page.
+    """Refuses to go on without the package that draws the figures of the page.
 
     Raises:
-        MissingPackageError: one of them is not installed.
+        MissingPackageError: it is not installed.
     """
     try:
-        import jinja2  # noqa: F401
         import plotly  # noqa: F401
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the page needs the package {error.name}: {HOW_TO_INSTALL}"
-        ) from None
+    except ImportError:
+        raise MissingPackageError(f"the page needs the package plotly: {HOW_TO_INSTALL}") from None
 
 
 def figures_of(state: StudyState, rows: list[Row]) -> dict[str, Figure]:
     """Returns the figures of a study, by name; those without data are left out."""
-    candidates = [
+    configurations = [
         front_figure(state, rows) if rows else None,
         search_figure(state, rows),
         effects_figure(state),
         memory_figure(state),
-        profile_figure(state),
         noise_figure(rows),
     ]
-    return {figure.name: figure for figure in candidates if figure is not None}
+    return {figure.name: figure for figure in configurations if figure is not None}
 
 
 def render_page(state: StudyState) -> str:
@@ -111,17 +96,14 @@ def render_page(state: StudyState) -> str:
     }
     environment = _environment()
     return environment.get_template("page.html").render(
-        ablation=changes_of(state.result),
         answer=answer,
-        answers=answers_of(state),
         command=None if state.options is None else command_of(state.options, state.metric),
         conditions=conditions_of(state),
         data=data,
         figures=figures,
+        sections=sections_of(state, figures),
         further=[o for o in state.objectives if o.name not in {"latency_ms", "peak_memory_mib"}],
-        noise=noise_of(state),
         nonce=token_urlsafe(16),
-        profile=time_of_run(state),
         plotly=environment.filters["literal"](get_plotlyjs()),
         refresh_s=REFRESH_S,
         result=state.result,
@@ -133,10 +115,8 @@ def render_page(state: StudyState) -> str:
 
 
 @cache
-def _environment() -> "Environment":
+def _environment() -> Environment:
     """Returns the templates' environment: every text is escaped, and none turns the writing."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
     def safe(value: object) -> object:
         """Returns text of unknown origin without control characters and halves of characters."""
@@ -156,8 +136,6 @@ def _environment() -> "Environment":
         "latency": latency,
         "literal": Markup,
         "percent": percent,
-        "reason": reason,
-        "value_in_words": value_in_words,
     }
     return environment
 

@@ -2,7 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const reduced = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+  const reduced = { displayModeBar: false, responsive: true };
   const PAPER_PX = 690;
   const byId = (id) => document.getElementById(id);
 
@@ -59,7 +59,7 @@
     byId("details-title").textContent = `${trial.title}: ${trial.state}`;
     byId("details-words").textContent = trial.words;
     byId("details-lines").replaceChildren(...trial.lines.map(([name, text]) => pair(name, text)));
-    byId("details-candidate").textContent = trial.candidate;
+    byId("details-configuration").textContent = trial.configuration;
     if (front.data) {
       const { x, y } = ring();
       Plotly.restyle(front, { x: [x], y: [y] }, [front.data.length - 1]);

@@ -1,0 +1,1 @@
+"""Exact algebra: what exporters write out becomes the operators that runtimes have kernels for."""

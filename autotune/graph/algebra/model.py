@@ -1,0 +1,192 @@
+"""Applies the rules to all graphs of a model, until none of them changes anything."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import onnx
+from onnx import helper
+
+from autotune.facts.graphs import all_graphs, all_nodes
+from autotune.facts.weights import element_count, to_initializers
+from autotune.graph.algebra.rule import Rule
+from autotune.graph.algebra.rules import RULES
+from autotune.graph.algebra.scope import ONNX_DOMAINS, RUNTIME_DOMAIN, SMALL, Scope, TensorFacts
+from autotune.graph.algebra.structure import SHAPES
+from autotune.graph.model_file import load, save
+
+_OLDEST_OPSET = 7
+# ONNX Runtime's operators whose output is of the type and shape of their first input.
+_ACTIVATIONS = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu"})
+
+
+def run(source: Path, target: Path, *stages: Sequence[Rule]) -> None:
+    """Writes the model in the file `source`, with rules applied to it, to `target`.
+
+    Args:
+        source: The model.
+        target: Where to write.
+        stages: Sets of rules; each is applied until nothing changes, then the next one.
+    """
+    model = load(source)
+    for rules in stages:
+        simplify(model, rules)
+    save(model, target)
+
+
+OnChange = Callable[[str, str], None]
+"""Called for each change with the name of the rule, and the first output of the node."""
+
+
+def simplify(
+    model: onnx.ModelProto,
+    rules: Sequence[Rule] = RULES,
+    on_change: OnChange = lambda _rule, _tensor: None,
+) -> Counter[str]:
+    """Applies the rules to a model until none of them changes anything.
+
+    Every rule removes nodes, or puts a pattern into a form that no rule changes, so this ends.
+    A model whose operators are older than opset 7 stays as it is.
+
+    Args:
+        model: The model with its weights in memory; changed in place.
+        rules: The rules, in the order in which they are applied.
+        on_change: Called for each change.
+
+    Returns:
+        How often each rule was applied, by its name.
+    """
+    fired: Counter[str] = Counter()
+    if _opset(model) < _OLDEST_OPSET:
+        return fired
+    to_initializers(model)
+    settled: set[str] = set()
+    # a shape that is known makes others known that follow: this takes many rounds
+    for stage in (SHAPES, rules):
+        while True:
+            before = fired.total()
+            # inner graphs first: writing the outer one copies its nodes
+            for scope in reversed(_scopes(model, settled)):
+                _apply(scope, stage, fired, on_change)
+                scope.write()
+            if fired.total() == before:
+                break
+    domains = {item.domain for item in model.opset_import}
+    if RUNTIME_DOMAIN not in domains and _uses_runtime_domain(model):
+        model.opset_import.append(helper.make_opsetid(RUNTIME_DOMAIN, 1))
+    return fired
+
+
+def _uses_runtime_domain(model: onnx.ModelProto) -> bool:
+    return any(node.domain == RUNTIME_DOMAIN for node in all_nodes(model.graph))
+
+
+def _apply(scope: Scope, rules: Sequence[Rule], fired: Counter[str], on_change: OnChange) -> None:
+    """Applies each rule to each node of one graph, from the last one to the first."""
+    for rule in rules:
+        for node in reversed(scope.nodes[:]):
+            tensor = node.output[0]
+            if (
+                node.op_type in rule.operators
+                and node.domain in ONNX_DOMAINS
+                and tensor not in scope.settled
+                and scope.has(node)
+                and rule.apply(scope, node)
+            ):
+                fired[rule.name] += 1
+                on_change(rule.name, tensor)
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    versions = [item.version for item in model.opset_import if item.domain in ONNX_DOMAINS]
+    return max(versions, default=1)
+
+
+class _Pair(NamedTuple):
+    """A graph, the same graph with what shape inference found, and the scope around it."""
+
+    graph: onnx.GraphProto
+    inferred: onnx.GraphProto
+    outer: Scope | None
+
+
+def _scopes(model: onnx.ModelProto, settled: set[str]) -> list[Scope]:
+    """Returns the graphs of a model, outer ones before those inside their nodes."""
+    names = {name for node in all_nodes(model.graph) for name in (*node.input, *node.output)}
+    names |= {node.name for node in all_nodes(model.graph)}
+    for graph in all_graphs(model.graph):
+        names |= {item.name for item in (*graph.initializer, *graph.input, *graph.output)}
+    pending = [_Pair(model.graph, _inferred(model).graph, None)]
+    scopes: list[Scope] = []
+    while pending:
+        graph, inferred, outer = pending.pop()
+        scope = Scope(
+            graph,
+            opset=_opset(model),
+            facts={**(outer.facts if outer else {}), **_facts(inferred)},
+            names=names,
+            outer=outer,
+            settled=settled,
+        )
+        scopes.append(scope)
+        bodies = zip(_bodies(graph), _bodies(inferred), strict=True)
+        pending += [_Pair(body, typed, scope) for body, typed in bodies]
+    return scopes
+
+
+def _bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yields the graphs directly inside the nodes of a graph."""
+    for node in graph.node:
+        for item in node.attribute:
+            if item.HasField("g"):
+                yield item.g
+            yield from item.graphs
+
+
+def _facts(graph: onnx.GraphProto) -> dict[str, TensorFacts]:
+    """Returns the known types and sizes of a graph's tensors, by name."""
+    facts = {}
+    for item in (*graph.input, *graph.output, *graph.value_info):
+        tensor = item.type.tensor_type
+        sizes = None
+        if tensor.HasField("shape"):
+            sizes = tuple(
+                d.dim_value if d.HasField("dim_value") else d.dim_param or None
+                for d in tensor.shape.dim
+            )
+        facts[item.name] = TensorFacts(tensor.elem_type, sizes)
+    return facts
+
+
+def _for_inference(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Returns a node that shape inference knows, with the output of the same type and shape."""
+    if node.domain == RUNTIME_DOMAIN and node.op_type in _ACTIVATIONS:
+        return helper.make_node("Identity", node.input[:1], node.output[:1])
+    return node
+
+
+def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Returns a copy of the model with the types and shapes of its tensors.
+
+    The values of large weights are left out: inferring shapes needs none of them.
+    """
+    copy = onnx.ModelProto(ir_version=model.ir_version)
+    copy.opset_import.extend(model.opset_import)
+    copy.opset_import.append(helper.make_opsetid(RUNTIME_DOMAIN, 1))
+    copy.functions.extend(model.functions)
+    graph = copy.graph
+    graph.name = model.graph.name
+    graph.node.extend(map(_for_inference, model.graph.node))
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    inputs = {item.name for item in model.graph.input}
+    for item in model.graph.initializer:
+        if element_count(item) <= SMALL:
+            graph.initializer.append(item)
+        elif item.name not in inputs:
+            graph.input.append(helper.make_tensor_value_info(item.name, item.data_type, item.dims))
+    try:
+        return onnx.shape_inference.infer_shapes(copy, data_prop=True)
+    except Exception:  # noqa: BLE001  # ONNX Runtime runs models that onnx cannot infer
+        return copy

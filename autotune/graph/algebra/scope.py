@@ -1,0 +1,328 @@
+"""One graph of a model, open to changes: its constants, and what produces and consumes tensors."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from autotune.facts.graphs import all_graphs
+
+Array = NDArray[Any]
+
+ONNX_DOMAINS = ("", "ai.onnx")
+"""The names of the domain of ONNX's own operators."""
+
+RUNTIME_DOMAIN = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+
+SMALL = 4096
+"""A constant of at most so many elements may be copied, and may be read again and again."""
+
+READ_TYPES = {
+    onnx.TensorProto.FLOAT: "float32",
+    onnx.TensorProto.FLOAT16: "float16",
+    onnx.TensorProto.DOUBLE: "float64",
+    onnx.TensorProto.INT32: "int32",
+    onnx.TensorProto.INT64: "int64",
+    onnx.TensorProto.BOOL: "bool",
+}
+"""Types of the constants that are read; others, such as four-bit integers, are left alone."""
+
+_FLOATS = ("float16", "float32", "float64")
+
+
+class TensorFacts(NamedTuple):
+    """What shape inference says of a tensor.
+
+    Attributes:
+        kind: The element type, a value of ``onnx.TensorProto.DataType``.
+        sizes: Its sizes, an open one by its name, None for an unknown one; None where even their
+            number is unknown.
+    """
+
+    kind: int
+    sizes: tuple[int | str | None, ...] | None
+
+
+class Scope:
+    """A graph, the main one or the body of a branch or loop, and the changes to it.
+
+    A tensor keeps its name where its value stays the same, so inputs and outputs of the graph keep
+    theirs. :meth:`write` writes the changes to the graph.
+
+    Args:
+        graph: The graph, without Constant nodes.
+        opset: The version of ONNX's own operators.
+        facts: Known types and sizes of tensors, by name.
+        names: All names of the model; names that this scope invents are added.
+        outer: The graph around this one; None for the main graph.
+        settled: Outputs of nodes that no rule changes any more, because a runtime knows the pattern
+            that they are in.
+    """
+
+    def __init__(
+        self,
+        graph: onnx.GraphProto,
+        *,
+        opset: int,
+        facts: Mapping[str, TensorFacts],
+        names: set[str],
+        outer: "Scope | None",
+        settled: set[str],
+    ) -> None:
+        self.opset = opset
+        self.facts = facts
+        self.nodes: list[onnx.NodeProto] = list(graph.node)
+        self.settled = settled
+        self._graph = graph
+        self._names = names
+        self._outer = outer
+        self._inputs = {item.name for item in graph.input}
+        self._outputs = {item.name for item in graph.output}
+        bodies = [body for body in all_graphs(graph) if body is not graph]
+        self._captured = {name for body in bodies for node in body.node for name in node.input}
+        self._captured |= {item.name for body in bodies for item in body.output}
+        self._tensors = {item.name: item for item in graph.initializer}
+        self._read: dict[str, Array] = {}
+        self._producers: dict[str, onnx.NodeProto] = {}
+        self._consumers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.nodes:
+            self._connect(node)
+
+    def producer(self, name: str, *operators: str) -> onnx.NodeProto | None:
+        """Returns the node of this graph whose first output is a tensor.
+
+        None where it is no operator of ONNX's own, or none of `operators`, if there are some.
+        """
+        node = self._producers.get(name)
+        if node is None or node.output[0] != name or node.domain not in ONNX_DOMAINS:
+            return None
+        return node if not operators or node.op_type in operators else None
+
+    def consumers(self, name: str) -> Sequence[onnx.NodeProto]:
+        """Returns the nodes of this graph that take a tensor; twice if they take it twice."""
+        return self._consumers.get(name, [])
+
+    def is_visible(self, name: str) -> bool:
+        """Returns whether something besides the nodes of this graph takes a tensor."""
+        return name in self._outputs or name in self._captured
+
+    def is_private(self, name: str) -> bool:
+        """Returns whether one node of this graph alone takes a tensor, once."""
+        return len(self.consumers(name)) == 1 and not self.is_visible(name)
+
+    def has(self, node: onnx.NodeProto) -> bool:
+        """Returns whether a node is still in this graph."""
+        return any(self._producers.get(name) is node for name in node.output)
+
+    def is_before(self, node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+        """Returns whether a node is earlier in this graph than another one."""
+        return next(item is node for item in self.nodes if item is node or item is other)
+
+    def kind(self, name: str) -> int:
+        """Returns the element type of a tensor; 0 where it is unknown."""
+        return self._facts_of(name).kind
+
+    def is_float32(self, name: str) -> bool:
+        """Returns whether a tensor is known to hold floats of 32 bits."""
+        return self.kind(name) == onnx.TensorProto.FLOAT
+
+    def shape(self, name: str) -> tuple[int | None, ...] | None:
+        """Returns the sizes of a tensor, None for open and unknown ones."""
+        sizes = self.sizes(name)
+        return None if sizes is None else tuple(s if isinstance(s, int) else None for s in sizes)
+
+    def sizes(self, name: str) -> tuple[int | str | None, ...] | None:
+        """Returns the sizes of a tensor, open ones by name; equal names stand for equal sizes."""
+        return self._facts_of(name).sizes
+
+    def rank(self, name: str) -> int | None:
+        """Returns the number of a tensor's axes."""
+        shape = self.shape(name)
+        return None if shape is None else len(shape)
+
+    def _facts_of(self, name: str) -> TensorFacts:
+        item = self._tensors.get(name)
+        if item is not None:
+            return TensorFacts(item.data_type, tuple(item.dims))
+        return self.facts.get(name, TensorFacts(onnx.TensorProto.UNDEFINED, None))
+
+    def array(self, name: str) -> Array | None:
+        """Returns the values of a constant; None where `name` is none, or of another type.
+
+        An initializer that is an input of the graph too is no constant.
+        """
+        if name in self._read:
+            return self._read[name]
+        if name in self._inputs or name in self._producers:
+            return None
+        item = self._tensors.get(name)
+        if item is None:
+            return self._outer.array(name) if self._outer else None
+        if item.data_type not in READ_TYPES:
+            return None
+        values = numpy_helper.to_array(item)
+        if values.size <= SMALL:
+            self._read[name] = values
+        return values
+
+    def floats(self, name: str) -> Array | None:
+        """Returns the values of a constant of floats in their own type; None where it is none."""
+        values = self.array(name)
+        return values if values is not None and values.dtype.name in _FLOATS else None
+
+    def integers(self, name: str) -> list[int] | None:
+        """Returns the values of a constant vector of integers; None where it is none."""
+        values = self.array(name)
+        if values is None or values.dtype.kind != "i" or values.ndim > 1:
+            return None
+        return [int(value) for value in np.atleast_1d(values)]
+
+    def number(self, name: str, beside: str) -> float | None:
+        """Returns the value of a constant float that has one element.
+
+        None where an operation with `beside` could have a result of more axes than `beside`.
+        """
+        values = self.floats(name)
+        if values is None or values.size != 1:
+            return None
+        rank = self.rank(beside)
+        if values.ndim and (rank is None or values.ndim > rank):
+            return None
+        return float(values.reshape(()))
+
+    def is_changeable(self, name: str) -> bool:
+        """Returns whether a node may get a changed copy of this constant.
+
+        It may if the node alone takes the constant, or if the constant is small.
+        """
+        values = self.array(name)
+        if values is None:
+            return False
+        return values.size <= SMALL or (name in self._tensors and self.is_private(name))
+
+    def constant(self, values: Array, stem: str) -> str:
+        """Returns the name of a new constant."""
+        name = self.fresh(stem)
+        self._tensors[name] = numpy_helper.from_array(np.asarray(values, order="C"), name)
+        if values.size <= SMALL:
+            self._read[name] = values
+        return name
+
+    def fresh(self, stem: str) -> str:
+        """Returns a name that nothing in the model has."""
+        name, count = stem, 0
+        while name in self._names:
+            count += 1
+            name = f"{stem}_{count}"
+        self._names.add(name)
+        return name
+
+    def make(
+        self, operator: str, inputs: Sequence[str], output: str = "", **attributes: Any
+    ) -> onnx.NodeProto:
+        """Returns a new node, which is in no graph yet; its output gets a new name by default."""
+        name = self.fresh(f"{output or inputs[0]}/{operator}")
+        return helper.make_node(operator, inputs, [output or name], name=name, **attributes)
+
+    def replace(self, node: onnx.NodeProto, *others: onnx.NodeProto) -> None:
+        """Puts new nodes in the place of a node, whose output the last of them writes.
+
+        Nodes whose outputs nothing takes any more are removed.
+        """
+        place = next(i for i, item in enumerate(self.nodes) if item is node)
+        self._disconnect(node)
+        self.nodes[place : place + 1] = others
+        for other in others:
+            self._connect(other)
+        self._remove_unused(node.input)
+
+    def rewire(self, node: onnx.NodeProto, changes: Mapping[int, str]) -> None:
+        """Gives a node other inputs, by their places."""
+        old = [*node.input]
+        self._disconnect(node)
+        while len(node.input) <= max(changes):
+            node.input.append("")
+        for place, name in changes.items():
+            node.input[place] = name
+        self._connect(node)
+        self._remove_unused(old)
+
+    def bypass(self, node: onnx.NodeProto, name: str) -> bool:
+        """Removes a node whose output equals the tensor `name`.
+
+        Returns False, and changes nothing, where both names are needed.
+        """
+        output = node.output[0]
+        producer = self._producers.get(name)
+        takes = any(item == name for item in node.input)
+        if producer is not None and takes and self.is_private(name):
+            self._disconnect(node)
+            self._disconnect(producer)
+            names = [output if item == name else item for item in producer.output]
+            del producer.output[:]
+            producer.output.extend(names)
+            self._connect(producer)
+        elif not self.is_visible(output):
+            for consumer in list(self.consumers(output)):
+                places = [i for i, item in enumerate(consumer.input) if item == output]
+                if places:  # a consumer that takes it twice is listed twice
+                    self.rewire(consumer, dict.fromkeys(places, name))
+            if self.has(node):
+                self._disconnect(node)
+        else:
+            return False
+        self.nodes = [item for item in self.nodes if item is not node]
+        self._remove_unused(node.input)
+        return True
+
+    def _connect(self, node: onnx.NodeProto) -> None:
+        self._producers.update({name: node for name in node.output if name})
+        for name in node.input:
+            self._consumers.setdefault(name, []).append(node)
+
+    def _disconnect(self, node: onnx.NodeProto) -> None:
+        for name in node.output:
+            self._producers.pop(name, None)
+        for name in node.input:
+            self._consumers[name] = [item for item in self._consumers[name] if item is not node]
+
+    def _remove_unused(self, names: Iterable[str]) -> None:
+        """Removes the nodes that write these tensors if nothing takes what they write."""
+        pending = [*names]
+        while pending:
+            node = self._producers.get(pending.pop())
+            if node is None or any(self.consumers(n) or self.is_visible(n) for n in node.output):
+                continue
+            self._disconnect(node)
+            self.nodes = [item for item in self.nodes if item is not node]
+            pending += node.input
+
+    def write(self) -> None:
+        """Writes the changes to the graph; constants that nothing takes are left out."""
+        used = {name for node in self.nodes for name in node.input}
+        used |= self._captured | self._outputs | self._inputs
+        del self._graph.node[:]
+        self._graph.node.extend(self.nodes)
+        kept = [item for name, item in self._tensors.items() if name in used]
+        del self._graph.initializer[:]
+        self._graph.initializer.extend(kept)
+        known = {i.name: i for i in self._graph.value_info if i.name in self._producers}
+        for node in self.nodes:
+            name = node.output[0]
+            if node.domain == RUNTIME_DOMAIN and name not in known and name in self.facts:
+                # shape inference does not know these operators
+                known[name] = helper.make_tensor_value_info(name, *self.facts[name])
+        del self._graph.value_info[:]
+        self._graph.value_info.extend(known.values())
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
+    """Returns the value of an attribute of a node, or the default."""
+    for item in node.attribute:
+        if item.name == name:
+            return helper.get_attribute_value(item)
+    return default

@@ -1,0 +1,441 @@
+"""Nodes that change nothing, undo each other, or compute the same each time or twice."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from autotune.graph.algebra.expressions import with_number
+from autotune.graph.algebra.rule import rule
+from autotune.graph.algebra.scope import READ_TYPES, SMALL, Array, Scope, attribute
+
+# Operators whose value on constants is computed once. Whole numbers are left alone where they
+# would be divided.
+_COMPUTED = frozenset(
+    "Add Cast Concat Div Exp Expand Flatten Gather Mul Neg Pow Reciprocal Reshape Slice Sqrt "
+    "Squeeze Sub Transpose Unsqueeze".split()
+)
+# Casts from the key to these types lose nothing.
+_WIDER: dict[int, set[int]] = {
+    onnx.TensorProto.FLOAT16: {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE},
+    onnx.TensorProto.FLOAT: {onnx.TensorProto.DOUBLE},
+    onnx.TensorProto.INT32: {onnx.TensorProto.INT64, onnx.TensorProto.DOUBLE},
+    onnx.TensorProto.BOOL: {
+        onnx.TensorProto.INT32,
+        onnx.TensorProto.INT64,
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.FLOAT16,
+    },
+}
+
+# Cheap operators that exporters write once for each use.
+_REPEATED = (
+    "Add Cast Concat Div Exp Gather Mul Neg Pow ReduceMean Reshape Shape Slice Sqrt Squeeze Sub "
+    "Transpose Unsqueeze"
+)
+
+
+def constant(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Computes a node whose inputs are all constants.
+
+    The result may have as many elements as the inputs together, or a few thousand.
+    """
+    names = [name for name in node.input if name]
+    values = {name: scope.array(name) for name in names}
+    arrays = {name: array for name, array in values.items() if array is not None}
+    output = node.output[0]
+    if not names or len(arrays) < len(values) or scope.is_visible(output):
+        return False
+    if node.op_type == "Div" and arrays[node.input[0]].dtype.kind != "f":
+        return False
+    if _largest_size(node, arrays) > max(SMALL, sum(a.size for a in arrays.values())):
+        return False
+    result = _computed(scope, node, arrays)
+    if result is None or result.dtype.name not in READ_TYPES.values():
+        return False
+    return scope.bypass(node, scope.constant(result, output))
+
+
+def _largest_size(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> float:
+    """Returns at most how many elements a node computes, known before it is computed."""
+    given = [arrays[name] for name in node.input if name]
+    if node.op_type == "Expand":
+        shapes = [given[0].shape, tuple(given[1].reshape(-1))]
+    elif node.op_type == "Gather":
+        return float(given[0].size) * given[1].size
+    elif node.op_type in ("Add", "Sub", "Mul", "Div", "Pow"):
+        shapes = [array.shape for array in given]
+    else:
+        return sum(array.size for array in given)
+    longest = max(map(len, shapes))
+    padded = [(1,) * (longest - len(shape)) + tuple(shape) for shape in shapes]
+    return float(np.prod([max(sizes) for sizes in zip(*padded, strict=True)], dtype=float))
+
+
+def _computed(scope: Scope, node: onnx.NodeProto, arrays: Mapping[str, Array]) -> Array | None:
+    """Returns what a node computes from constants; None where that fails."""
+    from onnx.reference import ReferenceEvaluator
+
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), None)
+        for name, array in arrays.items()
+    ]
+    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=node.output[0])])
+    try:
+        with np.errstate(all="ignore"):
+            evaluator = ReferenceEvaluator(graph, opsets={"": scope.opset})
+            result: Any = evaluator.run(None, dict(arrays))
+    except Exception:  # noqa: BLE001  # a node that cannot be computed stays as it is
+        return None
+    return np.asarray(result[0])
+
+
+def identity(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Removes a node whose output is its input.
+
+    Identity, a Dropout that does not train, a Cast to the same type, a Transpose in the same order,
+    a Concat, Sum, Max or Min of one tensor, a Reshape or Expand to the same known sizes, a Slice of
+    everything, a Pad of nothing, ``x + 0``, ``x - 0``, ``1 x`` and ``x / 1``. Of these,
+    a sum with zero alone changes a bit: minus zero becomes zero.
+    """
+    if not _is_identity(scope, node) or sum(map(bool, node.output)) != 1:
+        return False
+    takes_sizes = node.op_type in ("Reshape", "Expand", "Slice", "Pad")
+    return scope.bypass(node, node.input[0] if takes_sizes else with_tensor(scope, node))
+
+
+def with_tensor(scope: Scope, node: onnx.NodeProto) -> str:
+    """Returns the input of a node that is no constant."""
+    constants = [scope.array(name) is not None for name in node.input]
+    name: str = node.input[constants.index(False)] if False in constants else node.input[0]
+    return name
+
+
+def _is_identity(scope: Scope, node: onnx.NodeProto) -> bool:
+    operator = node.op_type
+    if operator == "Identity":
+        return True
+    if operator == "Dropout":
+        training = scope.array(node.input[2]) if len(node.input) > 2 and node.input[2] else False
+        return training is not None and not np.any(training)
+    if operator == "Cast":
+        kind = scope.kind(node.input[0])
+        return kind != 0 and kind == attribute(node, "to")
+    if operator == "Transpose":
+        order = list(attribute(node, "perm", ()))
+        return bool(order) and order == sorted(order)
+    if operator in ("Concat", "Sum", "Max", "Min"):
+        return len(node.input) == 1
+    if operator in ("Reshape", "Expand"):
+        shape = scope.shape(node.input[0])
+        is_known = shape is not None and None not in shape and scope.integers(node.input[1])
+        return bool(is_known) and shape == scope.shape(node.output[0])
+    if operator == "Slice":
+        cut = _cut(scope, node)
+        return cut is not None and all(
+            (c.start, c.step) == (0, 1) and c.end >= _EVERYTHING for c in cut.values()
+        )
+    if operator == "Pad":
+        pads = attribute(node, "pads")
+        if scope.opset >= 11:
+            pads = scope.integers(node.input[1])
+        return pads is not None and not any(pads)
+    parts = with_number(scope, node)
+    if parts is None or (operator in ("Sub", "Div") and parts[2] == 0):
+        return False
+    return parts[1] == (0 if operator in ("Add", "Sub") else 1)
+
+
+def pair(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Makes two nodes one after another one node.
+
+    Two Transposes are one, or none. A Reshape, Squeeze, Unsqueeze or Flatten changes nothing before
+    a Reshape that copies no size. A Cast to a wider type changes nothing before another one. A
+    Squeeze undoes an Unsqueeze of the same axes, and the other way round. No number changes.
+    """
+    first = scope.producer(node.input[0], *_PAIRS[node.op_type])
+    if first is None or (not scope.is_private(node.input[0]) and node.op_type != "Cast"):
+        return False
+    base = first.input[0]
+    if node.op_type == "Transpose":
+        inner, outer = attribute(first, "perm"), attribute(node, "perm")
+        if inner is None or outer is None:
+            return False
+        order = [inner[axis] for axis in outer]
+        scope.replace(node, scope.make("Transpose", [base], node.output[0], perm=order))
+        return True
+    if node.op_type == "Reshape":
+        sizes = scope.integers(node.input[1])
+        if sizes is None or 0 in sizes:
+            return False
+        scope.rewire(node, {0: base})
+        return True
+    if node.op_type == "Cast":
+        if attribute(first, "to") not in _WIDER.get(scope.kind(base), ()):
+            return False
+        scope.rewire(node, {0: base})
+        return True
+    axes, first_axes = axes_of(scope, node), axes_of(scope, first)
+    if not axes or axes != first_axes or min(axes) < 0:
+        return False
+    return scope.bypass(node, base)
+
+
+_PAIRS = {
+    "Transpose": ("Transpose",),
+    "Reshape": ("Reshape", "Squeeze", "Unsqueeze", "Flatten"),
+    "Cast": ("Cast",),
+    "Squeeze": ("Unsqueeze",),
+    "Unsqueeze": ("Squeeze",),
+}
+
+
+def axes_of(scope: Scope, node: onnx.NodeProto) -> list[int] | None:
+    """Returns the axes of a Squeeze, an Unsqueeze or a reduction; None where they are not known."""
+    if len(node.input) > 1 and node.input[1]:
+        return scope.integers(node.input[1])
+    axes = attribute(node, "axes")
+    return None if axes is None else list(axes)
+
+
+# Exporters write this, or the largest integer of 64 bits, for an end that is open.
+_EVERYTHING = 2**31 - 1
+
+
+class _Cut(NamedTuple):
+    """What a Slice takes of one axis."""
+
+    start: int
+    end: int
+    step: int
+
+
+def _cut(scope: Scope, node: onnx.NodeProto) -> dict[int, _Cut] | None:
+    """Returns what a Slice takes of each axis that it names; None where that is not known."""
+    if scope.opset < 10:
+        lists = [attribute(node, name) for name in ("starts", "ends", "axes")]
+        starts, ends, axes = (None if values is None else list(values) for values in lists)
+        steps = None
+    else:
+        names = [*node.input[1:], "", ""][:4]
+        starts, ends, axes, steps = (scope.integers(n) if n else None for n in names)
+        if any(name and scope.integers(name) is None for name in names):
+            return None
+    if starts is None or ends is None:
+        return None
+    axes = list(range(len(starts))) if axes is None else axes
+    rank = scope.rank(node.input[0])
+    if any(axis < 0 for axis in axes):
+        if rank is None:
+            return None
+        axes = [axis % rank for axis in axes]
+    cuts = zip(starts, ends, steps or [1] * len(starts), strict=True)
+    return {axis: _Cut(*cut) for axis, cut in zip(axes, cuts, strict=True)}
+
+
+def slices(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Makes a Slice of some axes behind a Slice of others one Slice: no number changes."""
+    first = scope.producer(node.input[0], "Slice")
+    if first is None or not scope.is_private(node.input[0]):
+        return False
+    outer, inner = _cut(scope, node), _cut(scope, first)
+    if not outer or not inner or outer.keys() & inner.keys():
+        return False
+    both = {**inner, **outer}
+    axes = sorted(both)
+    columns = [list(column) for column in zip(*(both[axis] for axis in axes), strict=True)]
+    if scope.opset < 10:
+        starts, ends, _ = columns
+        made = scope.make(
+            "Slice", [first.input[0]], node.output[0], starts=starts, ends=ends, axes=axes
+        )
+    else:
+        starts, ends, steps = columns
+        lists = [starts, ends, axes, steps]
+        names = [scope.constant(np.array(v, np.int64), f"{node.output[0]}/slice") for v in lists]
+        made = scope.make("Slice", [first.input[0], *names], node.output[0])
+    scope.replace(node, made)
+    return True
+
+
+def known_shape(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Makes a Shape, or what a Gather or Slice takes of one, a constant where it is known.
+
+    No number changes, and what follows is a constant too.
+    """
+    source = node if node.op_type == "Shape" else scope.producer(node.input[0], "Shape")
+    if source is None or scope.is_visible(node.output[0]):
+        return False
+    if attribute(source, "start", 0) or attribute(source, "end") is not None:
+        return False
+    shape = scope.sizes(source.input[0])
+    taken = None if shape is None else _taken(scope, node, shape)
+    sizes = [size for size in taken or () if isinstance(size, int)]
+    if taken is None or len(sizes) < len(taken):
+        return False
+    values = np.array(sizes, np.int64)
+    places = scope.array(node.input[1]) if node.op_type == "Gather" else None
+    if places is not None:
+        values = values.reshape(places.shape)
+    return scope.bypass(node, scope.constant(values, node.output[0]))
+
+
+_Sizes = Sequence[int | str | None]
+
+
+def _taken(scope: Scope, node: onnx.NodeProto, shape: _Sizes) -> _Sizes | None:
+    """Returns which sizes of a shape a node takes; None where that is not known."""
+    if node.op_type == "Shape":
+        return shape
+    if node.op_type == "Gather":
+        places = scope.integers(node.input[1])
+        is_within = places is not None and all(-len(shape) <= i < len(shape) for i in places)
+        return [shape[i] for i in places or ()] if is_within else None
+    cut = (_cut(scope, node) or {}).get(0)
+    return None if cut is None or cut.step < 1 else shape[cut.start : cut.end : cut.step]
+
+
+def copied_sizes(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Makes the shape of a Reshape a constant where it is put together of sizes that are known.
+
+    Exporters take the sizes of a tensor one by one and join them with new ones. An open size that
+    the input has at the same place, because it was taken from there or has the same name, is copied
+    where the shape has a zero: no number changes. What computed the sizes goes.
+    """
+    joined = scope.producer(node.input[1], "Concat")
+    if joined is None or attribute(node, "allowzero", 0):
+        return False
+    own = scope.sizes(node.input[0]) or ()
+    shape: list[int] = []
+    for name in joined.input:
+        given = scope.integers(name)
+        taken = None if given else _one_size(scope, name)
+        if given:
+            shape += given
+        elif taken is None:
+            return False
+        elif isinstance(taken.size, int):
+            shape.append(taken.size)
+        elif (taken.tensor, taken.place) == (node.input[0], len(shape)) or (
+            taken.size is not None and own[len(shape) : len(shape) + 1] == (taken.size,)
+        ):
+            shape.append(0)
+        else:
+            return False
+    constant_shape = scope.constant(np.array(shape, np.int64), f"{node.output[0]}/shape")
+    scope.rewire(node, {1: constant_shape})
+    return True
+
+
+class _OneSize(NamedTuple):
+    """One size of a tensor.
+
+    Attributes:
+        tensor: The tensor.
+        place: The axis, counted from the first one.
+        size: The size, or its name; None where it has none.
+    """
+
+    tensor: str
+    place: int
+    size: int | str | None
+
+
+def _one_size(scope: Scope, name: str) -> _OneSize | None:
+    """Returns the size that a tensor of one number holds; None if it holds something else."""
+    around = scope.producer(name, "Unsqueeze", "Reshape")
+    taker = scope.producer(around.input[0] if around else name, "Gather", "Slice")
+    source = None if taker is None else scope.producer(taker.input[0], "Shape")
+    if taker is None or source is None or attribute(source, "start", 0):
+        return None
+    if attribute(source, "end") is not None:
+        return None
+    if taker.op_type == "Gather":
+        places = scope.integers(taker.input[1])
+    else:
+        cut = (_cut(scope, taker) or {}).get(0)
+        is_one = cut is not None and (cut.end, cut.step) == (cut.start + 1, 1)
+        places = [cut.start] if cut is not None and is_one else None
+    if places is None or len(places) != 1 or places[0] < 0:
+        return None
+    tensor, place = source.input[0], places[0]
+    sizes = scope.sizes(tensor) or ()
+    return _OneSize(tensor, place, sizes[place] if place < len(sizes) else None)
+
+
+def padded(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Puts a Pad with zeros, or what is left of one, into the pads of the convolution after it.
+
+    A convolution pads with zeros itself, so both compute the same sums.
+    """
+    pad = scope.producer(node.input[0], "Pad")
+    if pad is None or not scope.is_private(node.input[0]):
+        return False
+    if attribute(pad, "mode", b"constant") != b"constant":
+        return False
+    pads = attribute(pad, "pads")
+    value = attribute(pad, "value", 0.0)
+    if scope.opset >= 11:
+        pads = scope.integers(pad.input[1])
+        given = pad.input[2] if len(pad.input) > 2 else ""
+        value = scope.number(given, beside=pad.input[0]) if given else 0.0
+        if len(pad.input) > 3 and pad.input[3]:
+            return False
+    automatic = attribute(node, "auto_pad", b"NOTSET")
+    if pads is None or value != 0 or automatic not in (b"NOTSET", b"VALID"):
+        return False
+    rank = len(pads) // 2
+    begins, ends = pads[2:rank], pads[rank + 2 :]
+    outer = [*pads[:2], *pads[rank : rank + 2]]
+    if rank < 3 or any(outer) or min(*begins, *ends) < 0:
+        return False
+    own = attribute(node, "pads", [0] * 2 * (rank - 2))
+    changed = onnx.NodeProto()
+    changed.CopyFrom(node)
+    del changed.attribute[:]
+    kept = [item for item in node.attribute if item.name not in ("pads", "auto_pad")]
+    sums = [x + y for x, y in zip(own, [*begins, *ends], strict=True)]
+    changed.attribute.extend([*kept, helper.make_attribute("pads", sums)])
+    changed.input[0] = pad.input[0]
+    scope.replace(node, changed)
+    return True
+
+
+def duplicate(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Lets the consumers of a node take the output of an earlier one that computes the same."""
+    if len(node.output) != 1 or scope.is_visible(node.output[0]):
+        return False
+    key = _key(node)
+    for other in scope.consumers(node.input[0]):
+        if other is node or len(other.output) != 1 or _key(other) != key:
+            continue
+        if scope.is_before(other, node):
+            return scope.bypass(node, other.output[0])
+    return False
+
+
+def _key(node: onnx.NodeProto) -> tuple[Any, ...]:
+    attributes = sorted(item.SerializeToString(deterministic=True) for item in node.attribute)
+    return node.domain, node.op_type, tuple(node.input), tuple(attributes)
+
+
+RULES = (
+    rule(known_shape, "Shape Gather Slice"),
+    rule(copied_sizes, "Reshape"),
+    rule(constant, " ".join(_COMPUTED)),
+    rule(
+        identity,
+        "Identity Dropout Cast Transpose Concat Sum Max Min Add Sub Mul Div Reshape Expand Slice "
+        "Pad",
+    ),
+    rule(slices, "Slice"),
+    rule(pair, " ".join(_PAIRS)),
+    rule(padded, "Conv"),
+    rule(duplicate, _REPEATED),
+)
+"""The rules for the structure of a graph."""
+
+SHAPES = RULES[:3]
+"""Those of them that make shapes known."""

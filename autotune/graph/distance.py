@@ -1,0 +1,68 @@
+"""How far the outputs of two models are apart."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from autotune.facts.feeds import Feed
+
+
+def open_exactly(model: str | bytes) -> onnxruntime.InferenceSession:
+    """Returns a session on the file or the serialised model that computes it as it stands."""
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 4
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(
+        model, settings, providers=["CPUExecutionProvider"], enable_fallback=0
+    )
+
+
+def exact_outputs(path: Path, samples: Sequence[Feed]) -> list[list[Any]]:
+    """Returns the outputs of the unoptimised model for each sample."""
+    session = open_exactly(str(path))
+    return [session.run(None, dict(feed)) for feed in samples]
+
+
+def largest_distance(
+    expected: Sequence[Sequence[Any]], path: Path, samples: Sequence[Feed]
+) -> float:
+    """Returns the largest distance of an output; infinite if the model does not run.
+
+    Args:
+        expected: The outputs for each sample, from :func:`exact_outputs`.
+        path: The model that is compared.
+        samples: The samples.
+    """
+    try:
+        actual = exact_outputs(path, samples)
+    except Exception:  # noqa: BLE001  # some mixtures of precisions are no valid model
+        return np.inf
+    return max(map(output_distance, expected, actual), default=0.0)
+
+
+def output_distance(expected: Sequence[Any], actual: Sequence[Any]) -> float:
+    """Returns the largest distance of an output of one run: of floats the relative L2 distance.
+
+    Of other types it is the share of elements that differ. Values that are not finite in both count
+    as equal, and an output of another shape is as far off as one without any relation (1).
+    """
+    pairs = zip(expected, actual, strict=True)
+    return max((_distance(x, y) for x, y in pairs if isinstance(x, np.ndarray)), default=0.0)
+
+
+def _distance(expected: NDArray[Any], actual: NDArray[Any]) -> float:
+    if expected.shape != actual.shape:
+        return 1.0
+    if expected.dtype.kind != "f":
+        return float(np.mean(expected != actual)) if expected.size else 0.0
+    finite = np.isfinite(expected)
+    if not np.array_equal(finite, np.isfinite(actual)):
+        return np.inf
+    values = expected[finite].astype(np.float64)  # the norm of large halves is none
+    size = float(np.linalg.norm(values))
+    gap = float(np.linalg.norm(values - actual[finite]))
+    return gap / size if size else float(gap > 0)

@@ -1,0 +1,336 @@
+"""The measurement of one configuration in a process of its own, phase by phase."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from autotune.deploy.process_options import ProcessOptions
+from autotune.deploy.providers import provider_named
+from autotune.deploy.serving import PER_CLIENT, SHARED
+from autotune.deploy.session import SessionConfig
+from autotune.measure.duet import Duet, Reference, play
+from autotune.measure.fidelity import OutputJudge, OutputMismatchError
+from autotune.measure.memory import Usage
+from autotune.measure.open_loop import OpenLoop
+from autotune.measure.outcome import Effort, Failure, Fidelity, IsDominated, Measurement, Memory
+from autotune.measure.provider_cache import ProviderCache
+from autotune.measure.replies import FirstRuns, Opened
+from autotune.measure.requests import (
+    SampleFiles,
+    request_outputs,
+    request_session,
+)
+from autotune.measure.statistics import percentile
+from autotune.process.child import Child, ChildFailure
+
+# Until the speed of a model is known, the time limit of a reply is enough for so many runs.
+_FEW_RUNS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeLimits:
+    """How long to wait for a measuring process.
+
+    Attributes:
+        load_s: For creating the session.
+        run_s: For each other reply.
+    """
+
+    load_s: float
+    run_s: float
+
+    def of_runs(self, count: int) -> float:
+        """Returns how long to wait for so many runs, in s, where the time of one is not known."""
+        return self.run_s * max(1.0, count / _FEW_RUNS)
+
+    @classmethod
+    def beside(cls, opened: Opened, runs: FirstRuns) -> "TimeLimits":
+        """Returns the limits of configurations, by what the baseline took."""
+        # generous: a configuration may well be slower, and the machine busier than now
+        return cls(
+            load_s=max(60.0, 20 * opened.load_ms / 1e3),
+            run_s=max(30.0, 200 * max(runs.first_run_ms, runs.run_ms) / 1e3),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadMeasurement:
+    """The numbers of one configuration under an offered load.
+
+    Attributes:
+        fidelity: How far the answers are from the unoptimised model's.
+        loop: The latencies of the requests, and whether the server kept up.
+    """
+
+    fidelity: Fidelity
+    loop: OpenLoop
+
+
+class ConfigurationRun:
+    """One configuration's process and its numbers, phase by phase.
+
+    The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge`,
+    :meth:`play`, :meth:`measurement`. Where the process fails they raise ``ChildFailure``.
+
+    Args:
+        child: The process.
+        files: Its samples.
+        limits: How long to wait for it.
+        clients: How many clients call its sessions at once.
+        sessions: Which sessions they call; one of ``SESSION_KINDS``.
+
+    Attributes:
+        phase: The phase that has begun, as :class:`autotune.measure.outcome.Failure` names it.
+    """
+
+    def __init__(
+        self,
+        child: Child,
+        files: SampleFiles,
+        limits: TimeLimits,
+        clients: int = 1,
+        sessions: str = SHARED,
+    ) -> None:
+        self.phase = "open"
+        self._clients = clients
+        self._sessions = sessions
+        self._child = child
+        self._files = files
+        self._limits = limits
+        self._opened: Opened
+        self._first_load_ms: float | None = None
+        self._first_runs: FirstRuns
+        self._fidelity: Fidelity
+        self._held_before: Usage
+        self._held_after: Usage
+        self._stopped_early = False
+        self._spent_s: dict[str, float] = {}
+        self._last_s = time.monotonic()
+
+    def open(
+        self,
+        model: Path,
+        config: SessionConfig,
+        cache: ProviderCache,
+        history: int = 0,
+        process: ProcessOptions | None = None,
+    ) -> Failure | None:
+        """Opens the session; returns a failure where its execution provider runs no node.
+
+        Args:
+            model: The model's file.
+            config: How it is opened.
+            cache: Where a provider keeps what it compiles.
+            history: What the heap of the process has seen; see
+                :func:`autotune.measure.memory.live_through`.
+            process: Options that the process sets for itself; None leaves them.
+        """
+        limit_s, folder = self._limits.load_s, None
+        if config.accelerator is not None:
+            limit_s = max(limit_s, provider_named(config.accelerator).compile_s)
+        if config.provider_cache:
+            self._first_load_ms, folder = cache.first_load_ms(model, config), cache.folder
+        self._opened = request_session(
+            self._child,
+            self._files,
+            model,
+            config,
+            limit_s,
+            folder,
+            clients=self._clients,
+            sessions=self._clients if self._sessions == PER_CLIENT else 1,
+            history=history,
+            process=process,
+        )
+        self._lap("start")
+        self._book({"open": self._opened.load_ms / 1e3}, "start")
+        placement = self._opened.placement
+        if config.accelerator is None or placement is None or placement.share(config.accelerator):
+            return None
+        return Failure(
+            kind="fallback",
+            phase=self.phase,
+            message=f"{config.accelerator} runs none of the {sum(placement.nodes.values())} nodes",
+        )
+
+    @property
+    def load_ms(self) -> float:
+        """How long this process took to create the session."""
+        return self._opened.load_ms
+
+    def first_runs(self) -> None:
+        """Runs until the memory has settled."""
+        self.phase = "run"
+        self._first_runs = self._child.request({"do": "first_runs"}, self._limits.run_s, FirstRuns)
+        self._lap("first_runs")
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """How right the answers are."""
+        return self._fidelity
+
+    def judge(
+        self, judge: OutputJudge, max_error: float, earlier: Fidelity | None = None
+    ) -> Failure | None:
+        """Compares the outputs with the unoptimised model's; returns why they are wrong, if so.
+
+        Args:
+            judge: What compares them.
+            max_error: Largest error of right outputs.
+            earlier: How right those of the same session were; they are not compared again, which
+                takes seconds where outputs are large. None if they are to be compared.
+        """
+        if earlier is not None:
+            self._fidelity = earlier
+            return None
+        self.phase = "answers"
+        try:
+            outputs = request_outputs(self._child, self._files, self._limits.run_s)
+            self._fidelity = judge.compare(outputs)
+        except OutputMismatchError as mismatch:
+            return Failure(kind="wrong_answers", phase=self.phase, message=str(mismatch))
+        self._lap("answers")
+        error = self._fidelity.error
+        if not math.isfinite(error):
+            message = "an output is too far from the unoptimised model's for a finite error"
+            return Failure(kind="wrong_answers", phase=self.phase, message=message)
+        if error > max_error:
+            message = f"error {error:.2g} is above {max_error:g}"
+            return Failure(kind="wrong_answers", phase=self.phase, message=message, error=error)
+        return None
+
+    def play(
+        self, reference: Reference, effort: Effort, is_dominated: IsDominated, reference_ms: float
+    ) -> Duet:
+        """Returns the duet with the reference; a reference that died is started again once.
+
+        Args:
+            reference: The baseline.
+            effort: How much the duet may cost.
+            is_dominated: Asked meanwhile whether more time slices are worth it.
+            reference_ms: Latency of the baseline that ratios are multiplied with.
+        """
+        self.phase = "turns"
+
+        def check(duet: Duet) -> bool:
+            # a noisy machine may have slowed the configuration more than the reference
+            self._stopped_early = is_dominated(
+                self.measurement(duet, reference_ms / duet.noisiness)
+            )
+            return self._stopped_early
+
+        self._held_before = self._held_after = self._held()
+        self._child.freeze()
+        for last_try in (False, True):
+            try:
+                duet = play(
+                    reference,
+                    self._child,
+                    run_ms=self._first_runs.run_ms,
+                    effort=effort,
+                    limit_s=self._limits.run_s,
+                    is_dominated=check,
+                    clients=self._clients,
+                )
+            except ChildFailure:
+                if last_try or reference.is_running():
+                    raise
+                reference.renew()
+            else:
+                self._child.thaw()
+                self._held_after = self._held()
+                self._lap("other")
+                self._book(duet.spent_s, "other")
+                return duet
+        raise AssertionError("unreachable")
+
+    def open_loop(self, arrivals_s: Sequence[float]) -> LoadMeasurement:
+        """Returns the latencies of requests by a schedule; it takes the place of :meth:`play`.
+
+        Args:
+            arrivals_s: When they arrive, in seconds from the beginning, in order.
+        """
+        self.phase = "turns"
+        message = {"do": "open_loop", "arrivals_s": list(arrivals_s)}
+        loop = self._child.request(message, arrivals_s[-1] + self._limits.run_s, OpenLoop)
+        return LoadMeasurement(fidelity=self._fidelity, loop=loop)
+
+    def measurement(self, duet: Duet, reference_ms: float) -> Measurement:
+        """Returns the numbers by the time slices so far.
+
+        Args:
+            duet: The time slices so far, one at least.
+            reference_ms: Latency of the baseline that the ratio is multiplied with.
+        """
+        turns = duet.undisturbed_configuration
+        run_ms = [ns / 1e6 for time_slice in turns for ns in time_slice.run_ns]
+        p50_ms = percentile(run_ms, 50)
+        assert p50_ms is not None
+        ratio = duet.ratio
+        return Measurement(
+            ratio=ratio,
+            latency_ms=ratio.value * reference_ms,
+            memory=self._memory(),
+            fidelity=self._fidelity,
+            p50_ms=p50_ms,
+            p90_ms=percentile(run_ms, 90),
+            p95_ms=percentile(run_ms, 95),
+            p99_ms=percentile(run_ms, 99),
+            load_ms=self._first_load_ms or self._opened.load_ms,
+            cached_load_ms=self._first_load_ms and self._opened.load_ms,
+            placement=self._opened.placement,
+            copy_ms=self._first_runs.copy_ms,
+            first_run_ms=self._first_runs.first_run_ms,
+            cpu_s=sum(time_slice.cpu_ns for time_slice in turns)
+            / len(run_ms)
+            / (self._files.batch or 1)
+            / 1e9,
+            runs=len(run_ms),
+            turns=len(duet.configuration),
+            undisturbed_turns=duet.quiet.count(True),
+            contaminated_turns=duet.contaminated,
+            steady=duet.settled_from is not None,
+            stopped_early=self._stopped_early,
+            spent_s=dict(self._spent_s),
+            samples=None,
+            batch=self._files.batch,
+            clients=self._clients,
+            mean_ms=None
+            if self._clients == 1
+            else float(np.median([time_slice.ms for time_slice in turns])),
+        )
+
+    def _held(self) -> Usage:
+        """Returns the memory that the process holds now."""
+        return self._child.request({"do": "held"}, self._limits.run_s, Usage)
+
+    def _memory(self) -> Memory:
+        device = self._first_runs.device
+        has_device = self._first_runs.copy_ms is not None
+        return Memory(
+            device_mib=device.mib if device else None if has_device else 0.0,
+            device_by_difference=device is not None and device.by_difference,
+            base_mib=self._opened.base.resident_mib,
+            load_peak_mib=self._opened.loaded.peak_mib,
+            run_peak_mib=self._first_runs.after.peak_mib,
+            resident_mib=self._held_after.resident_mib,
+            anonymous_mib=self._held_after.anonymous_mib,
+            growth_mib=self._held_after.resident_mib - self._held_before.resident_mib,
+            peak_was_reset=self._opened.peak_was_reset,
+        )
+
+    def _lap(self, part: str) -> None:
+        """Books the time since the last call on `part`."""
+        now_s = time.monotonic()
+        self._spent_s[part] = now_s - self._last_s
+        self._last_s = now_s
+
+    def _book(self, parts: Mapping[str, float], whole: str) -> None:
+        """Takes the seconds of `parts` out of those of `whole`."""
+        for part, seconds in parts.items():
+            self._spent_s[whole] -= seconds
+            self._spent_s[part] = seconds

@@ -1,0 +1,161 @@
+"""Metrics by name: judges of outputs for common tasks, with the interface of the user's own.
+
+Each judges the first output of the model. The right answers are the array ``labels`` among a
+sample's inputs, where there is one, and the unoptimised model's output otherwise. A metric is
+better the higher it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.errors import RequestError
+from autotune.facts.feeds import Feed
+from autotune.facts.workload import LABELS
+from autotune.measure.fidelity import Metric, Outputs
+
+Array = NDArray[np.generic]
+Answer = TypeVar("Answer")
+
+# The token that CTC puts between others (Graves et al., ICML 2006).
+_BLANK = 0
+
+
+def top1(
+    outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]
+) -> float:
+    """Returns the share of rows whose largest score has the right class.
+
+    Labels are numbers of classes.
+    """
+    right = []
+    for chosen, truth in _pairs("top1", outputs, references, inputs, _classes):
+        if chosen.size != truth.size:
+            raise RequestError(
+                f"--metric top1: {truth.size} labels for a sample with {chosen.size} rows of scores"
+            )
+        right.append(float(np.mean(chosen.ravel() == truth.ravel())))
+    return float(np.mean(right))
+
+
+def cosine(
+    outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]
+) -> float:
+    """Returns the mean cosine similarity with the unoptimised model's output, as of embeddings.
+
+    It takes no labels. The smallest similarity is in every result, whatever the metric.
+    """
+    del inputs
+    similarities = []
+    for output, reference in zip(outputs, references, strict=True):
+        a, b = (
+            np.asarray(_first("cosine", one), np.float64).ravel() for one in (output, reference)
+        )
+        sizes = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
+        similarities.append(float(a @ b) / sizes if sizes else float(not a.any() and not b.any()))
+    return float(np.mean(similarities))
+
+
+def exact(
+    outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]
+) -> float:
+    """Returns the share of samples all of whose tokens are right.
+
+    The output holds tokens, texts, or scores, of which the largest of each step counts.
+    """
+    pairs = _pairs("exact", outputs, references, inputs, _tokens)
+    return float(np.mean([given == right for given, right in pairs]))
+
+
+def cer(outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]) -> float:
+    """Returns one less the character error rate: edits for each character of the right answers.
+
+    The output holds texts or tokens, or scores, which are decoded as those of a CTC model: the
+    largest of each step counts, repeated ones once, and token 0 is no character.
+    """
+    edits = length = 0
+    for given, right in _pairs("cer", outputs, references, inputs, _characters):
+        edits += _edit_distance(given, right)
+        length += len(right)
+    return 1 - edits / max(1, length)
+
+
+METRICS: Mapping[str, Metric] = {"top1": top1, "cosine": cosine, "exact": exact, "cer": cer}
+"""The metrics that ``--metric`` knows by name."""
+
+
+def _pairs(
+    name: str,
+    outputs: Sequence[Outputs],
+    references: Sequence[Outputs],
+    inputs: Sequence[Feed],
+    decode: Callable[[Array], Answer],
+) -> list[tuple[Answer, Answer]]:
+    """Returns the answer in the first output of each sample, and the right one.
+
+    Args:
+        name: The metric, for messages.
+        outputs: The outputs.
+        references: The unoptimised model's.
+        inputs: The samples, with their labels where there are some.
+        decode: Reads the answer out of an output or a label.
+
+    Raises:
+        RequestError: the labels are no answers to such an output.
+    """
+    pairs = []
+    for output, reference, feed in zip(outputs, references, inputs, strict=True):
+        first = _first(name, output)
+        if LABELS not in feed:
+            pairs.append((decode(first), decode(_first(name, reference))))
+            continue
+        truth = np.asarray(feed[LABELS])
+        is_text = truth.dtype.kind in "SU"
+        if truth.dtype.kind not in "SUiub" or is_text != (first.dtype.kind in "SU"):
+            raise RequestError(
+                f"--metric {name}: the labels hold {truth.dtype}, and the first output "
+                f"{first.dtype}; labels are texts for an output of texts, and whole numbers for "
+                "any other"
+            )
+        pairs.append((decode(first), decode(truth)))
+    return pairs
+
+
+def _first(name: str, output: Outputs) -> Array:
+    first = next(iter(output.values()), None)
+    if first is None:
+        raise RequestError(f"--metric {name}: the model has no output")
+    return first
+
+
+def _classes(scores: Array) -> Array:
+    """Returns the class of each row; whole numbers are classes already."""
+    return scores.argmax(-1) if scores.dtype.kind == "f" and scores.ndim else scores
+
+
+def _tokens(array: Array) -> list[object]:
+    """Returns the tokens of an answer; a negative number fills up a short label."""
+    tokens = _classes(array).ravel().tolist()
+    return [token for token in tokens if isinstance(token, str | bytes) or token >= 0]
+
+
+def _characters(array: Array) -> list[object]:
+    if array.dtype.kind in "SU":
+        return [character for text in array.ravel().tolist() for character in text]
+    tokens = _tokens(array)
+    if array.dtype.kind != "f":
+        return tokens
+    merged = [token for i, token in enumerate(tokens) if i == 0 or token != tokens[i - 1]]
+    return [token for token in merged if token != _BLANK]
+
+
+def _edit_distance(one: Sequence[object], other: Sequence[object]) -> int:
+    """Returns the fewest insertions, deletions and replacements between them (Levenshtein)."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, start=1):
+        before, row[0] = row[0], i
+        for j, b in enumerate(other, start=1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
+    return row[-1]

@@ -1,0 +1,193 @@
+"""What each change of the selected config brings; or what came nearest to a default that stays."""
+
+import math
+from collections.abc import Sequence
+
+from autotune.deploy.config import Interval
+from autotune.report.text import interval
+from autotune.report.view import BLANK, Block, Line, Table, View, lines
+from autotune.results.leave_one_out import RUNNING, Part, Simplification
+from autotune.results.result import Member, StudyResult
+from autotune.results.score import SMALLEST_GAIN, is_gain, is_loss
+from autotune.search.finalists import EXACT_ERROR
+from autotune.search.objective import OBJECTIVES
+
+HOW = (
+    "Each change was reverted alone and measured side by side with the winner; all of them were "
+    "measured beside the default. Brackets hold 95 % intervals."
+)
+"""How the numbers of :func:`changes` and :func:`reverted` were measured."""
+
+# Less saved memory than this is not worth a line.
+_CLEARLY_LEANER = 0.95
+_MAY_COST = 0.05
+
+
+def view_why(result: StudyResult) -> View:
+    """Returns what each change of the selected config brings, and what was dropped."""
+    simplification = _simplification(result)
+    if simplification is None:
+        words = _why_not(result)
+        return View(blocks=lines(*words), data=result.to_json())
+    blocks: list[Block] = [
+        Line(
+            f"{result.model.name}: what each change of trial {simplification.trial} brings.",
+            "title",
+        ),
+        BLANK,
+        changes(result) or Line("No change was dropped."),
+        BLANK,
+        Line("Each change reverted alone, and what the winner gains by it:"),
+        reverted(simplification.parts),
+        BLANK,
+        Line(HOW),
+    ]
+    return View(blocks=blocks, data=result.to_json())
+
+
+def changes(result: StudyResult, *, has_whole: bool = True) -> Table | None:
+    """Returns a row for each change of the selected config, and one for those that were dropped.
+
+    `has_whole` adds one for all changes together.
+
+    None where no change was reverted: the default was selected, another member was picked, or the
+    study was interrupted.
+    """
+    simplification = result.simplification
+    if simplification is None or simplification.trial != result.picked or not simplification.kept:
+        return None
+    rows = [(part.words, _brings(part)) for part in simplification.kept]
+    if has_whole and simplification.whole is not None and len(simplification.kept) > 1:
+        rows.append(("together", _brings(simplification.whole)))
+    if simplification.dropped:
+        words = ", ".join(part.words for part in simplification.dropped)
+        rows.append((words, "no effect, dropped"))
+    return Table(headings=("change", "what it brings"), rows=rows, words=(0, 1))
+
+
+def reverted(parts: Sequence[Part]) -> Table:
+    """Returns a row for each change that was reverted alone: what it brings, and the verdict."""
+    return Table(
+        headings=("change", "speed-up with it", "memory with it", "verdict"),
+        rows=[
+            (
+                part.words,
+                "" if part.speedup is None else _times(part.speedup),
+                "" if part.memory is None else f"{part.memory.value:.2f} ({interval(part.memory)})",
+                _reason(part) if part.kept else "dropped",
+            )
+            for part in parts
+        ],
+        words=(0, 3),
+    )
+
+
+def nearest(result: StudyResult) -> list[str]:
+    """Returns what came nearest to a default that stays, in sentences.
+
+    There are none where a config was selected or the default picked, and where the study was
+    interrupted.
+    """
+    if not result.complete or result.best is not result.baseline or result.simplification:
+        return []
+    others = [m for m in (*result.members, *result.others) if m.admitted and m.configuration]
+    if not others:
+        return ["No other configuration qualified."]
+    lean = _CLEARLY_LEANER * result.baseline.evidence.peak_memory_mib
+    exact = [
+        member
+        for member in others
+        if member.evidence.error < EXACT_ERROR
+        and memory_change(member) < 0
+        and member.evidence.peak_memory_mib < lean
+    ]
+    fastest = max(others, key=lambda member: member.evidence.speedup.value)
+    # what costs no time is named before what saves more
+    leanest = min(exact, key=lambda m: (_is_slower(m), m.evidence.peak_memory_mib), default=None)
+    speed = "throughput" if result.clients > 1 else "latency"
+    found = [f"Nearest in {speed}: {_beside(fastest)}."] if fastest is not leanest else []
+    if leanest is not None:
+        found.append(f"Less memory with the same answers: {_beside(leanest)}.")
+        if leanest in result.members:
+            command = f"autotune pick {result.folder} --trial {leanest.trial}"
+            found.append(f"To use it: {command}")
+    return found
+
+
+def memory_change(member: Member) -> float:
+    """Returns how much more memory it needs than the default, relative; 0 within the noise."""
+    evidence, gain = member.evidence, member.gains.get("peak_memory_mib")
+    own, default = evidence.peak_memory_mib, evidence.baseline_peak_memory_mib
+    floor = evidence.memory_noise_floor
+    if floor is None or gain is None:
+        change = own / default - 1 if default else 0.0
+        return change if abs(change) >= SMALLEST_GAIN else 0.0
+    is_other = is_gain(gain, floor) or is_loss(gain, floor)
+    return 1 / gain.value - 1 if is_other else 0.0
+
+
+def _brings(part: Part) -> str:
+    """Returns what changes do to latency and memory, or why they are there if they do nothing."""
+    effects = []
+    if part.speedup is not None and _is_clear(part.speedup):
+        effects.append(_times(part.speedup))
+    if part.memory is not None and _is_clear(part.memory):
+        effects.append(f"{part.memory.value:.2f} of the memory")
+    return ", ".join(effects) or _reason(part)
+
+
+def _simplification(result: StudyResult) -> Simplification | None:
+    """Returns the finished leave-one-out of the selected config; None where there is none."""
+    simplification = result.simplification
+    if result.best is result.baseline or simplification is None or not simplification.complete:
+        return None
+    return simplification if simplification.trial == result.picked else None
+
+
+def _why_not(result: StudyResult) -> list[str]:
+    """Returns why there is no word on single changes, in sentences."""
+    name, simplification = result.model.name, result.simplification
+    if result.best is result.baseline and simplification is None:
+        return [f"{name}: why the default stays.", *nearest(result)]
+    if simplification is not None and simplification.complete:
+        command = f"autotune pick {result.folder} --trial {simplification.trial}"
+        only = f"only the changes of trial {simplification.trial} were reverted one by one"
+        return [
+            f"{name}: {only}, and best.json holds trial {result.picked}.",
+            f"To use trial {simplification.trial}: {command}",
+        ]
+    words = "the study was interrupted before its changes were reverted one by one."
+    return [f"{name}: {words} The same command continues it."]
+
+
+def _is_slower(member: Member) -> bool:
+    return member.evidence.speedup.value < 1 - _MAY_COST
+
+
+def _beside(member: Member) -> str:
+    """Returns a member in numbers relative to the default, and in words."""
+    evidence = member.evidence
+    memory = evidence.peak_memory_mib / (evidence.baseline_peak_memory_mib or math.inf)
+    return (
+        f"trial {member.trial}, {_times(evidence.speedup)}, {memory:.2f} of the memory: "
+        f"{member.words}"
+    )
+
+
+def _times(speedup: Interval) -> str:
+    return f"{speedup.value:.2f}× ({interval(speedup)})"
+
+
+def _is_clear(factor: Interval) -> bool:
+    """Returns whether a factor is another one than 1, by more than the noise."""
+    return abs(factor.value - 1) >= SMALLEST_GAIN and not factor.low <= 1 <= factor.high
+
+
+def _reason(part: Part) -> str:
+    """Returns what a change that was kept is needed for."""
+    if RUNNING in part.matters_for:
+        return f"without it the config fails ({part.failure})"
+    if not part.matters_for:
+        return "no clear effect, kept"
+    words = [OBJECTIVES[name].word if name in OBJECTIVES else name for name in part.matters_for]
+    return f"needed for {' and '.join(words)}"

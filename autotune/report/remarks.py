@@ -1,0 +1,163 @@
+"""What qualifies the numbers of a result, in sentences: answers, batches, clients, providers."""
+
+from collections.abc import Iterator
+
+from autotune.deploy.config import Coverage, Evidence, ProviderEvidence
+from autotune.deploy.providers import CPU, PROVIDERS, Provider
+from autotune.report.deploying import assignments, process_sentence
+from autotune.report.text import interval, latency, memory, percent, printable
+from autotune.report.view import Line
+from autotune.results.process_effect import SessionEffect
+from autotune.results.result import Member, StudyResult
+from autotune.space.session import EXECUTION_PROVIDER
+
+BATCH_MEANING = "A latency is that of a whole batch; a speed-up counts samples."
+"""What the numbers of configurations with batch sizes mean."""
+
+_MOST_NAMES = 3
+_MOST_TYPES = 6
+
+
+def coverage_remarks(coverage: Coverage | None) -> Iterator[Line]:
+    """Yields a sentence for each reason why the comparison of the answers proves little."""
+    if coverage is None:
+        return
+    if names := coverage.constant_outputs:
+        listed = ", ".join(f"'{printable(name)}'" for name in names[:_MOST_NAMES])
+        if len(names) > _MOST_NAMES:
+            listed += f" and {len(names) - _MOST_NAMES} more"
+        subject = f"The outputs {listed} are" if len(names) > 1 else f"The output {listed} is"
+        yield Line(
+            f"{subject} the same for all {coverage.samples} samples, so the comparison of the "
+            "answers proves little. Give other inputs with --data.",
+            "warning",
+        )
+    if coverage.share < 1:
+        yield Line(
+            f"{100 * (1 - coverage.share):.2g} % of the numbers in the outputs were not compared: "
+            "they are NaN or infinite in the unoptimised model.",
+            "warning",
+        )
+    if coverage.repeat_error:
+        yield Line(
+            "The answers of the model differ from run to run: error "
+            f"{coverage.repeat_error:.1g} between two runs on the same inputs.",
+            "warning",
+        )
+
+
+def batch_remark(result: StudyResult) -> str:
+    """Returns how many samples the runs of a result have; empty where it has no batch sizes."""
+    if result.batching is None:
+        return ""
+    tuned, default = (result.batch_of(member) for member in (result.best, result.baseline))
+    if result.best is result.baseline:
+        return f"The default runs batches of {default}. {BATCH_MEANING}"
+    return f"Tuned for batches of {tuned}; the default runs batches of {default}. {BATCH_MEANING}"
+
+
+def served(member: Member) -> str:
+    """Returns a member's throughput and 99th percentile under load, in a phrase."""
+    throughput = member.evidence.throughput_per_s or 0.0
+    p99_ms = member.evidence.p99_ms
+    unknown = "unknown from so few runs (--max-latency asks for more)"
+    return (
+        f"{throughput:.4g} samples/s, p99 {unknown if p99_ms is None else f'{latency(p99_ms)} ms'}"
+    )
+
+
+def process_remarks(result: StudyResult) -> Iterator[Line]:
+    """Yields what options of the process do to the default and the selected config."""
+    effect = result.process
+    if effect is None:
+        return
+    variables = assignments(effect.options.environment)
+    yield Line(f"Options of the process, apart from the session: {variables}.")
+    yield Line(f"  The default with them: {_process_numbers(effect.default)}.")
+    if effect.config is not None:
+        yield Line(f"  Trial {effect.trial} with them: {_process_numbers(effect.config)}.")
+    if effect.options_for(result.picked) is None:
+        yield Line("  They are not in best.json: they were not shown to help it.")
+    else:
+        yield Line(f"  {process_sentence(effect.options.environment)}")
+
+
+def _process_numbers(effect: SessionEffect) -> str:
+    size = memory(effect.peak_memory_mib, effect.peak_memory_interval_mib)
+    return (
+        f"{size} MiB instead of {effect.without_mib:.1f}, "
+        f"{effect.speedup.value:.2f}× as fast ({interval(effect.speedup)})"
+    )
+
+
+def provider_remarks(result: StudyResult) -> Iterator[Line]:
+    """Yields sentences on the provider of the chosen config, and on the default of the fastest."""
+    yield from _beyond_the_provider(result)
+    provider, measured = _provider_of(result.best), result.best.evidence.provider
+    if provider is None or measured is None:
+        return
+    yield Line(f"{_placement(provider, measured)}{_copies(measured)}")
+    yield from _loading(provider, result.best.evidence, measured)
+    if measured.device_memory_by_difference:
+        yield Line(
+            "The driver does not report the memory of single processes: the device memory is what "
+            "was allocated meanwhile, and may include that of other programs.",
+            "warning",
+        )
+
+
+def _beyond_the_provider(result: StudyResult) -> Iterator[Line]:
+    """Yields what the fastest provider gives by itself, so that one sees what tuning adds."""
+    fastest = min(result.members, key=lambda member: member.evidence.latency_ms)
+    provider = _provider_of(fastest)
+    default = {EXECUTION_PROVIDER: fastest.configuration.get(EXECUTION_PROVIDER)}
+    measured = (*result.members, *result.others)
+    beside = next((member for member in measured if member.configuration == default), None)
+    if beside is None or provider is None:
+        return
+    evidence = beside.evidence
+    source = "" if result.complete else ", as the search estimates it"
+    yield Line(
+        f"{provider.title} with its default options: {evidence.speedup.value:.2f}× "
+        f"({interval(evidence.speedup)}) the default's speed{source}, "
+        f"{evidence.peak_memory_mib:.1f} MiB."
+    )
+
+
+def _provider_of(member: Member) -> Provider | None:
+    """Returns the provider of a member; None where it is the CPU's."""
+    word = member.configuration.get(EXECUTION_PROVIDER)
+    return PROVIDERS[str(word)] if word is not None else None
+
+
+def _placement(provider: Provider, measured: ProviderEvidence) -> str:
+    """Returns which share of the nodes the provider runs, and which operators stay on the CPU."""
+    share = measured.placement.get(provider.name, 0.0)
+    if not measured.left_behind:
+        return f"{provider.title} runs all nodes of the model."
+    types = ", ".join(measured.left_behind[:_MOST_TYPES])
+    more = " and others" if len(measured.left_behind) > _MOST_TYPES else ""
+    rest = percent(measured.placement.get(CPU, 1 - share))
+    return (
+        f"{provider.title} runs {percent(share)} of the nodes; {rest} stay on the CPU: "
+        f"{types}{more}."
+    )
+
+
+def _copies(measured: ProviderEvidence) -> str:
+    if measured.copy_ms is None:
+        return ""
+    return (
+        " Inputs and outputs were on the device: copying them takes another "
+        f"{latency(measured.copy_ms)} ms."
+    )
+
+
+def _loading(provider: Provider, evidence: Evidence, measured: ProviderEvidence) -> Iterator[Line]:
+    if measured.cached_load_ms is None:
+        return
+    yield Line(
+        f"{provider.title} compiles the model: the first session took {evidence.load_ms:.0f} ms, "
+        f"later ones {measured.cached_load_ms:.0f} ms with the cache beside the config. "
+        "On another machine the first session compiles it again."
+    )

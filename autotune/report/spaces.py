@@ -1,0 +1,87 @@
+"""Search spaces, and the studies in a storage."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from autotune.report.text import printable
+from autotune.report.view import BLANK, Line, Table, View
+from autotune.space.space import COUNT_LIMIT, Parameter, Space
+from autotune.study.resume import Entry
+
+
+def view_spaces(spaces: Iterable[Space]) -> View:
+    """Returns a row for each space: its name and what it is for."""
+    rows = [(space.name, space.description) for space in spaces]
+    return View(
+        blocks=[Table(headings=("space", "for"), rows=rows, words=(0, 1), has_headings=False)],
+        data={"spaces": dict(rows)},
+    )
+
+
+def view_space(space: Space, *, is_resolved: bool) -> View:
+    """Returns a search space as a table of its parameters.
+
+    Args:
+        space: The space.
+        is_resolved: Whether it holds only what applies to one model on this machine; then it can be
+            said how many configurations it has.
+    """
+    parameters = Table(
+        headings=("parameter", "values", "only"),
+        rows=[
+            (p.name, ", ".join(map(str, p.values)), ", ".join(_conditions(p)))
+            for p in space.parameters
+        ],
+        words=(0, 1, 2),
+    )
+    left_out = [f"Left out: {name} ({reason})" for name, reason in space.left_out.items()]
+    return View(
+        blocks=[
+            Line(f"{space.name}: {space.description}", "title"),
+            BLANK,
+            parameters,
+            *([BLANK] if left_out else []),
+            *map(Line, left_out),
+            *([BLANK, Line(_count(space))] if is_resolved else []),
+        ],
+        data={
+            "name": space.name,
+            "description": space.description,
+            "parameters": {p.name: list(p.values) for p in space.parameters},
+            "left_out": dict(space.left_out),
+        },
+    )
+
+
+def view_studies(entries: Sequence[Entry], storage: str) -> View:
+    """Returns the studies of a storage as a table, below its name."""
+    rows = []
+    for entry in entries:
+        count = str(entry.trials) if entry.budget is None else f"{entry.trials} of {entry.budget}"
+        cells = (entry.name, entry.model, entry.machine, ", ".join(entry.objectives), count)
+        rows.append(tuple(map(printable, cells)))
+    headings = ("study", "model", "machine", "objectives", "trials")
+    table = Table(headings=headings, rows=rows, words=(0, 1, 2, 3))
+    return View(
+        blocks=[Line(storage, "title"), table if rows else Line("There are no studies in it.")],
+        data={"storage": storage, "studies": [entry.to_json() for entry in entries]},
+    )
+
+
+def _count(space: Space) -> str:
+    configurations = space.configurations
+    count = f"more than {COUNT_LIMIT:,}" if configurations is None else f"{len(configurations):,}"
+    return f"{count} configurations"
+
+
+def _conditions(parameter: Parameter) -> Iterator[str]:
+    """Yields the conditions under which a parameter exists."""
+    for name, values in parameter.when.items():
+        yield f"if {name} is {_either(values)}"
+    for name, values in parameter.unless.items():
+        yield f"unless {name} is {_either(values)}"
+    for need in parameter.needs:
+        yield f"needs {need}"
+
+
+def _either(values: Iterable[object]) -> str:
+    return " or ".join(map(str, values))

@@ -1,0 +1,82 @@
+"""What a command or a page says, already worded: lines, tables, and the same as data.
+
+One function makes the view of a result. The terminal (:mod:`autotune.report.terminal`), the page
+(:mod:`autotune.report.page`), a file of Markdown, and ``--json`` take what they show from it, so a
+number is chosen, rounded and explained in one place.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Tone = Literal["", "title", "good", "bad", "warning", "hint"]
+"""What a line is, which decides its look: plain text, a heading, good or bad news, a warning, or
+what to do next."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence or a few.
+
+    Attributes:
+        text: The words; text of strangers is cleaned where it is shown.
+        tone: See :data:`Tone`.
+    """
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of words and numbers.
+
+    Attributes:
+        headings: The headings of the columns.
+        rows: The cells of each row.
+        words: Numbers of the columns that hold words; the others hold numbers.
+        marked: Number of the row that the reader looks for; None where there is none.
+        is_cut: Whether a terminal cuts the words at its width, instead of folding them.
+        has_headings: Whether the headings are shown.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: Sequence[int] = (0,)
+    marked: int | None = None
+    is_cut: bool = False
+    has_headings: bool = True
+
+
+Block = Line | Table
+
+BLANK = Line("")
+"""An empty line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What is said of one result.
+
+    Attributes:
+        blocks: Lines and tables, in order.
+        data: The result as JSON values, for programs.
+    """
+
+    blocks: Sequence[Block]
+    data: Mapping[str, Any]
+
+
+def lines(*texts: str, tone: Tone = "") -> list[Line]:
+    """Returns a line for each text that is not empty."""
+    return [Line(text, tone) for text in texts if text]
+
+
+def markdown(table: Table) -> str:
+    """Returns a table as Markdown, each row on a line."""
+
+    def row(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+    sides = [":--" if column in table.words else "--:" for column in range(len(table.headings))]
+    return "".join(map(row, (table.headings, sides, *table.rows)))

@@ -1,0 +1,496 @@
+"""The final comparison: configurations and the default, measured side by side in rounds.
+
+The best of a hundred noisy measurements was lucky as well as good, so its own number promises too
+much (the winner's curse). Here every finalist is measured anew, in rounds, in random order, each
+time in a fresh process beside a fresh reference; only these numbers are reported.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from autotune.deploy.config import Interval
+from autotune.errors import CannotMeasureError
+from autotune.measure.outcome import (
+    FINAL_COMPARISON,
+    Effort,
+    Failure,
+    Measurement,
+    Measurer,
+    Outcome,
+)
+from autotune.results.score import MAY_COST, SMALLEST_GAIN, Score, score
+from autotune.search import pareto
+from autotune.search.objective import (
+    SPEEDS,
+    Objective,
+    complete,
+    effort_for,
+    values,
+)
+from autotune.search.trial import Trial
+
+MOST_ROUNDS = 7
+# With two, the interval of a mean is 1.4 times as wide beside other configurations, alone seven.
+ENOUGH_ROUNDS = 3
+# One round has no interval.
+_FEWEST_ROUNDS = 2
+# So many show that a configuration is not slower by more than 1 % where single rounds scatter by
+# that much.
+_MOST_ROUNDS_FOR_PROOF = 12
+# Rounds of a noisy machine, beside those of another one, if the time pays for them.
+_MOST_IN_NOISE = 4
+# A machine that was not quiet so often when a measurement was taken again is a busy one.
+_MOST_IN_VAIN = 3
+_HALF_WIDTH = 0.01
+
+Entrants = Mapping[int, Callable[[Effort], Outcome]]
+"""What takes part, the default first: by number, a function that measures it once."""
+
+OnStep = Callable[[int, int], None]
+"""Called with the measurements done and the most that there can be."""
+
+OnNote = Callable[[str], None]
+"""Called with a sentence for the user."""
+
+
+class Budget:
+    """Time for the final comparison and what follows it; it begins when it is made.
+
+    Args:
+        limit_s: How long all of it may take; infinite if nothing limits it.
+        monotonic: Returns seconds that never go back.
+
+    Attributes:
+        monotonic: The same.
+        is_doubled: Whether it was doubled.
+    """
+
+    def __init__(
+        self, limit_s: float = math.inf, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.monotonic = monotonic
+        self._limit_s = limit_s
+        self._began_s = monotonic()
+        self._measurements = 0
+        self._measuring_s = 0.0
+        self.is_doubled = False
+
+    def book(self, measurements: int, seconds: float) -> None:
+        """Takes how long some measurements took: the next ones take as long in the mean."""
+        self._measurements += measurements
+        self._measuring_s += seconds
+
+    def double(self) -> None:
+        """Allows twice the time, once."""
+        self._limit_s *= 1 if self.is_doubled else 2
+        self.is_doubled = True
+
+    def pays_for(self, reserve: float = 0.0) -> float:
+        """Returns how many more measurements there is time for; 0 or less where there is none.
+
+        Infinite before the first one, and where nothing limits the time.
+
+        Args:
+            reserve: Share of the whole time that is kept for later.
+        """
+        if math.isinf(self._limit_s) or not self._measuring_s:
+            return math.inf
+        left_s = self._limit_s * (1 - reserve) - (self.monotonic() - self._began_s)
+        return left_s * self._measurements / self._measuring_s
+
+
+IsSettled = Callable[[int, Mapping[int, Score], Sequence[Objective]], bool]
+"""Called with the number of an entrant, the scores of all that compete and the objectives: would
+more rounds of this entrant change nothing?"""
+
+
+def is_settled(number: int, scores: Mapping[int, Score], objectives: Sequence[Objective]) -> bool:
+    """Returns whether more rounds would change nothing.
+
+    Either the entrant's speed-up is known to 1 %, and so are its other gains as far as they matter,
+    and one that saves memory alone is shown to be no slower, or slower; or another one dominates
+    it: that one is surely better in an objective, and the entrant may be better in none.
+    """
+    entrant = scores[number]
+    reach = (entrant.speedup.high - entrant.speedup.low) / 2
+    is_precise = reach <= _HALF_WIDTH * entrant.speedup.value and not _needs_proof(entrant)
+    if entrant.rounds >= ENOUGH_ROUNDS and is_precise and are_known(entrant, objectives):
+        return True
+    return any(
+        _dominates(other, entrant, objectives) for other in scores.values() if other is not entrant
+    )
+
+
+def _needs_proof(entrant: Score) -> bool:
+    """Returns whether it may be chosen for its memory, and its speed is not known well enough."""
+    return entrant.leaner and entrant.may_be_slower
+
+
+def are_known(entrant: Score, objectives: Sequence[Objective]) -> bool:
+    """Returns whether the gains beside speed and memory are known.
+
+    Each is known if it surely is a gain, or none, or to within the objective's tolerance. A load or
+    a percentile scatters more from process to process than the time of a run.
+    """
+    return all(
+        _is_known(entrant.gains[objective.name], objective.tolerance)
+        for objective in objectives
+        if objective.name not in (*SPEEDS, "peak_memory_mib")
+    )
+
+
+def _is_known(gain: Interval, tolerance: float) -> bool:
+    is_decided = gain.low > 1 or gain.high < 1
+    return is_decided or gain.high - gain.low <= 2 * tolerance * gain.value
+
+
+def _dominates(one: Score, other: Score, objectives: Sequence[Objective]) -> bool:
+    """Returns whether `other` may be better in no objective, and surely is worse in one.
+
+    Memory is compared by its peaks, and all else by intervals.
+    """
+    is_better = False
+    for objective in objectives:
+        name = objective.name
+        if name == "peak_memory_mib":
+            if objective.is_better(other.values[name], one.values[name]):
+                return False
+        elif one.gains[name].low <= other.gains[name].high:
+            return False
+        else:
+            is_better = True
+    return is_better
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How rounds are played; the defaults are those of a comparison that is not short of time.
+
+    Attributes:
+        effort: How much each measurement may cost.
+        fewest: Rounds after which an entrant may rest.
+        enough: Rounds that are played however short the time is.
+        most: Rounds at most.
+        most_for_proof: Rounds at most of an entrant that may be chosen for its memory, while it is
+            not known whether it is slower.
+        is_settled: Whether an entrant rests in further rounds.
+        keep: Entrants beside the first one that stay for `enough` rounds however short the time is.
+        together: Whether all entrants leave where the time does not pay for all of them.
+        reserve: Share of the budget that is kept for what follows.
+        spare: Measurements that are kept for what follows.
+        gain_in_sight: The largest gain that the search saw. While noise hides it, the rounds go
+            on, up to twice the budget; 0 where none is sought.
+    """
+
+    effort: Effort = FINAL_COMPARISON
+    fewest: int = ENOUGH_ROUNDS
+    enough: int = ENOUGH_ROUNDS
+    most: int = MOST_ROUNDS
+    most_for_proof: int = 0
+    is_settled: IsSettled = is_settled
+    keep: float = math.inf
+    together: bool = False
+    reserve: float = 0.0
+    spare: int = 0
+    gain_in_sight: float = 0.0
+
+
+FINAL = Plan(fewest=_FEWEST_ROUNDS, most_for_proof=_MOST_ROUNDS_FOR_PROOF, keep=2, reserve=0.5)
+"""The rounds of the final comparison."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finalist(Score):
+    """The score of one trial of a study in the final comparison.
+
+    Attributes:
+        trial: The trial.
+        measurements: What was measured of it, round by round from the first one on.
+    """
+
+    trial: Trial
+    measurements: tuple[Measurement, ...] = ()
+
+
+def compare_finalists(
+    measurer: Measurer,
+    baseline: Trial,
+    configurations: Sequence[Trial],
+    objectives: Sequence[Objective],
+    *,
+    seed: int,
+    on_step: OnStep,
+    beyond_limits: Sequence[Trial] = (),
+    budget: Budget | None = None,
+    fewest_runs: int = 0,
+    on_note: OnNote = lambda _: None,
+) -> list[Finalist]:
+    """Returns the default and the other trials, in the order of the arguments.
+
+    Trials that failed are left out, and those that the budget had no second round for.
+
+    Args:
+        measurer: Measures configurations.
+        baseline: The trial of the default.
+        configurations: The other finalists.
+        objectives: The objectives of the study.
+        seed: Random seed of the order.
+        on_step: Called after each measurement.
+        beyond_limits: Trials that break a limit and are measured to say what it costs; they
+            dominate no other.
+        budget: How long this may take; None means that nothing limits it.
+        fewest_runs: Timed runs of each measurement at least.
+        on_note: Called where the rounds go on because the machine is noisy.
+
+    Raises:
+        CannotMeasureError: the default fails.
+    """
+    trials = {trial.number: trial for trial in (baseline, *configurations, *beyond_limits)}
+    rounds = Rounds(
+        {n: partial(measurer.measure, trial.configuration) for n, trial in trials.items()},
+        measurer.renew,
+        objectives,
+        seed=seed,
+        on_step=on_step,
+        plan=replace(FINAL, gain_in_sight=gain_in_sight(baseline, configurations, objectives)),
+        out_of_competition={trial.number for trial in beyond_limits},
+        budget=budget,
+        fewest_runs=fewest_runs,
+        on_note=on_note,
+    )
+    return [
+        Finalist(
+            **vars(entrant), trial=trials[number], measurements=tuple(rounds.measurements(number))
+        )
+        for number, entrant in rounds.play().items()
+    ]
+
+
+def gain_in_sight(
+    baseline: Trial, configurations: Sequence[Trial], objectives: Sequence[Objective]
+) -> float:
+    """Returns the largest gain over the default in any objective, as the search measured it.
+
+    It is the share of the time or the memory that is saved, such as 0.46.
+    """
+    base = {} if baseline.measurement is None else values(baseline.measurement, objectives)
+    gains = [
+        1 - 1 / objective.gain(own[objective.name], base[objective.name])
+        for trial in configurations
+        if trial.measurement is not None
+        for own in [values(trial.measurement, objectives)]
+        for objective in objectives
+        if objective.name in own.keys() & base.keys()
+    ]
+    return max([0.0, *gains])
+
+
+class Rounds:
+    """Rounds in which configurations are measured side by side.
+
+    A configuration that fails in any round is left out: it cannot be relied on. One that is settled
+    rests in further rounds; it dominates others all the same. Where the time is short, those leave
+    that are needed least. Where none is left to compare with the first entrant, the rounds end.
+    Answers are compared in the first round.
+
+    Args:
+        entrants: What takes part, the default first.
+        renew: Starts a fresh reference; called before each round.
+        objectives: The objectives.
+        seed: Random seed of the order.
+        on_step: Called after each measurement.
+        plan: How many rounds there are, and how much they cost.
+        out_of_competition: Entrants that dominate no other.
+        budget: How long this may take; None means that nothing limits it.
+        fewest_runs: Timed runs of each measurement at least.
+        on_note: Called where the rounds go on because the machine is noisy.
+
+    Attributes:
+        failures: By number, why an entrant was left out.
+    """
+
+    def __init__(
+        self,
+        entrants: Entrants,
+        renew: Callable[[], None],
+        objectives: Sequence[Objective],
+        *,
+        seed: int,
+        on_step: OnStep,
+        plan: Plan = Plan(),
+        out_of_competition: Collection[int] = (),
+        budget: Budget | None = None,
+        fewest_runs: int = 0,
+        on_note: OnNote = lambda _: None,
+    ) -> None:
+        self.failures: dict[int, Failure] = {}
+        self._entrants = entrants
+        self._renew = renew
+        self._objectives = objectives
+        self._order = random.Random(seed)
+        self._on_step = on_step
+        self._plan = plan
+        self._out_of_competition = out_of_competition
+        self._budget = budget or Budget()
+        self._fewest_runs = fewest_runs
+        self._on_note = on_note
+        self._doubled = False
+        self._baseline, *self._others = entrants
+        self._measurements: dict[int, list[Measurement]] = {number: [] for number in entrants}
+        self._done = 0
+        self._in_vain = 0
+
+    def play(self) -> dict[int, Score]:
+        """Returns the score of each entrant that never failed, the default first.
+
+        One that left after the first of several rounds has none.
+
+        Raises:
+            CannotMeasureError: the default fails.
+        """
+        active = list(self._others)
+        played = 0
+        while played == 0 or active:
+            self._play_round(active, max(0, self._plan.most - played - 1))
+            played += 1
+            active = self._going_on(active, played)
+        fewest = min(_FEWEST_ROUNDS, len(self._measurements[self._baseline]))
+        return self._scores(
+            [
+                number
+                for number, own in self._measurements.items()
+                if number not in self.failures and len(own) >= fewest
+            ]
+        )
+
+    def beside(self, number: int, other: int) -> Score:
+        """Returns the score of an entrant beside that of another one, by the rounds of both."""
+        field = self._measurements.values()
+        return score(self._measurements[number], self._measurements[other], field)
+
+    def measurements(self, number: int) -> Sequence[Measurement]:
+        """Returns the measurements of an entrant, round by round from the first one on."""
+        return self._measurements[number]
+
+    def _going_on(self, active: Sequence[int], played: int) -> list[int]:
+        """Returns the entrants of the next round; none where the rounds end."""
+        active = [number for number in active if number not in self.failures]
+        if played >= self._plan.fewest:
+            active = self._unsettled(active)
+        if active and played >= self._plan.enough and not self._budget.is_doubled:
+            is_at_end = played >= self._plan.most or len(self._paid_for(active, played)) < len(
+                active
+            )
+            if is_at_end and self._is_gain_hidden(active):
+                self._double()
+        if played >= self._plan.most and not self._is_looking_on(active, played):
+            scores = self._scores(active)
+            in_time = played < self._plan.most_for_proof
+            active = [n for n in active if in_time and _needs_proof(scores[n])]
+        return self._paid_for(active, played)
+
+    def _is_looking_on(self, active: Sequence[int], played: int) -> bool:
+        """Returns whether the rounds go on in the doubled time, because a gain is hidden still."""
+        is_allowed = self._doubled and played < _MOST_IN_NOISE * self._plan.most
+        return is_allowed and self._is_gain_hidden(active)
+
+    def _is_gain_hidden(self, active: Sequence[int]) -> bool:
+        """Returns whether a gain that counts is in sight, and lost in the noise of the machine.
+
+        So is less memory where the noise hides whether it costs more than it may.
+        """
+        scores = self._scores([self._baseline, *active])
+        floor, gain = scores[self._baseline].noise_floor, self._plan.gain_in_sight
+        if gain <= SMALLEST_GAIN:
+            return False
+        return floor > gain or (floor > MAY_COST and any(_needs_proof(scores[n]) for n in active))
+
+    def _double(self) -> None:
+        (base,) = self._scores([self._baseline]).values()
+        self._doubled = True
+        self._budget.double()
+        self._on_note(
+            f"The machine is noisy: the final comparison cannot tell differences below "
+            f"{base.noise_floor:.0%}, and the search saw a gain of {self._plan.gain_in_sight:.0%}. "
+            "It goes on, up to twice its time.".replace("%", " %")
+        )
+
+    def _unsettled(self, active: Sequence[int]) -> list[int]:
+        """Returns the entrants that are not settled; those that rest dominate others, too."""
+        standing = self._scores(
+            [
+                number
+                for number, own in self._measurements.items()
+                if number not in self.failures and len(own) >= _FEWEST_ROUNDS
+            ]
+        )
+        field = {n: own for n, own in standing.items() if n not in self._out_of_competition}
+        return [
+            n
+            for n in active
+            if not self._plan.is_settled(n, {**field, n: standing[n]}, self._objectives)
+        ]
+
+    def _paid_for(self, active: Sequence[int], played: int) -> list[int]:
+        """Returns the entrants that there is time for, those that are needed most first."""
+        rounds = max(1, self._plan.enough - played)
+        paid_for = self._budget.pays_for(self._plan.reserve) - self._plan.spare
+        room = paid_for / rounds - 1  # one is the default's
+        if played < self._plan.enough:
+            room = max(room, self._plan.keep)
+        if room >= len(active):
+            return list(active)
+        return [] if self._plan.together else self._most_needed(active, int(room))
+
+    def _most_needed(self, active: Sequence[int], count: int) -> list[int]:
+        """Returns so many entrants: a spread of their front, and those next to it."""
+        if count < 1:
+            return []
+        scores = self._scores(active)
+        competing = [n for n in active if n not in self._out_of_competition]
+        front = pareto.front(competing, lambda n: scores[n].values, self._objectives)
+        first = self._objectives[0].name
+        ranked = sorted(competing, key=lambda n: scores[n].values[first])
+        chosen = [*pareto.spread(front, count), *front, *ranked, *active]
+        return list(dict.fromkeys(chosen))[:count]
+
+    def _play_round(self, active: Sequence[int], rounds_left: int) -> None:
+        began_s = self._budget.monotonic()
+        self._renew()
+        field = [self._baseline, *active]
+        for number in self._order.sample(field, len(field)):
+            outcome = complete(self._measure(number), self._objectives)
+            if isinstance(outcome, Measurement):
+                self._measurements[number].append(outcome)
+            elif number == self._baseline:
+                raise CannotMeasureError(f"the baseline failed: {outcome.message}")
+            else:
+                self.failures[number] = outcome
+            self._done += 1
+            self._on_step(self._done, self._done + len(field) * rounds_left)
+        self._budget.book(len(field), self._budget.monotonic() - began_s)
+
+    def _measure(self, number: int) -> Outcome:
+        """Measures; a measurement on a noisy machine is taken again, while that is of any use."""
+        effort = replace(
+            effort_for(self._plan.effort, self._objectives, self._fewest_runs),
+            compares_answers=not self._measurements[number],
+        )
+        outcome = self._entrants[number](effort)
+        if _is_noisy(outcome) and self._in_vain < _MOST_IN_VAIN:
+            outcome = self._entrants[number](effort)
+            self._in_vain += _is_noisy(outcome)
+        return outcome
+
+    def _scores(self, numbers: Sequence[int]) -> dict[int, Score]:
+        base = self._measurements[self._baseline]
+        field = self._measurements.values()
+        return {number: score(self._measurements[number], base, field) for number in numbers}
+
+
+def _is_noisy(outcome: Outcome) -> bool:
+    return isinstance(outcome, Measurement) and not outcome.is_undisturbed

@@ -1,0 +1,59 @@
+"""The context of a study: everything about it that is resolved before its first trial."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.deploy.config import Environment
+from autotune.facts.batches import Batching
+from autotune.facts.hardware import Facts
+from autotune.facts.model import Model
+from autotune.facts.workload import Workload
+from autotune.measure.fidelity import Metric
+from autotune.search.objective import Objective
+from autotune.search.trial import Limits
+from autotune.space.configuration import Configuration
+from autotune.space.space import Space
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """A study's options as resolved for its model and this machine; every later room takes it.
+
+    Attributes:
+        study: The name of the study in its storage.
+        folder: The folder that it writes to.
+        model: The model.
+        workload: The inputs.
+        space: The search space, resolved for the model and the machine.
+        objectives: The objectives.
+        limits: The limits that a selected configuration keeps.
+        prefer: The word of what decides between members of the front.
+        seed: Random seed.
+        environment: The machine and the versions.
+        batching: The batch sizes; None where each run has one sample.
+        clients: How many clients run at once.
+        facts: The machine and its ONNX Runtime, for people.
+        metric: The user's metric; None without one.
+        metric_name: Its name; empty without one.
+        metric_source: Digest of the file that it is written in; empty without one.
+        first: The user's configurations, which are measured right after the default.
+    """
+
+    study: str
+    folder: Path
+    model: Model
+    workload: Workload
+    space: Space
+    objectives: Sequence[Objective]
+    limits: Limits
+    prefer: str
+    seed: int
+    environment: Environment
+    batching: Batching | None = None
+    clients: int = 1
+    facts: Facts = field(default_factory=dict)
+    metric: Metric | None = None
+    metric_name: str = ""
+    metric_source: str = ""
+    first: Sequence[Configuration] = ()

@@ -1,0 +1,194 @@
+"""The end of a study: the final comparison, and what is written of it.
+
+Of workers that share a study one makes the final comparison; the others adopt its result.
+"""
+
+from dataclasses import dataclass, replace
+
+from autotune.errors import CannotMeasureError, FormatError, StudyError
+from autotune.graph.prepare import Preparer
+from autotune.measure.outcome import Failure, Measurer
+from autotune.results.final_comparison import Budget
+from autotune.results.result import StudyResult
+from autotune.results.selection import select
+from autotune.results.summary import Conclusion, plain_limits, summarise, unconfirmed
+from autotune.results.writing import answers_check, write
+from autotune.search.context import Context
+from autotune.search.finalists import finalists
+from autotune.storage.clock import Clock
+from autotune.study.final_comparison import FinalComparison, Judge
+from autotune.study.loop import Search
+from autotune.study.options import StudyOptions
+from autotune.study.progress import OnProgress, Progress
+
+_POLL_S = 2.0
+# Of the time of the search, so that the final comparison takes a third of the whole; and the least
+# that it has, for what the search measures in less is too little for an interval.
+_FINAL_SHARE = 1 / 2
+_SHORTEST_FINAL_S = 10.0
+
+
+class Interrupted(KeyboardInterrupt):
+    """A study was interrupted after its default was measured; the best so far is written.
+
+    Attributes:
+        result: The written result, with the numbers of the search; those of the final comparison
+            where that had ended.
+    """
+
+    def __init__(self, result: StudyResult) -> None:
+        super().__init__()
+        self.result = result
+
+
+def earlier_result(
+    ctx: Context, options: StudyOptions, measured: int
+) -> tuple[StudyResult, str] | None:
+    """Returns the result in the folder with a note, if nothing is left to do; else None.
+
+    Args:
+        ctx: The study.
+        options: What the study is asked for.
+        measured: How many trials count.
+    """
+    try:
+        earlier = StudyResult.read(ctx.folder)
+    except StudyError:
+        return None
+    same = (
+        earlier.complete
+        and (earlier.simplification is None or earlier.simplification.complete)
+        and (earlier.process is not None or not options.process_options)
+        and earlier.study == ctx.study
+        and _is_of(earlier, ctx, measured)
+        and all((ctx.folder / name).is_file() for name in earlier.files)
+    )
+    if same and measured >= options.trials:
+        note = f"All {measured} trials are measured already; --trials {2 * measured} goes on."
+        return earlier, note
+    if same and earlier.ended and options.early_stop:
+        return earlier, f"The search has ended: {earlier.ended}; --no-early-stop goes on."
+    return None
+
+
+def _is_of(result: StudyResult, ctx: Context, measured: int) -> bool:
+    """Returns whether a result is by all trials and the same wishes."""
+    mine = (measured, ctx.prefer, plain_limits(ctx.limits))
+    return (result.trials, result.prefer, result.limits) == mine and result.is_decided
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The end of a study whose search has ended, or was interrupted.
+
+    Attributes:
+        ctx: The study.
+        options: What the study was asked for.
+        search: The search.
+        measurer: Measures configurations.
+        preparer: Makes the model files of configurations.
+        report: Called as the end goes on.
+        clock: Time and waiting.
+        judge: Judges the selected configuration on all samples.
+    """
+
+    ctx: Context
+    options: StudyOptions
+    search: Search
+    measurer: Measurer
+    preparer: Preparer
+    report: OnProgress
+    clock: Clock
+    judge: Judge
+
+    def result(self, began_s: float) -> StudyResult:
+        """Returns the written result of the final comparison, this worker's or another one's.
+
+        Args:
+            began_s: When the study began, by the clock; earlier runs of it count as well.
+
+        Raises:
+            CannotMeasureError: the default fails.
+            Interrupted: Ctrl-C after the finalists were compared.
+        """
+        baseline = self.search.baseline
+        if baseline is None or baseline.measurement is None:
+            failure = baseline.outcome if baseline is not None else None
+            reason = failure.message if isinstance(failure, Failure) else "no trial"
+            raise CannotMeasureError(f"the default itself could not be measured: {reason}")
+        store = self.search.store
+        if not store.is_shared:
+            return self._compare(began_s)
+        while True:
+            store.refresh()
+            if (recorded := self._recorded()) is not None:
+                return self._write(replace(recorded, model=self.ctx.model.path.resolve()))
+            if store.begin_final_comparison():
+                try:
+                    result = self._compare(began_s)
+                    store.publish(result.to_json())
+                finally:
+                    store.abandon()
+                return result
+            self.report(Progress(stage="final comparison", total=1))
+            self.clock.sleep(_POLL_S)
+
+    def cut_short(self) -> StudyResult:
+        """Returns the written result by the search's own numbers."""
+        ctx, search = self.ctx, self.search
+        assert search.baseline is not None
+        chosen = finalists(search.trials, ctx.limits, ctx.objectives, ctx.space)
+        compared = [unconfirmed(trial, search.baseline) for trial in (search.baseline, *chosen)]
+        picked = select(compared, ctx.limits, ctx.objectives, ctx.prefer)
+        conclusion = Conclusion(members=compared, picked=picked, complete=False)
+        return self._summarise(conclusion)
+
+    def _recorded(self) -> StudyResult | None:
+        """Returns the result of another worker, by all trials and the same wishes."""
+        try:
+            recorded = StudyResult.from_json(self.search.store.published(), self.ctx.folder)
+        except FormatError:
+            return None
+        return recorded if _is_of(recorded, self.ctx, len(self.search.trials)) else None
+
+    def _compare(self, began_s: float) -> StudyResult:
+        searched_s = self.clock.monotonic() - began_s
+        limit_s = max(_SHORTEST_FINAL_S, _FINAL_SHARE * searched_s)
+        assert self.search.baseline is not None
+        comparison = FinalComparison(
+            setting=self.ctx,
+            measurer=self.measurer,
+            trials=self.search.trials,
+            baseline=self.search.baseline,
+            report=self.report,
+            budget=Budget(limit_s, self.clock.monotonic),
+        )
+        conclusion = comparison.compare()
+        interrupted = False
+        try:
+            conclusion = comparison.settle(conclusion, self.judge)
+            if self.options.process_options:
+                conclusion = comparison.with_process(conclusion)
+        except KeyboardInterrupt:
+            conclusion, interrupted = comparison.unfinished(conclusion), True
+        try:
+            written = self._summarise(conclusion)
+        except KeyboardInterrupt:  # what is confirmed is written all the same
+            written, interrupted = self._summarise(conclusion), True
+        if interrupted:
+            raise Interrupted(written) from None
+        return written
+
+    def _summarise(self, conclusion: Conclusion) -> StudyResult:
+        result = summarise(
+            self.ctx,
+            self.search.trials,
+            conclusion,
+            ended=self.search.ended,
+            cache_bytes=self.preparer.cache.used_bytes(),
+        )
+        return self._write(result)
+
+    def _write(self, result: StudyResult) -> StudyResult:
+        check = answers_check(self.measurer, result, self.ctx.limits)
+        return write(result, self.preparer, check)

@@ -1,0 +1,87 @@
+"""The selected configuration is judged before it is written; see `autotune.measure.judging`."""
+
+from collections.abc import Callable, Sequence
+
+from autotune.graph.prepare import Preparer
+from autotune.measure.companions import Case, cases_of
+from autotune.measure.judging import FEWEST_SAMPLES, AllSamples, Judgement, Subject
+from autotune.results.final_comparison import Finalist
+from autotune.search.context import Context
+from autotune.space.configuration import BASELINE
+from autotune.space.session import session_config
+from autotune.study.progress import OnProgress, Progress
+
+# Of the time before, so that all judgements take a fifth of the whole.
+_SHARE = 1 / 4
+
+
+class JudgeOnAllSamples:
+    """Judges the finalists of a study.
+
+    Args:
+        ctx: The study.
+        preparer: Makes the model files of configurations.
+        report: Called as it goes on.
+        clock_s: Returns the time.
+        began_s: When the study began.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        preparer: Preparer,
+        report: OnProgress,
+        clock_s: Callable[[], float],
+        began_s: float,
+    ) -> None:
+        self._ctx = ctx
+        self._preparer = preparer
+        self._report = report
+        self._clock_s = clock_s
+        self._began_s = began_s
+        self._spent_s = 0.0
+
+    def __call__(self, finalist: Finalist) -> Judgement | None:
+        """Returns the judgement; None where there is nothing to compare beyond the search."""
+        ctx, workload, batching = self._ctx, self._ctx.workload, self._ctx.batching
+        configuration = finalist.trial.configuration
+        batch = configuration.batch(1 if batching is None else batching.smallest)
+        sizes = workload.dimensions(ctx.model)
+        subject = Subject(
+            trial=finalist.trial.number,
+            words=configuration.in_words(),
+            path=self._preparer.prepare(configuration.graph.to_json()).path,
+            config=session_config(
+                configuration.session.to_json(),
+                sizes if batching is None else batching.dimensions(sizes, batch),
+            ),
+            batch=batch,
+        )
+        cases: Sequence[Case] = ()
+        fixed = subject.config.free_dimensions
+        # in the untouched model nothing depends on what else is in a run
+        if configuration.graph != BASELINE and not (fixed and batch > 1):
+            cases = cases_of(ctx.model, workload, fixed, batch if batch > 1 else None)
+        has_all = workload.source == "user" and len(workload.feeds) >= FEWEST_SAMPLES
+        if len(cases) < 2 and not has_all:
+            return None
+        now_s = self._clock_s()
+        others_s = now_s - self._began_s - self._spent_s
+        samples = AllSamples(
+            model=ctx.model,
+            workload=workload,
+            metric=ctx.metric,
+            max_drop=ctx.limits.max_drop,
+            max_error=ctx.limits.max_error,
+            inputs=() if batching is None else batching.inputs,
+            cases=cases,
+            limit_s=_SHARE * others_s - self._spent_s,
+            clock_s=self._clock_s,
+            seed=ctx.seed,
+        )
+        judgement = samples.judge(subject, self._on_step)
+        self._spent_s += self._clock_s() - now_s
+        return judgement
+
+    def _on_step(self, done: int, total: int) -> None:
+        self._report(Progress(stage="samples", done=done, total=total))

@@ -1,0 +1,74 @@
+"""A study's options become its context: everything is resolved for the model and this machine."""
+
+from autotune import __version__
+from autotune.deploy.config import Environment
+from autotune.facts.model import describe
+from autotune.facts.providers import choose_providers
+from autotune.facts.workload import workload_for
+from autotune.search.context import Context
+from autotune.search.objective import find
+from autotune.space.files import find_space
+from autotune.space.resolve import batching_of, resolve
+from autotune.space.start import in_batches, read_configuration
+from autotune.study.metric import load_metric, source_digest
+from autotune.study.objectives import objectives_of
+from autotune.study.options import StudyOptions
+from autotune.study.sampler import check_sampler
+from autotune.study.seams import Seams
+
+
+def resolve_study(options: StudyOptions, seams: Seams) -> Context:
+    """Returns the context of the study that the options ask for.
+
+    Raises:
+        AutotuneError: the request is wrong.
+    """
+    options.check()
+    check_sampler(options.sampler)
+    metric = None if options.metric is None else load_metric(options.metric)
+    tried = [read_configuration(file) for file in options.first]
+    model = describe(options.model)
+    workload = workload_for(model, options.data, options.shapes, options.seed)
+    machine, runtime = seams.hardware(), seams.runtime()
+    whole = find_space(options.space)
+    clients = options.clients or whole.clients or 1
+    options.check_space(whole)
+    space = resolve(
+        whole,
+        model,
+        workload,
+        machine,
+        options.fix,
+        choose_providers(options.providers, seams.providers()),
+        clients,
+        options.batch,
+        seams.firing,
+    )
+    batching = batching_of(space, model, workload)
+    sizes = () if batching is None else batching.sizes
+    objectives, prefer = objectives_of(options.with_changes(clients=clients, batch=sizes), space)
+    return Context(
+        study="",
+        folder=options.folder,
+        model=model,
+        workload=workload,
+        space=space,
+        objectives=find(objectives),
+        limits=options.limits_for(objectives),
+        prefer=prefer,
+        seed=options.seed,
+        environment=Environment(
+            autotune=__version__,
+            onnxruntime=runtime.version,
+            cpu=machine.cpu,
+            cores=machine.usable_cores,
+            fingerprint=machine.fingerprint(runtime),
+        ),
+        facts=machine.facts(runtime),
+        batching=batching,
+        clients=clients,
+        metric=metric,
+        metric_name=options.metric or "",
+        metric_source=source_digest(options.metric) if options.metric else "",
+        first=tuple(in_batches(configuration, batching) for configuration in tried),
+    )

@@ -1,0 +1,48 @@
+"""The strategy of a study: what it begins with, and what proposes configurations afterwards."""
+
+from collections.abc import Sequence
+
+from autotune.deploy.options import BATCH
+from autotune.search.context import Context
+from autotune.search.planner import Planner
+from autotune.search.transfer import RelatedStudy, prior, starting_points
+from autotune.space.session import EXECUTION_PROVIDER
+from autotune.space.start import alone, provider_forms
+from autotune.study.options import StudyOptions
+from autotune.study.sampler import make_proposer
+
+
+def strategy_of(
+    ctx: Context, options: StudyOptions, related: Sequence[RelatedStudy], trials_so_far: int
+) -> Planner:
+    """Returns what decides which configuration of a study is measured next.
+
+    The user's configurations come right after the default, then each execution provider and batch
+    size with default options, each provider in each of its precisions, and the fronts of related
+    studies.
+
+    Args:
+        ctx: The study.
+        options: What the study was asked for.
+        related: Studies of the same model on other machines, or of another space.
+        trials_so_far: How many trials Optuna's study has.
+    """
+    space, cores = ctx.space, ctx.environment.cores
+    singles = [c for name in (EXECUTION_PROVIDER, BATCH) for c in alone(space, name)]
+    begin_with = starting_points(related, space, cores, ctx.limits, ctx.objectives)
+    return Planner(
+        space=space,
+        objectives=ctx.objectives,
+        limits=ctx.limits,
+        proposer=make_proposer(
+            options.sampler,
+            space,
+            ctx.objectives,
+            ctx.limits,
+            ctx.seed,
+            trials_so_far,
+            prior(related, space, cores, ctx.objectives),
+        ),
+        first=[*ctx.first, *singles, *provider_forms(space), *begin_with],
+        early_stop=options.early_stop,
+    )

@@ -1,0 +1,270 @@
+"""Models as exporters write them, for the benchmark of the pre-pass `algebra`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+class Graph:
+    """Collects the nodes and weights of a model."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self._random = np.random.default_rng(7)
+
+    def constant(self, values: Any) -> str:
+        """Returns the name of a constant of 32-bit floats."""
+        name = f"c{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
+        return name
+
+    def integer(self, value: int) -> str:
+        """Returns the name of a constant whole number."""
+        return self._whole(np.array(value, np.int64))
+
+    def integers(self, *values: int) -> str:
+        """Returns the name of a constant vector of whole numbers."""
+        return self._whole(np.array(values, np.int64))
+
+    def _whole(self, values: Any) -> str:
+        name = f"c{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def weight(self, *shape: int) -> str:
+        """Returns the name of a random weight."""
+        fan_in = max(1, int(np.prod(shape[1:])) if len(shape) > 2 else shape[0])
+        return self.constant(self._random.normal(0, (2 / fan_in) ** 0.5, shape))
+
+    def add(self, operator: str, *inputs: str | float, **attributes: Any) -> str:
+        """Returns the output of a new node; numbers become constants."""
+        names = [self.constant(x) if isinstance(x, float) else x for x in inputs]
+        output = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, names, [output], **attributes))
+        return output
+
+    def convolution(
+        self, x: str, narrow: int, wide: int, size: int, stride: int = 1, groups: int = 1
+    ) -> str:
+        """Returns the output of a convolution that keeps the size, or divides it by the stride."""
+        weight = self.weight(wide, narrow // groups, size, size)
+        pads, strides = [size // 2] * 4, [stride, stride]
+        return self.add("Conv", x, weight, pads=pads, strides=strides, group=groups)
+
+    def linear(self, x: str, narrow: int, wide: int) -> str:
+        """Returns a product with a weight and its bias."""
+        return self.add("Add", self.weight(wide), self.add("MatMul", x, self.weight(narrow, wide)))
+
+    def model(self, output: str, inputs: Mapping[str, list[int | str]]) -> onnx.ModelProto:
+        """Returns the model of opset 13."""
+        infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
+        outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)]
+        graph = helper.make_graph(self.nodes, "built", infos, outputs, self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def _hard_sigmoid(graph: Graph, x: str) -> str:
+    return graph.add("Div", graph.add("Clip", graph.add("Add", x, 3.0), 0.0, 6.0), 6.0)
+
+
+def _hard_swish(graph: Graph, x: str) -> str:
+    bounded = graph.add("Clip", graph.add("Add", x, 3.0), 0.0, 6.0)
+    return graph.add("Div", graph.add("Mul", x, bounded), 6.0)
+
+
+def _silu(graph: Graph, x: str) -> str:
+    return graph.add("Mul", x, graph.add("Sigmoid", x))
+
+
+def _inverted_residuals(
+    blocks: int,
+    activation: Callable[[Graph, str], str],
+    gate: Callable[[Graph, str], str],
+) -> onnx.ModelProto:
+    """Returns a stack of inverted residual blocks with squeeze and excitation."""
+    graph, width = Graph(), 24
+    x = activation(graph, graph.convolution("x", 3, width, 3, stride=2))
+    for _ in range(blocks):
+        y = activation(graph, graph.convolution(x, width, 4 * width, 1))
+        y = activation(graph, graph.convolution(y, 4 * width, 4 * width, 3, groups=4 * width))
+        squeezed = graph.add("GlobalAveragePool", y)
+        squeezed = graph.add("Relu", graph.convolution(squeezed, 4 * width, width, 1))
+        y = graph.add("Mul", y, gate(graph, graph.convolution(squeezed, width, 4 * width, 1)))
+        x = graph.add("Add", x, graph.convolution(y, 4 * width, width, 1))
+    return graph.model(graph.add("GlobalAveragePool", x), {"x": [1, 3, 112, 112]})
+
+
+def mobilenet_v3(blocks: int) -> onnx.ModelProto:
+    """Returns blocks of MobileNetV3: hard swish, and hard sigmoid as the gate."""
+    return _inverted_residuals(blocks, _hard_swish, _hard_sigmoid)
+
+
+def efficientnet(blocks: int) -> onnx.ModelProto:
+    """Returns blocks of EfficientNet: SiLU, and sigmoid as the gate."""
+    return _inverted_residuals(blocks, _silu, lambda graph, x: graph.add("Sigmoid", x))
+
+
+def paddle(blocks: int) -> onnx.ModelProto:
+    """Returns blocks with one learned factor and summand behind convolutions and activations."""
+    graph, width = Graph(), 32
+    x = graph.convolution("x", 3, width, 3, stride=2)
+    for number in range(blocks):
+        for groups, size in ((width, 5), (1, 1)):
+            y = graph.convolution(x, width, width, size, groups=groups)
+            y = graph.add("Add", graph.add("Mul", y, 0.9 + number / 50), 0.1)
+            y = _hard_swish(graph, y)
+            x = graph.add("Add", graph.add("Mul", y, 1.1), -0.05)
+    return graph.model(graph.add("GlobalAveragePool", x), {"x": [1, 3, 128, 128]})
+
+
+def encoder(blocks: int) -> onnx.ModelProto:
+    """Returns an encoder with normalisations, GELU and softmax in parts, as JAX writes them."""
+    graph, width, heads, words = Graph(), 128, 4, 64
+    split = graph.integers(1, words, heads, width // heads)
+    merge, last = graph.integers(1, words, width), graph.integers(-1)
+
+    def normalised(x: str) -> str:
+        centred = graph.add("Sub", x, graph.add("ReduceMean", x, axes=[-1]))
+        spread = graph.add("ReduceMean", graph.add("Mul", centred, centred), axes=[-1])
+        inverse = graph.add("Reciprocal", graph.add("Sqrt", graph.add("Add", spread, 1e-6)))
+        gained = graph.add("Mul", centred, graph.add("Mul", inverse, graph.weight(width)))
+        return graph.add("Add", gained, graph.weight(width))
+
+    def heads_of(x: str, order: list[int]) -> str:
+        shaped = graph.add("Reshape", graph.linear(x, width, width), split)
+        return graph.add("Transpose", shaped, perm=order)
+
+    def attention(x: str) -> str:
+        query, key = heads_of(x, [0, 2, 1, 3]), heads_of(x, [0, 2, 3, 1])
+        scores = graph.add("Mul", graph.add("MatMul", query, key), (heads / width) ** 0.5)
+        largest = graph.add("ReduceMax", scores, axes=[-1])
+        powers = graph.add("Exp", graph.add("Sub", scores, largest))
+        shares = graph.add("Div", powers, graph.add("ReduceSum", powers, last))
+        mixed = graph.add("MatMul", shares, heads_of(x, [0, 2, 1, 3]))
+        merged = graph.add("Transpose", mixed, perm=[0, 2, 1, 3])
+        return graph.linear(graph.add("Reshape", merged, merge), width, width)
+
+    def gelu(x: str) -> str:
+        cube = graph.add("Mul", x, graph.add("Mul", x, graph.add("Mul", x, 0.044715)))
+        inner = graph.add("Mul", graph.add("Add", x, cube), (2 / np.pi) ** 0.5)
+        gate = graph.add("Mul", graph.add("Add", graph.add("Tanh", inner), 1.0), 0.5)
+        return graph.add("Mul", x, gate)
+
+    x = "x"
+    for _ in range(blocks):
+        x = graph.add("Add", x, attention(normalised(x)))
+        x = graph.add(
+            "Add", x, graph.linear(gelu(graph.linear(normalised(x), width, 512)), 512, width)
+        )
+    return graph.model(normalised(x), {"x": [1, words, width]})
+
+
+def bert(blocks: int) -> onnx.ModelProto:
+    """Returns an encoder with an open batch, as PyTorch's old exporter writes it from opset 13."""
+    graph, width, heads, words = Graph(), 128, 4, 64
+
+    def size(x: str, axis: int) -> str:
+        taken = graph.add("Gather", graph.add("Shape", x), graph.integer(axis), axis=0)
+        return graph.add("Unsqueeze", taken, graph.integers(0))
+
+    def heads_of(x: str, order: list[int]) -> str:
+        sizes = [size(x, 0), size(x, 1), graph.integers(heads), graph.integers(width // heads)]
+        shaped = graph.add("Reshape", x, graph.add("Concat", *sizes, axis=0))
+        return graph.add("Transpose", shaped, perm=order)
+
+    def attention(x: str) -> str:
+        query, key, value = (graph.linear(x, width, width) for _ in range(3))
+        scores = graph.add("MatMul", heads_of(query, [0, 2, 1, 3]), heads_of(key, [0, 2, 3, 1]))
+        scores = graph.add("Add", graph.add("Div", scores, (width / heads) ** 0.5), "mask")
+        shares = graph.add("Softmax", scores, axis=-1)
+        mixed = graph.add("MatMul", shares, heads_of(value, [0, 2, 1, 3]))
+        mixed = graph.add("Transpose", mixed, perm=[0, 2, 1, 3])
+        sizes = [size(mixed, 0), size(mixed, 1), graph.integers(width)]
+        merged = graph.add("Reshape", mixed, graph.add("Concat", *sizes, axis=0))
+        return graph.linear(merged, width, width)
+
+    def normalised(x: str) -> str:
+        centred = graph.add("Sub", x, graph.add("ReduceMean", x, axes=[-1]))
+        spread = graph.add("ReduceMean", graph.add("Pow", centred, 2.0), axes=[-1])
+        root = graph.add("Sqrt", graph.add("Add", spread, 1e-12))
+        gained = graph.add("Mul", graph.add("Div", centred, root), graph.weight(width))
+        return graph.add("Add", gained, graph.weight(width))
+
+    def gelu(x: str) -> str:
+        gate = graph.add("Add", graph.add("Erf", graph.add("Div", x, 2**0.5)), 1.0)
+        return graph.add("Mul", graph.add("Mul", x, gate), 0.5)
+
+    x = "x"
+    for _ in range(blocks):
+        x = normalised(graph.add("Add", attention(x), x))
+        inner = gelu(graph.linear(x, width, 512))
+        x = normalised(graph.add("Add", graph.linear(inner, 512, width), x))
+    shapes: dict[str, list[int | str]] = {
+        "x": ["batch", words, width],
+        "mask": ["batch", 1, 1, words],
+    }
+    return graph.model(x, shapes)
+
+
+def decoder(blocks: int) -> onnx.ModelProto:
+    """Returns a decoder with RMS norms, rotated positions and SiLU, as PyTorch writes it."""
+    graph, width, heads, words = Graph(), 128, 4, 64
+    channels = width // heads
+    split = graph.integers(1, words, heads, channels)
+    angles = np.outer(np.arange(words), 1e4 ** -(np.arange(0, channels, 2) / channels))
+    angles = np.concatenate([angles, angles], axis=1)
+    cosines, sines = graph.constant(np.cos(angles)), graph.constant(np.sin(angles))
+    causal = graph.constant(np.triu(np.full((1, 1, words, words), -1e9), 1))
+
+    def product(x: str, narrow: int, wide: int) -> str:
+        return graph.add("MatMul", x, graph.weight(narrow, wide))
+
+    def heads_of(x: str) -> str:
+        shaped = graph.add("Reshape", product(x, width, width), split)
+        return graph.add("Transpose", shaped, perm=[0, 2, 1, 3])
+
+    def part(x: str, start: int, end: int) -> str:
+        places = (graph.integers(place) for place in (start, end, 3, 1))
+        return graph.add("Slice", x, *places)
+
+    def rotated(x: str) -> str:
+        behind = graph.add("Neg", part(x, channels // 2, 2**63 - 1))
+        turned = graph.add("Concat", behind, part(x, 0, channels // 2), axis=-1)
+        return graph.add("Add", graph.add("Mul", x, cosines), graph.add("Mul", turned, sines))
+
+    def attention(x: str) -> str:
+        query, key = rotated(heads_of(x)), rotated(heads_of(x))
+        scores = graph.add("MatMul", query, graph.add("Transpose", key, perm=[0, 1, 3, 2]))
+        scores = graph.add("Add", graph.add("Div", scores, channels**0.5), causal)
+        mixed = graph.add("MatMul", graph.add("Softmax", scores, axis=-1), heads_of(x))
+        mixed = graph.add("Transpose", mixed, perm=[0, 2, 1, 3])
+        merged = graph.add("Reshape", mixed, graph.integers(1, words, width))
+        return product(merged, width, width)
+
+    def normalised(x: str) -> str:
+        spread = graph.add("ReduceMean", graph.add("Pow", x, 2.0), axes=[-1])
+        inverse = graph.add("Div", 1.0, graph.add("Sqrt", graph.add("Add", spread, 1e-6)))
+        return graph.add("Mul", graph.weight(width), graph.add("Mul", x, inverse))
+
+    x = "x"
+    for _ in range(blocks):
+        x = graph.add("Add", x, attention(normalised(x)))
+        y = normalised(x)
+        gated = graph.add("Mul", _silu(graph, product(y, width, 384)), product(y, width, 384))
+        x = graph.add("Add", x, product(gated, 384, width))
+    return graph.model(normalised(x), {"x": [1, words, width]})
+
+
+BUILDERS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
+    "mobilenet_v3": mobilenet_v3,
+    "efficientnet": efficientnet,
+    "paddle": paddle,
+    "encoder": encoder,
+    "bert": bert,
+    "decoder": decoder,
+}
+"""Models in the spelling of exporters, by the number of their blocks."""

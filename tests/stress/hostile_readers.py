@@ -1,0 +1,455 @@
+"""The readers of hostile files, each with a way to change its file and a check of another kind."""
+
+import json
+import math
+import re
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hostile_world import World
+from mutations import VALUES, Random, changed_bytes, changed_json, changed_npz, changed_values
+
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.options import ATTRIBUTES, OPTIMIZERS, RUN_ENTRIES, SESSION_ENTRIES
+from autotune.deploy.records import to_plain
+from autotune.facts.model import describe
+from autotune.facts.workload import read
+from autotune.report.changes import view_why
+from autotune.report.page.sections import sections_of
+from autotune.report.page.state import read_state
+from autotune.report.profile import view_profile
+from autotune.report.result import view_effects, view_ending, view_result
+from autotune.report.terminal import renderable
+from autotune.results.profiling import kept_profile
+from autotune.results.result import StudyResult, choose_member
+from autotune.search.trial import Trial
+from autotune.space.files import read_space
+from autotune.space.parameters import PARAMETERS
+from autotune.space.start import read_configuration
+
+_LOAD = """
+import sys, warnings, autotune
+warnings.simplefilter("ignore")
+for path in sys.argv[1:]:
+    try:
+        autotune.load(path)
+        print("loaded", flush=True)
+    except autotune.AutotuneError:
+        print("refused", flush=True)
+    except BaseException as error:
+        print(type(error).__name__, str(error)[:200].replace("\\n", " "), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader of files.
+
+    Attributes:
+        name: Its name in the table.
+        mutations: How many changed files it is given.
+        file: The file in the folder of a case.
+        change: Changes the file.
+        read: Reads it; returns why it should not have been accepted, None if it should.
+        takes_files: Whether it is also given things that are no files.
+    """
+
+    name: str
+    mutations: int
+    file: Callable[[World, Path], Path]
+    change: Callable[[World, Path, Random], None]
+    read: Callable[[World, Path], str | None]
+    takes_files: bool = True
+
+
+def _named(name: str) -> Callable[[World, Path], Path]:
+    return lambda _, case: case / name
+
+
+def _change_json(name: str) -> Callable[[World, Path, Random], None]:
+    def change(world: World, path: Path, choose: Random) -> None:
+        path.write_bytes(changed_json(json.loads((world.sound / name).read_bytes()), choose))
+
+    return change
+
+
+def _change_model(world: World, path: Path, choose: Random) -> None:
+    path.write_bytes(changed_bytes(world.path.read_bytes(), choose))
+
+
+# --- configs ---------------------------------------------------------------------------------
+
+
+def _read_config(_: World, path: Path) -> str | None:
+    TunedConfig.read(path)
+    return config_fault(json.loads(path.read_bytes()))
+
+
+_CERTIFICATE = "batch error how outcome padding processor samples"
+
+
+def config_fault(data: Any) -> str | None:
+    """Returns what is wrong with the JSON value of a config, by a reading of docs/formats.md."""
+    sections = {
+        "model": "data_files file sha256 size_bytes source_sha256 steps",
+        "evidence": "agreement baseline_cpu_s baseline_latency_ms baseline_load_ms baseline_p99_ms "
+        "baseline_peak_memory_mib cpu_s error error_data latency_ms load_ms metric noise_floor "
+        "p99_ms peak_memory_mib rounds significant speedup steady trial",
+        "requires": "exact_products providers vnni weight_block",
+        "environment": "autotune cores cpu fingerprint onnxruntime",
+    }
+    optional = {"model": {"data_files", "steps"}, "evidence": {"coverage", *_LATER_EVIDENCE}}
+    if sorted(set(data) - _FURTHER.keys() - {"certified"}) != sorted(
+        [*sections, "configuration", "format", "session"]
+    ):
+        return "its keys"
+    if any(sorted(item) != _CERTIFICATE.split() for item in data.get("certified", [])):
+        return "the keys of a certificate"
+    for name, allowed in _FURTHER.items():
+        if not set(data.get(name) or {}) <= allowed:
+            return f"the keys of {name}"
+    for name, keys in sections.items():
+        more = optional.get(name, set())
+        if not set(keys.split()) - more <= data[name].keys() <= set(keys.split()) | more:
+            return f"the keys of {name}"
+    data_files = data["model"].get("data_files", [])
+    if any(sorted(item) != ["file", "sha256", "size_bytes"] for item in data_files):
+        return "the keys of a data file"
+    names = [data["model"]["file"], *(item["file"] for item in data_files)]
+    if any(not re.fullmatch(r"[^/\\\0:]+", name) or name in {".", ".."} for name in names):
+        return "a file that is not beside the config"
+    if fault := _evidence_fault(data["evidence"]):
+        return fault
+    if any(type(value) not in {bool, int, str} for value in data["configuration"].values()):
+        return "a value of the configuration"  # its names are not checked: loading ignores it
+    return _session_fault(data["session"])
+
+
+_LATER_EVIDENCE = {
+    "provider",
+    "peak_device_memory_mib",
+    "peak_memory_interval_mib",
+    "baseline_peak_memory_interval_mib",
+    "memory_noise_floor",
+    "throughput_per_s",
+    "baseline_throughput_per_s",
+    "max_error",
+}
+_INTERVALS = {"speedup", "peak_memory_interval_mib", "baseline_peak_memory_interval_mib"}
+_FURTHER = {
+    "process": {"malloc_mmap_threshold_bytes", "malloc_trim_threshold_bytes"},
+    "serving": {"clients", "sessions", "batch", "baseline_batch"},
+}
+"""Sections that a config need not have, with their keys."""
+
+
+def _evidence_fault(evidence: Mapping[str, Any]) -> str | None:
+    for name, value in evidence.items():
+        if name == "coverage":
+            if value is not None and _coverage_fault(value):
+                return "evidence.coverage"
+            continue
+        numbers = value.values() if name in _INTERVALS and value is not None else [value]
+        if any(isinstance(n, float) and not math.isfinite(n) for n in numbers):
+            return f"evidence.{name} is not finite"
+        flag = name in {"significant", "steady"}
+        if name != "error_data" and any(isinstance(n, bool) != flag for n in numbers):
+            return f"the type of evidence.{name}"
+    return None
+
+
+def _coverage_fault(coverage: Mapping[str, Any]) -> bool:
+    numbers: list[Any] = [coverage.get(n) for n in ("samples", "share", "repeat_error")]
+    return (
+        sorted(coverage) != ["constant_outputs", "repeat_error", "samples", "share"]
+        or any(type(n) not in {int, float} or not math.isfinite(n) or n < 0 for n in numbers)
+        or not isinstance(coverage["constant_outputs"], list)
+    )
+
+
+def _session_fault(session: Mapping[str, Any]) -> str | None:
+    for name, allowed in (
+        ("options", ATTRIBUTES),
+        ("entries", SESSION_ENTRIES),
+        ("run_entries", RUN_ENTRIES),
+    ):
+        chosen = session.get(name, {})
+        if not chosen.keys() <= allowed.keys():
+            return f"session.{name} has an unknown key"
+        for key, value in chosen.items():
+            if not _is_value(allowed[key], value):
+                return f"session.{name}.{key}"
+    if not set(session.get("disabled_optimizers", [])) <= OPTIMIZERS:
+        return "an unknown optimizer"
+    return None if session.get("providers", 1) in (1, [["CPUExecutionProvider", {}]], []) else "?"
+
+
+def _is_value(domain: Any, value: Any) -> bool:
+    if domain.choices:
+        return any(value == item and type(value) is type(item) for item in domain.choices)
+    if isinstance(domain.default, str):
+        digits = isinstance(value, str) and value != "" and set(value) <= set("0123456789")
+        return digits and domain.low <= int(value) <= domain.high
+    return type(value) is int and domain.low <= value <= domain.high
+
+
+def configuration_fault(values: Mapping[str, Any]) -> str | None:
+    """Returns what is wrong with a configuration's values."""
+    for name, value in values.items():
+        if name not in PARAMETERS or not _is_value(PARAMETERS[name], value):
+            return f"the value of {name}"
+    return None
+
+
+def loaded(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Yields each config with what loading it in another process came to: a word or an error."""
+    left = list(paths)
+    while left:
+        command = [sys.executable, "-c", _LOAD, *map(str, left)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        lines = done.stdout.splitlines()
+        yield from zip(left, lines, strict=False)
+        left = left[len(lines) :]
+        if left and done.returncode != 0:
+            yield left.pop(0), f"the process ended with {done.returncode}"
+
+
+# --- results, starting points, spaces, inputs, models ----------------------------------------
+
+
+def _read_front(_: World, path: Path) -> str | None:
+    result = StudyResult.read(path.parent)
+    for view in (view_result, view_effects, view_why):
+        renderable(view(result))
+    view_ending(result, "")
+    choose_member(result, prefer=None, max_memory_mib=None, max_latency_ms=None)
+    data = json.loads(path.read_bytes())
+    again = json.loads(json.dumps(result.to_json()))
+    same = _without_empty(again) | {"folder": 0} == _without_empty(data) | {"folder": 0}
+    return None if same else "it was read as another result"
+
+
+def _read_profile(_: World, path: Path) -> str | None:
+    profiling = kept_profile(path.parent)
+    if profiling is None:
+        return None  # a changed digest: the profile of another config
+    renderable(view_profile(profiling))
+    state = replace(read_state(path.parent), profiling=profiling)
+    assert "profile" in sections_of(state, {})
+    same = to_plain(profiling) == json.loads(path.read_bytes())
+    return None if same else "it was read as another profile"
+
+
+def _without_empty(data: Any) -> Any:
+    """Returns JSON without empty entries: a field that came later may be missing, and is empty."""
+    if isinstance(data, list):
+        return [_without_empty(item) for item in data]
+    if isinstance(data, dict):
+        return {
+            key: _without_empty(item) for key, item in data.items() if item not in (None, [], {})
+        }
+    return data
+
+
+def _change_start(_: World, path: Path, choose: Random) -> None:
+    sound = {"intra_op_num_threads": 2, "spinning": "off", "arena": "off"}
+    path.write_bytes(changed_json(sound, choose))
+
+
+def _read_start(_: World, path: Path) -> str | None:
+    configuration = read_configuration(path)
+    values = json.loads(path.read_bytes())
+    if fault := configuration_fault(values):
+        return fault
+    changed = {n: v for n, v in values.items() if v != PARAMETERS[n].default}
+    return None if configuration.to_json() == changed else "another configuration"
+
+
+_SPACE = """description = "threads"
+[parameters.intra_op_num_threads]
+values = [0, 1, 2, "cores"]
+default = 0
+needs = ["several_cores"]
+[parameters.spinning]
+values = ["on", "off"]
+default = "on"
+unless = { intra_op_num_threads = 1 }
+[parameters.enable_mem_pattern]
+values = [true, false]
+default = true
+when = { spinning = ["on", "off"] }
+"""
+_TOML = [
+    *('"²"', "0x" + "f" * 5000, "9" * 6000, "1979-05-27", "inf", "nan", "-1", "[[]]", "{}", "true"),
+    *("{ a = 1 }", "[" * 2000, '"\\ud800"', '"""', "''", "[1, 'a', 2.5]", '"' + "x" * 70_000 + '"'),
+]
+
+
+def _change_space(_: World, path: Path, choose: Random) -> None:
+    if choose.random() < 0.3:
+        path.write_bytes(changed_bytes(_SPACE.encode(), choose))
+        return
+    lines = _SPACE.splitlines()
+    for _times in range(choose.choice((0, 1, 1, 1, 2))):
+        place = choose.randrange(len(lines))
+        key, equals, _value = lines[place].partition(" = ")
+        kind = choose.randrange(4)
+        if kind < 2 and equals:
+            lines[place] = f"{key} = {choose.choice(_TOML)}"
+        elif kind == 2:
+            lines.insert(place, choose.choice(lines))
+        else:
+            lines.pop(place)
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def _read_space(_: World, path: Path) -> str | None:
+    space = read_space(path)
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))["parameters"]
+    values = {parameter.name: list(parameter.values) for parameter in space.parameters}
+    same = values == {name: table["values"] for name, table in tables.items()}
+    return None if same else "another space"
+
+
+def _change_npz(world: World, path: Path, choose: Random) -> None:
+    path.write_bytes(changed_npz(world.samples, choose))
+
+
+def _read_npz(world: World, path: Path) -> str | None:
+    workload = read(world.model, path)
+    with np.load(path, allow_pickle=False) as archive:
+        same = all(
+            np.array_equal(archive[name][i], array, equal_nan=True)
+            for i, feed in enumerate(workload.feeds)
+            for name, array in feed.items()
+        )
+    return None if same else "other arrays"
+
+
+def _read_model(_: World, path: Path) -> str | None:
+    model = describe(path)
+    return None if model.size_bytes == path.stat().st_size else "another model"
+
+
+# --- storages --------------------------------------------------------------------------------
+
+
+def _spool(world: World, case: Path) -> Path:
+    return case / f"{world.study}.spool.jsonl"
+
+
+def _change_spool(world: World, path: Path, choose: Random) -> None:
+    lines = [json.dumps(line).encode() for line in world.spool_lines]
+    for place in range(len(lines)):
+        if choose.random() < 0.6:
+            lines[place] = changed_json(world.spool_lines[place], choose)
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def _go_on(world: World, path: Path) -> str | None:
+    return trials_fault(world.go_on(path.parent))
+
+
+def trials_fault(trials: Sequence[Trial]) -> str | None:
+    """Returns what is wrong with the trials of a study."""
+    for trial in trials:
+        if fault := configuration_fault(trial.configuration.to_json()):
+            return fault
+        if (numbers := trial.measurement) is not None:
+            parts = [*vars(numbers).values(), *vars(numbers.memory).values()]
+            if any(isinstance(n, float) and not math.isfinite(n) for n in parts):
+                return f"trial {trial.number} is not finite"
+            if numbers.latency_ms <= 0:
+                return f"trial {trial.number} took no time"
+    return None
+
+
+_ATTRIBUTES = ("study_user", "study_system", "trial_user", "trial_system")
+_SCHEMAS = [
+    "CREATE VIEW v AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i FROM n",
+    "CREATE TRIGGER t AFTER INSERT ON trials BEGIN DELETE FROM trials; END",
+    "CREATE VIRTUAL TABLE v USING fts5(x)",
+    "DROP TABLE trial_values",
+    "DROP TABLE alembic_version",
+    "DELETE FROM version_info",
+    "UPDATE version_info SET schema_version = 1",
+    "UPDATE alembic_version SET version_num = 'v0.0.1'",
+    "ALTER TABLE trials RENAME COLUMN state TO stat",
+    """DROP TABLE studies; CREATE VIEW studies AS WITH RECURSIVE n(study_id, study_name) AS
+    (SELECT 1, 'a' UNION ALL SELECT study_id + 1, 'b' FROM n) SELECT * FROM n""",
+]
+
+
+def _change_storage(world: World, path: Path, choose: Random) -> None:
+    kind = choose.random()
+    if kind < 0.1:
+        path.write_bytes(changed_bytes((world.sound / path.name).read_bytes(), choose))
+        return
+    with sqlite3.connect(path) as connection:
+        if kind < 0.2:
+            connection.executescript(choose.choice(_SCHEMAS))
+        elif kind < 0.4:
+            _change_cell(connection, choose)
+        else:
+            _change_attribute(connection, choose)
+    connection.close()
+
+
+def _change_cell(connection: sqlite3.Connection, choose: Random) -> None:
+    tables = [
+        name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
+    ]
+    table = choose.choice(tables)
+    columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+    rows = [row for (row,) in connection.execute(f"SELECT rowid FROM {table}")]
+    if rows:
+        value = choose.choice(
+            [None, -1, 2**62, 0.5, "", "x" * 1000, b"\xff", "FAIL", "../x", 1e308]
+        )
+        change = f"UPDATE OR IGNORE {table} SET {choose.choice(columns)} = ? WHERE rowid = ?"
+        try:
+            connection.execute(change, (value, choose.choice(rows)))
+        except sqlite3.IntegrityError:
+            connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (choose.choice(rows),))
+
+
+def _change_attribute(connection: sqlite3.Connection, choose: Random) -> None:
+    tables = [f"{name}_attributes" for name in _ATTRIBUTES]
+    places = [
+        (table, row, text)
+        for table in tables
+        for row, text in connection.execute(f"SELECT rowid, value_json FROM {table}")
+    ]
+    table, row, text = choose.choice(places)
+    kind = choose.randrange(4)
+    if kind == 0:
+        changed: Any = changed_bytes(text.encode(), choose).decode(errors="replace")
+    elif kind == 1 and text[:1] in "[{":
+        changed = json.dumps(changed_values(json.loads(text), choose))
+    else:
+        changed = json.dumps(choose.choice(VALUES))
+    if choose.random() < 0.15:
+        key = choose.choice(["duplicate_of", "worker", "fixed_params", "constraints", "failure"])
+        connection.execute(f"UPDATE OR IGNORE {table} SET key = ? WHERE rowid = ?", (key, row))
+    connection.execute(f"UPDATE {table} SET value_json = ? WHERE rowid = ?", (changed, row))
+
+
+READERS: tuple[Reader, ...] = (
+    Reader("configs", 180, _named("best.json"), _change_json("best.json"), _read_config),
+    Reader("front.json", 100, _named("front.json"), _change_json("front.json"), _read_front),
+    Reader("profile.json", 40, _named("profile.json"), _change_json("profile.json"), _read_profile),
+    Reader("starting points", 60, _named("start.json"), _change_start, _read_start),
+    Reader("search spaces", 80, _named("space.toml"), _change_space, _read_space),
+    Reader("inputs (.npz)", 100, _named("inputs.npz"), _change_npz, _read_npz),
+    Reader("spools", 40, _spool, _change_spool, _go_on),
+    Reader("storages", 80, _named("study.db"), _change_storage, _go_on),
+    Reader("models", 24, _named("model.onnx"), _change_model, _read_model, takes_files=False),
+)
+"""All readers, those of whole studies last but for the models, which take a process each."""

@@ -1,0 +1,286 @@
+"""Every benchmark runs to its last line, on small models."""
+
+import ast
+import contextlib
+import importlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import brief_studies
+import onnx
+import postgresql
+import program
+import psutil
+import pytest
+from fakes import Cost, FakeMeasurer
+from recording import read
+from small_models import BUILDERS
+
+from autotune.deploy import telemetry
+from autotune.results.certification import kind_here
+from autotune.space.configuration import Configuration
+from autotune.study import seams
+
+pytestmark = pytest.mark.stress
+
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
+CONFIG = Path(__file__).parent.parent / "data" / "config" / "best.json"
+SHORT = "--max-latency 1us"
+"""Nothing is that fast, so that the final comparison measures the default alone."""
+_RECORD = "lstm.onnx space.toml out.jsonl.gz --warm-up 1 --rounds 2 --more-rounds 0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A short form of a benchmark.
+
+    Attributes:
+        arguments: Its arguments in the folder of the models.
+        holds: Says whether the object of its last line is right, or the folder if its name is in
+            :data:`WRITERS`.
+        cost: Studies compute their measurements by this, where they would take long.
+        alone: Whether it runs as a program, because it starts processes of its own file.
+    """
+
+    arguments: str
+    holds: Callable[[Any], object]
+    cost: Cost | None = None
+    alone: bool = False
+
+
+def _change_cost(configuration: Configuration) -> tuple[float, float]:
+    return 10.0 * 0.8 ** len(configuration.values), 100.0
+
+
+CASES = {
+    "algebra": Case(
+        arguments="--quick --counts",
+        holds=lambda it: all(
+            row["errors"][1] < 1e-5 and row["nodes"][1] <= row["nodes"][0]
+            for model in it["models"].values()
+            for row in model["variants"].values()
+        ),
+    ),
+    "arena": Case(
+        arguments="--batch 4 --size 64 --trials 1",
+        holds=lambda it: (
+            it["held_without_mib"] < it["held_mib"]
+            and it["chosen_peak_mib"] <= it["default_peak_mib"]
+        ),
+    ),
+    "layout": Case(
+        arguments="--size 32",
+        holds=lambda it: all(
+            row["reorders"] >= 1 and row["share_extended"] == 0 < row["share_all"]
+            for row in (it["convolution"], it["with pooling"])
+        ),
+    ),
+    "subnormal": Case(
+        arguments="--width 64 --trials 2", holds=lambda it: "of 16,384 weights" in it["evidence"]
+    ),
+    "loader": Case(
+        arguments=f"{CONFIG} --processes 1",
+        holds=lambda it: it["import_ms"] > 0 and 0 < it["memory_mib"] < 20,
+        alone=True,
+    ),
+    "memory": Case(
+        arguments="alone --repeats 1 --configs 2",
+        holds=lambda it: (
+            [row["config"] for row in it["rows"]] == ["no NCHWc", "external data"]
+            and all(min(row["trial"] + row["script"]) > 0 for row in it["rows"])
+        ),
+    ),
+    "models": Case(
+        arguments=f"lstm.onnx --space session --trials 1 --processes 1 --seconds 0 {SHORT}",
+        holds=lambda it: it["models"]["lstm"]["trials"] == 1 and not it["models"]["lstm"]["wrong"],
+    ),
+    "noise": Case(
+        arguments="lstm.onnx --repetitions 1 --tries 1 --seconds 0.05 --retakes 0",
+        holds=lambda it: it["repetitions"] == it["tries"] == 1,
+    ),
+    "providers": Case(
+        arguments=f"lstm.onnx --trials 2 --cpu-python {sys.executable}",
+        holds=lambda it: (
+            it["models"]["lstm"]["winner"] == "cpu"
+            and all(
+                it["models"]["lstm"][where]["providers"] == ["CPUExecutionProvider"]
+                and it["models"]["lstm"][where]["difference"] <= 0.05
+                for where in ("loaded", "loaded_on_cpu")
+            )
+        ),
+    ),
+    "serving": Case(
+        arguments="lstm.onnx --clients 2 --trials 1 --rounds 2 --load 0.1",
+        holds=lambda it: all(
+            it["lstm"]["2"][name]["throughput_per_s"] > 0
+            for name in ("default", "one_client", "tuned")
+        ),
+    ),
+    "simplification": Case(
+        arguments="lstm.onnx --trials 4",
+        holds=lambda it: it["parts"]["lstm"]["kept"] and it["needless"] == {"lstm": []},
+        cost=_change_cost,
+    ),
+    "overhead": Case(
+        arguments=f"lstm.onnx --trials 2 --space session --against {BENCHMARKS.parent}",
+        holds=lambda it: (
+            sum(s for both in it["lstm"]["parts"].values() for s in both)
+            == pytest.approx(it["lstm"]["wall_s"])
+        ),
+    ),
+    "record": Case(arguments=_RECORD, holds=lambda it: len(read(it / "out.jsonl.gz")) == 4),
+    "search": Case(
+        arguments="--quick --seeds 1 --tables tables --strategies effects,random",
+        holds=lambda it: 0 < it["strategies"]["random"]["hv"]["100"] <= 1,
+        alone=True,
+    ),
+    "sensitivity": Case(
+        arguments="cnn.onnx --most 1 --seconds 0.1",
+        holds=lambda it: max(row["error"] for row in it[1:]) <= it[0]["error"] > 0,
+    ),
+    "sequential": Case(
+        arguments="--draws 5",
+        holds=lambda it: all(row["within"] <= 0.2 for row in it if row["drop"] == 0.03),
+    ),
+    "digits": Case(
+        arguments="",
+        holds=lambda it: it == {"ranges of digits": "within", "ranges of noise": "beyond"},
+    ),
+    "quantisation": Case(
+        arguments="transformer.onnx",
+        holds=lambda it: 0 < it["transformer"]["dynamic"] < 0.1,
+    ),
+    "shared": Case(
+        arguments=f"--table {BENCHMARKS / 'dev/tables/vit_tiny.jsonl.gz'} --trials 8 --trial-s 0 "
+        "--workers 1,2",
+        holds=lambda it: [row["twice"] for row in it["workers"]["0 s"].values()] == [0, 0],
+        alone=True,
+    ),
+    "smoothing": Case(
+        arguments="--quick --seconds 0.1",
+        holds=lambda it: all(
+            row["failure"] is None for sample in it.values() for row in sample["configurations"]
+        ),
+    ),
+    "travel": Case(
+        arguments=f"--samples lstm --only dynamic --on {kind_here()} --to travel.txt",
+        holds=lambda it: (
+            "WRONG" not in (table := (it / "travel.txt").read_text()) and "dynamic" in table
+        ),
+        alone=True,
+    ),
+    "transfer": Case(
+        arguments="--seeds 1 --trials 20", holds=lambda it: 0 < it["cold"]["hv_15"] <= 1, alone=True
+    ),
+}
+"""The short forms of all benchmarks, by name."""
+WRITERS = {"record", "travel"}
+"""Benchmarks that write a file and print no object."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small models, a space of four configurations, and one small table."""
+    place = tmp_path_factory.mktemp("benchmarks")
+    (place / "alone").mkdir()
+    for file in ("cnn.onnx", "lstm.onnx", "transformer.onnx", "alone/lstm.onnx"):
+        onnx.save(BUILDERS[Path(file).stem](), place / file)
+    (place / "space.toml").write_text(
+        'description = "arenas"\n'
+        "[parameters.arena]\n"
+        'values = ["on", "off"]\n'
+        'default = "on"\n'
+        "[parameters.enable_mem_pattern]\n"
+        "values = [true, false]\n"
+        "default = true\n"
+    )
+    (place / "tables").mkdir()
+    (place / "tables" / "cnn.jsonl.gz").symlink_to(BENCHMARKS / "dev/tables/cnn.jsonl.gz")
+    return place
+
+
+def test_every_benchmark_has_a_short_form() -> None:
+    """A file with a main function is in the table."""
+    with_main = {
+        path.stem
+        for path in BENCHMARKS.rglob("*.py")
+        if any(
+            isinstance(node, ast.FunctionDef) and node.name == "main"
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+        )
+    }
+    assert with_main == CASES.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_benchmark_runs_to_its_last_line(
+    name: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it prints there is right as far as a moment of measuring can tell."""
+    if name == "shared":
+        pytest.importorskip("psycopg", reason="the driver for PostgreSQL is not installed")
+        if postgresql.find_programs() is None:
+            pytest.skip("PostgreSQL is not installed")
+    if name == "digits":
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    case = CASES[name]
+    arguments = [*case.arguments.split(), *(["--json"] if name not in WRITERS else [])]
+    if case.alone:
+        (script,) = BENCHMARKS.rglob(f"{name}.py")
+        command = [sys.executable, str(script), *arguments]
+        printed = subprocess.run(
+            command, cwd=place, stdout=subprocess.PIPE, text=True, timeout=600, check=True
+        ).stdout
+    else:
+        _inside(name, arguments, case.cost, place, monkeypatch)
+        printed = capsys.readouterr().out
+    assert case.holds(place if name in WRITERS else json.loads(printed.splitlines()[-1])), printed
+
+
+def _inside(
+    name: str,
+    arguments: list[str],
+    cost: Cost | None,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Runs a benchmark in this process; its measurements take a moment."""
+    brief_studies.measure_briefly(monkeypatch.setattr)
+    monkeypatch.setattr(program, "AUTOTUNE", brief_studies.AUTOTUNE)
+    monkeypatch.setenv(telemetry.VARIABLE, telemetry.OFF)
+    monkeypatch.syspath_prepend(BENCHMARKS / "cases")
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    benchmark = importlib.import_module(name)
+    if cost is not None:
+        for module in (seams, benchmark):
+            monkeypatch.setattr(module, "DuetMeasurer", lambda *_, **__: FakeMeasurer(cost))
+    assert not benchmark.main()
+
+
+def test_a_neighbour_ends_with_its_benchmark() -> None:
+    """Also where the benchmark is killed: it would be a neighbour of the next one."""
+    script = (
+        "import time, neighbours, psutil\n"
+        "with neighbours.neighbours(1, seed=0, longest_s=0.06):\n"
+        "    print(psutil.Process().children()[0].pid, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=BENCHMARKS, stdout=subprocess.PIPE, text=True
+    ) as benchmark:
+        assert benchmark.stdout is not None
+        neighbour = psutil.Process(int(benchmark.stdout.readline()))
+        benchmark.kill()
+    deadline = time.monotonic() + 30
+    with contextlib.suppress(psutil.NoSuchProcess):
+        # an orphan may stay a zombie until the first process of the machine looks at it
+        while neighbour.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

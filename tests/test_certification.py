@@ -1,0 +1,128 @@
+"""Answers of a config on other processors, by an emulator that is none."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from test_config import make_config
+from test_loader import write_config
+
+from autotune.deploy import cpu
+from autotune.deploy.certificates import COMPARED, FAILED, NOT_COMPARED, REFUSED, Certificate
+from autotune.deploy.config import TunedConfig
+from autotune.errors import ConfigError, RequestError
+from autotune.facts import sample_models
+from autotune.facts.model import describe
+from autotune.facts.workload import workload_for
+from autotune.measure.companions import cases_of
+from autotune.results import certification
+from autotune.results.certification import certify, worst_error
+
+
+def _certificate(**changes: object) -> Certificate:
+    blank = Certificate(
+        processor="avx2", outcome=COMPARED, how="here", samples=4, batch=1, padding=0, error=0.01
+    )
+    return replace(blank, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small transformer with an attention mask and open dimensions."""
+    path = tmp_path / "best.onnx"
+    onnx.save(sample_models.transformer(), path)
+    return path
+
+
+def test_ways_to_call_a_model(model: Path) -> None:
+    """Samples alone, in a batch with others, and with zeros behind their positions."""
+    described = describe(model)
+    workload = workload_for(described, None, {"attention_mask": [1, 5], "input_ids": [1, 5]})
+    alone, together, padded = cases_of(described, workload, {})
+    assert (alone.batch, together.batch, padded.padding) == (1, 4, 8)
+    assert together.feeds[0]["input_ids"].shape == (4, 5)
+    assert padded.feeds[0]["attention_mask"].tolist() == [[1] * 5 + [0] * 8]
+    np.testing.assert_array_equal(padded.feeds[0]["input_ids"][:, :5], alone.feeds[0]["input_ids"])
+
+
+def test_fixed_dimensions_leave_single_samples(model: Path) -> None:
+    """A config that fixes the batch and the length can be called in no other way."""
+    described = describe(model)
+    sizes = {str(name): 1 for tensor in described.inputs for name in tensor.shape}
+    assert len(cases_of(described, workload_for(described, None, {}), sizes)) == 1
+
+
+def test_the_worst_error() -> None:
+    """What was not compared or was refused has none; no answers are worse than any."""
+    unknown = _certificate(outcome=NOT_COMPARED, error=None)
+    refused = _certificate(outcome=REFUSED, error=None)
+    assert worst_error([_certificate(), _certificate(error=0.3), unknown, refused]) == 0.3
+    assert worst_error([_certificate(outcome=FAILED, error=None)]) == float("inf")
+    assert worst_error([]) == 0
+
+
+def test_certificates_survive_json() -> None:
+    """A kind of processor that is none is refused by name."""
+    config = make_config(certified=(_certificate(), _certificate(error=None, outcome=REFUSED)))
+    data = json.loads(json.dumps(config.to_json()))
+    assert TunedConfig.from_json(data) == config
+    data["certified"][0]["processor"] = "z80"
+    with pytest.raises(ConfigError, match=r"certified\[0\].processor must be one of avx2"):
+        TunedConfig.from_json(data)
+
+
+def test_a_kind_of_processor_that_is_none(model: Path) -> None:
+    """It is refused with the nearest."""
+    with pytest.raises(RequestError, match="Did you mean 'avx512'"):
+        certify(write_config(model, make_config()), processors=["avx51"], shapes={})
+
+
+@pytest.fixture
+def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that takes an emulator's arguments and runs the rest as it is."""
+    program = tmp_path / "qemu-x86_64-static"
+    program.write_text('#!/bin/sh\nshift 4; exec "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(certification, "kind_here", lambda: "vnni")
+    monkeypatch.setattr(cpu, "is_x86", lambda: True)
+    return program
+
+
+@pytest.mark.process
+def test_a_config_is_certified(model: Path, emulator: Path) -> None:
+    """Equal answers here and under the emulator; what nobody emulates is not compared."""
+    config = certify(
+        write_config(model, make_config()),
+        processors=["vnni", "avx2", "avx512", "arm64"],
+        source=model,
+        shapes={},
+    )
+    rows = [(i.processor, i.outcome, i.batch, i.padding) for i in config.certified]
+    ways = [(1, 0), (4, 0), (1, 8)]
+    assert rows[:6] == [(name, COMPARED, *way) for name in ("vnni", "avx2") for way in ways]
+    assert rows[6:] == [(name, NOT_COMPARED, 1, 0) for name in ("avx512", "arm64")]
+    assert worst_error(config.certified) < 1e-5
+    assert TunedConfig.read(model.with_name("best.json")) == config
+    emulator.unlink()
+    path = model.with_name("best.json")
+    (missing,) = certify(path, processors=["avx2"], source=model, shapes={}).certified
+    assert missing.outcome == NOT_COMPARED
+    assert "install qemu-x86_64-static" in missing.how
+
+
+@pytest.mark.process
+def test_a_refusal_is_recorded(model: Path, emulator: Path) -> None:
+    """The loader runs on the other processor, and refuses what would be wrong there."""
+    path = write_config(model, make_config())
+    emulator.write_text(
+        # what the loader of another processor would say
+        '#!/bin/sh\nshift 9; printf \'{"refusal": "blocks", "faults": []}\' > "$2"\n',
+        encoding="utf-8",
+    )
+    (refused,) = certify(path, processors=["avx2"], source=model, shapes={}).certified
+    assert (refused.outcome, refused.error) == (REFUSED, None)
+    assert "blocks" in refused.how

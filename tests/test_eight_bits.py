@@ -1,0 +1,117 @@
+"""Eight-bit products that overflow in 16 bits, and configs that answer rightly all the same."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from test_config import requiring
+
+from autotune.deploy import cpu
+from autotune.deploy.session import SessionConfig
+from autotune.facts.eight_bits import signed_products
+from autotune.graph.graph_facts import ProcessorFacts
+from autotune.graph.prepare_child import look_at_processor_facts
+from autotune.graph.processor_facts import requirements
+
+
+def _model(nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray]) -> onnx.ModelProto:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    return helper.make_model(helper.make_graph(nodes, "made", [x], [y], weights))
+
+
+def _qdq(weight: np.ndarray, zero: np.ndarray) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "s"], ["dw"]),
+        helper.make_node("MatMul", ["d", "dw"], ["y"]),
+    ]
+    return _model(nodes, {"s": np.array(0.1, np.float32), "z": zero, "w": weight})
+
+
+LARGE = np.array([[127, -100], [3, 4]], np.int8)
+SMALL = np.array([[64, -64], [3, 4]], np.int8)
+UNSIGNED = np.array(0, np.uint8)
+
+
+def _counts(model: onnx.ModelProto, folder: Path) -> list[tuple[str, int, int]]:
+    return [(p.node.op_type, p.weights, p.large) for p in signed_products(model, folder)]
+
+
+@pytest.mark.parametrize("zero", [UNSIGNED, np.array(0, np.int8)], ids=["unsigned", "signed"])
+def test_large_signed_weights(tmp_path: Path, zero: np.ndarray) -> None:
+    """Two of four are beyond 64. ONNX Runtime makes signed activations unsigned on x86."""
+    assert _counts(_qdq(LARGE, zero), tmp_path) == [("MatMul", 4, 2)]
+
+
+def test_what_cannot_overflow(tmp_path: Path) -> None:
+    """A reduced range, unsigned weights, and floats."""
+    assert _counts(_qdq(SMALL, UNSIGNED), tmp_path) == [("MatMul", 4, 0)]
+    assert _counts(_qdq(LARGE.astype(np.uint8), UNSIGNED), tmp_path) == []
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    assert _counts(_model(nodes, {"w": LARGE.astype(np.float32)}), tmp_path) == []
+
+
+def test_integer_products(tmp_path: Path) -> None:
+    """Dynamic quantisation makes unsigned activations, whose zero point is no constant."""
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", ["q", "w", "z"], ["i"]),
+        helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+    ]
+    assert _counts(_model(nodes, {"w": LARGE}), tmp_path) == [("MatMulInteger", 4, 2)]
+
+
+def _facts(*nodes: onnx.NodeProto, folder: Path) -> ProcessorFacts:
+    model = _model(list(nodes), {"s": np.array(0.1, np.float32), "z": UNSIGNED, "w": LARGE})
+    onnx.save(model, folder / "made.onnx")
+    return look_at_processor_facts({"path": str(folder / "made.onnx")})
+
+
+def test_the_facts_of_files(tmp_path: Path) -> None:
+    """Blocks by their domain; exact products reach all but NHWC convolutions of ONNX Runtime's."""
+    inputs = ["x", "s", "z", "w", "s", "z", "s", "z"]
+    matmul = _facts(helper.make_node("QLinearMatMul", inputs, ["y"]), folder=tmp_path)
+    assert matmul == ProcessorFacts(
+        overflows=True, exactness_reaches=True, has_blocks=False, eight_bits=True
+    )
+    conv = helper.make_node("QLinearConv", inputs, ["y"], domain="com.microsoft")
+    assert not _facts(conv, folder=tmp_path).exactness_reaches
+    blocked = helper.make_node("Conv", ["x", "s"], ["y"], domain="com.microsoft.nchwc")
+    assert _facts(blocked, folder=tmp_path) == ProcessorFacts(
+        overflows=False, exactness_reaches=True, has_blocks=True, eight_bits=False
+    )
+
+
+@pytest.mark.parametrize("features", [{"avx512f", "avx512_vnni"}, set()], ids=["VNNI", "unknown"])
+def test_a_config_requires_exact_products_where_they_overflow(
+    monkeypatch: pytest.MonkeyPatch, features: set[str]
+) -> None:
+    """Tuned where they do not, or where nobody knows: the answers hold on x86 without VNNI."""
+    monkeypatch.setattr(cpu, "is_x86", lambda: True)
+    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset(features))
+    facts = ProcessorFacts(
+        overflows=True, exactness_reaches=True, has_blocks=False, eight_bits=True
+    )
+    requires = requirements(SessionConfig(), facts)
+    assert requires == requiring("CPUExecutionProvider", exact_products=True)
+    requires = requirements(SessionConfig(), replace(facts, exactness_reaches=False))
+    assert requires == requiring("CPUExecutionProvider", vnni=True)
+
+
+def test_a_config_that_was_measured_overflowing_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its error was measured with overflowing sums."""
+    monkeypatch.setattr(cpu, "is_x86", lambda: True)
+    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
+    facts = ProcessorFacts(
+        overflows=True, exactness_reaches=False, has_blocks=True, eight_bits=True
+    )
+    requires = requirements(SessionConfig(), facts)
+    assert requires == requiring("CPUExecutionProvider", weight_block=8)

@@ -1,0 +1,242 @@
+"""What is said of a study's result: its end on one screen, its details, and its changes."""
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from made_results import close, member, part, result, simplification
+from rich.console import Console
+from views import lines_of, words_of
+
+from autotune.deploy.config import Interval
+from autotune.deploy.options import Value
+from autotune.report.changes import view_why
+from autotune.report.result import headline, view_effects, view_ending, view_result
+from autotune.report.terminal import renderable
+from autotune.results.leave_one_out import ANSWERS, RUNNING
+from autotune.results.result import StudyResult
+from autotune.search.beliefs import Effect
+
+_INT8: dict[str, Value] = {"precision": "int8_static", "per_channel": True, "kept_in_float": 2}
+_OUTSIDE: dict[str, Value] = {"weight_storage": "external_data"}
+_THREADS: dict[str, Value] = {"intra_op_num_threads": 2}
+_NEEDLESS: dict[str, Value] = {**_THREADS, "enable_mem_pattern": False, "arena": "off"}
+_LOOSER = member(33, {"precision": "int8_static"}, 2.3, 30.0, 0.09, admitted=False)
+
+
+def _ending(study: StudyResult) -> list[str]:
+    return lines_of(view_ending(study, "report.html"))
+
+
+def _small() -> StudyResult:
+    """Returns a study that found one winner with two changes, as that of the README."""
+    parts = [part(_INT8, ["latency_ms"], 1.8, 0.5), part(_OUTSIDE, ["peak_memory_mib"], 1.0, 0.8)]
+    return result(
+        member(2, {**_INT8, **_OUTSIDE}, 1.8, 40.0, 0.01),
+        picked=2,
+        left_out=dict.fromkeys(map(str, range(9)), "a reason"),
+        simplification=simplification(2, parts, 1.8, 0.4),
+    )
+
+
+def _large() -> StudyResult:
+    """Returns a study of 100 trials with a front of seven, long descriptions and all remarks."""
+    winner = {**_INT8, **_OUTSIDE}
+    others = [
+        member(10 + i, {**winner, **_NEEDLESS, "spinning": "off"}, 1.7 - i / 20, 50 - i, 0.02)
+        for i in range(6)
+    ]
+    needless = [part({name: value}) for name, value in _NEEDLESS.items()]
+    small = _small()
+    assert small.simplification is not None
+    kept = small.simplification.parts
+    return replace(
+        small,
+        members=(small.baseline, member(2, winner, 1.8, 40.0, 0.01), *others),
+        trials=100,
+        never_undisturbed=60,
+        others=(_LOOSER,),
+        simplification=simplification(2, [*kept, *needless], 1.8, 0.4),
+    )
+
+
+@pytest.mark.parametrize(("study", "most"), [(_small(), 14), (_large(), 22)])
+def test_the_end_of_a_study_fits_on_a_screen(study: StudyResult, most: int) -> None:
+    """On a terminal of 100 columns each row of a table takes one line."""
+    text = StringIO()
+    Console(file=text, width=100).print(renderable(view_ending(study, "report.html")))
+    lines = text.getvalue().splitlines()
+    assert len(lines) <= most
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_end_of_a_study_says_what_to_use() -> None:
+    """The answer, the front with the chosen row, each change, the files, and what to type next."""
+    lines = _ending(_small())
+    assert len(lines) + 1 <= 14  # one more for the headings of the front
+    assert lines[0] == (
+        "net.onnx: 1.80× faster than the default (1.78–1.82), with 60 % less memory."
+    )
+    assert lines[3].startswith("→ 2 ")
+    assert lines[6].split(" (")[0].startswith("  int8 static, per channel, ")
+    assert lines[7] == "  external data 0.80 of the memory"
+    assert lines[-3].startswith("Written to net.autotune: ")
+    assert lines[-3].endswith("report.html")
+    assert lines[-2].startswith("Details: autotune show net.autotune (--why, --effects); ")
+    assert lines[-1] == 'Load it: session = autotune.load("net.autotune/best.json")'
+
+
+def test_what_an_ending_adds_where_there_is_reason_to() -> None:
+    """A busy machine, a looser limit by confirmed numbers alone, and the best five members."""
+    lines = _ending(_large())
+    assert any(line.startswith("60 of 100 trials ran on a busy machine;") for line in lines)
+    assert "A looser error limit would allow 2.30×: trial 33, error 0.09." in lines
+    assert sum("int8 static" in line and "×" not in line for line in lines[2:8]) == 4
+    assert "looser" not in " ".join(_ending(replace(_large(), complete=False)))
+
+
+def test_an_unconfirmed_result_is_not_shown_as_confirmed() -> None:
+    """Each number of the search has a tilde, the headline says so, and nothing is to be loaded."""
+    study = result(member(2, _OUTSIDE, 1.5), picked=2, complete=False)
+    text = words_of(view_ending(study, ""))
+    assert "by the estimate of the search. No final comparison has confirmed this." in text
+    assert "→ 2 ~" in text
+    assert "~1.50 (" in text
+    assert "Load it" not in text
+    assert "estimates of the search" in words_of(view_result(study))
+
+
+def test_wide_intervals_are_explained() -> None:
+    """A speed-up between a twelfth and twelve times is hardly known."""
+    unknown = member(4, _OUTSIDE, 0.99)
+    evidence = replace(unknown.evidence, speedup=Interval(value=0.99, low=0.08, high=11.61))
+    study = result(replace(unknown, evidence=evidence))
+    line = (
+        "Some intervals are wide: too few runs were undisturbed. More trials or a quieter machine "
+        "narrow them."
+    )
+    assert line in _ending(study)
+    assert line not in _ending(result(member(4, _OUTSIDE, 0.99)))
+    assert line not in _ending(replace(study, complete=False))
+
+
+def test_a_default_that_stays_explains_itself() -> None:
+    """What came nearest, what would save memory with the same answers, and where to look next."""
+    lean = member(4, _OUTSIDE, 0.98, 74.0, 1e-7)
+    slow = member(5, {**_OUTSIDE, "spinning": "off"}, 0.5, 60.0, 1e-7)
+    near = member(7, _THREADS, 1.01, 99.0)
+    wrong = member(8, _INT8, 3.0, 20.0, 0.2, admitted=False)
+    study = result(lean, others=(near, slow, wrong))
+    text = words_of(view_ending(study, ""))
+    assert "the default stays, because no other configuration is better by more than" in text
+    assert "Nearest in latency: trial 7, 1.01× (1.00–1.02), 0.99 of the memory: 2 threads." in text
+    assert "Less memory with the same answers: trial 4, 0.98× (0.97–0.99), 0.74 of the" in text
+    assert "To use it: autotune pick net.autotune --trial 4" in text
+    assert "autotune inspect net.onnx" in text
+    assert "Nearest in latency: trial 8" not in text
+    assert "net.onnx: why the default stays. Nearest in latency: trial 7" in words_of(
+        view_why(study)
+    )
+    assert "No other configuration qualified." in words_of(view_why(result()))
+
+
+def test_a_default_that_was_picked_says_so() -> None:
+    """The study selected another member, so nothing is said of why the default stays."""
+    picked = replace(_small(), picked=0)
+    first = "net.onnx: the default, as picked; the study selected trial 2."
+    assert _ending(picked)[0] == first
+    assert "Nearest" not in words_of(view_ending(picked, ""))
+    assert "To use trial 2: autotune pick net.autotune --trial 2" in words_of(view_why(picked))
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "noise_floor", "words"),
+    [
+        (125.0, None, "with 25 % more memory"),
+        (90.0, 0.2, "with the same memory"),
+        (90.0, 0.05, "with 10 % less memory"),
+    ],
+)
+def test_memory_within_its_noise_floor_is_the_same(
+    memory_mib: float, noise_floor: float | None, words: str
+) -> None:
+    """Only what exceeds the noise is a gain or a loss."""
+    fast = member(1, _THREADS, 1.8, memory_mib)
+    evidence = replace(fast.evidence, memory_noise_floor=noise_floor)
+    gains = {"peak_memory_mib": close(100 / memory_mib)}
+    study = result(replace(fast, evidence=evidence, gains=gains), picked=1)
+    assert words in headline(study)
+
+
+def test_all_of_a_result() -> None:
+    """The intervals of memory, the noise floor, every member, and what does not apply."""
+    text = words_of(view_result(_large()))
+    assert "Noise floor: " in text
+    assert "Options that do not apply to this model or machine: 0 a reason 1 a reason" in text
+    assert "Best with a looser error limit: trial 33, 2.30× in the final comparison" in text
+    assert " 15 " in text
+
+
+def _effect(value: Value, factor: float, objective: str) -> Effect:
+    interval = Interval(value=factor, low=factor - 0.05, high=factor + 0.05)
+    return Effect(parameter="arena", value=value, objective=objective, trials=4, factor=interval)
+
+
+def test_effects_without_a_clear_one() -> None:
+    """A value has a row where one of its effects is clear; a dot stands for what is not."""
+    effects = [
+        _effect("off", 0.8, "latency_ms"),
+        _effect("off", 1.0, "peak_memory_mib"),
+        _effect("on", 1.0, "latency_ms"),
+        _effect("on", 1.0, "peak_memory_mib"),
+    ]
+    lines = lines_of(view_effects(result(effects=tuple(effects))))
+    assert "arena off 4 ×0.80 (0.75–0.85) ·" in lines
+    assert lines[-1] == "No clear effect: arena=on."
+
+
+_REVERTED = simplification(
+    2,
+    [
+        part(_INT8, ["latency_ms", "peak_memory_mib"], 1.15, 0.41),
+        part({"kept_in_float": 16}, [ANSWERS]),
+        part(_OUTSIDE, ["peak_memory_mib"], 1.0, 0.86),
+        part(_THREADS),
+    ],
+    1.15,
+    0.35,
+)
+_STUDY = result(member(2, {**_INT8, **_OUTSIDE}, 1.15, 35.0), picked=2, simplification=_REVERTED)
+
+
+def test_what_each_change_brings() -> None:
+    """A row for each change that was kept, all together, what was dropped, and each verdict."""
+    lines = lines_of(view_why(_STUDY))
+    assert "external data 0.86 of the memory" in lines
+    assert "together 1.15× (1.14–1.16), 0.35 of the memory" in lines
+    assert "2 threads no effect, dropped" in lines
+    assert any(line.endswith("needed for latency and memory") for line in lines)
+    assert any(line.endswith("needed for answers") for line in lines)
+    assert any(line.startswith("2 threads") and line.endswith(" dropped") for line in lines)
+
+
+def test_a_change_without_numbers_has_a_reason() -> None:
+    """Without it the config fails, or its effect is not clear."""
+    failing = replace(part(_THREADS, [RUNNING]), speedup=None, memory=None, failure="no memory")
+    doubtful = part(_OUTSIDE, kept=True)
+    text = words_of(
+        view_why(replace(_STUDY, simplification=simplification(2, [failing, doubtful])))
+    )
+    assert "2 threads without it the config fails (no memory)" in text
+    assert "external data no clear effect, kept" in text
+
+
+def test_why_there_is_nothing_to_say_of_changes() -> None:
+    """Another member was picked, or the study was interrupted."""
+    other = replace(_STUDY, simplification=replace(_REVERTED, trial=9))
+    assert "autotune pick net.autotune --trial 9" in words_of(view_why(other))
+    unfinished = replace(_STUDY, simplification=replace(_REVERTED, complete=False))
+    assert "The same command continues it." in words_of(view_why(unfinished))
+    assert "The same command continues it." in words_of(
+        view_why(replace(_STUDY, simplification=None))
+    )

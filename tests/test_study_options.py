@@ -1,0 +1,53 @@
+"""What a study is asked for, and what it is asked to prefer where it runs on devices."""
+
+from pathlib import Path
+
+import pytest
+from fakes import space
+
+from autotune.errors import RequestError
+from autotune.measure.device_memory import DeviceMemory
+from autotune.search.objective import DEFAULT, DEVICE_MEMORY
+from autotune.space.space import Parameter, Space
+from autotune.study.objectives import objectives_of
+from autotune.study.options import StudyOptions
+
+_CUDA = space(Parameter(name="execution_provider", values=("cuda",), default="cpu"))
+
+
+def _options(**changes: object) -> StudyOptions:
+    return StudyOptions.of(Path("model.onnx"), clients=1, **changes)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that tells the memory of devices."""
+    monkeypatch.setattr(DeviceMemory, "start", lambda: object())
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("prefer", ["memory", "device_memory"])
+def test_a_study_on_devices_may_prefer_memory(prefer: str) -> None:
+    """Its objective is the device's memory, by either word; all others stay."""
+    assert objectives_of(_options(prefer=prefer), _CUDA) == (
+        (DEFAULT[0], DEVICE_MEMORY),
+        "device_memory",
+    )
+    assert objectives_of(_options(), _CUDA)[1] == "latency"
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(
+    ("within", "changes"),
+    [
+        (space(), {"prefer": "device_memory"}),
+        (_CUDA, {"prefer": "cpu"}),
+        (_CUDA, {"prefer": "device_memory", "objectives": ("latency_ms", "cpu_s")}),
+    ],
+)
+def test_what_is_no_objective_cannot_be_preferred(
+    within: Space, changes: dict[str, object]
+) -> None:
+    """On the CPU there is no device, and objectives that the user names stay."""
+    with pytest.raises(RequestError, match="--prefer must be one of"):
+        objectives_of(_options(**changes), within)

@@ -1,0 +1,52 @@
+"""A view in each of its forms: on a terminal, as Markdown; the page has tests of its own."""
+
+from io import StringIO
+
+from rich.console import Console
+
+from autotune.report.terminal import renderable
+from autotune.report.view import BLANK, Line, Table, View, markdown
+
+_TABLE = Table(
+    headings=("configuration", "ms"),
+    rows=[("a|b and many words besides", "10"), ("c[red]", "2.5")],
+    marked=1,
+)
+_VIEW = View(blocks=[Line("All is well.", "good"), BLANK, _TABLE], data={"well": True})
+
+
+def _shown(view: View, width: int = 40) -> list[str]:
+    text = StringIO()
+    Console(file=text, width=width, markup=False).print(renderable(view))
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def test_numbers_stand_below_each_other() -> None:
+    """Words begin and numbers end in one column; brackets of strangers are no markup."""
+    assert _shown(_VIEW) == [
+        "All is well.",
+        "",
+        "configuration                ms",
+        "a|b and many words besides   10",
+        "c[red]                      2.5",
+    ]
+
+
+def test_what_may_be_cut_is_cut_and_the_rest_is_folded() -> None:
+    """A screen shows the beginning of long words, and all of them where they matter."""
+    rows = [("words " * 9, "1")]
+    cut = Table(headings=("configuration", "ms"), rows=rows, is_cut=True)
+    assert [len(_shown(View(blocks=[table], data={}), 30)) for table in (cut, _TABLE)] == [2, 4]
+    assert _shown(View(blocks=[cut], data={}), 30)[1].split("…")[1].strip() == "1"
+    indented = _shown(View(blocks=[Line(f"  {'word ' * 12}")], data={}))
+    assert [line.startswith("  word") for line in indented] == [True, True]
+
+
+def test_a_table_is_markdown() -> None:
+    """Numbers are aligned to the right, and a bar in a name ends no cell."""
+    assert markdown(_TABLE) == (
+        "| configuration | ms |\n"
+        "| :-- | --: |\n"
+        "| a\\|b and many words besides | 10 |\n"
+        "| c[red] | 2.5 |\n"
+    )

@@ -1,0 +1,358 @@
+"""What a study writes: names of its own, whole files, and the last check of what it wrote."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import made_results
+import numpy as np
+import onnxruntime
+import pytest
+from fakes import FakeMeasurer, FakeWorld, thread_cost
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
+
+import autotune
+from autotune.deploy.config import Evidence, TunedConfig
+from autotune.deploy.digest import digest_files
+from autotune.deploy.loader import check_files
+from autotune.errors import CannotMeasureError, StudyError
+from autotune.facts.model import describe
+from autotune.graph.data_names import RenamingError, copy_with_data_names, data_names
+from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
+from autotune.measure.outcome import Failure, Fidelity
+from autotune.results.result import StudyResult, choose_member
+from autotune.results.writing import answers_check, pick_member, write
+from autotune.search.trial import Limits
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+_FEED = {"x": np.asarray([[1.0, 2.0]], np.float32), "flag": np.asarray(True)}
+
+
+def _weight(name: str, file: str, value: float, folder: Path) -> TensorProto:
+    """Returns a weight that is stored in an external data file, appended to it."""
+    tensor = numpy_helper.from_array(np.full((2, 2), value, np.float32), name)
+    path = folder / file
+    offset = path.stat().st_size if path.exists() else 0
+    with path.open("ab") as stream:
+        stream.write(tensor.raw_data)
+    external_data_helper.set_external_data(tensor, file, offset, len(tensor.raw_data))
+    tensor.ClearField("raw_data")
+    return tensor
+
+
+def _model(folder: Path, files: Sequence[str]) -> Path:
+    """Writes a model with weights outside: in its graph, in a branch, and in a constant."""
+    out = helper.make_tensor_value_info("b", TensorProto.FLOAT, [1, 2])
+    then, other = (
+        helper.make_graph(
+            [
+                helper.make_node("Constant", [], ["k"], value=_weight("k", file, 0.25, folder)),
+                helper.make_node("MatMul", ["m", "v"], ["p"]),
+                helper.make_node("MatMul", ["p", "k"], ["b"]),
+            ],
+            "branch",
+            [],
+            [out],
+            [_weight("v", file, value, folder)],
+        )
+        for file, value in ((files[0], 2.0), (files[-1], 3.0))
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["m"]),
+            helper.make_node("If", ["flag"], ["y"], then_branch=then, else_branch=other),
+        ],
+        "outside",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2]),
+            helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])],
+        [_weight("w", files[-1], 0.5, folder)],
+    )
+    path = folder / "net.onnx"
+    opset = helper.make_opsetid("", 17)
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
+    )
+    return path
+
+
+def _answers(session: onnxruntime.InferenceSession) -> list[float]:
+    answers: list[float] = np.asarray(session.run(None, _FEED)[0]).ravel().tolist()
+    return answers
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["best.json"],
+        ["study.db", "front.json"],
+        ["best.onnx", "best.json"],
+        ["best.onnx.data2", "best.onnx.data"],
+    ],
+)
+def test_data_files_of_any_name_are_written(tmp_path: Path, files: list[str]) -> None:
+    """The written model has data files of our names, loads strictly and answers as the source."""
+    (tmp_path / "source").mkdir()
+    model = _model(tmp_path / "source", files)
+    out = tmp_path / "out"
+    result = FakeWorld(thread_cost).tune(model, trials=1, space="session", out=out)
+    names = ["best.onnx.data", "best.onnx.data2"][: len(files)]
+    assert list(result.files) == ["best.json", "best.onnx", *names, "front.json"]
+    config = TunedConfig.read(out / "best.json")
+    assert list(config.model.names) == ["best.onnx", *names]
+    json.loads((out / "front.json").read_text("utf-8"))
+    session = autotune.load(out / "best.json", strict=True)
+    source = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    assert _answers(session) == _answers(source)
+    picked = pick_member(StudyResult.read(out), 0)
+    assert picked.files[1] == "best.2.onnx"
+    assert not (out / "best.onnx").exists()
+    assert _answers(autotune.load(out / "best.json", strict=True)) == _answers(source)
+
+
+def test_data_files_get_names_in_their_order() -> None:
+    """No name is taken from the user's files."""
+    files = [Path("study.db"), Path("best.onnx"), Path("w")]
+    assert data_names(files, "best.onnx") == {
+        "study.db": "best.onnx.data",
+        "best.onnx": "best.onnx.data2",
+        "w": "best.onnx.data3",
+    }
+
+
+def test_a_data_file_without_a_new_name_is_refused(tmp_path: Path) -> None:
+    """A tensor whose file nobody listed does not go unnoticed."""
+    model = _model(tmp_path, ["a", "b"])
+    with pytest.raises(RenamingError, match="its data file 'b'"):
+        copy_with_data_names(model, {"a": "best.onnx.data"}, tmp_path / "copy.onnx")
+    assert not (tmp_path / "copy.onnx").exists()
+
+
+def test_a_model_that_changed_is_not_written(tmp_path: Path) -> None:
+    """What was not measured is not written; the earlier result stays whole."""
+    (tmp_path / "source").mkdir()
+    model = _model(tmp_path / "source", ["w"])
+    out = tmp_path / "out"
+    FakeWorld(thread_cost).tune(model, trials=1, space="session", out=out)
+
+    class Changing(FakeMeasurer):
+        def renew(self) -> None:
+            (model.parent / "w").write_bytes(bytes(len((model.parent / "w").read_bytes())))
+
+    class World(FakeWorld):
+        def measurer(self, *_: object) -> FakeMeasurer:
+            return Changing(self.cost)
+
+    with pytest.raises(StudyError, match="was changed while the study ran"):
+        World(thread_cost).tune(model, trials=3, space="session", out=out)
+    autotune.load(out / "best.json", strict=True)
+
+
+class Doubting(FakeMeasurer):
+    """A measurer that has its own opinion of what was written."""
+
+    verdict: Fidelity | Failure = Failure(kind="refused", phase="answers", message="it is broken")
+
+    def answers_of(self, config: Path) -> Fidelity | Failure:
+        """Returns the verdict."""
+        assert config.is_file()
+        return self.verdict
+
+
+def _judged(
+    folder: Path, error: float, limit: float, metric: float | None = None, drop: float | None = None
+) -> None:
+    """Verifies the result in `folder`, whose answers now have this error."""
+    measurer = Doubting(thread_cost)
+    measurer.verdict = Fidelity(
+        error=error, cosine=1.0, max_difference=error, agreement=None, metric=metric, drop=drop
+    )
+    max_drop = None if metric is None else 0.01
+    result = StudyResult.read(folder)
+    check = answers_check(measurer, result, Limits(max_error=limit, max_drop=max_drop))
+    check(folder / "best.json")
+
+
+def test_a_result_that_does_not_load_is_removed(tmp_path: Path) -> None:
+    """The study does not say that it is done, and does not take the result for done later."""
+    (tmp_path / "source").mkdir()
+    model = _model(tmp_path / "source", ["w"])
+
+    class World(FakeWorld):
+        def measurer(self, *_: object) -> FakeMeasurer:
+            self.measurers.append(Doubting(self.cost))
+            return self.measurers[-1]
+
+    with pytest.raises(CannotMeasureError, match="it is broken") as failure:
+        World(thread_cost).tune(model, trials=2, space="session", out=tmp_path / "out")
+    assert failure.value.exit_code == 4
+    for name in ("best.json", "front.json"):
+        assert not (tmp_path / "out" / name).exists()
+    world = FakeWorld(thread_cost)
+    result = world.tune(model, trials=2, space="session", out=tmp_path / "out")
+    assert result.trials == 2
+    assert world.searched == []
+    assert (tmp_path / "out" / "best.json").is_file()
+
+
+def test_answers_that_differ_from_those_of_the_trial_are_refused(tmp_path: Path) -> None:
+    """Right answers keep the limits, or are as near as they were; all others are wrong."""
+    (tmp_path / "source").mkdir()
+    model = _model(tmp_path / "source", ["w"])
+    out = tmp_path / "out"
+    result = FakeWorld(thread_cost).tune(model, trials=1, space="session", out=out)
+    _judged(out, 0.04, 0.05)
+    far = replace(result.best.evidence, error=0.2)
+    _rewrite(result, far, model)
+    _judged(out, 0.2, 0.05)  # the default breaks the limit itself
+    with pytest.raises(CannotMeasureError, match=r"error 0\.3, and trial 0 had error 0\.2"):
+        _judged(out, 0.3, 0.05)
+    _rewrite(result, replace(far, metric=0.5), model)
+    _judged(out, 0.2, 0.05, metric=0.5, drop=0.3)
+    with pytest.raises(CannotMeasureError, match=r"metric 0\.4, and trial 0 had .* metric 0\.5"):
+        _judged(out, 0.2, 0.05, metric=0.4, drop=0.4)
+
+
+def _rewrite(result: StudyResult, evidence: Evidence, model: Path) -> None:
+    """Writes the result again, its default with this evidence."""
+    preparer = Preparer(describe(model), result.folder / "cache", workload=None, signature="")
+    member = replace(result.best, evidence=evidence)
+    write(replace(result, members=(member,)), preparer)
+
+
+def _made(folder: Path, value: float) -> PreparedModel:
+    """Returns a model of one addition, as a study's cache holds it."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "add",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])],
+        [numpy_helper.from_array(np.full((1, 2), value, np.float32), "w")],
+    )
+    path = folder / f"{value}.onnx"
+    opset = helper.make_opsetid("", 17)
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
+    )
+    return PreparedModel(path=path, data_files=(), sha256=digest_files([path]), steps=())
+
+
+class _Made:
+    """A preparer that has one model."""
+
+    def __init__(self, model: PreparedModel) -> None:
+        self._model = model
+
+    def prepare(self, _: object) -> PreparedModel:
+        return self._model
+
+
+def _answer(folder: Path) -> float:
+    config = folder / "best.json"
+    check_files(config, TunedConfig.read(config), read_all=True)
+    session = onnxruntime.InferenceSession(folder / TunedConfig.read(config).model.file)
+    return float(np.asarray(session.run(None, {"x": np.zeros((1, 2), np.float32)})[0])[0, 0])
+
+
+def _write(folder: Path, made: PreparedModel, trial: int) -> StudyResult:
+    result = made_results.result(
+        made_results.member(7, {"optimizer.NchwcTransformer": "off"}, 1.5), folder=folder
+    )
+    return write(replace(result, picked=trial), _Made(made))  # type: ignore[arg-type]
+
+
+class _KilledError(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.process
+def test_a_kill_between_any_two_steps_leaves_a_whole_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step that changes a file is the last one in turn; best.json loads, old or new."""
+    old, new = (_made(tmp_path, value) for value in (1.0, 2.0))
+    folder = tmp_path / "out"
+    folder.mkdir()
+    left = 0
+
+    def killing(function: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise _KilledError
+            return function(*arguments, **named)
+
+        return step
+
+    answers = []
+    for steps in range(100):
+        monkeypatch.undo()
+        for file in folder.iterdir():
+            file.unlink()
+        _write(folder, old, 0)
+        left = steps
+        for owner, name in ((Path, "replace"), (Path, "unlink"), (Path, "touch"), (os, "fsync")):
+            monkeypatch.setattr(owner, name, killing(getattr(owner, name)))
+        monkeypatch.setattr(shutil, "copyfile", killing(shutil.copyfile))
+        try:
+            _write(folder, new, 7)
+        except _KilledError:
+            answers.append(_answer(folder))
+        else:
+            break
+    monkeypatch.undo()
+    assert _answer(folder) == 2.0
+    assert len(answers) > 10
+    assert answers == sorted(answers)
+    assert set(answers) == {1.0, 2.0}
+
+
+@pytest.mark.process
+def test_a_config_that_the_check_refuses_leaves_the_old_one(tmp_path: Path) -> None:
+    """Wrong answers are found before the switch; nothing of the new set stays."""
+    old, new = (_made(tmp_path, value) for value in (1.0, 2.0))
+    folder = tmp_path / "out"
+    folder.mkdir()
+    result = _write(folder, old, 0)
+    before = sorted(file.name for file in folder.iterdir())
+
+    def refuse(config: Path) -> None:
+        assert config.name != "best.json"
+        raise CannotMeasureError("wrong answers")
+
+    with pytest.raises(CannotMeasureError, match="wrong answers"):
+        write(result, _Made(new), refuse)  # type: ignore[arg-type]
+    assert sorted(file.name for file in folder.iterdir()) == before
+    assert _answer(folder) == 1.0
+
+
+def test_a_model_that_cannot_be_made_again_is_no_traceback(tmp_path: Path) -> None:
+    """The request ends with a sentence; what was measured is kept."""
+
+    class Broken:
+        def prepare(self, _: object) -> PreparedModel:
+            raise PreparationError("crashed", "onnxslim crashed")
+
+    with pytest.raises(CannotMeasureError, match=r"cannot be made again \(onnxslim crashed\)"):
+        write(made_results.result(folder=tmp_path), Broken())  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_member_that_broke_a_limit_is_not_picked(tmp_path: Path) -> None:
+    """Neither by its number nor by a preference; the default, which may break one, can be."""
+    broken = made_results.member(3, {"arena": "off"}, 2.0, 20.0, admitted=False)
+    fine = made_results.member(4, {"optimizer.NchwcTransformer": "off"}, 1.2, 80.0)
+    result = made_results.result(broken, fine, folder=tmp_path)
+    for prefer in ("latency", "memory"):
+        chosen = choose_member(result, prefer=prefer, max_memory_mib=None, max_latency_ms=None)
+        assert chosen.trial == 4
+    with pytest.raises(StudyError, match="trial 3 broke a limit"):
+        pick_member(result, 3)
