@@ -30,6 +30,7 @@ ROOMS = [
     "deploy",
     "export",
     "process",
+    "runtimes",
     "facts",
     "graph",
     "space",

@@ -19,6 +19,7 @@ from autotune.cli.inspection import inspect_file, profile_session
 from autotune.cli.interrupts import INTERRUPTED
 from autotune.cli.report import report
 from autotune.cli.results import pick, show
+from autotune.cli.runtimes import runtimes
 from autotune.cli.study import study
 from autotune.cli.tools import show_hardware, show_spaces, write_sample
 
@@ -34,6 +35,7 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
         "inspect": inspect_file,
         "profile": profile_session,
         "hardware": show_hardware,
+        "runtimes": runtimes,
         "spaces": show_spaces,
         "sample": write_sample,
     },

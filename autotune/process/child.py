@@ -87,9 +87,11 @@ class Child:
     Args:
         module: The module that it runs, which calls :func:`autotune.process.child_end.serve`.
         limits: Its limits.
+        site: A folder whose packages come before those of the user's environment: the ONNX Runtime
+            of :mod:`autotune.runtimes`. None for the user's own.
     """
 
-    def __init__(self, module: str, limits: ChildLimits) -> None:
+    def __init__(self, module: str, limits: ChildLimits, site: Path | None = None) -> None:
         self._sent = 0
         self._frozen = False
         self._ended = False
@@ -97,7 +99,9 @@ class Child:
         self._reader = threading.Thread(target=self._read_replies, daemon=True)
         self._folder = scratch.make()
         self._stderr = (self._folder / _STDERR).open("w+b")
-        orders = {"memory_mib": limits.memory_mib, "parent": os.getpid()}
+        orders: dict[str, object] = {"memory_mib": limits.memory_mib, "parent": os.getpid()}
+        if site is not None:
+            orders["site"] = str(site)
         try:
             self._process = subprocess.Popen(
                 # -P: a file named onnxruntime.py beside the model must not be imported
@@ -106,7 +110,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 cwd=self._folder,
-                env={**child_environment(), scratch.MARK: str(self._folder)},
+                env={**child_environment(site), scratch.MARK: str(self._folder)},
                 start_new_session=True,  # the terminal's Ctrl-C is the parent's
             )
         except BaseException:

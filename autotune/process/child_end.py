@@ -6,6 +6,7 @@ Standard library only: each child pays for what this module imports. The parent'
 
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import signal
@@ -44,12 +45,25 @@ def serve(handlers: Mapping[str, Handler]) -> None:
     channel = _private_stdout()
     _die_with_parent(orders["parent"])
     _limit(orders["memory_mib"])
+    _check_site(orders.get("site"))
     for line in sys.stdin.buffer:
         message = json.loads(line)
         answer = {"number": message["number"], **_answer(handlers, message)}
         # JSON does not know a record: its fields are written
         channel.write(json.dumps(answer, default=vars).encode() + b"\n")
         channel.flush()
+
+
+def _check_site(site: str | None) -> None:
+    """Ends a process whose ONNX Runtime is not the one of the folder that it was started with.
+
+    Where that folder is gone, Python would take the user's own without a word.
+    """
+    if site is None:
+        return
+    spec = importlib.util.find_spec("onnxruntime")
+    if spec is None or not Path(spec.origin or "").is_relative_to(site):
+        sys.exit(f"Fatal: there is no ONNX Runtime in {site}")
 
 
 def _answer(handlers: Mapping[str, Handler], message: Message) -> dict[str, object]:

@@ -6,6 +6,7 @@ Runtime's own overrides (``ORT_INTRA_OP_NUM_THREADS`` resizes its pools) stay ou
 
 import os
 import re
+from pathlib import Path
 
 from autotune.deploy.telemetry import OFF, VARIABLE
 
@@ -23,7 +24,14 @@ _SET = {
 }
 
 
-def child_environment() -> dict[str, str]:
-    """Returns the environment of a child, by name."""
+def child_environment(site: Path | None = None) -> dict[str, str]:
+    """Returns the environment of a child, by name.
+
+    Args:
+        site: A folder whose packages come before all others.
+    """
     kept = {name: text for name, text in os.environ.items() if _KEPT.fullmatch(name)}
+    if site is not None:
+        paths = [str(site), *filter(None, [kept.get("PYTHONPATH")])]
+        kept["PYTHONPATH"] = os.pathsep.join(paths)
     return {**kept, **_SET}

@@ -1,0 +1,1 @@
+"""Environments of other ONNX Runtimes, in the user's cache: made, listed, checked, removed."""

@@ -1,0 +1,401 @@
+"""Runtimes in the user's cache: a folder each, which stands before the user's own packages.
+
+Such a folder has one distribution of ONNX Runtime, and those packages that it needs and the user's
+environment lacks. A child process that gets the folder first on its import path has everything else
+from the user: autotune, NumPy, the interpreter. The folder is made under a temporary name and
+renamed at the end, so a runtime is there whole or not at all.
+"""
+
+import contextlib
+import csv
+import hashlib
+import json
+import platform
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import filelock
+import platformdirs
+from packaging.requirements import Requirement
+
+from autotune.deploy.files import read_json
+from autotune.deploy.records import Whole, from_plain, to_plain
+from autotune.errors import FormatError, RequestError, StorageError
+from autotune.process import scratch
+from autotune.process.child import Child, ChildFailure, memory_limit
+from autotune.process.marks import carries_mark, remove_marked, write_mark
+from autotune.runtimes.answer import Accepted, RuntimeAnswer
+from autotune.runtimes.installing import install, versions
+from autotune.runtimes.names import ALL, DISTRIBUTIONS, Release, read_release, read_releases
+
+OWN = "own"
+"""What stands for the ONNX Runtime of the user's own environment."""
+
+OnNote = Callable[[str], None]
+
+_RECORD = "runtime.json"
+_LARGEST_BYTES = 1 << 20
+_CHILD = "autotune.runtimes.ask_child"
+_TIME_LIMIT_S = 300.0
+_MAKING = re.compile(r"\.making-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeEnvironment:
+    """A runtime that was added.
+
+    Attributes:
+        name: Name of the distribution.
+        version: Its version.
+        providers: Its execution providers, by ONNX Runtime's names.
+        build: What it says of its build.
+        sha256: Digest of the lists of installed files (``RECORD``), with the files' own digests.
+        size_bytes: Size of all of its files.
+    """
+
+    name: str
+    version: str
+    providers: tuple[str, ...]
+    build: str
+    sha256: str
+    size_bytes: Whole
+
+    @property
+    def release(self) -> Release:
+        """Its name and version."""
+        return Release(self.name, self.version)
+
+
+def root() -> Path:
+    """Returns the folder of the runtimes for this kind of Python, in the user's cache."""
+    kind = f"{sys.implementation.cache_tag}-{platform.system()}-{platform.machine()}".lower()
+    return Path(platformdirs.user_cache_dir("autotune")) / "runtimes" / kind
+
+
+def site_of(text: str) -> Path | None:
+    """Returns the folder of the runtime ``NAME==VERSION``; None for the user's own."""
+    if text == OWN:
+        return None
+    name, _, version = text.partition("==")
+    return _place(Release(name, version))
+
+
+def _place(release: Release) -> Path:
+    return root() / f"{release.name}-{release.version}"
+
+
+def own_release() -> Release | None:
+    """Returns the ONNX Runtime of the user's environment; None where there is none.
+
+    Raises:
+        RequestError: there are two flavours, of which one has overwritten files of the other.
+    """
+    found = []
+    for name in DISTRIBUTIONS:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found.append(Release(name, metadata.version(name)))
+    if len(found) > 1:
+        names = " and ".join(release.name for release in found)
+        raise RequestError(
+            f"{names} are installed in one environment, and each has overwritten files of the "
+            f"other; type pip uninstall -y {' '.join(r.name for r in found)}, then install one"
+        )
+    return found[0] if found else None
+
+
+def added() -> list[RuntimeEnvironment]:
+    """Returns the runtimes that were added and are whole, by name and version."""
+    if not root().is_dir():
+        return []
+    found = []
+    for folder in root().iterdir():
+        with contextlib.suppress(FormatError):
+            found.append(_read(folder))
+    return sorted(found, key=lambda each: (each.name, each.release.numbers))
+
+
+def find(releases: Sequence[Release]) -> list[RuntimeEnvironment]:
+    """Returns these runtimes; of a name alone the newest that was added.
+
+    Raises:
+        RequestError: one was not added, or is no longer what was installed.
+    """
+    everything = added()
+    missing = [r for r in releases if not any(_fits(each, r) for each in everything)]
+    if missing:
+        damaged = [r for r in missing if r.version and _place(r).is_dir()]
+        if damaged:
+            raise _broken(damaged[0])
+        names = ",".join(map(str, missing))
+        raise RequestError(f"{names} is not there; type autotune runtimes add {names}")
+    found = [[each for each in everything if _fits(each, r)][-1] for r in releases]
+    for each in found:
+        if not _is_whole(_place(each.release), each):
+            raise _broken(each.release)
+    return list(dict.fromkeys(found))
+
+
+def chosen(texts: Sequence[str]) -> list[RuntimeEnvironment]:
+    """Returns the runtimes that ``--runtimes`` names, the user's own apart.
+
+    Raises:
+        RequestError: one of them is none, was not added, or is broken.
+    """
+    own = own_release()
+    if list(texts) == [ALL]:
+        return [each for each in find([e.release for e in added()]) if each.release != own]
+    releases = [r for r in read_releases(texts) if r not in (own, own and Release(own.name, ""))]
+    return find(releases)
+
+
+def _fits(environment: RuntimeEnvironment, release: Release) -> bool:
+    return environment.name == release.name and release.version in ("", environment.version)
+
+
+def _broken(release: Release) -> RequestError:
+    return RequestError(
+        f"the environment of {release} is broken: it is not what was installed. Type autotune "
+        f"runtimes remove {release}, then autotune runtimes add {release}"
+    )
+
+
+def add(release: Release, note: OnNote) -> RuntimeEnvironment:
+    """Returns a runtime; installs it if it is not there.
+
+    Args:
+        release: The runtime; without a version, the newest one of the package index.
+        note: Called with what goes on, a sentence each.
+
+    Raises:
+        RequestError: the index has no such version or cannot be reached, or the runtime does not
+            work here.
+        StorageError: the disk is full.
+    """
+    own_release()  # two flavours in the user's environment would make every comparison worthless
+    with _folder() as place, _alone(place):
+        if release.version:
+            with contextlib.suppress(FormatError):
+                known = _read(_place(release))
+                if _is_whole(_place(release), known):
+                    note(f"{release} is there already.")
+                    return known
+        with _making(place) as beside:
+            made = _make(release, beside, note)
+            final = _place(made.release)
+            remove_marked(final)  # one that is broken or older
+            beside.rename(final)
+    return made
+
+
+def remove(release: Release) -> int:
+    """Removes a runtime, whole or broken; of a name alone every version. Returns its bytes.
+
+    Raises:
+        RequestError: it is not there.
+    """
+    with _folder() as place, _alone(place):
+        pattern = f"{release.name}-{release.version or '[0-9]*'}"
+        folders = [path for path in place.glob(pattern) if carries_mark(path)]
+        if not folders:
+            known = ", ".join(str(each.release) for each in added()) or "there is none"
+            raise RequestError(f"{release} was not added ({known}); autotune runtimes lists them")
+        size = sum(map(_size, folders))
+        for folder in folders:
+            (folder / _RECORD).unlink(missing_ok=True)  # half of it is none
+            remove_marked(folder)
+        return size
+
+
+def releases_between(first: Release, last: Release) -> list[Release]:
+    """Returns the releases from one version to another, as the package index has them, in order.
+
+    Pre-releases are left out.
+
+    Raises:
+        RequestError: the index cannot be reached, or has not both of them.
+    """
+    with _folder() as place, _alone(place), _making(place) as beside:
+        offered = {Release(first.name, text) for text in versions(first.name, beside)}
+    offered |= {each.release for each in added() if each.name == first.name}
+    for end in (first, last):
+        if end not in offered:
+            raise RequestError(f"the package index has no {end} for this Python")
+    between = [r for r in offered if first.numbers <= r.numbers <= last.numbers]
+    return sorted(
+        (r for r in between if r in (first, last) or re.fullmatch("[0-9.]+", r.version)),
+        key=lambda each: each.numbers,
+    )
+
+
+def ask(site: Path | None, names: Sequence[str] = ()) -> RuntimeAnswer:
+    """Returns what the runtime in a folder says of itself.
+
+    Args:
+        site: The folder; None for the user's own.
+        names: Names of options that are looked for in its library.
+
+    Raises:
+        ChildFailure: it cannot be imported.
+    """
+    with Child(_CHILD, memory_limit(), site) as child:
+        return child.request({"do": "ask", "names": list(names)}, _TIME_LIMIT_S, RuntimeAnswer)
+
+
+def check_model(release: Release, model: Path) -> None:
+    """Refuses a runtime that does not open a model, as where it is too old for the opset.
+
+    Raises:
+        RequestError: that is so.
+    """
+    with Child(_CHILD, memory_limit(), _place(release)) as child:
+        try:
+            request = {"do": "open", "model": str(model.resolve())}
+            problem = child.request(request, _TIME_LIMIT_S, Accepted).problem
+        except ChildFailure as failure:
+            problem = failure.message
+    if problem:
+        raise RequestError(f"{release} cannot open {model.name}, leave it out: {problem[:300]}")
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Gives the folder of all runtimes, which is made if it is not there."""
+    place = root()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        yield place
+    except OSError as error:
+        raise StorageError(
+            f"cannot write to {place}: {error.strerror}; make room or set XDG_CACHE_HOME to "
+            "another folder, and type the same command again"
+        ) from None
+
+
+@contextlib.contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Lets one process at a time change the runtimes; removes what a killed one left behind."""
+    with filelock.FileLock(place / ".lock"):
+        for folder in place.iterdir():
+            if _MAKING.fullmatch(folder.name):
+                scratch.end_processes(folder)
+                remove_marked(folder)
+        yield
+
+
+@contextlib.contextmanager
+def _making(place: Path) -> Iterator[Path]:
+    """Gives a new folder beside the others, and removes it unless it was renamed."""
+    beside = place / f".making-{secrets.token_hex(6)}"
+    beside.mkdir(mode=0o700)
+    try:
+        write_mark(beside)
+        yield beside
+    finally:
+        remove_marked(beside)
+
+
+def _make(release: Release, beside: Path, note: OnNote) -> RuntimeEnvironment:
+    """Installs a runtime into the folder `beside`, and returns what it is."""
+    work = beside / "tmp"
+    work.mkdir()
+    note(f"Installing {release}; this downloads up to a few hundred MiB.")
+    install([str(release)], beside, work, alone=True)
+    if needed := _needed(release.name, beside):
+        note(f"It needs {', '.join(needed)} as well.")
+        install(needed, beside, work, alone=False)
+    for path in (work, beside / "bin"):
+        shutil.rmtree(path, ignore_errors=True)
+    version = _version_in(release.name, beside)
+    try:
+        answer = ask(beside)
+    except ChildFailure as failure:
+        raise RequestError(
+            f"{release.name} {version} was installed and cannot be used here: {failure.message}"
+        ) from None
+    if not Path(answer.place).is_relative_to(beside):
+        raise RequestError(f"{release.name} {version} holds no ONNX Runtime")
+    made = RuntimeEnvironment(
+        name=release.name,
+        version=version,
+        providers=answer.providers,
+        build=answer.build,
+        sha256=_digest(beside),
+        size_bytes=_size(beside),
+    )
+    (beside / _RECORD).write_text(json.dumps(to_plain(made), indent=2), encoding="utf-8")
+    return made
+
+
+def _needed(name: str, folder: Path) -> list[str]:
+    """Returns what a distribution requires and the user's environment does not have."""
+    own = {d.metadata["Name"].lower(): d for d in metadata.distributions(path=[str(folder)])}
+    needed = []
+    for text in own[name].requires or []:
+        requirement = Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            has = requirement.specifier.contains(metadata.version(requirement.name), True)
+        except metadata.PackageNotFoundError:
+            has = False
+        if not has:
+            needed.append(str(requirement))
+    return needed
+
+
+def _version_in(name: str, folder: Path) -> str:
+    found = {
+        re.sub("[-_.]+", "-", d.metadata["Name"]).lower(): d.version
+        for d in metadata.distributions(path=[str(folder)])
+    }
+    return found[name]
+
+
+def _read(folder: Path) -> RuntimeEnvironment:
+    """Returns what the record in a folder says.
+
+    Raises:
+        FormatError: the folder is no runtime of ours.
+    """
+    if not carries_mark(folder):
+        raise FormatError(f"{folder} is not one of autotune's")
+    environment = from_plain(RuntimeEnvironment, read_json(folder / _RECORD, _LARGEST_BYTES))
+    if _place(read_release(str(environment.release))) != folder:
+        raise FormatError(f"{folder} holds another runtime")
+    return environment
+
+
+def _records(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.dist-info/RECORD"))
+
+
+def _digest(folder: Path) -> str:
+    """Returns a digest of the lists of installed files."""
+    parts = [f"{path.parent.name}\n".encode() + path.read_bytes() for path in _records(folder)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def _is_whole(folder: Path, environment: RuntimeEnvironment) -> bool:
+    """Returns whether a folder has the files that were installed, by their sizes, and no others."""
+    try:
+        if _digest(folder) != environment.sha256:
+            return False
+        for record in _records(folder):
+            with record.open(encoding="utf-8", newline="") as file:
+                for name, _, size in csv.reader(file):
+                    inside = not name.startswith("..")
+                    if inside and size and (folder / name).stat().st_size != int(size):
+                        return False
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())

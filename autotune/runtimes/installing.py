@@ -1,0 +1,127 @@
+"""Installs packages into a folder, with uv where it is installed and with pip elsewhere."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from autotune.errors import CannotMeasureError, RequestError, StorageError
+from autotune.process.scratch import MARK
+
+_FULL = ("No space left on device", "Disk quota exceeded", "os error 28")
+_UNREACHABLE = (
+    *("Failed to establish a new connection", "Name or service not known", "Max retries exceeded"),
+    *("Temporary failure in name resolution", "error sending request", "dns error", "ProxyError"),
+    *("Connection refused", "Network is unreachable", "Could not connect", "tcp connect error"),
+    *("Read timed out", "ConnectTimeout", "operation timed out", "Failed to fetch"),
+)
+_UNKNOWN = (
+    *("No matching distribution found", "Could not find a version", "not found in the package"),
+    *("there is no version of", "there are no versions of", "No solution found"),
+)
+# An address in a message may hold a password.
+_SECRET = re.compile(r"//[^/@\s]+@")
+_LONGEST_REASON = 300
+
+
+def install(requirements: Sequence[str], target: Path, work: Path, *, alone: bool) -> None:
+    """Installs packages into the folder `target`.
+
+    Only wheels are taken: a source distribution would run a program of its own while it is built.
+
+    Args:
+        requirements: What to install, as pip takes it.
+        target: The folder.
+        work: A folder for temporary files; processes that are left in it can be found by it.
+        alone: Whether to leave out what they depend on.
+
+    Raises:
+        RequestError: the index has no such package or version, or cannot be reached.
+        StorageError: the disk is full.
+        CannotMeasureError: neither uv nor pip works here.
+    """
+    options = ["--only-binary", ":all:", "--target", str(target), *(["--no-deps"] if alone else [])]
+    command = [*_installer(work), *options, *requirements]
+    done = _run(command, work)
+    if done.returncode:
+        raise _fault(done.stdout, ", ".join(requirements), target)
+
+
+def versions(name: str, work: Path) -> list[str]:
+    """Returns the versions of a distribution that the index has for this Python, newest first.
+
+    Raises:
+        RequestError: the index has none, or cannot be reached.
+        CannotMeasureError: pip does not work here.
+    """
+    command = [*_pip(work), "index", "versions", name]
+    done = _run(command, work)
+    found = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
+    if done.returncode or found is None:
+        raise _fault(done.stdout, name, work)
+    return [version.strip() for version in found[1].split(",")]
+
+
+def _run(command: Sequence[str], work: Path) -> subprocess.CompletedProcess[str]:
+    # the user's whole environment: the index, its certificates and proxies are named there
+    environment = {**os.environ, MARK: str(work), "TMPDIR": str(work)}
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+        check=False,
+    )
+
+
+def _installer(work: Path) -> list[str]:
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--python", sys.executable]
+    return [*_pip(work), "install", "--no-compile"]
+
+
+def _pip(work: Path) -> list[str]:
+    """Returns the command of pip: the user's own, or that of an environment made for it."""
+    python = Path(sys.executable)
+    if find_spec("pip") is None:
+        place = work / "pip"
+        made = _run([sys.executable, "-m", "venv", str(place)], work)
+        if made.returncode:
+            raise CannotMeasureError(
+                "neither uv nor pip can be used here; install one of them: python -m ensurepip"
+            )
+        python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    quick = ["--disable-pip-version-check", "--no-input", "--retries", "2"]
+    return [str(python), "-m", "pip", *quick]
+
+
+def _fault(output: str, what: str, place: Path) -> RequestError | StorageError:
+    """Returns the error that the output of an installer amounts to."""
+    if any(sign in output for sign in _FULL):
+        return StorageError(
+            f"the disk of {place.parent} is full; nothing of {what} was kept. Make room, or set "
+            "XDG_CACHE_HOME to another disk, and type the same command again"
+        )
+    if any(sign in output for sign in _UNREACHABLE):
+        return RequestError(
+            f"cannot install {what}: the package index cannot be reached. Check the network "
+            "(pip's and uv's own settings apply) and type the same command again"
+        )
+    machine = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    if any(sign in output for sign in _UNKNOWN):
+        offered = re.search(r"\(from versions: ([^)]*)\)", output)
+        newest = offered[1].split(", ")[-5:] if offered and offered[1] != "none" else []
+        known = f"; the newest are {', '.join(newest)}" if newest else ""
+        return RequestError(f"the package index has no {what} for {machine}{known}")
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    reasons = [line for line in lines if line.lower().startswith("error")] or lines[-1:]
+    reason = _SECRET.sub("//***@", " ".join(reasons))[:_LONGEST_REASON]
+    return RequestError(f"cannot install {what}: {reason}")
