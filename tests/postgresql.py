@@ -25,9 +25,15 @@ class Server:
 
     Attributes:
         port: Where it listens on 127.0.0.1.
+        folder: Its folder, with its log.
     """
 
     port: int
+    folder: Path
+
+    def log(self) -> str:
+        """Returns the last lines that the server wrote."""
+        return "\n".join((self.folder / "log").read_text().splitlines()[-20:])
 
     def url(self, database: str, port: int | None = None) -> str:
         """Returns the URL of a new, empty database."""
@@ -70,7 +76,7 @@ def server(*, durable: bool = False) -> Iterator[Server]:
         control = [str(programs / "pg_ctl"), "-D", str(data), "-w"]
         _run([*control, "-o", options, "-l", str(folder / "log"), "start"], user, folder)
         try:
-            yield Server(port)
+            yield Server(port, folder)
         finally:
             _run([*control, "-m", "immediate", "stop"], user, folder)
 

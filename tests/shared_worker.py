@@ -5,6 +5,7 @@
 Every configuration that is measured is written to FOLDER/measured, a line each, before it is told.
 """
 
+import faulthandler
 import hashlib
 import os
 import sys
@@ -30,6 +31,7 @@ def cost(configuration: Configuration) -> tuple[float, float]:
 
 def main() -> None:
     """Runs the study and prints how it ended."""
+    faulthandler.dump_traceback_later(120)  # where it hangs is then in what the test prints
     model, folder, trials, measure_s, *url = sys.argv[1:]
     notes = Path(folder) / "measured"
     Path(folder).mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import sqlalchemy
 from sqlalchemy import Column, Integer, String, Table
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, ProgrammingError
 
 from autotune.process.signals import signals_later
 
@@ -64,7 +64,10 @@ class Claims:
         self._engine = engine
         self._study = study
         with signals_later():
-            _METADATA.create_all(engine, checkfirst=True)
+            try:
+                _METADATA.create_all(engine)
+            except (IntegrityError, ProgrammingError):
+                _METADATA.create_all(engine)  # another worker made the table at the same moment
 
     def all(self) -> list[Claim]:
         """Returns the claims of all workers."""

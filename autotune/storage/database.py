@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import optuna
 import sqlalchemy
@@ -31,6 +31,14 @@ VARIABLE = "AUTOTUNE_STORAGE"
 
 _HEARTBEAT_S = 10
 _GRACE_S = 60
+# Without these a worker waits for hours for a server whose network is gone without a word.
+_CONNECTION = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -187,7 +195,8 @@ def open_storage(
     Args:
         place: The storage.
         heartbeat_s: How often a worker of a shared storage shows that it is alive.
-        grace_s: A worker without a heartbeat for so long is dead, and its trial is released.
+        grace_s: A worker without a heartbeat for so long is dead, and its trial is released. A
+            transaction in which a worker does nothing for so long is ended by the server.
 
     Raises:
         StorageError: the file is no database of Optuna, or no server answers.
@@ -239,9 +248,9 @@ def _open_shared(place: Place, heartbeat_s: int, grace_s: int) -> optuna.storage
     """Opens a server's storage; workers that begin at once may make the same tables twice."""
     for pause_s in (0.2, 0.5, 1.0, None):
         try:
-            return WholeStorage(
+            storage = WholeStorage(
                 place.text,
-                engine_kwargs={"pool_pre_ping": True},
+                engine_kwargs={"pool_pre_ping": True, "connect_args": _CONNECTION},
                 heartbeat_interval=heartbeat_s,
                 grace_period=grace_s,
             )
@@ -249,4 +258,19 @@ def _open_shared(place: Place, heartbeat_s: int, grace_s: int) -> optuna.storage
             if pause_s is None:
                 raise
             time.sleep(pause_s + random.random() / 5)
+        else:
+            _end_forgotten_transactions(storage.engine, grace_s)
+            return storage
     raise AssertionError("unreachable")
+
+
+def _end_forgotten_transactions(engine: sqlalchemy.Engine, grace_s: int) -> None:
+    """Makes the server end a transaction whose worker is gone; its locks stop all other workers."""
+
+    def set_limit(connection: Any, _: object) -> None:
+        connection.autocommit = True
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{grace_s}s'")
+        connection.autocommit = False
+
+    sqlalchemy.event.listen(engine, "connect", set_limit)
+    engine.dispose()  # the first connections do not have the limit
