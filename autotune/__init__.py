@@ -10,6 +10,7 @@ needs when it is first used, so that an application pays for the loader alone.
 # a type checker takes this name for true; importing typing would take longer than all of this file
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from autotune.deploy.applying import apply
     from autotune.deploy.loader import ConfigWarning, load, run_options, session_options
     from autotune.errors import AutotuneError, ConfigError
     from autotune.results.result import StudyResult
@@ -23,6 +24,7 @@ __all__ = [
     "ConfigWarning",
     "StudyResult",
     "__version__",
+    "apply",
     "load",
     "run_options",
     "session_options",
@@ -34,6 +36,7 @@ _HOMES = {
     "ConfigError": "autotune.errors",
     "ConfigWarning": "autotune.deploy.loader",
     "StudyResult": "autotune.results.result",
+    "apply": "autotune.deploy.applying",
     "load": "autotune.deploy.loader",
     "run_options": "autotune.deploy.loader",
     "session_options": "autotune.deploy.loader",

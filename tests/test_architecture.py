@@ -40,6 +40,7 @@ ROOMS = [
     "storage",
     "results",
     "study",
+    "applications",
     "report",
     "cli",
 ]

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 import autotune
+from autotune.cli.applications import record_command, run_tuned
 from autotune.cli.comparing import compare_configs
 from autotune.cli.configs import certify_config, check_config, export_config
 from autotune.cli.console import drop_output, messages, output, prepare_streams
@@ -25,6 +26,7 @@ from autotune.cli.tools import show_hardware, show_spaces, write_sample
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Search": {"study": study, "show": show, "report": report, "pick": pick},
+    "Applications": {"record": record_command, "run": run_tuned},
     "Deploy": {
         "compare": compare_configs,
         "check": check_config,

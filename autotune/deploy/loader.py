@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import is_file
-from autotune.deploy.fitting import Provider, fit
+from autotune.deploy.fitting import Provider, fit, missing_providers
 from autotune.deploy.opening import make_run_options, make_session_options, open_session
 from autotune.deploy.placement import placement_of
 from autotune.deploy.process_options import ProcessOptions, set_process_options
@@ -163,17 +163,7 @@ def _open(
 
     Every fault of ONNX Runtime is the config's.
     """
-    cache, remark = None, ""
-    if session.provider_cache:
-        cache = path.absolute().parent / session.provider_cache
-        try:
-            cache.mkdir(exist_ok=True)
-        except OSError as error:
-            remark = (
-                f"the folder {cache} cannot be made ({error.strerror}), so "
-                f"{session.accelerator} compiles the model anew for each session"
-            )
-            cache = None
+    cache, remark = _cache_folder(path, session)
     try:
         return open_session(model, session, cache=cache), remark
     except ConfigError as error:
@@ -185,6 +175,41 @@ def _open(
             f"{path}: ONNX Runtime cannot open {model} as the config says ({error}); "
             "run `autotune study` again here"
         ) from error
+
+
+def _cache_folder(path: Path, session: SessionConfig) -> tuple[Path | None, str]:
+    """Returns the folder beside the config `path` where a provider keeps what it compiles.
+
+    None where it keeps nothing; where the folder cannot be made, there is a remark as well.
+    """
+    if not session.provider_cache:
+        return None, ""
+    cache = path.absolute().parent / session.provider_cache
+    try:
+        cache.mkdir(exist_ok=True)
+    except OSError as error:
+        return None, (
+            f"the folder {cache} cannot be made ({error.strerror}), so "
+            f"{session.accelerator} compiles the model anew for each session"
+        )
+    return cache, ""
+
+
+def prepare(path: Path) -> tuple[Path, SessionConfig, Path | None]:
+    """Returns the model of the config `path`, how it is opened here, and the provider's folder.
+
+    For a session that the application opens itself. It warns as :func:`load` does.
+
+    Raises:
+        ConfigError: as :func:`load`, and where this machine lacks what the config requires.
+    """
+    config = TunedConfig.read(path)
+    check_files(path, config, read_all=False)
+    if lacking := missing_providers(config):
+        raise ConfigError(f"{path}: this machine lacks {', '.join(lacking)}")
+    session = _session(path, config, strict=False, providers=None, threads=None)
+    cache, _ = _cache_folder(path, session)
+    return path.parent / config.model.file, session, cache
 
 
 def _placement_difference(session: onnxruntime.InferenceSession, config: TunedConfig) -> str:

@@ -68,28 +68,34 @@ def open_session(
         ConfigError: a provider cannot be used here, or ONNX Runtime would not use it.
         Exception: whatever ONNX Runtime raises for a model that it cannot open.
     """
-    settings = make_session_options(session)
+    settings, named = opening_arguments(session, cache=cache)
     if trace is not None:
         settings.enable_profiling = True
         settings.profile_file_prefix = str(trace)
-    if session.accelerator is not None:
-        settings.add_session_config_entry(RECORD_ENTRY, "1")
-
     kind = TunedSession if session.run_entries else onnxruntime.InferenceSession
     # enable_fallback=0: on an error the wrapper would retry with the CPU provider alone and drop
     # provider options in silence.
-    opened = kind(
-        str(model),
-        settings,
-        enable_fallback=0,
-        **_providers(settings, session, cache),
-    )
+    opened = kind(str(model), settings, enable_fallback=0, **named)
     dropped = [name for name, _ in session.providers if name not in opened.get_providers()]
     if dropped:
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
     if session.run_entries:
         opened.tuned_run_options = make_run_options(session)
     return opened
+
+
+def opening_arguments(
+    session: SessionConfig, *, cache: Path | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """Returns the session options and the named arguments that open a session as it says.
+
+    Raises:
+        ConfigError: a provider cannot be used here.
+    """
+    settings = make_session_options(session)
+    if session.accelerator is not None:
+        settings.add_session_config_entry(RECORD_ENTRY, "1")
+    return settings, _providers(settings, session, cache)
 
 
 def make_session_options(session: SessionConfig) -> Any:

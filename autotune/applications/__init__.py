@@ -1,0 +1,1 @@
+"""Whole applications: what they run is recorded, tuned together, and run tuned unchanged."""

@@ -1,0 +1,119 @@
+"""Starts an application's command with the hook in its environment, and records what it runs."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import autotune
+from autotune.applications.layout import BUDGET, END, FORMAT, INPUTS, MODELS, SETTINGS, Settings
+from autotune.deploy.hook import APPLY_VARIABLE, RECORD_VARIABLE, SITE, VERBOSE_VARIABLE
+from autotune.deploy.records import to_plain
+from autotune.errors import RequestError
+
+_PATH = "PYTHONPATH"
+
+
+def site_folder() -> Path:
+    """Returns the folder that stands first on ``PYTHONPATH``."""
+    return Path(autotune.__file__).parent / SITE
+
+
+def hooked_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Returns this environment with the hook and `variables`."""
+    others = [item for item in os.environ.get(_PATH, "").split(os.pathsep) if item]
+    path = os.pathsep.join([str(site_folder()), *others])
+    return {**os.environ, _PATH: path, **variables}
+
+
+def tuned_environment(folder: Path, *, verbose: bool = False) -> dict[str, str]:
+    """Returns the environment in which a command runs with the sessions of a tuned application."""
+    chosen = {APPLY_VARIABLE: str(folder.absolute())}
+    return hooked_environment(chosen | ({VERBOSE_VARIABLE: "1"} if verbose else {}))
+
+
+def record(command: Sequence[str], folder: Path, *, max_mib: int, keep_inputs: bool) -> int:
+    """Runs a command and records its sessions into a new folder; returns its exit code.
+
+    Raises:
+        RequestError: the folder exists, or the command cannot be started.
+    """
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise RequestError(
+            f"{folder} exists already; remove it, or name another with --out"
+        ) from None
+    (folder / INPUTS).mkdir()
+    (folder / MODELS).mkdir()
+    (folder / BUDGET).write_bytes(bytes(8))
+    settings = Settings(
+        format=FORMAT,
+        autotune=autotune.__version__,
+        max_mib=max_mib,
+        keep_inputs=keep_inputs,
+        began_ns=time.monotonic_ns(),
+    )
+    (folder / SETTINGS).write_text(json.dumps(to_plain(settings)), encoding="utf-8")
+    began = time.monotonic()
+    environment = hooked_environment({RECORD_VARIABLE: str(folder.absolute())})
+    try:
+        code = run_command(command, environment)
+    except RequestError:
+        shutil.rmtree(folder)  # nothing was recorded
+        raise
+    end = {"exit_code": code, "wall_s": time.monotonic() - began}
+    (folder / END).write_text(json.dumps(end), encoding="utf-8")
+    return code
+
+
+def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Runs a command to its end with this process's streams; returns its exit code.
+
+    A signal that ends this process is passed on first. Where a signal ended the command, the code
+    is 128 and its number, as a shell says it.
+
+    Raises:
+        RequestError: the command cannot be started.
+    """
+    try:
+        process = subprocess.Popen(list(command), env=dict(environment))
+    except OSError as error:
+        raise cannot_start(command, error) from None
+    with _passing_on(process):
+        code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+def cannot_start(command: Sequence[str], error: OSError) -> RequestError:
+    """Returns the refusal of a command that the system cannot start."""
+    return RequestError(
+        f"cannot start {command[0]!r}: {error.strerror}; type the command after -- as you type it "
+        "without autotune"
+    )
+
+
+@contextlib.contextmanager
+def _passing_on(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Passes SIGTERM and SIGHUP on; the terminal sends Ctrl-C to the command itself."""
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        with contextlib.suppress(OSError):
+            process.send_signal(number)
+
+    numbers: dict[int, Any] = {signal.SIGTERM: pass_on, signal.SIGINT: signal.SIG_IGN}
+    if hasattr(signal, "SIGHUP"):
+        numbers[signal.SIGHUP] = pass_on
+    earlier = {number: signal.signal(number, handler) for number, handler in numbers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

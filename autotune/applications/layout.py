@@ -1,0 +1,69 @@
+"""The files of a recording: their names, and how a call is written. Standard library only."""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.deploy.files import read_json
+from autotune.deploy.records import PositiveWhole, Text, Whole, from_plain
+
+FORMAT = "autotune-recording/1"
+"""Name of the format."""
+
+SETTINGS = "recording.json"
+"""The file that makes a folder a recording."""
+
+END = "end.json"
+"""What became of the command; missing where `autotune record` was killed."""
+
+BUDGET = "inputs.bytes"
+"""How many bytes of inputs are kept so far, of all processes: eight bytes."""
+
+INPUTS = "inputs"
+"""The folder of the inputs that are kept."""
+
+MODELS = "models"
+"""The folder of copied models: those that came as bytes, or from a temporary folder."""
+
+CALL = struct.Struct("<IIQQQQQ")
+"""A call: number of its shape and one more, flags, thread, begin and end (ns), CPU time of the
+thread at both (ns). A call whose first number is 0 was never written."""
+
+CHUNK_CALLS = 1 << 16
+"""Calls in one file."""
+
+KINDS = ("run", "run_with_iobinding", "run_async", "run_with_ort_values")
+"""Methods of a session; a call's flags hold the number of its method."""
+
+FAILED = 1 << 8
+"""The flag of a call that raised."""
+
+_LARGEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What `autotune record` was asked for.
+
+    Attributes:
+        format: :data:`FORMAT`.
+        autotune: The version that records.
+        max_mib: The most that inputs may take.
+        keep_inputs: Whether inputs are kept.
+        began_ns: When it began, by the clock of the calls.
+    """
+
+    format: Text
+    autotune: Text
+    max_mib: PositiveWhole
+    keep_inputs: bool
+    began_ns: Whole
+
+    @classmethod
+    def read(cls, folder: Path) -> "Settings":
+        """Returns the settings of a recording.
+
+        Raises:
+            FormatError: there are none, or they break the schema.
+        """
+        return from_plain(cls, read_json(folder / SETTINGS, _LARGEST_BYTES))

@@ -1,0 +1,470 @@
+"""The recorder inside an application: writes what its sessions are and what they are called with.
+
+It imports the standard library until the application has imported onnxruntime, and changes nothing
+that the application sees. Calls go to files that are mapped into memory, and everything else is one
+line of text appended to a file, so a process that is killed leaves all that it recorded.
+"""
+
+import functools
+import itertools
+import json
+import mmap
+import os
+import struct
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from autotune.applications.layout import (
+    BUDGET,
+    CALL,
+    CHUNK_CALLS,
+    FAILED,
+    INPUTS,
+    KINDS,
+    MODELS,
+    Settings,
+)
+from autotune.deploy.hook import when_imported
+
+# The 1st, 2nd, 4th, 8th ... input of a shape are kept, so that they spread over the whole time.
+_MOST_INPUTS = 8
+# Further inputs of a shape leave this share of the room to shapes that come later.
+_SHARE_OF_FURTHER = 0.5
+# ONNX Runtime's names of types that NumPy calls by another.
+_DTYPES = {"float": "float32", "double": "float64", "string": "str"}
+_ATTRIBUTE = "_autotune_watched"
+_BOUND = "_autotune_bound"
+
+
+def start(folder: str) -> None:
+    """Records this process into `folder` from the moment when it imports onnxruntime."""
+    recorder = Recorder(Path(folder))
+
+    def patch(module: ModuleType) -> None:
+        from autotune.deploy.passed import watch
+
+        watch(module)
+        recorder.begin(module)
+        patch_sessions(module, recorder)
+        os.register_at_fork(after_in_child=recorder.begin_in_child)
+
+    when_imported(patch)
+
+
+class _Watched:
+    """A session that is recorded: its line, and a cell for each shape that it was called with.
+
+    A cell holds the shape's number, how often it came, and when its next input is kept.
+    """
+
+    __slots__ = ("__weakref__", "cells", "line", "number", "token")
+
+    def __init__(self, number: int, line: Mapping[str, Any], token: str) -> None:
+        self.number = number
+        self.line = line
+        self.token = token
+        self.cells: dict[object, list[Any]] = {}
+
+
+class Recorder:
+    """Writes the recording of one process; a forked child goes on with files of its own.
+
+    Args:
+        folder: The folder of the recording, which exists.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sessions = itertools.count()
+        self._watched: weakref.WeakSet[_Watched] = weakref.WeakSet()
+        self._module: Any = None
+        self._settings: Any = None
+        self._digests: Any = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self.token = f"{os.getpid()}-{time.monotonic_ns():x}"
+        self._shapes = itertools.count()
+        self._slots = itertools.count()
+        self._chunks: list[Any] = []
+        self._lock = threading.Lock()
+        self._is_broken = False
+
+    def begin(self, module: ModuleType) -> None:
+        """Begins to write, once onnxruntime is there."""
+        from autotune.deploy.passed import Digests
+
+        self._module = module
+        self._digests = Digests()
+        self._settings = Settings.read(self._folder)
+        self._write_process()
+
+    def begin_in_child(self) -> None:
+        """Goes on with new files in a process that was forked."""
+        self._reset()
+        for watched in list(self._watched):
+            watched.cells = {}
+        self._write_process()
+
+    def _write_process(self) -> None:
+        self.write(
+            {
+                "kind": "process",
+                "pid": os.getpid(),
+                "parent": os.getppid(),
+                "program": Path(sys.argv[0] if getattr(sys, "argv", None) else "").name,
+                "onnxruntime": sys.modules["onnxruntime"].__dict__.get("__version__", ""),
+                "began_ns": time.monotonic_ns(),
+            }
+        )
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Appends a line; a disk that is full ends the recording, and the application goes on."""
+        if self._is_broken:
+            return
+        try:
+            # opened for each line: an application may close descriptors that it does not know
+            with (self._folder / f"process-{self.token}.jsonl").open("ab") as file:
+                file.write(json.dumps(line).encode() + b"\n")
+        except OSError:
+            self._is_broken = True
+
+    def session(self, session: Any, call: Any, load_ns: int, sha256: str) -> None:
+        """Writes a session that was opened, and watches it from now on."""
+        from autotune.deploy.passed import interface_of
+        from autotune.deploy.records import to_plain
+
+        is_path = isinstance(call.model, str)
+        line = {
+            "kind": "session",
+            "number": next(self._sessions),
+            "sha256": sha256,
+            "size_bytes": Path(call.model).stat().st_size if is_path else len(call.model),
+            "path": str(Path(call.model).absolute()) if is_path else "",
+            "is_copied": self._copy(call.model, sha256),
+            "passed": to_plain(call.passed),
+            "interface": to_plain(interface_of(session)),
+            "load_ns": load_ns,
+        }
+        self.write(line)
+        watched = _Watched(line["number"], line, self.token)
+        self._watched.add(watched)
+        session.__dict__[_ATTRIBUTE] = watched
+
+    def _copy(self, model: str | bytes, sha256: str) -> bool:
+        """Copies a model that may be gone after the run; returns whether it is in the recording."""
+        temporary = os.environ.get("TMPDIR", "/tmp")
+        if isinstance(model, str) and not Path(model).absolute().is_relative_to(temporary):
+            return False
+        copy = self._folder / MODELS / f"{sha256}.onnx"
+        if not copy.exists():
+            part = copy.with_suffix(f".{self.token}")
+            part.write_bytes(model if isinstance(model, bytes) else Path(model).read_bytes())
+            part.replace(copy)
+        return True
+
+    def digest(self, model: str | bytes) -> str:
+        """Returns the digest of a model."""
+        return str(self._digests.of(model))
+
+    def call(self, watched: _Watched, feed: Any, flags: int, times: tuple[int, ...]) -> None:
+        """Writes a call, and now and then its inputs; never raises.
+
+        Args:
+            watched: The session.
+            feed: Its inputs by name.
+            flags: Number of its kind, and whether it failed.
+            times: Begin and end in ns, then the thread's CPU time at both.
+        """
+        try:
+            key: object = (tuple(feed), tuple([value.shape for value in feed.values()]))
+            cell = watched.cells.get(key)
+            if cell is None:
+                cell = self._new_shape(watched, feed, key)
+            cell[1] += 1
+            slot = next(self._slots)
+            number, place = divmod(slot, CHUNK_CALLS)
+            if number >= len(self._chunks):
+                self._grow(number)
+            CALL.pack_into(
+                *(self._chunks[number], place * CALL.size, cell[0] + 1, flags),
+                *(threading.get_ident(), *times),
+            )
+            if cell[1] >= cell[2] and not flags & FAILED:
+                self._keep(cell, feed)
+        except Exception:  # noqa: BLE001  # an input of an unknown kind, or a disk that is full
+            return
+
+    def _grow(self, number: int) -> None:
+        """Maps files until there is one of this number.
+
+        Raises:
+            OSError: the disk is full. The room is reserved before, since writing to a mapped file
+                that has none would end the process.
+        """
+        with self._lock:
+            while len(self._chunks) <= number:
+                if self._is_broken:
+                    raise OSError
+                name = f"calls-{self.token}-{len(self._chunks)}.bin"
+                size = CHUNK_CALLS * CALL.size
+                try:
+                    with (self._folder / name).open("x+b") as file:
+                        os.posix_fallocate(file.fileno(), 0, size)
+                        self._chunks.append(mmap.mmap(file.fileno(), size))
+                except OSError:
+                    self._is_broken = True
+                    raise
+
+    def _new_shape(self, watched: _Watched, feed: Any, key: object) -> list[Any]:
+        described = [_described(name, value) for name, value in feed.items()]
+        key = (
+            str(described) if any(callable(getattr(v, "shape", 0)) for v in feed.values()) else key
+        )
+        if key in watched.cells:
+            return watched.cells[key]
+        with self._lock:
+            if watched.token != self.token:  # it was opened before this process was forked
+                self.write(watched.line)
+                watched.token = self.token
+        cell = [next(self._shapes), 0, 1 if self._settings.keep_inputs else sys.maxsize]
+        self.write(
+            {"kind": "shape", "number": cell[0], "session": watched.number, "inputs": described}
+        )
+        watched.cells[key] = cell
+        return cell
+
+    def _keep(self, cell: list[Any], feed: Any) -> None:
+        """Keeps the inputs of this call, if there is room for them."""
+        count = cell[1]
+        cell[2] = 2 * count if count < 2 ** (_MOST_INPUTS - 1) else sys.maxsize
+        arrays = {name: _array(value) for name, value in feed.items()}
+        size = sum(array.nbytes for array in arrays.values())
+        share = 1.0 if count == 1 else _SHARE_OF_FURTHER
+        if not self._reserve(size, int(share * (self._settings.max_mib << 20))):
+            self.write({"kind": "left_out", "shape": cell[0], "size_bytes": size})
+            return
+        from autotune.facts.feeds import save_samples
+
+        name = f"{self.token}-{cell[0]}-{count}.npz"
+        part = self._folder / INPUTS / f"part-{name}"
+        save_samples([arrays], part)
+        part.replace(self._folder / INPUTS / name)
+        self.write({"kind": "input", "shape": cell[0], "file": name})
+
+    def _reserve(self, size_bytes: int, most_bytes: int) -> bool:
+        """Takes room for inputs from what all processes of the recording share."""
+        with self._lock, (self._folder / BUDGET).open("r+b") as file:
+            (used,) = struct.unpack("<Q", file.read(8))
+            if used + size_bytes > most_bytes:
+                return False
+            file.seek(0)
+            file.write(struct.pack("<Q", used + size_bytes))
+        return True
+
+
+def _described(name: str, value: Any) -> dict[str, Any]:
+    """Returns name, type and shape of an input.
+
+    Raises:
+        Exception: it is no tensor.
+    """
+    shape = value.shape() if callable(value.shape) else value.shape
+    dtype = value.data_type() if hasattr(value, "data_type") else value.dtype.name
+    words = str(dtype).removeprefix("tensor(").removesuffix(")")
+    return {
+        "name": name,
+        "dtype": _DTYPES.get(words, words),
+        "shape": [int(size) for size in shape],
+    }
+
+
+def _array(value: Any) -> Any:
+    """Returns the array of an input.
+
+    Raises:
+        Exception: it has none that can be kept.
+    """
+    if isinstance(value, _Bound):
+        value = value.held()
+    array = value.numpy() if hasattr(value, "numpy") else value
+    return array.astype("U") if array.dtype.hasobject else array
+
+
+class _Bound:
+    """An input that is bound to a session; it keeps nothing alive."""
+
+    __slots__ = ("dtype", "held", "shape")
+
+    def __init__(self, held: Any, shape: Any, dtype: Any) -> None:
+        self.held: Callable[[], Any] = weakref.ref(held)
+        self.shape = tuple(shape)
+        self.dtype = dtype
+
+
+class _Named:
+    """The type of a bound input by its name alone."""
+
+    def __init__(self, name: object) -> None:
+        self.name = getattr(name, "name", None) or getattr(name, "__name__", None) or str(name)
+
+
+def patch_sessions(module: ModuleType, recorder: Recorder) -> None:
+    """Lets sessions that are opened from now on, and their calls, be recorded."""
+    kind: Any = module.__dict__["InferenceSession"]
+    kind.__init__ = _recording_open(module, kind.__init__, recorder)
+    for number, name in enumerate(KINDS):
+        if name == "run_async":
+            setattr(kind, name, _recording_async(getattr(kind, name), recorder, number))
+        elif hasattr(kind, name):
+            takes_binding = name == "run_with_iobinding"
+            wrap = _recording_bound if takes_binding else _recording_run
+            setattr(kind, name, wrap(getattr(kind, name), recorder, number))
+    binding = module.__dict__.get("IOBinding")
+    if binding is not None:
+        _patch_binding(binding)
+
+
+def _recording_open(module: ModuleType, original: Any, recorder: Recorder) -> Any:
+    from autotune.deploy.passed import understand
+
+    @functools.wraps(original)
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
+        call, sha256 = None, ""
+        try:  # what is passed may change while the session is opened
+            call = understand(module, arguments, named)
+            sha256 = recorder.digest(call.model)
+        except Exception as fault:  # noqa: BLE001  # the application gets ONNX Runtime's own words
+            recorder.write({"kind": "unknown", "reason": f"{type(fault).__name__}: {fault}"[:500]})
+        began = time.monotonic_ns()
+        original(self, *arguments, **named)
+        if call is None or not sha256:
+            return
+        try:
+            recorder.session(self, call, time.monotonic_ns() - began, sha256)
+        except Exception as fault:  # noqa: BLE001  # whatever it is, the application has its session
+            recorder.write({"kind": "unknown", "reason": f"{type(fault).__name__}: {fault}"[:500]})
+
+    return __init__
+
+
+def _recording_run(original: Any, recorder: Recorder, kind: int) -> Any:
+    now_ns, cpu_ns, note = time.monotonic_ns, time.thread_time_ns, recorder.call
+
+    @functools.wraps(original)
+    def run(self: Any, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+        watched = self.__dict__.get(_ATTRIBUTE)
+        if watched is None:
+            return original(self, output_names, input_feed, run_options)
+        cpu_began, began = cpu_ns(), now_ns()
+        try:
+            result = original(self, output_names, input_feed, run_options)
+        except BaseException:
+            note(watched, input_feed, kind | FAILED, (began, now_ns(), cpu_began, cpu_ns()))
+            raise
+        note(watched, input_feed, kind, (began, now_ns(), cpu_began, cpu_ns()))
+        return result
+
+    if kind == KINDS.index("run_with_ort_values"):
+
+        @functools.wraps(original)
+        def run_with_ort_values(
+            self: Any, output_names: Any, input_dict_ort_values: Any, run_options: Any = None
+        ) -> Any:
+            return run(self, output_names, input_dict_ort_values, run_options)
+
+        return run_with_ort_values
+    return run
+
+
+def _recording_bound(original: Any, recorder: Recorder, kind: int) -> Any:
+    now_ns, cpu_ns = time.monotonic_ns, time.thread_time_ns
+
+    @functools.wraps(original)
+    def run_with_iobinding(self: Any, iobinding: Any, run_options: Any = None) -> Any:
+        watched = self.__dict__.get(_ATTRIBUTE)
+        if watched is None:
+            return original(self, iobinding, run_options)
+        feed = getattr(iobinding, _BOUND, {})
+        cpu_began, began = cpu_ns(), now_ns()
+        try:
+            result = original(self, iobinding, run_options)
+        except BaseException:
+            times = (began, now_ns(), cpu_began, cpu_ns())
+            recorder.call(watched, feed, kind | FAILED, times)
+            raise
+        recorder.call(watched, feed, kind, (began, now_ns(), cpu_began, cpu_ns()))
+        return result
+
+    return run_with_iobinding
+
+
+def _recording_async(original: Any, recorder: Recorder, kind: int) -> Any:
+    now_ns = time.monotonic_ns
+
+    @functools.wraps(original)
+    def run_async(
+        self: Any,
+        output_names: Any,
+        input_feed: Any,
+        callback: Any,
+        user_data: Any,
+        run_options: Any = None,
+    ) -> Any:
+        watched = self.__dict__.get(_ATTRIBUTE)
+        if watched is None or not callable(callback):
+            return original(self, output_names, input_feed, callback, user_data, run_options)
+        began = now_ns()
+
+        def called(results: Any, user_data: Any, fault: str) -> Any:
+            flags = kind | (FAILED if fault else 0)
+            recorder.call(watched, input_feed, flags, (began, now_ns(), 0, 0))
+            return callback(results, user_data, fault)
+
+        return original(self, output_names, input_feed, called, user_data, run_options)
+
+    return run_async
+
+
+def _patch_binding(kind: Any) -> None:
+    """Lets bindings remember the shapes of their inputs."""
+
+    def remembering(original: Any, bound: Callable[..., _Bound]) -> Any:
+        @functools.wraps(original)
+        def bind(self: Any, name: Any, *arguments: Any, **named: Any) -> Any:
+            result = original(self, name, *arguments, **named)
+            try:
+                known = self.__dict__.setdefault(_BOUND, {})
+                known[name] = bound(*arguments, **named)
+            except Exception:  # noqa: BLE001  # a call whose shapes stay unknown
+                self.__dict__.pop(_BOUND, None)
+            return result
+
+        return bind
+
+    def of_array(arr_on_cpu: Any) -> _Bound:
+        return _Bound(arr_on_cpu, arr_on_cpu.shape, arr_on_cpu.dtype)
+
+    def of_value(ortvalue: Any) -> _Bound:
+        return _Bound(ortvalue, ortvalue.shape(), _Named(ortvalue.data_type()))
+
+    def of_buffer(_: Any, __: Any, element_type: Any, shape: Any, ___: Any) -> _Bound:
+        return _Bound(kind, shape, _Named(element_type))
+
+    kind.bind_cpu_input = remembering(kind.bind_cpu_input, of_array)
+    kind.bind_ortvalue_input = remembering(kind.bind_ortvalue_input, of_value)
+    kind.bind_input = remembering(kind.bind_input, of_buffer)
+    clear = kind.clear_binding_inputs
+
+    @functools.wraps(clear)
+    def clear_binding_inputs(self: Any) -> Any:
+        self.__dict__.pop(_BOUND, None)
+        return clear(self)
+
+    kind.clear_binding_inputs = clear_binding_inputs

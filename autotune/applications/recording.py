@@ -1,0 +1,379 @@
+"""A recording as it is read: sessions, shapes and calls of an application. It is a stranger's file.
+
+A process that was killed leaves a last line that may be cut, and calls up to the last one. Both are
+read as far as they go.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.applications.layout import CALL, CHUNK_CALLS, END, FAILED, INPUTS, MODELS, Settings
+from autotune.applications.layout import FORMAT as RECORDING_FORMAT
+from autotune.deploy.files import is_file, open_file, parse_json, read_bytes, read_json
+from autotune.deploy.passed import Interface, Passed
+from autotune.deploy.records import Amount, BareName, Text, Whole, from_plain, read
+from autotune.errors import FormatError, RequestError, shown
+from autotune.facts.feeds import Feed, load_samples
+
+_MOST_PROCESSES = 1000
+_LARGEST_LINES_BYTES = 64 << 20
+_MOST_CHUNKS = 1000
+_LARGEST_END_BYTES = 1 << 10
+_CALLS = np.dtype(
+    [
+        *(("shape", "<u4"), ("flags", "<u4"), ("thread", "<u8"), ("began_ns", "<u8")),
+        *(("ended_ns", "<u8"), ("cpu_began_ns", "<u8"), ("cpu_ended_ns", "<u8")),
+    ]
+)
+assert _CALLS.itemsize == CALL.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """What became of the command: its exit code, and how long it took."""
+
+    exit_code: int
+    wall_s: Amount
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ProcessLine:
+    kind: Text
+    pid: Whole
+    parent: Whole
+    program: Text
+    onnxruntime: Text
+    began_ns: Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedSession:
+    """A session as a process opened it.
+
+    Attributes:
+        kind: Of the line: ``session``.
+        number: Its number in the process.
+        sha256: Digest of the model's file or bytes.
+        size_bytes: Their size.
+        path: The model's absolute path; empty where it came as bytes.
+        is_copied: Whether the recording holds a copy of the model.
+        passed: What the application passed beside the model.
+        interface: What it saw of the session.
+        load_ns: Time to open it.
+    """
+
+    kind: Text
+    number: Whole
+    sha256: Text
+    size_bytes: Whole
+    path: Text
+    is_copied: bool
+    passed: Passed
+    interface: Interface
+    load_ns: Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputShape:
+    """Name, type and shape of an input."""
+
+    name: Text
+    dtype: Text
+    shape: tuple[Whole, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ShapeLine:
+    kind: Text
+    number: Whole
+    session: Whole
+    inputs: tuple[InputShape, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _InputLine:
+    kind: Text
+    shape: Whole
+    file: BareName
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LeftOutLine:
+    kind: Text
+    shape: Whole
+    size_bytes: Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class _UnknownLine:
+    kind: Text
+    reason: Text
+
+
+_LINES: Mapping[str, type] = {
+    "process": _ProcessLine,
+    "session": OpenedSession,
+    "shape": _ShapeLine,
+    "input": _InputLine,
+    "left_out": _LeftOutLine,
+    "unknown": _UnknownLine,
+}
+
+
+@dataclass(kw_only=True)
+class Shape:
+    """A shape with which a session was called.
+
+    Attributes:
+        inputs: Its inputs.
+        files: Inputs that were kept, by the names of their files.
+        left_out: How many were not kept because there was no room.
+        calls: How often it came.
+        seconds: Time of all its calls.
+    """
+
+    inputs: tuple[InputShape, ...]
+    files: list[Path] = field(default_factory=list)
+    left_out: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+
+    def feeds(self) -> Iterator[Feed]:
+        """Yields the inputs that were kept.
+
+        Raises:
+            DataError: a file is damaged.
+        """
+        for file in self.files:
+            yield from load_samples(file)
+
+
+@dataclass(kw_only=True)
+class RecordedSession:
+    """All sessions of the application with one model and one set of options.
+
+    Attributes:
+        name: A name for people and files.
+        opened: One of them.
+        shapes: What it was called with.
+        count: How often it was opened.
+    """
+
+    name: str
+    opened: OpenedSession
+    shapes: dict[tuple[InputShape, ...], Shape] = field(default_factory=dict)
+    count: int = 0
+
+    @property
+    def calls(self) -> int:
+        """How often it was called."""
+        return sum(shape.calls for shape in self.shapes.values())
+
+    @property
+    def seconds(self) -> float:
+        """Time of all calls."""
+        return sum(shape.seconds for shape in self.shapes.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """What one process did.
+
+    Attributes:
+        program: The name of its program.
+        calls: Its calls in order of their begin, a row each; ``shape`` is a number in `shapes`.
+        shapes: Session and shape of each number.
+    """
+
+    program: str
+    calls: NDArray[Any]
+    shapes: Sequence[tuple[RecordedSession, Shape]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What an application did.
+
+    Attributes:
+        folder: Where it lies.
+        settings: What `autotune record` was asked for.
+        end: What became of the command; None where the recording was cut.
+        processes: Its processes that opened a session, the one with most time in calls first.
+        sessions: Its sessions, the one with most time first.
+        unknown: Why sessions could not be recorded, a sentence each.
+    """
+
+    folder: Path
+    settings: Settings
+    end: End | None
+    processes: tuple[Process, ...]
+    sessions: tuple[RecordedSession, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def wall_s(self) -> float:
+        """How long the command took; where it was cut, until its last call."""
+        if self.end is not None:
+            return self.end.wall_s
+        ends = [int(item.calls["ended_ns"].max()) for item in self.processes if len(item.calls)]
+        return max([0, *(end - self.settings.began_ns for end in ends)]) / 1e9
+
+    def model_path(self, session: RecordedSession) -> Path:
+        """Returns where the model of a session is: the application's file, or a copy of it."""
+        if session.opened.is_copied:
+            return self.folder / MODELS / f"{session.opened.sha256}.onnx"
+        return Path(session.opened.path)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Recording":
+        """Returns the recording in a folder.
+
+        Raises:
+            RequestError: there is none, it is of another version, or it is damaged.
+        """
+        try:
+            settings = Settings.read(folder)
+        except FormatError as error:
+            raise RequestError(
+                f"{folder} is no recording: {error}; make one with "
+                f"`autotune record -o {folder.name or 'app.rec'} -- python app.py`"
+            ) from None
+        if settings.format != RECORDING_FORMAT:
+            raise RequestError(
+                f"{folder} has the format {shown(settings.format)}, and this version of autotune "
+                f"reads {RECORDING_FORMAT!r}; record the application again"
+            )
+        end = None
+        if is_file(folder / END):
+            end = from_plain(End, read_json(folder / END, _LARGEST_END_BYTES), END)
+        return _Reader(folder, settings, end).recording()
+
+
+class _Reader:
+    """Reads the files of all processes, and puts equal sessions together."""
+
+    def __init__(self, folder: Path, settings: Settings, end: End | None) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._end = end
+        self._sessions: dict[str, RecordedSession] = {}
+        self._unknown: list[str] = []
+
+    def recording(self) -> Recording:
+        files = sorted(self._folder.glob("process-*.jsonl"))[:_MOST_PROCESSES]
+        processes = [process for file in files if (process := self._process(file)) is not None]
+        return Recording(
+            folder=self._folder,
+            settings=self._settings,
+            end=self._end,
+            processes=tuple(sorted(processes, key=_seconds, reverse=True)),
+            sessions=tuple(sorted(self._sessions.values(), key=lambda s: -s.seconds)),
+            unknown=tuple(dict.fromkeys(self._unknown)),
+        )
+
+    def _process(self, file: Path) -> Process | None:
+        program = ""
+        opened: dict[int, RecordedSession] = {}
+        shapes: dict[int, tuple[RecordedSession, Shape]] = {}
+        for line in _lines(file):
+            match line:
+                case _ProcessLine():
+                    program = line.program
+                case OpenedSession():
+                    opened[line.number] = self._session(line)
+                case _ShapeLine() if line.session in opened:
+                    session = opened[line.session]
+                    empty = Shape(inputs=line.inputs)
+                    shapes[line.number] = session, session.shapes.setdefault(line.inputs, empty)
+                case _InputLine() if line.shape in shapes:
+                    path = self._folder / INPUTS / line.file
+                    if is_file(path):
+                        shapes[line.shape][1].files.append(path)
+                case _LeftOutLine() if line.shape in shapes:
+                    shapes[line.shape][1].left_out += 1
+                case _UnknownLine():
+                    self._unknown.append(line.reason)
+                case _:
+                    pass
+        if not opened:
+            return None
+        numbers = sorted(shapes)
+        token = file.stem.removeprefix("process-")
+        calls = _calls(self._folder, token, numbers)
+        for place, number in enumerate(numbers):
+            own = calls[calls["shape"] == place]
+            _, shape = shapes[number]
+            shape.calls += len(own)
+            shape.seconds += float((own["ended_ns"] - own["began_ns"]).sum()) / 1e9
+        return Process(
+            program=program, calls=calls, shapes=tuple(shapes[number] for number in numbers)
+        )
+
+    def _session(self, line: OpenedSession) -> RecordedSession:
+        key = f"{line.sha256} {line.passed}"
+        if key not in self._sessions:
+            stem = Path(line.path).stem or f"model-{line.sha256[:8]}"
+            taken = {session.name for session in self._sessions.values()}
+            count = 2
+            name = stem
+            while name in taken:
+                name, count = f"{stem}-{count}", count + 1
+            self._sessions[key] = RecordedSession(name=name, opened=line)
+        self._sessions[key].count += 1
+        return self._sessions[key]
+
+
+def _seconds(process: Process) -> float:
+    return float((process.calls["ended_ns"] - process.calls["began_ns"]).sum())
+
+
+def _lines(file: Path) -> Iterator[Any]:
+    """Yields the lines of a process; the last one may be cut.
+
+    Raises:
+        RequestError: another line is damaged.
+    """
+    try:
+        texts = read_bytes(file, _LARGEST_LINES_BYTES, links=False).split(b"\n")
+    except FormatError as error:
+        raise RequestError(f"cannot read {file}: {error}; record the application again") from None
+    for number, text in enumerate(texts, start=1):
+        if not text:
+            continue
+        try:
+            data = parse_json(text.decode())
+            kind = read(str, data.get("kind") if isinstance(data, dict) else None, "kind")
+            if kind not in _LINES:
+                raise FormatError(f"{shown(kind)} is no kind of line")
+            yield from_plain(_LINES[kind], data)
+        except (FormatError, UnicodeDecodeError) as error:
+            if number == len(texts):  # the process was killed while it wrote
+                return
+            raise RequestError(
+                f"{file}, line {number}: {error}; record the application again"
+            ) from None
+
+
+def _calls(folder: Path, token: str, numbers: Sequence[int]) -> NDArray[Any]:
+    """Returns the calls of a process by their begin; shapes are places in `numbers`."""
+    parts = []
+    for number in range(_MOST_CHUNKS):
+        path = folder / f"calls-{token}-{number}.bin"
+        if not is_file(path):
+            break
+        with open_file(path, links=False) as file:
+            data = file.read(CHUNK_CALLS * CALL.size)
+        parts.append(np.frombuffer(data[: len(data) // CALL.size * CALL.size], _CALLS))
+    calls = np.concatenate(parts) if parts else np.empty(0, _CALLS)
+    known = np.isin(calls["shape"].astype(np.int64) - 1, np.asarray(numbers, np.int64))
+    calls = calls[known & (calls["ended_ns"] >= calls["began_ns"]) & (calls["flags"] < FAILED)]
+    calls = calls[np.argsort(calls["began_ns"], kind="stable")].copy()
+    calls["shape"] = np.searchsorted(
+        np.asarray(numbers, np.int64), calls["shape"].astype(np.int64) - 1
+    )
+    return calls

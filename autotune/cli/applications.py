@@ -1,0 +1,122 @@
+"""Commands for whole applications: ``record`` and ``run``.
+
+Commands import what they need when they run, so that ``--help`` and refusals come at once.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.console import messages, present
+from autotune.cli.options import JsonOption, QuietOption
+from autotune.errors import RequestError
+from autotune.process.signals import signals_later
+
+_COMMAND = typer.Argument(
+    metavar="-- COMMAND",
+    help="The application's command with its own arguments, after --.",
+    show_default=False,
+)
+_OUT = typer.Option(
+    "--out", "-o", metavar="app.rec", help="Folder of the recording (app.rec).", show_default=False
+)
+_MAX_MIB = typer.Option(
+    "--max-mib", metavar="256", help="Most MiB of real inputs to keep (256).", show_default=False
+)
+_KEEP_INPUTS = typer.Option(
+    "--keep-inputs",
+    metavar="yes|no",
+    help="Whether real inputs are kept; shapes always are (yes).",
+    show_default=False,
+)
+_TUNED = typer.Argument(
+    metavar="app.tuned -- COMMAND",
+    help="The tuned application (or AUTOTUNE_APPLY), then its command with its own arguments.",
+    show_default=False,
+)
+_VERBOSE = typer.Option(
+    "--verbose", metavar="", help="Say at the end which sessions ran tuned.", show_default=False
+)
+_PRINT_ENVIRONMENT = typer.Option(
+    "--print-environment",
+    metavar="",
+    help="Print the variables that do the same, for a container, and run nothing.",
+    show_default=False,
+)
+
+
+def record_command(
+    command: Annotated[list[str], _COMMAND],
+    out: Annotated[Path | None, _OUT] = None,
+    max_mib: Annotated[int, _MAX_MIB] = 256,
+    keep_inputs: Annotated[str, _KEEP_INPUTS] = "yes",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Runs a command and records its ONNX Runtime sessions: models, options, calls, inputs.
+
+    The application is not changed. The exit code is the command's.
+    """
+    messages().quiet = quiet
+    with signals_later():
+        from autotune.applications.command import record
+        from autotune.applications.recording import Recording
+        from autotune.report.application import view_recording
+
+    if max_mib < 1:
+        raise RequestError(f"--max-mib must be at least 1, not {max_mib}; see --keep-inputs no")
+    if keep_inputs not in ("yes", "no"):
+        raise RequestError(f"--keep-inputs must be yes or no, not '{keep_inputs}'")
+    folder = out or Path("app.rec")
+    code = record(command, folder, max_mib=max_mib, keep_inputs=keep_inputs == "yes")
+    view = view_recording(Recording.read(folder))
+    if as_json:
+        present(view, as_json=True)
+    else:  # stdout is the command's
+        from autotune.report.terminal import renderable
+
+        messages().print(renderable(view))
+    if code:
+        raise typer.Exit(code)
+
+
+def run_tuned(
+    arguments: Annotated[list[str] | None, _TUNED] = None,
+    verbose: Annotated[bool, _VERBOSE] = False,
+    print_environment: Annotated[bool, _PRINT_ENVIRONMENT] = False,
+) -> None:
+    """Runs a command with its sessions tuned, and nothing else of it changed.
+
+    A session is opened tuned if its model and its options are those recorded. The exit code is the
+    command's.
+    """
+    with signals_later():
+        from autotune.applications.command import cannot_start, tuned_environment
+        from autotune.deploy.application import TunedApplication
+        from autotune.deploy.hook import APPLY_VARIABLE
+
+    words = list(arguments or ())
+    folder = os.environ.get(APPLY_VARIABLE)
+    if words and Path(words[0]).is_dir():
+        folder = words.pop(0)
+    if folder is None:
+        raise RequestError(
+            "name the folder of a tuned application and, after --, the command: "
+            "autotune run app.tuned -- python app.py"
+        )
+    TunedApplication.read(Path(folder))
+    environment = tuned_environment(Path(folder), verbose=verbose)
+    if print_environment:
+        from autotune.cli.console import output
+
+        for name in (APPLY_VARIABLE, "PYTHONPATH"):
+            output().print(f"{name}={environment[name]}", soft_wrap=True, markup=False)
+        return
+    if not words:
+        raise RequestError(f"name the command after --: autotune run {folder} -- python app.py")
+    try:
+        os.execvpe(words[0], words, environment)  # the user's own command
+    except OSError as error:
+        raise cannot_start(words, error) from None

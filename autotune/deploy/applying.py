@@ -1,0 +1,230 @@
+"""Opens the sessions of an application tuned, without a change of the application.
+
+:func:`apply` changes ONNX Runtime's session class in place. A session whose model and options are
+those of the tuned application is opened by its config; all others, and any that the config does not
+fit, stay as they were. Standard library until the first session that may be replaced.
+"""
+
+import atexit
+import functools
+import os
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from autotune.deploy.application import CONFIG, ReplacedSession, TunedApplication
+from autotune.deploy.files import is_file
+from autotune.deploy.hook import VERBOSE_VARIABLE, when_imported
+from autotune.deploy.passed import LOGGING, Digests, interface_of, understand, watch
+
+_RUN_METHODS = {"run": 2, "run_async": 4, "run_with_ort_values": 2, "run_with_iobinding": 1}
+_RUN_OPTIONS = "_autotune_run_options"
+
+
+def apply(folder: str | os.PathLike[str], *, verbose: bool = False) -> None:
+    """Lets this process open its sessions as the tuned application `folder` says, from now on.
+
+    Call it before the application creates its sessions. A session is replaced if its model has the
+    recorded digest and it is created with the recorded options; everything else stays as it is.
+
+    Args:
+        folder: A tuned application, as ``autotune study app.rec`` writes it.
+        verbose: Say at the end of the process which sessions were replaced.
+
+    Raises:
+        ConfigError: `folder` is no tuned application.
+    """
+    path = Path(folder)
+    tuned = TunedApplication.read(path)
+    import onnxruntime  # noqa: F401  # the class must be there before the application's next line
+
+    when_imported(functools.partial(_patch, tuned, path, verbose))
+
+
+def start_tuned(folder: str) -> None:
+    """Does the same for a process that has not imported onnxruntime yet; the hook calls it.
+
+    Raises:
+        ConfigError: `folder` is no tuned application.
+    """
+    path = Path(folder)
+    tuned = TunedApplication.read(path)
+    verbose = os.environ.get(VERBOSE_VARIABLE) == "1"
+    when_imported(functools.partial(_patch, tuned, path, verbose))
+
+
+class _Application:
+    """The sessions to replace, and what became of them."""
+
+    def __init__(self, tuned: TunedApplication, module: ModuleType) -> None:
+        self.tuned = tuned
+        self.module = module
+        self.digests = Digests()
+        self.sizes = {session.size_bytes for session in tuned.sessions if session.folder}
+        self.replaced: Counter[str] = Counter()
+        self.kept: Counter[str] = Counter()
+        self.has_pool = False
+        self.has_run_methods = False
+
+    def find(self, call: Any) -> ReplacedSession | None:
+        """Returns the session to replace that `call` would open; None if it is no such session.
+
+        Raises:
+            OSError: a file of the model cannot be read.
+        """
+        model = call.model
+        size = len(model) if isinstance(model, bytes) else Path(model).stat().st_size
+        if size not in self.sizes:  # most models of others are told by their size alone
+            return None
+        sha256 = self.digests.of(model)
+        own = [item for item in self.tuned.sessions if item.sha256 == sha256]
+        if not own:
+            return None
+        for session in own:
+            if session.passed == call.passed:
+                return session if self._has_data(session, model) else None
+        self.kept[f"{own[0].name}: the application passes other options than those recorded"] += 1
+        return None
+
+    def _has_data(self, session: ReplacedSession, model: str | bytes) -> bool:
+        """Returns whether the external data are those of the model that was tuned."""
+        if isinstance(model, bytes):
+            return not session.data_files
+        folder = Path(model).parent
+        for item in session.data_files:
+            path = folder / item.file
+            if (
+                not is_file(path)
+                or path.stat().st_size != item.size_bytes
+                or self.digests.of(str(path)) != item.sha256
+            ):
+                self.kept[f"{session.name}: {item.file} is another file than recorded"] += 1
+                return False
+        return True
+
+    def say(self) -> None:
+        """Writes what was replaced to stderr."""
+        for name, count in self.replaced.items():
+            sys.stderr.write(f"autotune: {name} ran tuned ({count} session{'s' * (count > 1)})\n")
+        for reason, count in self.kept.items():
+            sys.stderr.write(f"autotune: left as it was ({count} times): {reason}\n")
+        if not self.replaced and not self.kept:
+            sys.stderr.write("autotune: no session of this process was recorded\n")
+
+
+def _patch(tuned: TunedApplication, folder: Path, verbose: bool, module: ModuleType) -> None:
+    """Lets sessions that are opened from now on be replaced."""
+    watch(module)
+    application = _Application(tuned, module)
+    if verbose:
+        atexit.register(application.say)
+    kind: Any = module.__dict__["InferenceSession"]
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
+        call = session = None
+        try:
+            call = understand(module, arguments, named)
+            session = application.find(call)
+        except Exception:  # noqa: BLE001  # the application gets ONNX Runtime's own words for it
+            session = None
+        if session is None or session.folder is None:
+            original(self, *arguments, **named)
+            return
+        try:
+            config = folder / session.folder / CONFIG
+            _open(application, session, config, call, original, self)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the application's way is left
+            _undo(self)
+            application.kept[f"{session.name}: {error}"] += 1
+            warnings.warn(f"{session.name} runs as before: {error}", stacklevel=2)
+            original(self, *arguments, **named)
+        else:
+            application.replaced[session.name] += 1
+
+    kind.__init__ = __init__
+
+
+def _open(
+    application: _Application,
+    session: ReplacedSession,
+    config: Path,
+    call: Any,
+    original: Any,
+    opened: Any,
+) -> None:
+    """Opens `opened` as the config says.
+
+    Raises:
+        Exception: it cannot be opened so, or would show the application another interface.
+    """
+    # onnxruntime is imported completely by now, and the loader needs it
+    from autotune.deploy.loader import prepare
+    from autotune.deploy.opening import opening_arguments
+    from autotune.errors import ConfigError
+
+    model, chosen, cache = prepare(config)
+    settings, named = opening_arguments(chosen, cache=cache)
+    for name in LOGGING:
+        if call.settings is not None:
+            setattr(settings, name, getattr(call.settings, name))
+    if application.tuned.pool_threads is not None:
+        _share_pool(application, settings)
+    original(opened, str(model), settings, enable_fallback=0, **named)
+    if (shown := interface_of(opened)) != session.interface:
+        raise ConfigError(f"the tuned model has another interface ({shown})")
+    dropped = [name for name, _ in chosen.providers if name not in opened.get_providers()]
+    if dropped:
+        raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
+    if chosen.run_entries:
+        from autotune.deploy.opening import make_run_options
+
+        _patch_runs(application)
+        opened.__dict__[_RUN_OPTIONS] = make_run_options(chosen)
+
+
+def _share_pool(application: _Application, settings: Any) -> None:
+    """Lets a session take its threads from the pool of the process."""
+    if not application.has_pool:
+        application.module.__dict__["C"].set_global_thread_pool_sizes(
+            application.tuned.pool_threads, 1
+        )
+        application.has_pool = True
+    settings.use_per_session_threads = False
+
+
+def _undo(session: Any) -> None:
+    """Takes back what an attempt to open a session left in it."""
+    session.__dict__.clear()
+
+
+def _patch_runs(application: _Application) -> None:
+    """Lets runs of replaced sessions have the run options of their config.
+
+    Done when the first such session is opened: all others pay nothing for it.
+    """
+    if application.has_run_methods:
+        return
+    application.has_run_methods = True
+    kind: Any = application.module.__dict__["InferenceSession"]
+    for name, place in _RUN_METHODS.items():
+        if hasattr(kind, name):
+            setattr(kind, name, _with_run_options(getattr(kind, name), place))
+
+
+def _with_run_options(original: Any, place: int) -> Any:
+    """Returns a method whose argument `place`, the run options, has the tuned ones as default."""
+
+    @functools.wraps(original)
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        tuned = self.__dict__.get(_RUN_OPTIONS)
+        given = arguments[place] if len(arguments) > place else named.get("run_options")
+        if tuned is None or given is not None:
+            return original(self, *arguments, **named)
+        return original(self, *arguments[:place], **{**named, "run_options": tuned})
+
+    return method

@@ -1,0 +1,285 @@
+"""What an application passes to ``InferenceSession``: as a record that can be compared and kept.
+
+Standard library only. ONNX Runtime does not list the entries of its session options, so the class
+of the options is changed in place to remember what was added; options that were made before are
+asked for each entry that is known.
+"""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from autotune.deploy.options import SESSION_ENTRIES, Value
+from autotune.deploy.records import Text
+
+_ATTRIBUTES = (
+    *("intra_op_num_threads", "inter_op_num_threads", "execution_mode", "execution_order"),
+    *("graph_optimization_level", "enable_mem_pattern", "enable_cpu_mem_arena", "enable_mem_reuse"),
+    *("use_deterministic_compute", "use_per_session_threads"),
+)
+# What a config cannot hold; a session that has it stays as it is.
+_FOREIGN_ATTRIBUTES = ("enable_profiling", "optimized_model_filepath")
+_FOREIGN_METHODS = (
+    *("add_external_initializers", "add_external_initializers_from_files_in_memory"),
+    *("add_free_dimension_override_by_denotation", "add_initializer", "add_provider"),
+    *("add_provider_for_devices", "register_custom_ops_library", "set_ep_context_data_read_func"),
+    *("set_load_cancellation_flag", "set_provider_selection_policy"),
+    "set_provider_selection_policy_delegate",
+)
+_ENTRY = "add_session_config_entry"
+_DIMENSION = "add_free_dimension_override_by_name"
+# How messages are logged changes no answer and no speed.
+LOGGING = ("log_severity_level", "log_verbosity_level", "logid")
+"""Attributes of session options that a tuned session takes over from the application."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassedProvider:
+    """An execution provider as the application names it, its options as text."""
+
+    name: Text
+    options: Mapping[str, Text]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passed:
+    """What an application passes beside the model.
+
+    Attributes:
+        options: Attributes of the session options that differ from their default; enums by name.
+        entries: Session config entries.
+        dimensions: Sizes of free dimensions by name.
+        providers: The execution providers in order; None where the application names none.
+        disabled_optimizers: Names of optimizers that are left out.
+        foreign: What else it sets and a config cannot hold, by ONNX Runtime's names.
+    """
+
+    options: Mapping[str, Value]
+    entries: Mapping[str, Text]
+    dimensions: Mapping[str, int]
+    providers: tuple[PassedProvider, ...] | None
+    disabled_optimizers: tuple[Text, ...]
+    foreign: tuple[Text, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """The arguments of a call of ``InferenceSession``.
+
+    Attributes:
+        model: A path or the bytes of a model.
+        settings: The session options; None where there are none.
+        passed: What is passed beside the model.
+    """
+
+    model: str | bytes
+    settings: Any
+    passed: Passed
+
+
+class _Notes:
+    """What was added to session options, by options that were made since :func:`watch`."""
+
+    def __init__(self) -> None:
+        self.options: Any = WeakKeyDictionary()
+        self.is_watching = False
+
+
+_notes = _Notes()
+
+
+def watch(module: ModuleType) -> None:
+    """Remembers from now on what is added to session options; `module` defines the sessions."""
+    if _notes.is_watching:
+        return
+    _notes.is_watching = True
+    kind = module.C.SessionOptions
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
+        original(self, *arguments, **named)
+        with contextlib.suppress(TypeError):
+            _notes.options[self] = []
+
+    kind.__init__ = __init__
+    for name in (_ENTRY, _DIMENSION, *_FOREIGN_METHODS):
+        if hasattr(kind, name):
+            setattr(kind, name, _noting(name, getattr(kind, name)))
+
+
+def _noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        result = original(self, *arguments, **named)
+        with contextlib.suppress(TypeError):
+            _notes.options.setdefault(self, [None]).append((name, (*arguments, *named.values())))
+        return result
+
+    return method
+
+
+def understand(module: ModuleType, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
+    """Returns the call of ``InferenceSession`` with these arguments.
+
+    Args:
+        module: The module that defines the session class.
+        arguments: Arguments by position.
+        named: Arguments by keyword.
+
+    Raises:
+        Exception: they are not those of a session; what it is depends on them.
+    """
+    names = ("path_or_bytes", "sess_options", "providers", "provider_options")
+    given = {**dict(zip(names, arguments, strict=False)), **named}
+    model = given.pop("path_or_bytes")
+    settings = given.pop("sess_options", None)
+    providers = _providers(given.pop("providers", None), given.pop("provider_options", None))
+    disabled = tuple(sorted(given.pop("disabled_optimizers", None) or ()))
+    given.pop("enable_fallback", None)
+    passed = _passed(module, settings, providers, disabled, sorted(given))
+    return Call(
+        model=model if isinstance(model, bytes) else os.fspath(model),
+        settings=settings,
+        passed=passed,
+    )
+
+
+def _passed(
+    module: ModuleType,
+    settings: Any,
+    providers: tuple[PassedProvider, ...] | None,
+    disabled: tuple[str, ...],
+    foreign: list[str],
+) -> Passed:
+    options: dict[str, Value] = {}
+    entries: dict[str, str] = {}
+    dimensions: dict[str, int] = {}
+    if settings is not None:
+        fresh = module.C.SessionOptions()
+        for name in _ATTRIBUTES:
+            if (value := _plain(settings, name)) != _plain(fresh, name) and value is not None:
+                options[name] = value
+        foreign += [name for name in _FOREIGN_ATTRIBUTES if getattr(settings, name, None)]
+        notes = _notes.options.get(settings, [None])
+        for method, values in filter(None, notes):
+            if method == _ENTRY:
+                entries[str(values[0])] = str(values[1])
+            elif method == _DIMENSION:
+                dimensions[str(values[0])] = int(values[1])
+            else:
+                foreign.append(method)
+        if None in notes:  # made before anything was remembered
+            entries |= _known_entries(settings)
+    if os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1":
+        foreign.append("ORT_LOAD_CONFIG_FROM_MODEL")
+    return Passed(
+        options=options,
+        entries=entries,
+        dimensions=dimensions,
+        providers=providers,
+        disabled_optimizers=disabled,
+        foreign=tuple(sorted(set(foreign))),
+    )
+
+
+def _plain(settings: Any, name: str) -> Value | None:
+    """Returns an attribute of session options: enums by their name; None where there is none."""
+    value = getattr(settings, name, None)
+    if value is None or isinstance(value, bool | int):
+        return value
+    return str(getattr(value, "name", value))
+
+
+def _known_entries(settings: Any) -> dict[str, str]:
+    entries = {}
+    for name in SESSION_ENTRIES:
+        with contextlib.suppress(RuntimeError):  # ONNX Runtime has no other word for "not set"
+            entries[name] = str(settings.get_session_config_entry(name))
+    return entries
+
+
+def _providers(given: Any, chosen: Any) -> tuple[PassedProvider, ...] | None:
+    if given is None:
+        return None
+    more = list(chosen or [{}] * len(given))
+    pairs = [
+        item if isinstance(item, tuple) else (item, options)
+        for item, options in zip(given, more, strict=True)
+    ]
+    return tuple(
+        PassedProvider(name=str(name), options={str(k): str(v) for k, v in sorted(options.items())})
+        for name, options in pairs
+    )
+
+
+class Digests:
+    """SHA-256 digests of models: a file is read once for as long as it does not change."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], str] = {}
+
+    def of(self, model: str | bytes) -> str:
+        """Returns the digest of a file or of bytes.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        from autotune.deploy.digest import digest_files
+
+        if isinstance(model, bytes):
+            import hashlib
+
+            return hashlib.sha256(model).hexdigest()
+        path = Path(model)
+        state = path.stat()
+        key = (str(path.absolute()), state.st_ino, state.st_size, state.st_mtime_ns)
+        if key not in self._known:
+            self._known[key] = digest_files([path])
+        return self._known[key]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """What an application sees of an open session.
+
+    Attributes:
+        inputs: Name, type and sizes of each input, open ones as ``?``.
+        outputs: Name and type of each output.
+        metadata: Digest of the model's own metadata; empty without any.
+    """
+
+    inputs: tuple[Text, ...]
+    outputs: tuple[Text, ...]
+    metadata: Text
+
+
+def interface_of(session: Any) -> Interface:
+    """Returns the interface of a session."""
+    inputs = [
+        f"{item.name} {item.type} "
+        + ",".join(str(size) if isinstance(size, int) else "?" for size in item.shape)
+        for item in session.get_inputs()
+    ]
+    # ONNX Runtime adds entries of its own to a model that it optimised
+    own = sorted(
+        (key, text)
+        for key, text in session.get_modelmeta().custom_metadata_map.items()
+        if not key.startswith("ort")
+    )
+    metadata = ""
+    if own:
+        import hashlib
+
+        metadata = hashlib.sha256(repr(own).encode("utf-8", "surrogatepass")).hexdigest()
+    return Interface(
+        inputs=tuple(inputs),
+        outputs=tuple(f"{item.name} {item.type}" for item in session.get_outputs()),
+        metadata=metadata,
+    )

@@ -1,0 +1,117 @@
+"""What is said of a recording, and of an application that was tuned."""
+
+from collections.abc import Sequence
+
+from autotune.applications.recording import RecordedSession, Recording
+from autotune.deploy.passed import Passed
+from autotune.deploy.records import to_plain
+from autotune.report.text import duration, latency, percent
+from autotune.report.view import BLANK, Block, Line, Table, View, lines
+
+_UNCHANGED = "ONNX Runtime's defaults"
+
+
+def view_recording(recording: Recording) -> View:
+    """Returns the view of a recording: its sessions, with calls, shapes and share of the time."""
+    data = {
+        "recording": str(recording.folder),
+        "complete": recording.end is not None,
+        "exit_code": None if recording.end is None else recording.end.exit_code,
+        "wall_s": recording.wall_s,
+        "processes": len(recording.processes),
+        "sessions": [_session_data(session, recording) for session in recording.sessions],
+        "unknown": list(recording.unknown),
+    }
+    blocks: list[Block] = [*_heading(recording)]
+    if recording.sessions:
+        blocks += [_table(recording), BLANK, *_inputs(recording)]
+        blocks += lines(f"Next: autotune study {recording.folder}", tone="hint")
+    return View(blocks=blocks, data=data)
+
+
+def _heading(recording: Recording) -> list[Line]:
+    if not recording.sessions:
+        reasons = "; ".join(recording.unknown)
+        text = (
+            "No session was recorded. What is looked for: onnxruntime.InferenceSession in the "
+            "command's own Python process and its children. A process that runs Python with -I, "
+            "-E or -S, or without this environment, is not seen."
+        )
+        return lines(text, reasons and f"What was seen and not understood: {reasons}")
+    several = len(recording.processes)
+    text = (
+        f"{recording.folder}: {len(recording.sessions)} sessions in "
+        f"{several} process{'es' * (several > 1)}, {duration(recording.wall_s)}"
+    )
+    cut = "" if recording.end else "The recording was cut; it is read up to there."
+    return [*lines(text, tone="title"), *lines(cut, tone="warning"), BLANK]
+
+
+def _table(recording: Recording) -> Table:
+    headings = ("session", "opened with", "times", "calls", "shapes", "ms a call", "share of time")
+    rows = [
+        (
+            session.name,
+            options_in_words(session.opened.passed),
+            str(session.count),
+            f"{session.calls:,}",
+            str(len(session.shapes)),
+            latency(1e3 * session.seconds / session.calls) if session.calls else "-",
+            percent(session.seconds / recording.wall_s) if recording.wall_s else "-",
+        )
+        for session in recording.sessions
+    ]
+    return Table(headings=headings, rows=rows, words=(0, 1))
+
+
+def _inputs(recording: Recording) -> Sequence[Line]:
+    """Returns what became of the inputs, which may be private."""
+    if not recording.settings.keep_inputs:
+        return lines("No inputs were kept; a study generates inputs of the recorded shapes.")
+    shapes = [shape for session in recording.sessions for shape in session.shapes.values()]
+    kept = sum(len(shape.files) for shape in shapes)
+    without = sum(not shape.files for shape in shapes)
+    text = f"{kept} real inputs were kept in {recording.folder}; --keep-inputs no keeps none."
+    missing = (
+        f"{without} shapes have none: there was no room within --max-mib "
+        f"{recording.settings.max_mib}, or their inputs lie on a device."
+    )
+    return lines(text, missing if without else "")
+
+
+def options_in_words(passed: Passed) -> str:
+    """Returns what an application passes to a session, in words."""
+    words = [f"{name}={value}" for name, value in sorted(passed.options.items())]
+    words += [
+        f"{name.removeprefix('session.')}={text}" for name, text in sorted(passed.entries.items())
+    ]
+    words += [f"{name}={size}" for name, size in passed.dimensions.items()]
+    words += [f"no {name}" for name in passed.disabled_optimizers]
+    words += [
+        item.name.removesuffix("ExecutionProvider")
+        for item in passed.providers or ()
+        if item.name != "CPUExecutionProvider"
+    ]
+    words += passed.foreign
+    return ", ".join(words) or _UNCHANGED
+
+
+def _session_data(session: RecordedSession, recording: Recording) -> dict[str, object]:
+    return {
+        "name": session.name,
+        "sha256": session.opened.sha256,
+        "passed": to_plain(session.opened.passed),
+        "opened": session.count,
+        "calls": session.calls,
+        "seconds": session.seconds,
+        "share": session.seconds / recording.wall_s if recording.wall_s else None,
+        "shapes": [
+            {
+                "inputs": {item.name: list(item.shape) for item in shape.inputs},
+                "calls": shape.calls,
+                "seconds": shape.seconds,
+                "kept": len(shape.files),
+            }
+            for shape in session.shapes.values()
+        ],
+    }
