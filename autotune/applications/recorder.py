@@ -186,6 +186,8 @@ class Recorder:
             key: object = (tuple(feed), tuple([value.shape for value in feed.values()]))
             cell = watched.cells.get(key)
             if cell is None:
+                if flags & FAILED:  # a shape that the model does not take
+                    return
                 cell = self._new_shape(watched, feed, key)
             cell[1] += 1
             slot = next(self._slots)

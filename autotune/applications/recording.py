@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.applications.layout import CALL, CHUNK_CALLS, END, FAILED, INPUTS, MODELS, Settings
+from autotune.applications.layout import (
+    CALL,
+    CHUNK_CALLS,
+    END,
+    FAILED,
+    INPUTS,
+    KINDS,
+    MODELS,
+    Settings,
+)
 from autotune.applications.layout import FORMAT as RECORDING_FORMAT
 from autotune.deploy.files import is_file, open_file, parse_json, read_bytes, read_json
 from autotune.deploy.passed import Interface, Passed
@@ -162,12 +171,14 @@ class RecordedSession:
         opened: One of them.
         shapes: What it was called with.
         count: How often it was opened.
+        is_asynchronous: Whether it was called with ``run_async``, which needs two threads at least.
     """
 
     name: str
     opened: OpenedSession
     shapes: dict[tuple[InputShape, ...], Shape] = field(default_factory=dict)
     count: int = 0
+    is_asynchronous: bool = False
 
     @property
     def calls(self) -> int:
@@ -307,7 +318,8 @@ class _Reader:
         calls = _calls(self._folder, token, numbers)
         for place, number in enumerate(numbers):
             own = calls[calls["shape"] == place]
-            _, shape = shapes[number]
+            session, shape = shapes[number]
+            session.is_asynchronous |= bool((own["flags"] == KINDS.index("run_async")).any())
             shape.calls += len(own)
             shape.seconds += float((own["ended_ns"] - own["began_ns"]).sum()) / 1e9
         return Process(

@@ -1,0 +1,261 @@
+"""Recording an application, and running it tuned: nothing that it sees changes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from command_line import run
+from onnx import TensorProto, helper
+from test_config import make_config
+
+from autotune.applications.command import hooked_environment, record, tuned_environment
+from autotune.applications.layout import CALL, END
+from autotune.applications.recording import Recording
+from autotune.applications.writing import Replacement, write_application
+from autotune.deploy.application import FILE, TunedApplication
+from autotune.deploy.digest import digest_files
+from autotune.deploy.hook import RECORD_VARIABLE
+from autotune.deploy.model_files import ModelFile
+from autotune.deploy.session import SessionConfig
+from autotune.errors import ConfigError, RequestError
+
+APPLICATION = Path(__file__).parent / "hooked_application.py"
+
+
+def write_model(path: Path, scale: float = 1.0) -> Path:
+    """Writes a model ``y = relu(scale * x)`` with metadata of its own."""
+    factor = helper.make_tensor("factor", TensorProto.FLOAT, [1], [scale])
+    nodes = [
+        helper.make_node("Mul", ["x", "factor"], ["scaled"]),
+        helper.make_node("Relu", ["scaled"], ["y"]),
+    ]
+    tensors = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 64]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", tensors[:1], tensors[1:], [factor])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model.metadata_props.add(key="characters", value="abc")
+    onnx.save(model, path)
+    return path
+
+
+def make_tuned(folder: Path, recording: Recording, model: Path) -> None:
+    """Writes a tuned application that opens `model` in place of each recorded session."""
+    file = ModelFile(
+        file=model.name,
+        sha256=digest_files([model]),
+        size_bytes=model.stat().st_size,
+        source_sha256="0" * 64,
+    )
+    tuned = make_config(
+        model=file,
+        session=SessionConfig(
+            options={"intra_op_num_threads": 2},
+            run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"},
+        ),
+    )
+    write_application(
+        folder,
+        [
+            Replacement(session=session, config=tuned, source=model.parent)
+            for session in recording.sessions
+        ],
+    )
+
+
+def output_of(environment: dict[str, str], *arguments: str) -> tuple[str, str]:
+    """Runs the application; returns what it prints to stdout and to stderr."""
+    done = subprocess.run(
+        [sys.executable, str(APPLICATION), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """A model, the recording of the application with it, and what the application printed."""
+    folder = tmp_path_factory.mktemp("applications")
+    model = write_model(folder / "relu.onnx")
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(
+        "import builtins; builtins.users_sitecustomize = True\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(folder / "site")}
+    plain = output_of(environment, str(model))[0]
+    script = f"import os; os.environ['PYTHONPATH'] = {str(folder / 'site')!r}; "
+    script += (
+        "from autotune.applications.command import record; from pathlib import Path; "
+        f"record([{sys.executable!r}, {str(APPLICATION)!r}, {str(model)!r}], "
+        f"Path({str(folder / 'app.rec')!r}), max_mib=1, keep_inputs=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout == plain
+    assert plain.startswith("True True")
+    return model, folder / "app.rec", plain
+
+
+@pytest.mark.process
+def test_a_recording_holds_what_ran(recorded: tuple[Path, Path, str]) -> None:
+    """Sessions are told apart by model and options; every way to call them is seen."""
+    model, folder, _ = recorded
+    recording = Recording.read(folder)
+    assert recording.end is not None
+    assert recording.end.exit_code == 0
+    assert len(recording.processes) == 3, "the application, its fork, and its spawned child"
+    passed = {tuple(session.opened.passed.options): session for session in recording.sessions}
+    assert len(recording.sessions) == 3, "bytes and path alike: the defaults are one session"
+    threaded = [s for s in recording.sessions if "intra_op_num_threads" in s.opened.passed.options]
+    assert len(threaded) == 2, "one of them names its providers"
+    first = max(threaded, key=lambda session: session.calls)
+    assert first.calls == 8, "two runs, one asynchronous, one of values, four threads"
+    assert first.opened.passed.entries == {"session.intra_op.allow_spinning": "0"}
+    default = passed[()]
+    assert (default.count, default.calls) == (3, 3), "opened twice, and known to the fork"
+    assert {session.opened.sha256 for session in recording.sessions} == {digest_files([model])}
+    (shape,) = first.shapes.values()
+    feeds = list(shape.feeds())
+    assert [item.shape for item in shape.inputs] == [(1, 64)]
+    assert len(feeds) == 4, "the first, second, fourth and eighth"
+    assert np.array_equal(feeds[0]["x"], np.linspace(-1, 1, 64, dtype=np.float32)[None])
+
+
+@pytest.mark.process
+def test_a_tuned_application_sees_no_difference(
+    recorded: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    """Sessions are replaced in every process; another model with another face is not opened."""
+    model, folder, plain = recorded
+    recording = Recording.read(folder)
+    make_tuned(tmp_path / "app.tuned", recording, model)
+    environment = tuned_environment(tmp_path / "app.tuned", verbose=True)
+    said, errors = output_of(environment, str(model))
+    assert said == plain.replace("True True", "False True", 1).replace("(True", "(False")
+    assert errors.count("ran tuned") >= 3
+
+    other = write_model(tmp_path / "other.onnx", scale=3)
+    grown = onnx.load(other)
+    grown.metadata_props[0].value = "xyz"
+    onnx.save(grown, other)
+    make_tuned(tmp_path / "other.tuned", recording, other)
+    environment = tuned_environment(tmp_path / "other.tuned", verbose=True)
+    said, errors = output_of(environment, str(model))
+    assert said == plain.replace("True True", "False True", 1).replace("(True", "(False")
+    assert "another interface" in errors
+    assert "ran tuned" not in errors
+
+
+@pytest.mark.process
+def test_a_kill_leaves_a_recording(tmp_path: Path) -> None:
+    """What was recorded until then is read; what came last may be cut."""
+    model = write_model(tmp_path / "relu.onnx")
+    script = (
+        "import onnxruntime, numpy as np, os, signal\n"
+        f"session = onnxruntime.InferenceSession({str(model)!r})\n"
+        "for _ in range(10): session.run(None, {'x': np.zeros((1, 64), np.float32)})\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    folder = tmp_path / "app.rec"
+    code = record([sys.executable, "-c", script], folder, max_mib=1, keep_inputs=False)
+    assert code == 128 + signal.SIGKILL
+    (folder / END).unlink()
+    lines = next(folder.glob("process-*.jsonl"))
+    lines.write_bytes(lines.read_bytes() + b'{"kind": "sha')
+    recording = Recording.read(folder)
+    assert recording.end is None
+    assert recording.sessions[0].calls == 10
+    assert not any(shape.files for shape in recording.sessions[0].shapes.values())
+    assert 0 < recording.wall_s < time.monotonic()
+    lines.write_bytes(b"nonsense\n" + lines.read_bytes())
+    with pytest.raises(RequestError, match="line 1"):
+        Recording.read(folder)
+
+
+@pytest.mark.process
+def test_the_command_says_what_it_saw(tmp_path: Path) -> None:
+    """The command's exit code is passed on, and a command without a session is told."""
+    done = run(tmp_path, "record", "-o", "a.rec", "--", sys.executable, "-c", "raise SystemExit(5)")
+    assert done.returncode == 5
+    assert "No session was recorded" in done.stderr
+    done = run(tmp_path, "record", "-o", "a.rec", "--", "true")
+    assert (done.returncode, "exists already" in done.stderr) == (2, True)
+    done = run(tmp_path, "record", "-o", "b.rec", "--", "no-such-program")
+    assert (done.returncode, (tmp_path / "b.rec").exists()) == (2, False)
+    done = run(tmp_path, "run", "a.rec", "--", "true")
+    assert done.returncode == 2
+    assert "cannot read the tuned application" in done.stderr
+
+
+def test_a_hostile_recording_is_refused(tmp_path: Path) -> None:
+    """Calls of unknown shapes are left out; files of another version are refused."""
+    settings = {"autotune": "0", "max_mib": 1, "keep_inputs": True, "began_ns": 0}
+    (tmp_path / "recording.json").write_text(
+        json.dumps({"format": "autotune-recording/9"} | settings)
+    )
+    with pytest.raises(RequestError, match="record the application again"):
+        Recording.read(tmp_path)
+    (tmp_path / "recording.json").write_text(
+        json.dumps({"format": "autotune-recording/1"} | settings)
+    )
+    passed: dict[str, Any] = {"options": {}, "entries": {}, "dimensions": {}, "providers": None}
+    line = {
+        "kind": "session",
+        "number": 0,
+        "sha256": "0",
+        "size_bytes": 1,
+        "path": "/m.onnx",
+        "is_copied": False,
+        "load_ns": 1,
+        "passed": {**passed, "disabled_optimizers": [], "foreign": []},
+        "interface": {"inputs": [], "outputs": [], "metadata": ""},
+    }
+    shape = {"kind": "shape", "number": 4, "session": 0, "inputs": []}
+    stolen = {"kind": "input", "shape": 4, "file": "../../passwd"}
+    texts = [json.dumps(item) + "\n" for item in (line, shape)]
+    (tmp_path / "process-1-a.jsonl").write_text("".join(texts))
+    calls = [(5, 0, 1, 10, 30, 0, 0), (9, 0, 1, 10, 20, 0, 0), (5, 0, 1, 30, 10, 0, 0)]
+    (tmp_path / "calls-1-a-0.bin").write_bytes(b"".join(CALL.pack(*call) for call in calls) + b"x")
+    (session,) = Recording.read(tmp_path).sessions
+    assert (session.calls, session.name) == (1, "m")
+    (tmp_path / "process-1-a.jsonl").write_text("".join(texts) + json.dumps(stolen) + "\n")
+    with pytest.raises(RequestError, match="bare file name"):
+        Recording.read(tmp_path)
+
+
+def test_a_tuned_application_is_data(tmp_path: Path) -> None:
+    """A file that names another folder, or another format, is refused."""
+    with pytest.raises(ConfigError, match="autotune study"):
+        TunedApplication.read(tmp_path)
+    write_application(tmp_path, [])
+    assert TunedApplication.read(tmp_path).sessions == ()
+    data = json.loads((tmp_path / FILE).read_text())
+    for changed in ({"format": "x"}, {"pool_threads": 10**6}, {"extra": 1}):
+        (tmp_path / FILE).write_text(json.dumps(data | changed))
+        with pytest.raises(ConfigError):
+            TunedApplication.read(tmp_path)
+
+
+@pytest.mark.process
+def test_the_hook_is_light(tmp_path: Path) -> None:
+    """A process that does not import onnxruntime pays for a few modules of the standard library."""
+    script = (
+        "import sys; print([m for m in ('numpy', 'onnxruntime', 'psutil') if m in sys.modules])"
+    )
+    environment = hooked_environment({RECORD_VARIABLE: str(tmp_path)})
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+    assert list(tmp_path.iterdir()) == []
