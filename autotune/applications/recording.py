@@ -17,12 +17,12 @@ from autotune.applications.layout import (
     CHUNK_CALLS,
     END,
     FAILED,
+    FORMAT,
     INPUTS,
     KINDS,
     MODELS,
     Settings,
 )
-from autotune.applications.layout import FORMAT as RECORDING_FORMAT
 from autotune.deploy.files import is_file, open_file, parse_json, read_bytes, read_json
 from autotune.deploy.passed import Interface, Passed
 from autotune.deploy.records import Amount, BareName, Text, Whole, from_plain, read
@@ -254,10 +254,10 @@ class Recording:
                 f"{folder} is no recording: {error}; make one with "
                 f"`autotune record -o {folder.name or 'app.rec'} -- python app.py`"
             ) from None
-        if settings.format != RECORDING_FORMAT:
+        if settings.format != FORMAT:
             raise RequestError(
                 f"{folder} has the format {shown(settings.format)}, and this version of autotune "
-                f"reads {RECORDING_FORMAT!r}; record the application again"
+                f"reads {FORMAT!r}; record the application again"
             )
         end = None
         if is_file(folder / END):
