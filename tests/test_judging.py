@@ -25,6 +25,7 @@ from autotune.process.child import ChildFailure
 from autotune.report.result import view_ending
 from autotune.report.view import Line
 from autotune.results.result import StudyResult
+from autotune.study.finish import Interrupted
 from autotune.study.judging import JudgeOnAllSamples
 
 Array = NDArray[Any]
@@ -228,6 +229,29 @@ def test_the_next_member_takes_the_place_of_one_beyond_the_limit(
     assert json.loads((tmp_path / "out" / "front.json").read_text())["judgements"]
     lines = [b.text for b in view_ending(result, "").blocks if isinstance(b, Line)]
     assert any("beyond a limit, so it was not selected" in line for line in lines)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_an_interrupted_study_does_not_select_what_was_beyond_the_limit(
+    study: Callable[[], StudyResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is judged and does not hold; Ctrl-C comes while the next one is judged."""
+    judged: list[int] = []
+
+    def judge(_: AllSamples, subject: Subject, __: object) -> Judgement:
+        judged.append(subject.trial)
+        if len(judged) == 2:
+            raise KeyboardInterrupt
+        return _found(subject, admitted=False)
+
+    monkeypatch.setattr(AllSamples, "judge", judge)
+    with pytest.raises(Interrupted) as interrupted:
+        study()
+    result = interrupted.value.result
+    assert [judgement.trial for judgement in result.judgements] == judged[:1]
+    assert result.picked == judged[1]
+    lines = [b.text for b in view_ending(result, "").blocks if isinstance(b, Line)]
+    assert f"Trial {judged[1]} was not judged on all samples." in lines
 
 
 @pytest.mark.usefixtures("quiet")

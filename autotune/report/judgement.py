@@ -18,6 +18,9 @@ def judgement_remarks(result: StudyResult) -> Iterator[Line]:
     for judgement in result.judgements:
         for text in _sentences(judgement):
             yield Line(text, "" if judgement.decision == WITHIN else "warning")
+    judged = [judgement.trial for judgement in result.judgements]
+    if judged and result.picked not in judged and result.best is not result.baseline:
+        yield Line(f"Trial {result.picked} was not judged on all samples.", "warning")
 
 
 def _sentences(judgement: Judgement) -> Iterator[str]:

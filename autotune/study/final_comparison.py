@@ -1,7 +1,7 @@
 """The end of a study: the final comparison, the selection, and the smallest config as good."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -77,24 +77,29 @@ class FinalComparison:
             conclusion = self._conclusion([*compared, leaner], beyond)
         return conclusion
 
-    def settle(self, conclusion: Conclusion, judge: Judge) -> Conclusion:
-        """Returns the conclusion with the smallest config that is as good and holds on all samples.
+    def settled(self, conclusion: Conclusion, judge: Judge) -> Iterator[Conclusion]:
+        """Yields conclusions, the last with the smallest config that is as good and holds.
 
-        Where the selected one does not hold, the next best takes its place.
+        Where the selected one does not hold on all samples, the next best takes its place. What
+        was found stands if the study is interrupted on the way.
 
         Args:
             conclusion: What the finalists come to.
             judge: Judges a finalist.
         """
-        judgements: tuple[Judgement, ...] = ()
         while True:
             smallest = self.simplify(conclusion)
+            yield smallest
             judgement = None if smallest.picked is smallest.members[0] else judge(smallest.picked)
-            if judgement is not None:
-                judgements = (*judgements, judgement)
-            if judgement is None or judgement.admitted:
-                return replace(smallest, judgements=judgements)
-            conclusion = self._without(conclusion, judgement.trial)
+            if judgement is None:
+                return
+            judgements = (*smallest.judgements, judgement)
+            if judgement.admitted:
+                yield replace(smallest, judgements=judgements)
+                return
+            rest = self._without(smallest, judgement.trial)
+            conclusion = replace(rest, judgements=judgements)
+            yield conclusion
 
     def _without(self, conclusion: Conclusion, number: int) -> Conclusion:
         """Returns the conclusion without the trial of that number, which does not hold."""

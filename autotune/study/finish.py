@@ -166,7 +166,8 @@ class Finish:
         conclusion = comparison.compare()
         interrupted = False
         try:
-            conclusion = comparison.settle(conclusion, self.judge)
+            for reached in comparison.settled(conclusion, self.judge):
+                conclusion = reached
             if self.options.process_options:
                 conclusion = comparison.with_process(conclusion)
         except KeyboardInterrupt:
