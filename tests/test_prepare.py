@@ -382,7 +382,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     _counted(monkeypatch, calibration, "activation_ranges", counts)
     _counted(monkeypatch, smoothing, "largest_inputs", counts)
     _counted(monkeypatch, sensitivity, "rank_by_nodes", counts)
-    _counted(monkeypatch, sensitivity, "rank_by_outputs", counts)
+    _counted(monkeypatch, sensitivity, "node_errors", counts)
     source, feeds = write("transformer", tmp_path)
     save_samples(feeds, tmp_path / "samples.npz")
     (tmp_path / "shared").mkdir()
@@ -399,7 +399,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
 
     make("int8_static", kept_in_float=1)
-    once = {"ready_to_quantise": 1, "activation_ranges": 1, "rank_by_outputs": 1}
+    once = {"ready_to_quantise": 1, "activation_ranges": 1, "node_errors": 1}
     assert counts == once
     make("int8_static", kept_in_float=2, per_channel=True, quantized_operators="products")
     make("int8_static", symmetric=True)

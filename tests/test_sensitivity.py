@@ -127,7 +127,7 @@ def test_a_ranking_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is kept among what files share."""
     model, feeds, shared = _model(), _feeds(), Intermediates()
     assert sensitivity.ranked("m", shared, model, feeds) == ["straight", "noisy"]
-    monkeypatch.setattr(sensitivity, "rank_by_outputs", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(sensitivity, "node_errors", lambda *_: pytest.fail("made again"))
     assert sensitivity.ranked("m", shared, model, feeds) == ["straight", "noisy"]
 
 

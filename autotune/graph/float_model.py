@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +10,8 @@ import onnx
 from onnx import version_converter
 
 from autotune.facts.feeds import Feed
-from autotune.graph import calibration, sensitivity, smoothing
+from autotune.graph import by_time, calibration, sensitivity, smoothing
+from autotune.graph.by_time import Slow
 from autotune.graph.calibration import Ranges
 from autotune.graph.distance import open_exactly
 from autotune.graph.entries import OFF, StepRefusedError
@@ -98,20 +99,41 @@ class FloatModel:
         ranges: dict[str, Ranges] = self._shared.record(f"{self._name}-ranges_{source}", make)
         return ranges[method]
 
-    def most_sensitive(self, types: Sequence[str], count: int) -> list[str]:
+    def slow(self, quantise: Callable[[onnx.ModelProto, Mapping[str, str], Path], None]) -> Slow:
+        """Returns which nodes eight bits make slower, measured once.
+
+        Args:
+            quantise: Writes a copy of the model, all in eight bits; it gets the copy, the new names
+                of what was renamed in it, and where to write.
+
+        Raises:
+            StepRefusedError: the times cannot be told apart by nodes.
+        """
+        record = self._shared.record(
+            f"{self._name}-slow", lambda: by_time.slow(self.load(), self._samples, quantise)
+        )
+        return Slow(**record)
+
+    def most_sensitive(
+        self, types: Sequence[str], count: int, slow: Slow | None = None
+    ) -> list[str]:
         """Returns the names of the `count` nodes of these types that are best left in float.
 
         Args:
             types: Types of nodes that are considered; none means all that can be quantised.
             count: How many; 0 ranks nothing.
+            slow: Nodes that are in float already, with the times of the others, which say what
+                leaving one in float costs; None counts multiplications.
         """
         if not count:
             return []
         model = self.load()
-        names = sensitivity.ranked(self._name, self._shared, model, self._samples)
+        costs, taken = (slow.lost_us, slow.names) if slow else (None, [])
+        names = sensitivity.ranked(self._name, self._shared, model, self._samples, costs=costs)
         allowed = types or sensitivity.QUANTISABLE
         types_by_name = {node.name: node.op_type for node in model.graph.node}
-        return [name for name in names if types_by_name[name] in allowed][:count]
+        free = (name for name in names if name not in taken)
+        return [name for name in free if types_by_name[name] in allowed][:count]
 
 
 def added_products(model: onnx.ModelProto) -> list[str]:

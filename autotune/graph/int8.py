@@ -4,7 +4,7 @@ The model is made ready first, and what is costly is kept for other sets of grap
 (:mod:`autotune.graph.float_model`). ONNX Runtime's own tools quantise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_nodes
 from autotune.facts.weights import embedding_nodes
 from autotune.graph import sensitivity
+from autotune.graph.by_time import Slow
 from autotune.graph.calibration import Ranges, quantisable_types
 from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, StepRefusedError
 from autotune.graph.float_model import FloatModel, added_products
@@ -44,6 +45,7 @@ class StaticOptions:
         quantized_operators: A name of :data:`autotune.graph.entries.OPERATOR_GROUPS`.
         float_outputs: Whether matrix products write floats, so that their outputs are not rounded.
         kept_in_float: How many of the most sensitive nodes are excluded.
+        slow_in_float: Whether nodes that eight bits make slower are excluded.
         embeddings: What becomes of embeddings: ``as_precision`` quantises them with the other
             nodes where all types are, the other values exclude them.
         smoothing: How much of the outliers of activations goes into weights.
@@ -57,6 +59,7 @@ class StaticOptions:
     quantized_operators: str = "all"
     float_outputs: bool = False
     kept_in_float: int = 0
+    slow_in_float: bool = False
     embeddings: str = AS_PRECISION
     smoothing: str = OFF
 
@@ -96,16 +99,38 @@ def static(
     if not sensitivity.quantisable(ready.load(), how.weighted_types):
         raise StepRefusedError("there is no node with a constant weight to quantise")
     adjusted = ready.smoothed(how.smoothing)
-    in_float = adjusted.most_sensitive(how.weighted_types, how.kept_in_float)
     model = adjusted.load()
     ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
-    in_float = [*in_float, *_nodes_without_range(model, ranges)]
-    if how.per_channel:
-        in_float += _stacked_products(model)
+    in_float = _unfit(model, ranges, how)
+    slow = _slow_nodes(adjusted, ranges, how) if how.slow_in_float else None
+    in_float += adjusted.most_sensitive(how.weighted_types, how.kept_in_float, slow)
+    in_float += slow.names if slow else []
     if not set(sensitivity.quantisable(model, how.weighted_types)) - set(in_float):
-        raise StepRefusedError("there is no node left that can be quantised")
+        raise StepRefusedError(
+            "eight bits make every node slower here"
+            if slow
+            else "there is no node left that can be quantised"
+        )
     excluded = [*in_float, *_embeddings_apart(model, how.embeddings)]
     _quantise_statically(model, target, ranges, excluded, how)
+
+
+def _unfit(model: onnx.ModelProto, ranges: Ranges, how: StaticOptions) -> list[str]:
+    """Returns the names of the nodes that cannot be quantised so."""
+    return [
+        *_nodes_without_range(model, ranges),
+        *(_stacked_products(model) if how.per_channel else []),
+    ]
+
+
+def _slow_nodes(adjusted: FloatModel, ranges: Ranges, how: StaticOptions) -> Slow:
+    """Returns which nodes eight bits make slower."""
+
+    def quantise(model: onnx.ModelProto, renamed: Mapping[str, str], path: Path) -> None:
+        own = {renamed.get(name, name): values for name, values in ranges.items()}
+        _quantise_statically(model, path, own, _unfit(model, own, how), how)
+
+    return adjusted.slow(quantise)
 
 
 def _embeddings_apart(model: onnx.ModelProto, embeddings: str) -> list[str]:

@@ -62,6 +62,7 @@ OPTIONS: Mapping[str, GraphParameter] = {
         domain=Domain(choices=(0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32), default=0),
         words=lambda value: f"{value} node{'s' if value != 1 else ''} kept in float",
     ),
+    "slow_in_float": _flag("nodes that int8 slows down in float"),
     "float_outputs": _flag("outputs of matrix products in float"),
     "smoothing": GraphParameter(
         domain=Domain(choices=(OFF, "0.5", "0.6", "0.7", "0.8", "0.85"), default=OFF),
@@ -152,6 +153,7 @@ PRECISIONS: Mapping[str, Precision] = {
         options=frozenset(
             {"calibration", "per_channel", "reduce_range", "symmetric", "quantized_operators"}
             | {"kept_in_float", "smoothing", "float_outputs", "unsigned_weights", "embeddings"}
+            | {"slow_in_float"}
         ),
         float_types=("Conv", "MatMul", "Gemm"),
     ),

@@ -12,10 +12,10 @@ limit: of a large model, nodes that come late by the error of their own output k
 latter takes one run of the instrumented model and two of each node.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -175,22 +175,24 @@ def ranked(
     samples: Sequence[Feed],
     types: Sequence[str] = QUANTISABLE,
     rounding: Rounding = EIGHT_BITS,
+    costs: Mapping[str, float] | None = None,
 ) -> list[str]:
     """Returns the names of the nodes that can be quantised, those best left in float first.
 
     Args:
         name: Of the model among what is shared.
-        shared: Where rankings are kept, each made once.
+        shared: Where the errors of nodes are kept, each measured once.
         model: The float model, its nodes named; weights in memory.
         samples: Calibration samples.
         types: Types of nodes that are ranked.
         rounding: What the precision rounds.
+        costs: What each node costs in float; None takes its multiplications.
     """
-    order: list[str] = shared.record(
-        f"{name}-ranking-{rounding.name}",
-        partial(rank_by_outputs, model, samples, types, rounding),
+    record = shared.record(
+        f"{name}-errors-{rounding.name}",
+        partial(node_errors, model, samples, types, rounding),
     )
-    return order
+    return _ordered(NodeErrors(**record), costs)
 
 
 def rank_by_nodes(
@@ -277,13 +279,37 @@ def _round(x: Array) -> Array:
     return np.asarray(np.round((values - low) / step) * step + low, np.float32)
 
 
+class NodeErrors(NamedTuple):
+    """How much each node alone changes the outputs of a model.
+
+    Attributes:
+        errors: The sum of squared errors of the worst output, by the names of the nodes.
+        operations: Multiplications of each of them.
+        others: Names of the nodes that were not looked at, in their order.
+    """
+
+    errors: dict[str, float]
+    operations: dict[str, float]
+    others: list[str]
+
+
 def rank_by_outputs(
     model: onnx.ModelProto,
     samples: Sequence[Feed],
     types: Sequence[str] = QUANTISABLE,
     rounding: Rounding = EIGHT_BITS,
 ) -> list[str]:
-    """Returns what :func:`ranked` does, by the errors of the model's worst output.
+    """Returns what :func:`ranked` does, without a record."""
+    return _ordered(NodeErrors(**node_errors(model, samples, types, rounding)), None)
+
+
+def node_errors(
+    model: onnx.ModelProto,
+    samples: Sequence[Feed],
+    types: Sequence[str] = QUANTISABLE,
+    rounding: Rounding = EIGHT_BITS,
+) -> dict[str, Any]:
+    """Returns the fields of :class:`NodeErrors` by the errors of the model's worst output.
 
     Where there are too many nodes to look at all, and where none changes an output, the errors of
     the nodes' own outputs decide.
@@ -296,7 +322,7 @@ def rank_by_outputs(
     """
     ranked_nodes = targets(model, types)
     if not ranked_nodes or not samples:
-        return []
+        return NodeErrors({}, {}, [])._asdict()
     switched = _Switched(model, ranked_nodes, rounding)
     by_nodes = partial(rank_by_nodes, model, samples, types, rounding)
     numbers = {target.node.name: i for i, target in enumerate(ranked_nodes)}
@@ -309,12 +335,19 @@ def rank_by_outputs(
         for name in errors:
             errors[name] += output_distance(exact, switched.run(feed, numbers[name])) ** 2
     if not any(errors.values()):  # such as classes alone, which no single node changes
-        return by_nodes()
+        return NodeErrors({}, {}, by_nodes())._asdict()
+    counts = {name: float(operations[numbers[name]]) for name in errors}
+    return NodeErrors(errors, counts, order[node_count:])._asdict()
+
+
+def _ordered(found: NodeErrors, costs: Mapping[str, float] | None) -> list[str]:
+    """Returns the nodes by what leaving each in float gains for its cost."""
+    prices = found.operations if costs is None else costs
 
     def score(name: str) -> float:
-        return errors[name] / max(float(operations[numbers[name]]), 1.0)
+        return found.errors[name] / max(prices.get(name, 1.0), 1.0)
 
-    return [*sorted(errors, key=score, reverse=True), *order[node_count:]]
+    return [*sorted(found.errors, key=score, reverse=True), *found.others]
 
 
 def _affordable(nodes: int, samples: int, operations: float) -> tuple[int, int]:

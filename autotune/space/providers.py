@@ -22,6 +22,8 @@ _FIELDS = {
     "pre_pass": "pre_passes",
     "weight_storage": "storage_forms",
 }
+# Graph parameters whose effect is that of the CPU provider's kernels.
+_CPU_ALONE = frozenset({"slow_in_float"})
 # What values of graph parameters need of the CPU provider, and of no other one.
 _CPU_NEEDS = frozenset({"fp16_kernels"})
 
@@ -143,8 +145,8 @@ def _suits(word: str, parameter: str) -> bool:
     """Returns whether a parameter has an effect beside the provider `word`."""
     if parameter in PROVIDER_OPTIONS:
         return PROVIDER_OPTIONS[parameter][0] == word
-    for_all = parameter in {EXECUTION_PROVIDER, BATCH} or parameter in GRAPH_PARAMETERS
-    if for_all or word == "cpu":
+    for_all = {EXECUTION_PROVIDER, BATCH, *GRAPH_PARAMETERS} - _CPU_ALONE
+    if parameter in for_all or word == "cpu":
         return True
     return parameter in PROVIDERS[word].session_parameters
 

@@ -1,0 +1,278 @@
+"""Which nodes eight bits make slower: they stay in float where that is faster in all.
+
+A node that is faster in float alone is not faster there among others in eight bits: on each edge
+between the two, numbers are quantised or dequantised and change their layout. So each node has two
+times, each edge has a price, and the cheapest division of the graph is its minimum cut.
+"""
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import onnx
+
+from autotune.facts.feeds import Feed
+from autotune.graph.calibration import quantisable_types
+from autotune.graph.entries import StepRefusedError
+from autotune.graph.node_times import MOVES, Executed, execute, marked
+
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
+
+# What a node costs that cannot be computed so.
+_NEVER_US = 1e9
+
+
+# Smaller tensors show what a node costs in any case.
+_MANY_ELEMENTS = 8192
+
+
+class Line(NamedTuple):
+    """A time that grows with the elements of a tensor.
+
+    Attributes:
+        start_us: That of an empty tensor.
+        element_us: What each element adds.
+    """
+
+    start_us: float
+    element_us: float
+
+    def __call__(self, elements: float) -> float:
+        """Returns the time in microseconds for so many elements."""
+        return self.start_us + self.element_us * elements
+
+
+class Slow(NamedTuple):
+    """Which nodes eight bits make slower.
+
+    Attributes:
+        names: Their names.
+        lost_us: How much longer each of the other nodes takes in float; at least a microsecond.
+    """
+
+    names: list[str]
+    lost_us: dict[str, float]
+
+
+class Times(NamedTuple):
+    """What a division of a graph is computed from.
+
+    Attributes:
+        units: Nodes that are computed together, by their numbers; each node is in one of them.
+        float_us: The time of each unit in float.
+        int8_us: The same in eight bits.
+        edges: The elements of a tensor between two units, by their numbers.
+        crossing: What it costs to bring a tensor from one to the other.
+    """
+
+    units: list[list[int]]
+    float_us: list[float]
+    int8_us: list[float]
+    edges: dict[tuple[int, int], float]
+    crossing: Line
+
+
+def slow(
+    model: onnx.ModelProto,
+    samples: Sequence[Feed],
+    quantise: Callable[[onnx.ModelProto, Mapping[str, str], Path], None],
+) -> dict[str, Any]:
+    """Returns the fields of :class:`Slow`, by the times of both forms on this machine.
+
+    Args:
+        model: The float model, its nodes named; weights in memory.
+        samples: Inputs that are run.
+        quantise: Writes a copy in eight bits; it gets the copy, the new names of what was renamed
+            in it, and where to write.
+
+    Raises:
+        StepRefusedError: a node has a graph inside it.
+    """
+    try:
+        copy, renamed = marked(model)
+    except ValueError as error:
+        raise StepRefusedError(f"the times of nodes cannot be measured: {error}") from None
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / "float.onnx", Path(folder) / "int8.onnx"]
+        onnx.save(copy, files[0])
+        quantise(copy, renamed, files[1])
+        in_float, in_int8 = execute(files, samples)
+    times = times_of(model, in_float, in_int8, quantisable_types())
+    names = best_in_float(model, times)
+    lost_us = {
+        model.graph.node[i].name: max(1.0, times.float_us[unit] - times.int8_us[unit])
+        for unit, members in enumerate(times.units)
+        for i in members
+    }
+    return Slow(names, {name: us for name, us in lost_us.items() if name not in names})._asdict()
+
+
+def times_of(
+    model: onnx.ModelProto,
+    in_float: Sequence[Executed],
+    in_int8: Sequence[Executed],
+    quantised: Collection[str],
+) -> Times:
+    """Returns the times of a model's nodes.
+
+    Args:
+        model: The float model.
+        in_float: Its executed nodes.
+        in_int8: Those of the model with all nodes quantised.
+        quantised: Types of nodes that the tool quantises.
+    """
+    nodes = list(model.graph.node)
+    producers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    unit_of, units = _units(nodes, producers, in_float)
+    float_us, int8_us = [0.0] * len(units), [0.0] * len(units)
+    has_kernel = [False] * len(units)
+    elements: dict[int, int] = defaultdict(int)
+    for executed, times in ((in_float, float_us), (in_int8, int8_us)):
+        for item, place in zip(executed, _places(executed), strict=True):
+            if place is None:
+                continue
+            unit = unit_of[place]
+            times[unit] += item.time_us
+            if item.source is not None:
+                elements[item.source] = max(elements[item.source], item.elements)
+                if executed is in_int8 and item.in_eight_bits:
+                    has_kernel[unit] |= nodes[place].op_type in quantised
+    for unit, known in enumerate(has_kernel):
+        if not known:
+            int8_us[unit] = _NEVER_US
+    edges: dict[tuple[int, int], float] = defaultdict(float)
+    for name, first in producers.items():
+        takers = {unit_of[j] for j, node in enumerate(nodes) if name in node.input}
+        takers.discard(unit_of[first])
+        for unit in takers:
+            edges[unit_of[first], unit] += elements[first] / len(takers)
+    return Times(units, float_us, int8_us, dict(edges), _crossing((*in_float, *in_int8)))
+
+
+def _units(
+    nodes: Sequence[onnx.NodeProto], producers: Mapping[str, int], executed: Sequence[Executed]
+) -> tuple[dict[int, int], list[list[int]]]:
+    """Returns the unit of each node, and the nodes of each: those that one float kernel computes.
+
+    A kernel has the number of one of its nodes. Those without a kernel belong to the one that takes
+    what they give, up to the product that a kernel begins with, or else to what they take.
+    """
+    own = {item.source for item in executed if item.source is not None}
+    head = {i: i for i in own}
+    for i in sorted(own):
+        waiting = [] if nodes[i].op_type in PRODUCTS else [i]
+        while waiting:
+            for name in nodes[waiting.pop()].input:
+                before = producers.get(name)
+                if before is None or before in head:
+                    continue
+                head[before] = i
+                if nodes[before].op_type not in PRODUCTS:
+                    waiting.append(before)
+    for i, node in enumerate(nodes):
+        if i not in head:
+            before = max((producers[name] for name in node.input if name in producers), default=i)
+            head[i] = head.get(before, i)
+    numbers = {leader: unit for unit, leader in enumerate(dict.fromkeys(head.values()))}
+    units: list[list[int]] = [[] for _ in numbers]
+    for i in range(len(nodes)):
+        units[numbers[head[i]]].append(i)
+    return {i: numbers[leader] for i, leader in head.items()}, units
+
+
+def _places(executed: Sequence[Executed]) -> Iterable[int | None]:
+    """Gives the number of the node that each executed one counts for; moves for what they move."""
+    sources: dict[str, int] = {}
+    for item in executed:
+        place = item.source
+        if place is None:
+            place = next((sources[name] for name in item.inputs if name in sources), None)
+        if place is not None:
+            sources |= dict.fromkeys(item.outputs, place)
+        yield place
+
+
+def _crossing(executed: Iterable[Executed]) -> Line:
+    """Returns what a tensor costs between float and eight bits: its type and its layout."""
+    times: dict[str, float] = defaultdict(float)
+    elements: dict[str, int] = defaultdict(int)
+    least_us = [0.0]
+    for item in executed:
+        if item.operator not in MOVES:
+            continue
+        if item.elements < _MANY_ELEMENTS:
+            least_us.append(item.time_us)
+        else:
+            times[item.operator] += item.time_us
+            elements[item.operator] += item.elements
+    rates = {name: times[name] / elements[name] for name in times}
+    kind = max(rates.get("QuantizeLinear", 0.0), rates.get("DequantizeLinear", 0.0))
+    layout = max(rates.get("ReorderInput", 0.0), rates.get("ReorderOutput", 0.0))
+    return Line(median(least_us), kind + layout)
+
+
+def best_in_float(model: onnx.ModelProto, times: Times) -> list[str]:
+    """Returns the names of the nodes that are in float where the whole takes least time.
+
+    Args:
+        model: The float model, its nodes named.
+        times: Of its nodes.
+    """
+    edges = {pair: times.crossing(size) for pair, size in times.edges.items()}
+    in_int8 = minimum_cut(times.float_us, times.int8_us, edges)
+    nodes = model.graph.node
+    kept = [i for unit, members in enumerate(times.units) if unit not in in_int8 for i in members]
+    return [nodes[i].name for i in sorted(kept)]
+
+
+def minimum_cut(
+    first: Sequence[float], second: Sequence[float], edges: Mapping[tuple[int, int], float]
+) -> set[int]:
+    """Returns which nodes take the second of two labels where the sum of all costs is least.
+
+    Args:
+        first: The cost of each node with the first label.
+        second: The same with the second one.
+        edges: The cost of two nodes with different labels.
+    """
+    source, sink = len(first), len(first) + 1
+    left: list[dict[int, float]] = [{} for _ in range(sink + 1)]
+
+    def add(begin: int, end: int, capacity: float, back: float = 0.0) -> None:
+        left[begin][end] = left[begin].get(end, 0.0) + capacity
+        left[end][begin] = left[end].get(begin, 0.0) + back
+
+    for i, (one, other) in enumerate(zip(first, second, strict=True)):
+        add(source, i, max(0.0, one - other))
+        add(i, sink, max(0.0, other - one))
+    for (i, j), capacity in edges.items():
+        add(i, j, capacity, capacity)
+    while True:
+        before = _reached(left, source, sink)
+        if sink not in before:
+            return {i for i in before if i < source}
+        path = [sink]
+        while path[-1] != source:
+            path.append(before[path[-1]])
+        steps = list(zip(path[1:], path, strict=False))
+        flow = min(left[i][j] for i, j in steps)
+        for i, j in steps:
+            left[i][j] -= flow
+            left[j][i] += flow
+
+
+def _reached(left: Sequence[Mapping[int, float]], source: int, sink: int) -> dict[int, int]:
+    """Returns the nodes that some capacity is left to, each with the one before it."""
+    before = {source: source}
+    waiting = [source]
+    for i in waiting:
+        for j, capacity in left[i].items():
+            if capacity > 1e-6 and j not in before:
+                before[j] = i
+                waiting.append(j)
+        if sink in before:
+            break
+    return before

@@ -1,0 +1,155 @@
+"""How long each node of two models takes, as ONNX Runtime executes them.
+
+Both models are run in turns under the profiler, so that what slows the machine down slows both. A
+node counts with its shortest time: what a neighbour adds to some of the runs is no part of it.
+"""
+
+import json
+import re
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from autotune.facts.feeds import Feed
+
+MOVES = frozenset({"QuantizeLinear", "DequantizeLinear", "Transpose", "ReorderInput"}) | {
+    "ReorderOutput"
+}
+"""Operators that only bring numbers into another type or layout."""
+
+_ENDING = "_kernel_time"
+_SECONDS = 2.5
+_FEWEST_RUNS, _MOST_RUNS = 8, 200
+_MARK = "autotune_{}_"
+_MARKED = re.compile(r"autotune_(\d+)_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executed:
+    """A node of the graph that ONNX Runtime made of a model.
+
+    Attributes:
+        operator: Its type.
+        source: The number of the model's node that it computes; None for a node that only moves
+            numbers, or one that ONNX Runtime added.
+        inputs: Its inputs, by name.
+        outputs: Its outputs, by name.
+        time_us: Its shortest time.
+        elements: How many numbers it writes.
+        in_eight_bits: Whether an input has eight bits.
+    """
+
+    operator: str
+    source: int | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    time_us: float
+    elements: int
+    in_eight_bits: bool
+
+
+def marked(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """Returns a copy whose nodes and their outputs have the number of the node in their names.
+
+    ONNX Runtime derives the names of the nodes that it fuses from those.
+
+    Returns:
+        The copy, and the new names of tensors by their old ones.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    renamed: dict[str, str] = {}
+    for i, node in enumerate(copy.graph.node):
+        node.name = _MARK.format(i)
+        for j, name in enumerate(node.output):
+            if name:
+                renamed[name] = f"{_MARK.format(i)}{j}"
+    for node in copy.graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        node.output[:] = [renamed.get(name, name) for name in node.output]
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            raise ValueError("a node has a graph inside it")
+    for item in (*copy.graph.output, *copy.graph.value_info):
+        item.name = renamed.get(item.name, item.name)
+    return copy, renamed
+
+
+def execute(models: Sequence[Path], samples: Sequence[Feed]) -> list[list[Executed]]:
+    """Returns the executed nodes of each model, in their order.
+
+    Args:
+        models: Files of models with :func:`marked` names.
+        samples: Inputs that are run in turn.
+    """
+    with tempfile.TemporaryDirectory(dir=models[0].parent) as folder:
+        places = [Path(folder) / f"{i}.onnx" for i in range(len(models))]
+        sessions = [_session(*pair) for pair in zip(models, places, strict=True)]
+        end = time.perf_counter() + _SECONDS
+        for run in count():
+            if run >= _MOST_RUNS or (run >= _FEWEST_RUNS and time.perf_counter() > end):
+                break
+            for session in sessions:
+                session.run(None, dict(samples[run % len(samples)]))
+        return [
+            _executed(onnx.load(place), Path(session.end_profiling()))
+            for place, session in zip(places, sessions, strict=True)
+        ]
+
+
+def _session(model: Path, optimised: Path) -> Any:
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 4
+    settings.enable_profiling = True
+    settings.profile_file_prefix = str(optimised.with_suffix(""))
+    settings.optimized_model_filepath = str(optimised)
+    # its idle threads would spin beside the next model
+    settings.add_session_config_entry("session.force_spinning_stop", "1")
+    return onnxruntime.InferenceSession(
+        model, settings, providers=["CPUExecutionProvider"], enable_fallback=0
+    )
+
+
+def _executed(optimised: onnx.ModelProto, trace: Path) -> list[Executed]:
+    times: dict[str, list[float]] = defaultdict(list)
+    arguments: dict[str, Mapping[str, Any]] = {}
+    for event in json.loads(trace.read_text(encoding="utf-8", errors="replace")):
+        if event.get("cat") == "Node" and event["name"].endswith(_ENDING):
+            name = event["name"].removesuffix(_ENDING)
+            times[name].append(float(event["dur"]))
+            arguments[name] = event["args"]
+    return [
+        Executed(
+            operator=node.op_type,
+            source=None if node.op_type in MOVES else _source(node),
+            inputs=tuple(node.input),
+            outputs=tuple(node.output),
+            time_us=min(times[node.name]),
+            elements=sum(
+                prod(shape)
+                for item in arguments[node.name].get("output_type_shape", ())
+                for shape in item.values()
+            ),
+            in_eight_bits=any(
+                kind in {"uint8", "int8"}
+                for item in arguments[node.name].get("input_type_shape", ())
+                for kind in item
+            ),
+        )
+        for node in optimised.graph.node
+        if node.name in times
+    ]
+
+
+def _source(node: onnx.NodeProto) -> int | None:
+    found = _MARKED.search(" ".join([*node.output, node.name]))
+    return int(found[1]) if found else None

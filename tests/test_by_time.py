@@ -1,0 +1,175 @@
+"""Which nodes stay in float because eight bits make them slower."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from small_models import write
+
+from autotune.facts.feeds import Feed
+from autotune.graph import by_time, int8, node_times, sensitivity
+from autotune.graph.by_time import Line, Times
+from autotune.graph.entries import StepRefusedError
+from autotune.graph.intermediates import Intermediates
+from autotune.graph.node_times import Executed
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def _cost(
+    labels: Sequence[int], costs: Sequence[Sequence[float]], edges: Mapping[tuple[int, int], float]
+) -> float:
+    own = sum(pair[label] for pair, label in zip(costs, labels, strict=True))
+    return own + sum(c for (i, j), c in edges.items() if labels[i] != labels[j])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cut_is_the_cheapest_of_all_divisions(seed: int) -> None:
+    """Every division of a random graph is tried."""
+    chance = np.random.default_rng(seed)
+    costs = chance.integers(0, 20, (7, 2)).tolist()
+    edges = {
+        (i, j): float(chance.integers(0, 12))
+        for i in range(7)
+        for j in range(i + 1, 7)
+        if chance.random() < 0.4
+    }
+    first, second = ([pair[label] for pair in costs] for label in (0, 1))
+    found = by_time.minimum_cut(first, second, edges)
+    labels = [int(i in found) for i in range(7)]
+    best = min(_cost(each, costs, edges) for each in product((0, 1), repeat=7))
+    assert _cost(labels, costs, edges) == pytest.approx(best)
+
+
+def _chain() -> onnx.ModelProto:
+    """Returns a convolution with a hard swish behind it, and another convolution."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "first"),
+        helper.make_node("HardSigmoid", ["a"], ["b"], "gate"),
+        helper.make_node("Mul", ["a", "b"], ["c"], "swish"),
+        helper.make_node("Conv", ["c", "v"], ["d"], "second"),
+    ]
+    value = helper.make_tensor_value_info
+    x, d = (value(name, TensorProto.FLOAT, [1, 4, 8, 8]) for name in "xd")
+    return helper.make_model(helper.make_graph(nodes, "chain", [x], [d]))
+
+
+def _node(operator: str, source: int | None, time_us: float, **more: Any) -> Executed:
+    fields = {"inputs": (), "outputs": (), "elements": 0, "in_eight_bits": False, **more}
+    return Executed(operator=operator, source=source, time_us=time_us, **fields)
+
+
+def test_what_one_kernel_computes_is_one_unit() -> None:
+    """Its parts cannot have two labels; what moves numbers counts for what it moves."""
+    in_float = [
+        _node("Conv", 0, 10.0, elements=256, outputs=("p",)),
+        _node("ReorderOutput", None, 3.0, inputs=("p",), outputs=("c",), elements=256),
+        _node("Conv", 3, 20.0, elements=256),
+    ]
+    in_int8 = [
+        _node("QLinearConv", 0, 4.0, elements=256, in_eight_bits=True, outputs=("q",)),
+        _node("DequantizeLinear", None, 1.0, inputs=("q",), outputs=("r",), elements=256),
+        _node("HardSigmoid", 1, 2.0, elements=256),
+        _node("QLinearMul", 2, 8.0, elements=256, in_eight_bits=True),
+        _node("Conv", 3, 21.0, elements=256),
+    ]
+    times = by_time.times_of(_chain(), in_float, in_int8, ("Conv", "Mul"))
+    assert times.units == [[0, 1, 2], [3]]
+    assert times.float_us == [13.0, 20.0]
+    # the second convolution found no kernel of eight bits
+    assert times.int8_us[0] == 15.0
+    assert times.int8_us[1] > 1e6
+    assert times.edges == {(0, 1): 256}
+    assert by_time.best_in_float(_chain(), times) == ["first", "gate", "swish", "second"]
+
+
+def test_a_fast_node_between_slow_ones_pays_for_both_edges() -> None:
+    """It goes to eight bits only where it saves more than the change of types costs."""
+    model = _chain()
+    edges = {(0, 1): 10.0, (1, 2): 10.0}
+    times = Times([[0], [1, 2], [3]], [5.0, 30.0, 5.0], [50.0, 10.0, 50.0], edges, Line(1.0, 0.5))
+    assert by_time.best_in_float(model, times) == ["first", "second"]
+    dear = times._replace(crossing=Line(1.0, 1.0))
+    assert by_time.best_in_float(model, dear) == ["first", "gate", "swish", "second"]
+
+
+def test_times_come_from_both_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every convolution and product is found in what ONNX Runtime executes, fused or not."""
+    monkeypatch.setattr(node_times, "_SECONDS", 0.0)
+    seen: dict[str, Any] = {}
+    times_of = by_time.times_of
+
+    def noted(*arguments: Any) -> Times:
+        times = times_of(*arguments)
+        seen["model"], seen["times"] = arguments[0], times
+        # eight bits are faster but for the first unit
+        rest = len(times.units) - 1
+        return times._replace(
+            float_us=[2.0] * (rest + 1), int8_us=[9.0] + [1.0] * rest, crossing=Line(0.0, 0.0)
+        )
+
+    monkeypatch.setattr(by_time, "times_of", noted)
+    source, feeds = write("cnn", tmp_path)
+    shared = Intermediates()
+    for kept in (0, 1):
+        target = tmp_path / f"{kept}.onnx"
+        options = {"slow_in_float": True, "kept_in_float": kept, "per_channel": True}
+        int8.static(source, target, feeds, shared=shared, **options)
+    times = seen["times"]
+    assert all(time > 0 for time in times.float_us)
+    products = {i for i, n in enumerate(seen["model"].graph.node) if n.op_type in ("Conv", "Gemm")}
+    quick = {i for u, members in enumerate(times.units) if times.int8_us[u] < 1e6 for i in members}
+    assert products <= quick
+    assert _quantised_products(tmp_path / "0.onnx") == len(products) - 1
+    assert _quantised_products(tmp_path / "1.onnx") == len(products) - 2
+
+
+def _quantised_products(path: Path) -> int:
+    nodes = onnx.load(path).graph.node
+    producers = {name: node.op_type for node in nodes for name in node.output}
+    return sum(
+        producers.get(node.input[0]) == "DequantizeLinear"
+        and producers.get(node.input[1]) == "DequantizeLinear"
+        for node in nodes
+        if node.op_type in ("Conv", "Gemm", "MatMul")
+    )
+
+
+def test_nothing_is_written_where_every_node_is_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model would be the float one."""
+
+    def all_slow(model: onnx.ModelProto, *_: Any) -> dict[str, Any]:
+        return {"names": [node.name for node in model.graph.node], "lost_us": {}}
+
+    monkeypatch.setattr(by_time, "slow", all_slow)
+    source, feeds = write("cnn", tmp_path)
+    with pytest.raises(StepRefusedError, match="eight bits make every node slower"):
+        int8.static(source, tmp_path / "q.onnx", feeds, slow_in_float=True)
+
+
+def test_a_node_with_a_graph_inside_is_refused() -> None:
+    """Its names would have to be changed in all graphs."""
+    branch = helper.make_graph([], "branch", [], [])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    model = helper.make_model(helper.make_graph([node], "g", [], []))
+    with pytest.raises(StepRefusedError, match="a graph inside"):
+        by_time.slow(model, [], lambda *_: None)
+
+
+def test_what_float_costs_may_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors are measured once; the prices of nodes decide on their order."""
+    found = {"errors": {"a": 4.0, "b": 3.0}, "operations": {"a": 10.0, "b": 1.0}, "others": ["c"]}
+    monkeypatch.setattr(sensitivity, "node_errors", lambda *_: found)
+    shared, feeds = Intermediates(), list[Feed]()
+    model = onnx.ModelProto()
+    assert sensitivity.ranked("m", shared, model, feeds) == ["b", "a", "c"]
+    monkeypatch.setattr(sensitivity, "node_errors", lambda *_: pytest.fail("made again"))
+    costs = {"a": 2.0, "b": 9.0}
+    assert sensitivity.ranked("m", shared, model, feeds, costs=costs) == ["a", "b", "c"]
