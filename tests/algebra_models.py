@@ -9,45 +9,13 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper, parser
+from onnx import helper
 
 from autotune.graph.algebra.model import simplify
 from autotune.graph.algebra.rule import Rule
 from autotune.graph.algebra.rules import RULES
 
 Array = NDArray[Any]
-
-
-def model(
-    body: str,
-    constants: Mapping[str, Array | float] | None = None,
-    *,
-    opset: int = 17,
-    x: str = "float[2,4,6,6] x",
-    y: str = "float[?] y",
-) -> onnx.ModelProto:
-    """Returns a model of nodes in ONNX's text form.
-
-    Args:
-        body: Its nodes, which take ``x`` and write ``y``.
-        constants: Values of initializers by name, of which those are added that a node takes; a
-            number is a scalar of 32 bits.
-        opset: The version of its operators.
-        x: Its inputs; N stands for an open dimension.
-        y: Its outputs; their shapes are left out.
-    """
-    graph = parser.parse_graph(f"g ({x}) => ({y}) {{ {body} }}")
-    for item in graph.output:
-        item.type.tensor_type.ClearField("shape")
-    produced = {name for node in graph.node for name in node.output}
-    taken = {name for node in graph.node for name in node.input} - produced
-    for name, value in (constants or {}).items():
-        if name not in taken:
-            continue
-        array = value if isinstance(value, np.ndarray) else np.array(value, np.float32)
-        graph.initializer.append(numpy_helper.from_array(array, name))
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 def simplified(before: onnx.ModelProto, rules: Sequence[Rule] = RULES) -> onnx.ModelProto:

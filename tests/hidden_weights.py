@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+from factories import normal, onnx_model
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -74,29 +75,14 @@ def branching() -> onnx.ModelProto:
 
     Inputs are ``x`` float32 [4, 32] and ``flag``, output is ``z`` float32 [4, 16].
     """
-    value = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 16])
-    branches = [
-        helper.make_graph(
-            [_weight("w", 32, 16, seed), helper.make_node("MatMul", ["x", "w"], ["y"])],
-            f"branch {seed}",
-            [],
-            [value],
-        )
+    bodies = [
+        f"b{seed} () => (float[4,16] y{seed}) {{ "
+        + _with_constants(f"y{seed} = MatMul (x, w)", w=normal(seed, 32, 16) / 6)
+        + " }"
         for seed in (1, 2)
     ]
-    choice = helper.make_node(
-        "If", ["flag"], ["z"], then_branch=branches[0], else_branch=branches[1]
-    )
-    graph = helper.make_graph(
-        [choice],
-        "branching",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 32]),
-            helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
-        ],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [4, 16])],
-    )
-    return _model(graph)
+    node = f"z = If (flag) <then_branch = {bodies[0]}, else_branch = {bodies[1]}>"
+    return onnx_model(node, x="float[4,32] x, bool flag", y="float[4,16] z")
 
 
 def looping() -> onnx.ModelProto:
@@ -104,31 +90,17 @@ def looping() -> onnx.ModelProto:
 
     Input is ``x`` float32 [4, 16], output ``z`` of the same shape.
     """
-    state = helper.make_tensor_value_info("before", TensorProto.FLOAT, [4, 16])
-    after = helper.make_tensor_value_info("after", TensorProto.FLOAT, [4, 16])
-    body = helper.make_graph(
-        [
-            _weight("w", 16, 16, 3),
-            helper.make_node("MatMul", ["before", "w"], ["product"]),
-            helper.make_node("Tanh", ["product"], ["after"]),
-            helper.make_node("Identity", ["goes_on"], ["goes_on_still"]),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("i", TensorProto.INT64, []),
-            helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
-            state,
-        ],
-        [helper.make_tensor_value_info("goes_on_still", TensorProto.BOOL, []), after],
+    nodes = "product = MatMul (before, w) after = Tanh (product) still = Identity (goes_on)"
+    body = (
+        "body (int64 i, bool goes_on, float[4,16] before) => (bool still, float[4,16] after) "
+        f"{{ {_with_constants(nodes, w=normal(3, 16, 16) / 4)} }}"
     )
-    graph = helper.make_graph(
-        [helper.make_node("Loop", ["rounds", "", "x"], ["z"], body=body)],
-        "looping",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 16])],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [4, 16])],
-        [numpy_helper.from_array(np.array(3, np.int64), "rounds")],
+    return onnx_model(
+        f'z = Loop <body = {body}> (rounds, "", x)',
+        {"rounds": np.array(3, np.int64)},
+        x="float[4,16] x",
+        y="float[4,16] z",
     )
-    return _model(graph)
 
 
 def tied() -> onnx.ModelProto:
@@ -136,34 +108,21 @@ def tied() -> onnx.ModelProto:
 
     One more weight is taken by two products. Input is ``ids`` int64 [3], output ``y`` [3, 20].
     """
-    chance = np.random.default_rng(4)
-    arrays = {
-        "embeddings": chance.standard_normal((20, 16)) / 4,
-        "shared": chance.standard_normal((16, 16)) / 4,
-    }
-    nodes = [
-        helper.make_node("Gather", ["embeddings", "ids"], ["x"]),
-        helper.make_node("MatMul", ["x", "shared"], ["first"]),
-        helper.make_node("Tanh", ["first"], ["bent"]),
-        helper.make_node("MatMul", ["bent", "shared"], ["second"]),
-        helper.make_node("Transpose", ["embeddings"], ["turned"], perm=[1, 0]),
-        helper.make_node("MatMul", ["second", "turned"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "tied",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, [3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 20])],
-        [numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items()],
+    return onnx_model(
+        "x = Gather (embeddings, ids) first = MatMul (x, shared) bent = Tanh (first) "
+        "second = MatMul (bent, shared) turned = Transpose <perm = [1, 0]> (embeddings) "
+        "y = MatMul (second, turned)",
+        {"embeddings": normal(4, 20, 16) / 4, "shared": normal(5, 16, 16) / 4},
+        x="int64[3] ids",
+        y="float[3,20] y",
     )
-    return _model(graph)
 
 
-def _weight(name: str, rows: int, columns: int, seed: int) -> onnx.NodeProto:
-    array = np.random.default_rng(seed).standard_normal((rows, columns)) / np.sqrt(rows)
-    value = numpy_helper.from_array(array.astype(np.float32), name)
-    return helper.make_node("Constant", [], [name], value=value)
-
-
-def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+def _with_constants(body: str, **weights: np.ndarray) -> str:
+    """Returns the nodes of a branch or loop behind Constant nodes that hold their weights."""
+    texts = [
+        f"{name} = Constant <value = float[{','.join(map(str, array.shape))}] "
+        f"{{{', '.join(f'{value:.8f}' for value in array.ravel())}}}> ()"
+        for name, array in weights.items()
+    ]
+    return " ".join([*texts, body])

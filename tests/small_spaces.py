@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from factories import model_of, tensor
 from hypothesis import strategies as st
 
 from autotune.deploy.options import Domain, Value
 from autotune.facts import workload
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
-from autotune.facts.model_facts import Tensor
 from autotune.facts.providers import READY, ProviderState
 from autotune.space.files import find_space
 from autotune.space.parameters import PARAMETERS
@@ -49,24 +49,9 @@ def machine(cores: int, features: tuple[str, ...] = (), architecture: str = "x86
 
 
 def model(**changes: Any) -> Model:
-    """Returns the facts of a model that has everything that a parameter needs but operators."""
-    facts: dict[str, Any] = {
-        "path": Path("m.onnx"),
-        "data_names": (),
-        "sha256": "0",
-        "size_bytes": 1,
-        "inputs": (Tensor(name="x", dtype="float32", shape=("batch", 4)),),
-        "outputs": ("y",),
-        "operators": {},
-        "parameters": 1,
-        "has_conv": True,
-        "has_gelu": True,
-        "branches": 3,
-        "subnormals": 1,
-    }
-    facts |= changes
-    # every product has a constant weight unless the test says otherwise
-    return Model(**{"quantisable": facts["operators"], "quantisable_inside": {}, **facts})
+    """Returns the facts of a model with an input of an open batch, and all else by default."""
+    inputs = changes.pop("inputs", (tensor("x", "float32", "batch", 4),))
+    return model_of(*inputs, **{"path": Path("m.onnx"), **changes})
 
 
 def resolved(

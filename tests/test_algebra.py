@@ -9,11 +9,11 @@ from algebra_models import (
     answers,
     assert_same_answers,
     inputs_of,
-    model,
     operators,
     optimised_operators,
     simplified,
 )
+from factories import onnx_model
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
@@ -93,7 +93,7 @@ _ACTIVATIONS = {
 @pytest.mark.parametrize(("body", "expected"), _ACTIVATIONS.items())
 def test_an_activation_written_out_is_one_operator(body: str, expected: str) -> None:
     """Every spelling becomes the operator with a kernel, also for NaN and infinity."""
-    before = model(body, _NUMBERS)
+    before = onnx_model(body, _NUMBERS)
     after = simplified(before)
     assert operators(after) == expected.split()
     assert_same_answers(before, after, inputs_of(before), 1e-6)
@@ -106,7 +106,7 @@ def test_gelu_is_onnx_own_operator_from_opset_20_on() -> None:
     """Before that it is ONNX Runtime's, whose domain the model then imports."""
     body = "a = Div(x, root) e = Erf(a) p = Add(e, one) q = Mul(x, p) y = Mul(q, half)"
     for opset, domain in ((19, "com.microsoft"), (20, "")):
-        before = model(body, _NUMBERS, opset=opset)
+        before = onnx_model(body, _NUMBERS, opset=opset)
         del before.opset_import[1:]
         after = simplified(before)
         assert [node.domain for node in after.graph.node] == [domain]
@@ -118,7 +118,7 @@ def test_gelu_is_onnx_own_operator_from_opset_20_on() -> None:
 def test_bounds_may_be_attributes(attributes: str) -> None:
     """Before opset 11 a Clip has its bounds there."""
     body = f"a = Add(x, three) c = Clip{attributes}(a) m = Mul(x, c) y = Div(m, six)"
-    before = model(body, _NUMBERS, opset=9)
+    before = onnx_model(body, _NUMBERS, opset=9)
     after = simplified(before)
     assert operators(after) == ["HardSigmoid", "Mul"]
     assert_same_answers(before, after, inputs_of(before), 1e-6)
@@ -139,7 +139,7 @@ _NO_ACTIVATIONS = [
 @pytest.mark.parametrize("body", _NO_ACTIVATIONS)
 def test_another_function_stays_as_it_is(body: str) -> None:
     """Other numbers, or bounds that are computed, are no activation."""
-    before = model(body, _NUMBERS)
+    before = onnx_model(body, _NUMBERS)
     after = simplified(before)
     assert set(operators(after)) <= set(operators(before))
     assert_same_answers(before, after, inputs_of(before), 0)
@@ -192,7 +192,7 @@ _INTO_WEIGHTS = {
 @pytest.mark.parametrize(("body", "expected"), _INTO_WEIGHTS.items())
 def test_constants_go_into_weights(body: str, expected: str) -> None:
     """Factors and summands before and behind a product leave the product alone."""
-    before = model(body, {**_NUMBERS, **_FILTERS})
+    before = onnx_model(body, {**_NUMBERS, **_FILTERS})
     after = simplified(before)
     assert operators(after) == expected.split()
     assert_same_answers(before, after, inputs_of(before), 2e-5)
@@ -223,7 +223,7 @@ def test_weights_take_what_they_can_hold(body: str) -> None:
     """Zeros at borders, overflow, other consumers: the operators stay, and so do the answers."""
     numbers = {"tiny": 1e-38, "huge": 3e38, "infinite": np.inf, "nan": np.nan, "negative": -2.0}
     shapes = {"wide": _weight(1, 4, 1, 6), "five_axes": _weight(1, 1, 4, 1, 1)}
-    before = model(body, {**_NUMBERS, **_FILTERS, **numbers, **shapes})
+    before = onnx_model(body, {**_NUMBERS, **_FILTERS, **numbers, **shapes})
     after = simplified(before)
     free = ("Neg", "Shape", "Reshape")
     kept = [name for name in operators(before) if name not in free]
@@ -281,7 +281,7 @@ def test_a_normalisation_in_parts_is_one_operator(body: str, expected: str) -> N
         "last_axis": np.array([-1], np.int64),
         "d_": _FILTERS["d"],
     }
-    before = model(body, constants)
+    before = onnx_model(body, constants)
     after = simplified(before)
     assert operators(after) == expected.split()
     feeds = inputs_of(before)
@@ -293,7 +293,7 @@ def test_a_normalisation_in_parts_is_one_operator(body: str, expected: str) -> N
 @pytest.mark.parametrize("body", list(_NORMALISATIONS)[:5])
 def test_older_normalisations_are_spelled_as_fusions_look_for_them(body: str) -> None:
     """ONNX Runtime makes one node of each at load, whatever constants are beside them."""
-    before = model(
+    before = onnx_model(
         f"{body} z = MatMul(y, matrix)",
         {**_NUMBERS, **_FILTERS, **_EPSILON},
         opset=16,
@@ -320,7 +320,7 @@ _NO_NORMALISATIONS = [
 @pytest.mark.parametrize("body", _NO_NORMALISATIONS)
 def test_other_normalisations_stay(body: str) -> None:
     """Means over other axes, or roots of what may be negative, are another function."""
-    before = model(body, {**_NUMBERS, **_EPSILON})
+    before = onnx_model(body, {**_NUMBERS, **_EPSILON})
     after = simplified(before)
     assert operators(after) == operators(before)
 
@@ -366,7 +366,7 @@ def test_what_changes_nothing_goes(body: str, expected: str) -> None:
         "first": np.array([0], np.int64),
         "g_": np.array([-1], np.int64),
     }
-    before = model(body, {**_NUMBERS, **_FILTERS, **constants})
+    before = onnx_model(body, {**_NUMBERS, **_FILTERS, **constants})
     if "to = 11" in body:
         before.graph.output[0].type.tensor_type.elem_type = TensorProto.DOUBLE
     after = simplified(before)
@@ -393,7 +393,7 @@ def _attention(mask: list[int] | None = None, batch: str = "2") -> onnx.ModelPro
     body = _HEADS + _ATTENTION.format(mask="m = Add(mask, d)" if mask else "m = Identity(d)")
     names = {"a": 5, "b": 7, "c": 7}
     x = ", ".join(f"float[{batch},{words},12] {name}" for name, words in names.items())
-    return model(body, constants, x=x)
+    return onnx_model(body, constants, x=x)
 
 
 @pytest.mark.parametrize("batch", ["2", "N"])
@@ -412,7 +412,6 @@ def test_attention_is_one_operator(shape: list[int] | None, batch: str) -> None:
 
 @pytest.mark.parametrize("shape", [[5, 7], [1, 1, 5, 1]])
 def test_attention_with_a_mask_that_the_operator_cannot_take_stays(shape: list[int]) -> None:
-    """The operator broadcasts a mask along batch and heads alone."""
     before = _attention(shape)
     assert "Softmax" in operators(simplified(before, WITH_ATTENTION))
 
@@ -450,11 +449,11 @@ def test_a_size_that_is_known_is_a_constant(part: str) -> None:
         "end_": np.array([2], np.int64),
     }
     body = f"s = Shape(x) g = {part} c = Cast<to = 1>(g) r = Sqrt(c) y = Mul(x, r)"
-    before = model(body, constants, x="float[N,4,6,6] x")
+    before = onnx_model(body, constants, x="float[N,4,6,6] x")
     after = simplified(before)
     assert operators(after) == ["Mul"]
     assert_same_answers(before, after, inputs_of(before), 0)
-    first = model(
+    first = onnx_model(
         body.replace(part, "Gather(s, zero_)"), {"zero_": np.array([0])}, x="float[N,4] x"
     )
     assert "Shape" in operators(simplified(first))
@@ -475,7 +474,7 @@ _JOINED = """
 
 def test_sizes_that_are_copied_one_by_one_are_a_constant() -> None:
     """An open size at its own place is a zero in the shape; the answers are those of any batch."""
-    before = model(
+    before = onnx_model(
         _JOINED.format(axis="first", order="u, rest, four"), _SIZES, x="float[N,4,6,6] x"
     )
     after = simplified(before)
@@ -487,7 +486,7 @@ def test_sizes_that_are_copied_one_by_one_are_a_constant() -> None:
 
 def test_an_open_size_that_moves_stays() -> None:
     """A zero in the shape would copy the size of another place."""
-    before = model(
+    before = onnx_model(
         _JOINED.format(axis="first", order="four, u, rest"), _SIZES, x="float[N,4,6,6] x"
     )
     after = simplified(before)
@@ -497,7 +496,7 @@ def test_an_open_size_that_moves_stays() -> None:
 
 def test_an_input_with_a_default_is_no_constant() -> None:
     """A run may feed it another value."""
-    before = model("t = Conv(x, w) y = Mul(t, c)", _FILTERS)
+    before = onnx_model("t = Conv(x, w) y = Mul(t, c)", _FILTERS)
     before.graph.input.append(helper.make_tensor_value_info("c", TensorProto.FLOAT, [4, 1, 1]))
     after = simplified(before)
     assert operators(after) == ["Conv", "Mul"]
@@ -515,7 +514,7 @@ def test_a_weight_that_others_take_keeps_its_value() -> None:
     }
     for name in ("small", "large"):
         body = f"t = Conv(x, {name}) u = Mul(t, three) v = Conv(x, {name}) y = Add(u, v)"
-        before = model(body, constants)
+        before = onnx_model(body, constants)
         after = simplified(before)
         assert_same_answers(before, after, inputs_of(before), 2e-6)
         assert operators(after).count("Mul") == (name == "large")
@@ -525,7 +524,7 @@ def test_half_precision_is_rounded_once_and_never_overflows() -> None:
     """Weights of 16 bits are scaled in 64; a scale that they cannot hold stays a node."""
     half = {name: np.asarray(_FILTERS[name], np.float16) for name in ("w", "b")}
     for scale, expected in ((3.0, ["Conv"]), (60000.0, ["Conv", "Mul"])):
-        before = model(
+        before = onnx_model(
             "t = Conv(x, w, b) y = Mul(t, s)",
             {**half, "s": np.array(scale, np.float16)},
             x="float16[1,4,6,6] x",
@@ -543,7 +542,7 @@ def test_other_types_than_floats_are_left_alone() -> None:
     body = "a = Add(x, three) c = Clip(a, zero, six) m = Mul(x, c) y = Div(m, six)"
     for kind, name in ((np.int64, "int64"), (np.float64, "double")):
         numbers = {key: np.array(value, kind) for key, value in _NUMBERS.items()}
-        before = model(body, numbers, x=f"{name}[2,4] x", y=f"{name}[?] y")
+        before = onnx_model(body, numbers, x=f"{name}[2,4] x", y=f"{name}[?] y")
         after = simplified(before)
         assert operators(after) == operators(before)
 
@@ -553,23 +552,23 @@ def test_constants_with_an_axis_need_the_rank_of_the_tensor() -> None:
     constants = {name: np.array([value], np.float32) for name, value in _NUMBERS.items()}
     constants |= {"zero": np.array(0, np.float32), "six": np.array(6, np.float32)}
     body = "a = Add(x, three) c = Clip(a, zero, six) m = Mul(x, c) y = Mul(m, sixth)"
-    before = model(body, constants, x="float[] x")
+    before = onnx_model(body, constants, x="float[] x")
     after = simplified(before)
     assert_same_answers(before, after, {"x": np.array(1.5, np.float32)}, 1e-6)
-    before = model(body, constants)
+    before = onnx_model(body, constants)
     assert operators(simplified(before)) == ["HardSigmoid", "Mul"]
 
 
 def _with_branches() -> onnx.ModelProto:
     """Returns a model whose two branches use the same names, and weights from outside."""
-    outer = model(
+    outer = onnx_model(
         "t = Conv(x, w, b) u = Mul(t, three)",
         {**_FILTERS, **_NUMBERS},
         x="float[2,4,6,6] x, bool[] flag",
     )
     branches: list[onnx.GraphProto] = []
     for number in ("six", "two"):
-        body = model(
+        body = onnx_model(
             f"a = Add(u, three) c = Clip(a, zero, six) m = Mul(u, c) h = Div(m, {number}) "
             f"v = Conv(h, w1) r = Mul(v, {number})",
             {**_NUMBERS, **_FILTERS},
@@ -603,7 +602,7 @@ def test_branches_are_simplified_for_themselves(flag: bool) -> None:
 def test_outputs_inside_a_pattern_stay() -> None:
     """A tensor that is an output as well is still computed, under its name."""
     body = "a = Add(x, three) c = Clip(a, zero, six) m = Mul(x, c) y = Div(m, six)"
-    before = model(body, _NUMBERS, y="float[?] y, float[?] c")
+    before = onnx_model(body, _NUMBERS, y="float[?] y, float[?] c")
     after = simplified(before)
     assert_same_answers(before, after, inputs_of(before), 1e-6)
 
@@ -619,13 +618,13 @@ def test_a_constant_that_grows_is_not_computed(body: str) -> None:
         "column": np.ones((2**20, 1), np.float32),
         "shape": np.array([2**20, 1], np.int64),
     }
-    before = model(body, constants, x="float[1] x")
+    before = onnx_model(body, constants, x="float[1] x")
     assert operators(simplified(before)) == operators(before)
 
 
 def test_a_model_of_old_operators_stays_as_it_is() -> None:
     """Before opset 7 operators broadcast by attributes."""
-    before = model("a = Neg(x) y = Neg(a)", opset=6)
+    before = onnx_model("a = Neg(x) y = Neg(a)", opset=6)
     assert simplified(before) == before
 
 
@@ -642,7 +641,7 @@ def test_rules_use_what_they_made(chain: str) -> None:
         f"t = Conv(x, w) {chain} h = Add(a, three) c = Clip(h, zero, six) m = Mul(a, c) "
         "y = Div(m, six)"
     )
-    before = model(body, {**_NUMBERS, **_FILTERS})
+    before = onnx_model(body, {**_NUMBERS, **_FILTERS})
     after = simplified(before)
     assert operators(after) == ["Conv", "HardSigmoid", "Mul"]
     assert_same_answers(before, after, inputs_of(before), 2e-6)

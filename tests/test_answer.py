@@ -42,6 +42,5 @@ def test_a_running_study_promises_nothing() -> None:
 
 
 def test_a_study_without_a_measurement_says_so() -> None:
-    """Nothing is shown where every trial failed."""
     answer = _answer(pages.state(trials=pages.trials()[-1:]))
     assert answer.headline == "tiny.onnx: no trial has ended yet."

@@ -85,7 +85,6 @@ def _modules() -> dict[str, Path]:
 
 
 def test_imports_point_down() -> None:
-    """No module imports one of a higher floor."""
     wrong = [
         f"{module} imports {target}"
         for module, file in _modules().items()
@@ -127,7 +126,6 @@ def test_no_module_of_the_study_imports_many() -> None:
 
 @pytest.mark.process
 def test_a_trial_passes_few_functions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Between the function that runs a study and the process that measures there are few frames."""
     depths = []
     request = Child.request
 
@@ -177,7 +175,6 @@ def test_the_loader_can_be_vendored() -> None:
 
 @pytest.mark.process
 def test_importing_the_package_needs_no_onnxruntime() -> None:
-    """``import autotune`` alone does not bring in onnxruntime."""
     script = "import sys, autotune; print('onnxruntime' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -233,7 +230,6 @@ def _prints(file: Path) -> list[int]:
 
 
 def test_only_the_command_line_prints() -> None:
-    """Only the command line speaks to the user."""
     wrong = [
         f"{module}:{line}"
         for module, file in _modules().items()

@@ -34,7 +34,6 @@ def _archive(path: Path, *members: tuple[str, bytes], method: int = zipfile.ZIP_
 
 
 def test_sound_arrays_come_back(tmp_path: Path) -> None:
-    """Of every rank and of text, packed or not."""
     sound: dict[str, Any] = {
         "x": np.arange(6.0).reshape(2, 3),
         "k": np.int64(3),
@@ -81,7 +80,6 @@ def test_names_are_checked_before_anything_is_unpacked(tmp_path: Path) -> None:
 def test_an_archive_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the limit, which is said, or by how far it unpacks, with what to do."""
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.zeros(1 << 20, np.float32))
     with pytest.raises(DataError, match=r"at most 0\.000977 GiB are read; save fewer samples"):
@@ -101,7 +99,6 @@ def test_other_ways_to_pack_are_refused(tmp_path: Path, method: int) -> None:
 
 
 def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
-    """Readers differ in which of them they take."""
     path = tmp_path / "a.npz"
     with pytest.warns(UserWarning, match="Duplicate name"):
         _archive(path, ("x.npy", _npy(np.ones(3))), ("x.npy", _npy(np.zeros(3))))
@@ -121,7 +118,6 @@ def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
     ids=["text", "objects", "structured", "nested", "empty"],
 )
 def test_other_members_are_refused(tmp_path: Path, member: tuple[str, bytes], reason: str) -> None:
-    """With the file, and what is wrong with the member."""
     with pytest.raises(DataError, match=reason):
         read_arrays(_archive(tmp_path / "a.npz", member))
 

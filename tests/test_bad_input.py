@@ -87,7 +87,6 @@ def save(name: str, operator: str, *, opset: int = 17, domain: str = "", weight:
 
 
 def test_a_missing_model(folder: Path) -> None:
-    """A file that is not there is named."""
     refused_by_program(["study", "absent.onnx"], ["there is no file absent.onnx"])
 
 
@@ -98,14 +97,12 @@ def test_a_folder_for_a_model(folder: Path) -> None:
 
 
 def test_text_for_a_model(folder: Path) -> None:
-    """A text file with the ending of a model is told by name."""
     Path("text.onnx").write_text("this is no model\n" * 20, encoding="ascii")
     refused_by_program(["study", "text.onnx"], ["text.onnx", "no ONNX model"])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
 def test_a_truncated_model(folder: Path, share: float) -> None:
-    """A model that is cut anywhere is refused by name."""
     whole = Path("model.onnx").read_bytes()
     Path("cut.onnx").write_bytes(whole[: int(len(whole) * share)])
     refused(ModelError, ["cut.onnx", "no ONNX model"], "cut.onnx")
@@ -119,13 +116,11 @@ def external(size: int = 36) -> Any:
 
 
 def test_missing_external_data(folder: Path) -> None:
-    """The missing data file is named, and where to put it."""
     name = save("external.onnx", "MatMul", weight=external())
     refused(ModelError, [name, "'weights.bin' is missing", "beside the model"], name)
 
 
 def test_truncated_external_data(folder: Path) -> None:
-    """A data file that is too short is named."""
     name = save("external.onnx", "MatMul", weight=external())
     Path("weights.bin").write_bytes(bytes(10))
     refused(ModelError, [name, "'weights.bin' is truncated"], name)
@@ -144,7 +139,6 @@ def test_an_unknown_domain(folder: Path) -> None:
 
 
 def test_an_opset_of_the_future(folder: Path) -> None:
-    """An opset that is too new is told with what helps."""
     name = save("new.onnx", "Relu", opset=99)
     refused(ModelError, [name, "opset 99", "upgrade onnxruntime"], name)
 
@@ -188,16 +182,8 @@ STATE = np.zeros((2, 1, 1, 64), np.float32)
     ],
 )
 def test_data_that_do_not_fit(folder: Path, arrays: dict[str, Any], phrases: list[str]) -> None:
-    """Data that do not fit the model are refused with the file and the array."""
     np.savez(folder / "inputs.npz", **arrays)
     refused(DataError, ["inputs.npz", *phrases], "model.onnx", data="inputs.npz")
-
-
-def test_data_that_are_no_archive(folder: Path) -> None:
-    """A text file, or no file at all, is no data."""
-    Path("inputs.npz").write_text("1,2,3", encoding="ascii")
-    refused(DataError, ["inputs.npz"], "model.onnx", data="inputs.npz")
-    refused(DataError, ["absent.npz", "no file"], "model.onnx", data="absent.npz")
 
 
 def test_pickled_data_are_not_run(folder: Path) -> None:
@@ -224,7 +210,6 @@ def test_an_output_folder_that_cannot_be(folder: Path) -> None:
 
 
 def test_a_study_folder_of_another_model(folder: Path) -> None:
-    """The folder of another model's study is left alone."""
     (folder / "taken").mkdir()
     database = f"sqlite:///{folder / 'taken' / 'study.db'}"
     with quiet_optuna():
@@ -239,48 +224,12 @@ def test_a_study_folder_of_another_model(folder: Path) -> None:
     assert optuna.get_all_study_names(database) != []
 
 
-def test_all_typos_of_a_space_at_once(folder: Path) -> None:
-    """Every fault of a space is told in one go, with what was probably meant."""
-    Path("space.toml").write_text(
-        """
-        descriptio = "with typos"
-        [parameters.arna]
-        values = ["on"]
-        default = "on"
-        [parameters.spinning]
-        values = ["onn"]
-        default = "off"
-        needs = ["cov"]
-        [parameters.enable_mem_pattern]
-        value = [true]
-        default = true
-        whn = { arena = "on" }
-        """,
-        encoding="utf-8",
-    )
-    refused_by_program(
-        ["study", "model.onnx", "--space", "space.toml"],
-        [
-            "space.toml",
-            "'descriptio'. Did you mean 'description'?",
-            "Did you mean 'arena'?",
-            "parameters.spinning.values",
-            "parameters.spinning.default",
-            "Did you mean 'conv'?",
-            "parameters.enable_mem_pattern.value: unknown key. Did you mean 'values'?",
-            "parameters.enable_mem_pattern.whn",
-        ],
-    )
-
-
 def test_a_space_that_is_no_toml(folder: Path) -> None:
-    """A file that is no TOML is refused with the place of the fault."""
     Path("space.toml").write_text("[parameters\n", encoding="ascii")
     refused(SpaceError, ["space.toml is no TOML", "line 1"], "model.onnx", space="space.toml")
 
 
 def test_an_unknown_preset(folder: Path) -> None:
-    """An unknown preset is told with those that there are."""
     phrases = ["'latncy'", "Did you mean 'latency'?", "default", "memory"]
     refused(SpaceError, phrases, "model.onnx", space="latncy")
 

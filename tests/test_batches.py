@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import psutil
 import pytest
-from test_workload import model_of, tensor
+from factories import model_of, tensor
 
 from autotune.errors import RequestError
 from autotune.facts.batches import Batching, stack
@@ -27,7 +27,6 @@ def _workload(*samples: Sequence[Sequence[float]]) -> Workload:
 
 
 def test_sizes_are_in_order_and_the_smallest_is_the_baselines() -> None:
-    """The order on the command line means nothing."""
     batching = _of(tensor("x", "float32", "N", 3), sizes=(8, 2, 4))
     assert batching.sizes == (2, 4, 8)
     assert batching.smallest == 2
@@ -68,13 +67,11 @@ def test_the_batch_dimension_has_the_size_of_the_batch() -> None:
     ],
 )
 def test_a_model_without_a_batch_dimension_is_refused(tensors: list[Tensor], reason: str) -> None:
-    """The sentence names the input and its shape."""
     with pytest.raises(RequestError, match=reason):
         _of(*tensors)
 
 
 def test_an_input_that_all_samples_share_is_not_stacked() -> None:
-    """A sampling rate without a batch dimension is the same for all samples of a batch."""
     model = model_of(tensor("x", "float32", "N", 3), tensor("rate", "int64"))
     workload = generate(model, {})
     batching = Batching.of(model, workload, [4])
@@ -93,14 +90,12 @@ def test_an_input_that_all_samples_share_is_not_stacked() -> None:
 def test_samples_that_cannot_be_stacked_are_refused(
     samples: list[list[list[float]]], reason: str
 ) -> None:
-    """A sample is one row, and all have one shape."""
     model = model_of(tensor("x", "float32", "N", "time"))
     with pytest.raises(RequestError, match=reason):
         Batching.of(model, _workload(*samples), [2])
 
 
 def test_samples_are_stacked_in_order_and_the_last_batch_is_filled_from_the_start() -> None:
-    """No sample is left out, and every batch is full."""
     samples = [{"x": np.asarray([[i]])} for i in range(5)]
     batches = stack(samples, ["x"], 2)
     assert [batch["x"].ravel().tolist() for batch in batches] == [[0, 1], [2, 3], [4, 0]]

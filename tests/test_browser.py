@@ -210,7 +210,6 @@ def test_a_phone_has_no_wide_page(browser: Any, report: Path) -> None:
 
 
 def test_paper_has_every_row_and_fitting_figures(browser: Any, report: Path) -> None:
-    """On paper nothing scrolls, controls are gone, and figures are as wide as the paper."""
     look = Look(browser, report, viewport={"width": 1280, "height": 900}, color_scheme="dark")
     look.page.emulate_media(media="print")
     look.page.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -49,7 +49,6 @@ def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path: Path) -> None:
 
 
 def test_one_too_large_is_kept(tmp_path: Path) -> None:
-    """A model larger than the bound is there for its trial."""
     cache = Cache(tmp_path / "cache", limit_bytes=10)
     assert _entry(cache, "large", 1000, tmp_path, 0).exists()
 
@@ -85,7 +84,6 @@ def test_only_what_the_cache_made_is_cleaned_up(tmp_path: Path) -> None:
 
 
 def test_a_link_in_the_place_of_an_entry_loses_nothing(tmp_path: Path) -> None:
-    """The link makes way for the entry, and what it points to stays as it was."""
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").touch()
@@ -97,7 +95,6 @@ def test_a_link_in_the_place_of_an_entry_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_threads_may_make_one_entry_at_once(tmp_path: Path) -> None:
-    """The first one stays, and the others find it."""
     nobody_has_it = threading.Barrier(4)
 
     class Late(Cache):

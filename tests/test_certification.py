@@ -75,7 +75,6 @@ def test_certificates_survive_json() -> None:
 
 
 def test_a_kind_of_processor_that_is_none(model: Path) -> None:
-    """It is refused with the nearest."""
     with pytest.raises(RequestError, match="Did you mean 'avx512'"):
         certify(write_config(model, make_config()), processors=["avx51"], shapes={})
 

@@ -96,7 +96,6 @@ def test_another_model_file(model: Path) -> None:
 
 
 def test_no_config(tmp_path: Path) -> None:
-    """A problem is an outcome of a check, not an exception."""
     checked = check(tmp_path / "absent.json")
     assert not checked.valid
     assert "cannot read the config" in checked.problem

@@ -94,7 +94,6 @@ def test_nothing_is_found_in_a_plain_model() -> None:
 
 
 def test_subnormal_weights() -> None:
-    """The evidence has the number, the share and the worst weight."""
     worst = SubnormalWeight(name="conv.weight", subnormals=90, elements=100)
     finding = _only(_graph(subnormals=90, subnormal_weights=(worst,)))
     assert "90 of 1,000" in finding.evidence
@@ -128,7 +127,6 @@ def test_weights_as_inputs() -> None:
 
 
 def test_blocked_folding() -> None:
-    """The nodes that folding left are counted by type."""
     finding = _only(_graph(unfolded={"GreaterOrEqual": 2, "Where": 1}))
     assert "3 such nodes" in finding.evidence
     assert "2 GreaterOrEqual" in finding.evidence
@@ -151,7 +149,6 @@ def test_fp16_weights_on_a_processor_without_kernels() -> None:
 
 
 def test_saturation_without_vnni() -> None:
-    """The same model is right on a processor with VNNI."""
     saturation = Saturation(products=3, large_share=0.25)
     finding = _only(_report(saturation=saturation))
     assert finding.severity == HIGH
@@ -198,14 +195,12 @@ def test_memory_that_hardly_grows_is_no_finding() -> None:
 
 
 def test_arena() -> None:
-    """What the arena holds beyond weights is the finding."""
     finding = _only(_inspected(profile=_profile(arena_mib=512.0, activations_mib=256.0)))
     assert "It has reserved 512 MiB" in finding.evidence
     assert finding.remedy == {"arena": "off"}
 
 
 def test_inline_weights() -> None:
-    """Many of them, inside the file."""
     finding = _only(_report(inline_bytes=100 << 20))
     assert "100.0 MiB" in finding.evidence
     assert finding.remedy == {"weight_storage": "external_data"}
@@ -219,7 +214,6 @@ def test_parallel_branches_need_cores() -> None:
 
 
 def test_threads_beyond_the_usable_cores() -> None:
-    """A quota of two cores on a machine of eight."""
     throttled = replace(machine(cores=8), usable_cores=2, quota_cores=2.0)
     finding = _only(_inspected(machine=throttled))
     assert "its CPU quota is 2 cores" in finding.evidence
@@ -252,7 +246,6 @@ def _effect(**changes: Any) -> Effect:
     ],
 )
 def test_severity_by_the_measured_gain(changes: dict[str, Any], severity: str) -> None:
-    """A gain counts only where its interval is on one side."""
     assert by_gain(_effect(**changes)) == severity
 
 
@@ -275,6 +268,5 @@ def test_every_check_has_a_row_in_the_docs() -> None:
 
 
 def test_every_check_has_a_name_of_its_own() -> None:
-    """Findings are known by the name of their check."""
     names = [check.name for check in CHECKS]
     assert len(set(names)) == len(names)

@@ -207,7 +207,6 @@ def test_a_refusal_leaves_the_child_at_work(start: Start) -> None:
 
 @pytest.mark.parametrize(("do", "name"), [("segfault", "SIGSEGV"), ("abort", "SIGABRT")])
 def test_a_crash_is_told_by_its_signal(start: Start, do: str, name: str) -> None:
-    """A child that dies of a signal is a crash that names it, and is gone."""
     child = start()
     failure = _failure(child, do)
     assert failure.kind == "crashed"
@@ -216,7 +215,6 @@ def test_a_crash_is_told_by_its_signal(start: Start, do: str, name: str) -> None
 
 
 def test_an_exit_is_told_by_its_code(start: Start) -> None:
-    """A child that ends without an answer is a crash that names the exit code."""
     failure = _failure(start(), "leave")
     assert failure.kind == "crashed"
     assert "exit code 3" in failure.message
@@ -231,7 +229,6 @@ def test_a_kill_from_outside_is_told(start: Start) -> None:
 
 
 def test_a_hanging_child_is_killed(start: Start) -> None:
-    """A child that does not answer in time is killed."""
     child = start()
     _echo(child, "")
     assert _failure(child, "hang", timeout_s=0.2).kind == "timeout"
@@ -340,7 +337,6 @@ def test_a_full_disk_is_no_fault_of_the_message(start: Start) -> None:
 
 @pytest.mark.parametrize("detached", [False, True])
 def test_stop_ends_grandchildren(start: Start, detached: bool) -> None:
-    """What the child started ends with it, in its session or in one of its own."""
     child = start()
     pid = child.request({"do": "spawn", "detached": detached}, 60, Spawned).pid
     assert psutil.pid_exists(pid)
@@ -369,7 +365,6 @@ def test_printing_does_not_reach_the_channel(start: Start) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_working_folder_is_private_and_goes(start: Start) -> None:
-    """The child works in a folder of its own, which stop removes."""
     child = start()
     assert _echo(child, "") == ""
     assert child.folder.is_dir()

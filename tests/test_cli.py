@@ -57,7 +57,6 @@ def test_version(tmp_path: Path) -> None:
 
 
 def test_spaces_are_listed(tmp_path: Path) -> None:
-    """Every preset is listed with what it is for."""
     done = run(tmp_path, "spaces")
     assert done.returncode == 0
     names = [line.split()[0] for line in done.stdout.splitlines()]
@@ -65,7 +64,6 @@ def test_spaces_are_listed(tmp_path: Path) -> None:
 
 
 def test_a_space_is_shown(tmp_path: Path) -> None:
-    """A preset is shown with its parameters and their values."""
     done = run(tmp_path, "spaces", "default")
     assert done.returncode == 0
     for words in ("graph_optimization_level", "ORT_ENABLE_EXTENDED", "arena", "spinning"):
@@ -84,7 +82,6 @@ def test_a_space_is_resolved_for_a_model(tmp_path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine is one JSON document with a fingerprint that stays."""
     brief_studies.measure_briefly(monkeypatch.setattr)
     monkeypatch.setattr(noise, "REPETITIONS", 2)
     done = CliRunner().invoke(app, ["hardware", "--json", "--noise"])
@@ -100,7 +97,6 @@ def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_hardware_in_words(tmp_path: Path) -> None:
-    """Without the option the machine is described in words."""
     done = run(tmp_path, "hardware", "--no-noise")
     assert done.returncode == 0
     assert "fingerprint" in done.stdout
@@ -127,7 +123,6 @@ def test_sample_does_not_overwrite(tmp_path: Path) -> None:
 
 
 def test_sample_refuses_what_it_cannot_write(tmp_path: Path) -> None:
-    """An unknown kind and a folder that is not there are refused in words."""
     assert "Did you mean 'lstm'?" in refused(tmp_path, "sample", "a.onnx", "--kind", "lstmm")
     assert "cannot write absent/a.onnx" in refused(tmp_path, "sample", "absent/a.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -147,7 +142,6 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> StudyOptions
 
 
 def test_the_help_names_the_defaults_of_the_record() -> None:
-    """The parentheses at the end of an option's help hold the default of its field."""
     command = typer.main.get_command(app).commands["study"]  # type: ignore[attr-defined]
     help_of = {parameter.name: getattr(parameter, "help", "") for parameter in command.params}
     default = StudyOptions(model=Path("m.onnx"))
@@ -165,7 +159,6 @@ def test_the_help_of_a_study_fits_on_a_screen(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_defaults_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nothing but a model the command line asks for the defaults of the record."""
     assert options_of(monkeypatch, "study", "m.onnx") == StudyOptions(model=Path("m.onnx"))
 
 
@@ -206,13 +199,11 @@ FIELDS: list[tuple[list[str], dict[str, Any]]] = [
 def test_options_set_the_fields_of_the_record(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], changes: dict[str, Any]
 ) -> None:
-    """Each option sets its field, in the unit of the field, and no other."""
     options = options_of(monkeypatch, "study", "m.onnx", *arguments)
     assert options == replace(StudyOptions(model=Path("m.onnx")), **changes)
 
 
 def test_all_fields_are_tested() -> None:
-    """The cases above have every field but the model."""
     tested = {name for _, changes in FIELDS for name in changes}
     assert tested == {item.name for item in fields(StudyOptions)} - {"model"}
 
@@ -285,7 +276,6 @@ def test_show_repeats_the_result(made: Made) -> None:
 
 
 def test_a_study_ends_with_the_line_that_loads_its_config(made: Made) -> None:
-    """The same command prints the end of the study again, on one screen."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made.place)
         done = CliRunner().invoke(app, ["study", "model.onnx", "--trials", "4"])
@@ -343,7 +333,6 @@ def test_a_folder_in_place_of_the_model_continues(
 
 
 def test_picking_what_is_no_member(made: Made) -> None:
-    """A trial that is not on the front is refused with those that are."""
     said = refused(made.place, "pick", "model.autotune", "--trial", "99")
     members = ", ".join(str(member["evidence"]["trial"]) for member in made.result["members"])
     assert f"trial 99 is not on the front; its members are {members}" in said
@@ -394,7 +383,6 @@ print("same")
 
 @pytest.mark.process
 def test_the_config_loads_elsewhere(made: Made) -> None:
-    """A process of its own loads the config and gets the original's outputs."""
     done = subprocess.run(
         [sys.executable, "-c", LOAD],
         cwd=made.place,
@@ -526,7 +514,6 @@ def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:
 
 
 def test_a_report_is_written_for_any_study(tmp_path: Path) -> None:
-    """The page of a study that an earlier version wrote is written, and its place is said."""
     folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study")
     done = run(tmp_path, "report", "study")
     assert done.returncode == 0, done.stderr
@@ -558,7 +545,6 @@ def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_pick_writes_the_page_again(tmp_path: Path) -> None:
-    """The page names the configuration that was picked."""
     folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study")
     front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
     shutil.copy(folder / "best.onnx", tmp_path / "lstm.onnx")

@@ -52,7 +52,6 @@ def test_check(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is printed is what is published."""
     code, text, _ = _ended(capsys, "check", "--schema")
     assert code == 0
     published = Path(__file__).parent.parent / "docs" / "schemas" / "autotune-1.json"
@@ -75,7 +74,6 @@ def test_export(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_help_names_all_targets() -> None:
-    """The list in the help is that of the table."""
     result: Result = CliRunner().invoke(app, ["export", "--help"])
     words = set(result.output.replace(",", " ").replace(".", " ").split())
     assert set(TARGETS) <= words

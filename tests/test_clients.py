@@ -20,7 +20,6 @@ def _burst(*calls: tuple[int, int, int], runs_per_call: int = 1) -> Burst:
 
 
 def test_throughput_counts_the_time_in_which_all_clients_are_busy() -> None:
-    """A client that begins late or stops early does not lower the throughput."""
     late = [(1, start, start + 100) for start in range(200, 600, 100)]
     burst = _burst(*[(0, start, start + 100) for start in range(0, 500, 100)], *late)
     # from 200 to 500 ns: three calls of each
@@ -28,7 +27,6 @@ def test_throughput_counts_the_time_in_which_all_clients_are_busy() -> None:
 
 
 def test_a_call_over_the_end_counts_by_its_part() -> None:
-    """Short bursts are not rounded to whole calls."""
     burst = _burst((0, 0, 100), (0, 100, 200), (1, 0, 150))
     assert burst.throughput_per_s == pytest.approx((1 + 0.5 + 1) / 150e-9)
 
@@ -45,14 +43,12 @@ def test_clients_that_never_meet_count_with_all_of_the_burst() -> None:
 
 
 def test_a_call_of_several_runs_counts_as_such() -> None:
-    """A call over three samples is three runs of a third of its time."""
     burst = _burst((0, 0, 300), (0, 300, 600), runs_per_call=3)
     assert burst.run_ns == (100, 100)
     assert burst.throughput_per_s == pytest.approx(6 / 600e-9)
 
 
 def test_all_clients_call_at_once() -> None:
-    """No client waits for another one's call to end."""
     meeting = threading.Barrier(3, timeout=5)
     met = threading.Event()
 
@@ -69,7 +65,6 @@ def test_all_clients_call_at_once() -> None:
 
 
 def test_no_client_stops_before_all_have_made_the_fewest_calls() -> None:
-    """A fast client goes on beside a slow one, and calls before the recorded ones do not count."""
     calls = [0, 0]
 
     def fast() -> None:
@@ -89,7 +84,6 @@ def test_no_client_stops_before_all_have_made_the_fewest_calls() -> None:
 
 
 def test_a_failure_ends_the_burst() -> None:
-    """The others stop, and the caller sees the failure."""
 
     def fail() -> None:
         raise ValueError("no")

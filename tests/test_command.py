@@ -29,7 +29,6 @@ def test_defaults_are_left_out() -> None:
 
 
 def test_the_command_gives_the_options_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the command line makes of the command is what the study was asked for."""
     options = StudyOptions.of(
         "/models/tiny.onnx",
         trials=20,

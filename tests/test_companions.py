@@ -8,8 +8,9 @@ import made_results
 import numpy as np
 import onnx
 import pytest
+from factories import normal, save_onnx
 from fakes import FakeWorld
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts.model import Model, describe
@@ -30,28 +31,14 @@ _WIDTH = 16
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
     """A text model: it multiplies tokens by a matrix, and hides those that a mask hides."""
-    weight = np.random.default_rng(1).standard_normal((_WIDTH, _WIDTH)).astype(np.float32)
-    shape: list[str | int | None] = ["batch", "length", _WIDTH]
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["tokens", "weight"], ["product"], name="product"),
-            helper.make_node("Unsqueeze", ["mask", "last"], ["column"], name="column"),
-            helper.make_node("Mul", ["product", "column"], ["answer"], name="hide"),
-        ],
-        "tokens",
-        [
-            helper.make_tensor_value_info("tokens", TensorProto.FLOAT, shape),
-            helper.make_tensor_value_info("mask", TensorProto.FLOAT, ["batch", "length"]),
-        ],
-        [helper.make_tensor_value_info("answer", TensorProto.FLOAT, shape)],
-        [
-            numpy_helper.from_array(weight, "weight"),
-            numpy_helper.from_array(np.asarray([2], np.int64), "last"),
-        ],
+    path = save_onnx(
+        tmp_path / "tokens.onnx",
+        "[product] product = MatMul (tokens, weight) [column] column = Unsqueeze (mask, last) "
+        "[hide] answer = Mul (product, column)",
+        {"weight": normal(1, _WIDTH, _WIDTH), "last": np.asarray([2], np.int64)},
+        x=f"float[batch,length,{_WIDTH}] tokens, float[batch,length] mask",
+        y=f"float[batch,length,{_WIDTH}] answer",
     )
-    opsets = [helper.make_opsetid("", 17)]
-    path = tmp_path / "tokens.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     return describe(path)
 
 

@@ -159,7 +159,6 @@ def test_a_model_that_differs_from_run_to_run_is_named(tmp_path: Path) -> None:
 
 
 def test_a_config_beside_the_default(tmp_path: Path) -> None:
-    """The default is the untouched model, and the config is faster and leaner than it."""
     config = write_config(save_model(tmp_path), threads=1)
     fake, make = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 50.0)}))
     comparison = _compare(config, make_measurer=make)
@@ -218,7 +217,6 @@ def test_any_configs_and_models_side_by_side(tmp_path: Path) -> None:
 
 
 def test_a_config_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
-    """It is listed with its reason."""
     model = save_model(tmp_path)
     paths = [write_config(model, f"{n}.json", threads=n) for n in (1, 2)]
 
@@ -241,7 +239,6 @@ def test_a_baseline_that_fails_ends_the_comparison(tmp_path: Path) -> None:
 
 
 def test_configs_of_different_models_are_refused(tmp_path: Path) -> None:
-    """Their answers have no common right ones."""
     first = write_config(save_model(tmp_path, "a.onnx", width=8), "a.json")
     second = write_config(save_model(tmp_path, "b.onnx", width=16), "b.json")
     with pytest.raises(ConfigError, match="different models"):

@@ -146,7 +146,6 @@ def test_what_may_not_be_in_a_config(path: tuple[str, ...], value: object, words
 
 @pytest.mark.parametrize("section", ["model", "session", "evidence", "requires", "environment"])
 def test_missing_section(section: str) -> None:
-    """A config without one of its sections is refused."""
     data = make_config().to_json()
     del data[section]
     with pytest.raises(ConfigError, match=f"'{section}' is missing"):

@@ -14,7 +14,6 @@ from autotune.space.parameters import PARAMETERS
 def test_a_configuration_does_not_depend_on_order(
     values: dict[str, Value], data: st.DataObject
 ) -> None:
-    """The same values in another order are the same configuration with the same key."""
     shuffled = dict(data.draw(st.permutations(list(values.items()))))
     assert Configuration.of(shuffled) == Configuration.of(values)
     assert Configuration.of(shuffled).key == Configuration.of(values).key
@@ -30,7 +29,6 @@ def test_a_configuration_holds_only_what_differs_from_the_default(values: dict[s
 
 @given(one=VALUES, other=VALUES)
 def test_keys_tell_configurations_apart(one: dict[str, Value], other: dict[str, Value]) -> None:
-    """Two configurations share a key only where they are equal."""
     first, second = Configuration.of(one), Configuration.of(other)
     assert (first.key == second.key) == (first == second)
     assert len(first.key) == 16
@@ -44,7 +42,6 @@ def test_the_halves_make_the_whole(values: dict[str, Value]) -> None:
 
 
 def test_defaults_are_the_baseline() -> None:
-    """A configuration of nothing but defaults is the baseline."""
     defaults = {name: domain.default for name, domain in PARAMETERS.items()}
     assert Configuration.of(defaults) == BASELINE
     assert BASELINE.in_words() == "the default"

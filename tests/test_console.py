@@ -56,7 +56,6 @@ def test_text_for_people_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_colours_of_our_own_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal, our own styles still work."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -136,7 +135,6 @@ def test_names_in_a_storage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_notes_of_a_study(capsys: pytest.CaptureFixture[str]) -> None:
-    """Names of inputs, which the notes of a study hold, are cleaned."""
     with StudyProgress(console.messages()) as show:
         show(Progress(stage="model", note=f"input '{HOSTILE}'"))
     text = capsys.readouterr().err

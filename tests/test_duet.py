@@ -268,8 +268,6 @@ def test_a_lasting_change_of_the_machine_is_learnt(machine: _Machine) -> None:
 
 
 def test_a_child_that_fails_is_told(machine: _Machine) -> None:
-    """What goes wrong in a time slice is the caller's to judge."""
-
     class Dead(_Process):
         def request(self, message: dict[str, Any], timeout_s: float, reply: type[Any]) -> Any:
             raise ChildFailure("crashed", "SIGSEGV")

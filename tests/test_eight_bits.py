@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import onnx_model
 from test_config import requiring
 
 from autotune.deploy import cpu
@@ -17,21 +18,13 @@ from autotune.graph.prepare_child import look_at_processor_facts
 from autotune.graph.processor_facts import requirements
 
 
-def _model(nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray]) -> onnx.ModelProto:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])
-    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    return helper.make_model(helper.make_graph(nodes, "made", [x], [y], weights))
-
-
 def _qdq(weight: np.ndarray, zero: np.ndarray) -> onnx.ModelProto:
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
-        helper.make_node("DequantizeLinear", ["w", "s"], ["dw"]),
-        helper.make_node("MatMul", ["d", "dw"], ["y"]),
-    ]
-    return _model(nodes, {"s": np.array(0.1, np.float32), "z": zero, "w": weight})
+    return onnx_model(
+        "q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) "
+        "dw = DequantizeLinear (w, s) y = MatMul (d, dw)",
+        {"s": 0.1, "z": zero, "w": weight},
+        x=X,
+    )
 
 
 LARGE = np.array([[127, -100], [3, 4]], np.int8)
@@ -53,37 +46,30 @@ def test_what_cannot_overflow(tmp_path: Path) -> None:
     """A reduced range, unsigned weights, and floats."""
     assert _counts(_qdq(SMALL, UNSIGNED), tmp_path) == [("MatMul", 4, 0)]
     assert _counts(_qdq(LARGE.astype(np.uint8), UNSIGNED), tmp_path) == []
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    assert _counts(_model(nodes, {"w": LARGE.astype(np.float32)}), tmp_path) == []
+    floats = onnx_model("y = MatMul (x, w)", {"w": LARGE.astype(np.float32)}, x=X)
+    assert _counts(floats, tmp_path) == []
 
 
 def test_integer_products(tmp_path: Path) -> None:
     """Dynamic quantisation makes unsigned activations, whose zero point is no constant."""
-    nodes = [
-        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
-        helper.make_node("MatMulInteger", ["q", "w", "z"], ["i"]),
-        helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
-    ]
-    assert _counts(_model(nodes, {"w": LARGE}), tmp_path) == [("MatMulInteger", 4, 2)]
+    body = "q, s, z = DynamicQuantizeLinear (x) i = MatMulInteger (q, w, z) y = Cast <to = 1> (i)"
+    assert _counts(onnx_model(body, {"w": LARGE}, x=X), tmp_path) == [("MatMulInteger", 4, 2)]
 
 
-def _facts(*nodes: onnx.NodeProto, folder: Path) -> ProcessorFacts:
-    model = _model(list(nodes), {"s": np.array(0.1, np.float32), "z": UNSIGNED, "w": LARGE})
+def _facts(body: str, folder: Path) -> ProcessorFacts:
+    constants: dict[str, Any] = {"s": 0.1, "z": UNSIGNED, "w": LARGE}
+    model = onnx_model(body.replace("INPUTS", "x, s, z, w, s, z, s, z"), constants, x=X)
     onnx.save(model, folder / "made.onnx")
     return look_at_processor_facts({"path": str(folder / "made.onnx")})
 
 
 def test_the_facts_of_files(tmp_path: Path) -> None:
     """Blocks by their domain; exact products reach all but NHWC convolutions of ONNX Runtime's."""
-    inputs = ["x", "s", "z", "w", "s", "z", "s", "z"]
-    matmul = _facts(helper.make_node("QLinearMatMul", inputs, ["y"]), folder=tmp_path)
-    assert matmul == ProcessorFacts(
+    assert _facts("y = QLinearMatMul (INPUTS)", tmp_path) == ProcessorFacts(
         overflows=True, exactness_reaches=True, has_blocks=False, eight_bits=True
     )
-    conv = helper.make_node("QLinearConv", inputs, ["y"], domain="com.microsoft")
-    assert not _facts(conv, folder=tmp_path).exactness_reaches
-    blocked = helper.make_node("Conv", ["x", "s"], ["y"], domain="com.microsoft.nchwc")
-    assert _facts(blocked, folder=tmp_path) == ProcessorFacts(
+    assert not _facts("y = com.microsoft.QLinearConv (INPUTS)", tmp_path).exactness_reaches
+    assert _facts("y = com.microsoft.nchwc.Conv (x, s)", tmp_path) == ProcessorFacts(
         overflows=False, exactness_reaches=True, has_blocks=True, eight_bits=False
     )
 
@@ -115,3 +101,6 @@ def test_a_config_that_was_measured_overflowing_stays_as_it_is(
     )
     requires = requirements(SessionConfig(), facts)
     assert requires == requiring("CPUExecutionProvider", weight_block=8)
+
+
+X = "float[4,4] x"

@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import normal, save_onnx
+from onnx import TensorProto, numpy_helper
 from small_models import distance, write
 
 from autotune.facts.feeds import Feed
@@ -21,26 +22,18 @@ _ROWS, _WIDTH = 40, 200
 
 def _model(path: Path, *, axis: int = 0, shared: bool = False) -> list[Feed]:
     """Writes a model that takes rows of a table twice; `shared` multiplies by the table too."""
-    table = np.random.default_rng(0).standard_normal((_ROWS, _WIDTH)).astype(np.float32)
+    table = normal(0, _ROWS, _WIDTH)
     table[3] *= 1000  # one scale for the whole table would round the others away
     table[7] = 0
-    nodes = [
-        helper.make_node("Gather", ["table", "ids"], ["rows"], "first", axis=axis),
-        helper.make_node("Gather", ["table", "others"], ["more"], "second", axis=axis),
-        helper.make_node("Add", ["rows", "more"], ["y"], "sum"),
-    ]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    if shared:
-        nodes.append(helper.make_node("MatMul", ["x", "table"], ["z"], "tied"))
-        outputs.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
-    inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, [3]) for n in ("ids", "others")]
-    if shared:
-        inputs.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, _ROWS]))
-    graph = helper.make_graph(
-        nodes, "rows", inputs, outputs, [numpy_helper.from_array(table, "table")]
+    body = (
+        f"rows = Gather <axis = {axis}> (table, ids) "
+        f"more = Gather <axis = {axis}> (table, others) y = Add (rows, more)"
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, path)
+    x, y = "int64[3] ids, int64[3] others", "float[?] y"
+    if shared:
+        body += " z = MatMul (x, table)"
+        x, y = f"{x}, float[1,{_ROWS}] x", f"{y}, float[?] z"
+    save_onnx(path, body, {"table": table}, x=x, y=y)
     return [
         {"ids": np.array([0, 7, 39]), "others": np.array([7, 7, -1])},
         {"ids": np.array([3, 3, 3]), "others": np.array([1, 2, 3])},

@@ -35,13 +35,11 @@ def _commands(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_of_a_page_exist(page: Path) -> None:
-    """Every command with every option is one that the program takes."""
     for arguments in _commands(page.read_text(encoding="utf-8")):
         _assert_command(arguments)
 
 
 def test_the_page_on_deploying_has_commands() -> None:
-    """The search for commands finds them."""
     text = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
     assert len(_commands(text)) > 10
 
@@ -87,7 +85,6 @@ def test_the_dockerfile() -> None:
 
 
 def test_the_gate_of_a_hosted_build() -> None:
-    """Its commands are ones that the program takes."""
     steps = _yaml("gate.yml")["jobs"]["gate"]["steps"]
     commands = [step["run"] for step in steps if step.get("run", "").startswith("autotune ")]
     assert [shlex.split(command)[1] for command in commands] == ["check", "compare"]

@@ -46,7 +46,6 @@ def test_names_of_code() -> None:
 
 
 def test_options_of_the_process_are_named_as_variables(config: Path) -> None:
-    """No target sets them, so the environment of the program has to."""
     assert export(config, "perf_test").environment == {}
     data = TunedConfig.read(config).to_json()
     data["process"] = vars(STEADY_HEAP)
@@ -180,7 +179,6 @@ def test_the_process_wide_allocator_is_registered(target: str) -> None:
 
 
 def test_the_config_is_not_changed_by_an_export(config: Path) -> None:
-    """All that was there is as it was."""
     before = {path: path.read_bytes() for path in config.parent.iterdir()}
     for target in TARGETS:
         export(config, target)

@@ -160,7 +160,6 @@ writeFileSync("answers.json", JSON.stringify({ plain, refused }));
 @pytest.mark.process
 @pytest.mark.slow
 def test_javascript_runs_with_onnxruntime_node(config: Path) -> None:
-    """onnxruntime-node runs the exported options on the same model with equal outputs."""
     npm, node = _compiler("npm"), _compiler("node")
     folder = config.parent
     (folder / "package.json").write_text('{"private": true}')

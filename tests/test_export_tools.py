@@ -70,7 +70,6 @@ def test_the_command_line_of_perf_test(tmp_path: Path) -> None:
 
 
 def test_a_dimension_that_perf_test_cannot_name_is_lost() -> None:
-    """Its list of dimensions is cut at spaces and colons."""
     rendering = render("perf_test", SessionConfig(free_dimensions={"a b": 1, "c:d": 2}))
     assert len(rendering.lost) == 2
 

@@ -17,7 +17,6 @@ import optuna
 import psutil
 import pytest
 
-from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import generate
@@ -113,30 +112,9 @@ def _workers(folder: Path) -> list[int]:
     ],
 )
 def test_a_crash_is_told_with_its_phase(inject: Inject, do: str, fault: str, sign: str) -> None:
-    """A signal that ends the process is a crash that names it."""
     outcome = inject(do, fault)
     assert outcome.kind == "crashed"
     assert outcome.message.startswith(sign)
-
-
-def test_the_next_configuration_is_measured(inject: Inject, measurer: DuetMeasurer) -> None:
-    """After a crash in a duet the next configuration is measured by the same reference."""
-    assert measurer._reference is not None
-    before = measurer._reference.pid
-    inject("slice", "segfault", after=1)
-    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
-    assert measurer._reference.pid == before
-
-
-def test_an_abort_of_onnxruntime_is_told(measurer: DuetMeasurer, model: Model) -> None:
-    """An option with a value on which ONNX Runtime itself aborts costs no more than its trial."""
-    config = SessionConfig(
-        entries={"mlas.nchwc_pointwise_conv_max_input_channel_batch": "no number"}
-    )
-    outcome = measurer.measure_session(model.path.resolve(), config, _SHORT)
-    assert isinstance(outcome, Failure)
-    assert (outcome.kind, outcome.phase) in {("crashed", "open"), ("refused", "open")}
-    assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
 
 
 @pytest.mark.parametrize("do", list(_PHASES))
@@ -203,27 +181,7 @@ def test_outputs_that_cannot_be_read(inject: Inject, fault: str, more: dict[str,
     assert inject("answers", fault, **more).kind == "protocol"
 
 
-@pytest.mark.parametrize("crash", [False, True])
-@pytest.mark.parametrize("detached", [False, True])
-def test_grandchildren_end(
-    measurer: DuetMeasurer, tmp_path: Path, detached: bool, crash: bool
-) -> None:
-    """What a configuration's process starts ends with it: detached, and also after a crash."""
-    plan = scratch.root() / "fault.json"
-    pid_file = tmp_path / "pid"
-    fault = {"do": "first_runs", "fault": "grandchild", "to": str(pid_file)}
-    plan.write_text(json.dumps({**fault, "detached": detached, "crash": crash}), encoding="utf-8")
-    before = _family()
-    outcome = measurer.measure(BASELINE, _SHORT)
-    plan.unlink()
-    assert isinstance(outcome, Failure) == crash
-    assert _family() == before
-    pid = int(pid_file.read_text(encoding="ascii"))
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_reference_that_dies_in_a_duet_is_started_again(measurer: DuetMeasurer) -> None:
-    """A reference that crashes in its third turn costs the configuration nothing but that duet."""
     plan = scratch.root() / "fault.json"
     fault = {"do": "slice", "fault": "segfault", "after": 2}
     plan.write_text(json.dumps(fault), encoding="utf-8")

@@ -36,14 +36,6 @@ def test_arrays_become_native(dtype: str, shape: tuple[int, ...]) -> None:
     assert converted.tolist() == array.tolist()
 
 
-def test_samples_are_read_as_native_arrays(tmp_path: Path) -> None:
-    """Arrays of the user may be big-endian."""
-    save_samples([{"x": np.asfortranarray(np.ones((2, 3), ">f4"))}], tmp_path / "samples.npz")
-    (feed,) = load_samples(tmp_path / "samples.npz")
-    assert feed["x"].dtype.isnative
-    assert feed["x"].flags.c_contiguous
-
-
 def test_samples_come_back(tmp_path: Path) -> None:
     """In their order, with every array; names may hold a colon."""
     samples = [{"a:b": np.full(2, i), "c": np.full((), i)} for i in range(12)]

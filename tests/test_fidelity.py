@@ -27,7 +27,6 @@ def _compare(reference: object, output: object) -> Fidelity:
 
 
 def test_equal_answers_have_no_error() -> None:
-    """The same numbers are no error, and all classes agree."""
     numbers = np.random.default_rng(1).standard_normal((4, 10)).astype(np.float32)
     fidelity = _compare(numbers, numbers.copy())
     assert fidelity.error == 0
@@ -85,14 +84,12 @@ def test_zeros_are_compared_with_the_size_of_the_other_samples() -> None:
 
 
 def test_an_output_of_zeros_alone_has_no_scale() -> None:
-    """Where all samples are zero a difference counts as it is."""
     assert _compare([0.0, 0.0], [0.0, 0.0]).error == 0
     assert _compare([0.0, 0.0], [1e-9, 1e-9]).error == pytest.approx(1e-9)
     assert _compare([0.0, 0.0], [1.0, 1.0]).error == pytest.approx(1)
 
 
 def test_a_missing_output_is_named() -> None:
-    """An output that is missing in any sample is named, and not called a shape."""
     both, one = {"y": np.ones(2), "z": np.ones(2)}, {"y": np.ones(2)}
     assert _mismatch_of([both], [one]) == "the output 'z' is missing"
     assert _mismatch_of([both, both], [both, one]) == "the output 'z' is missing"
@@ -100,13 +97,11 @@ def test_a_missing_output_is_named() -> None:
 
 
 def test_an_output_too_many_is_named() -> None:
-    """An output that the unoptimised model lacks is named."""
     both, one = {"y": np.ones(2), "z": np.ones(2)}, {"y": np.ones(2)}
     assert _mismatch_of([one], [both]) == "the unoptimised model has no output 'z'"
 
 
 def test_another_shape_is_named_with_both() -> None:
-    """Of an output of another shape both shapes are named."""
     assert _mismatch([1.0, 2.0], [[1.0, 2.0]]) == (
         "the output 'y' has the shape [1, 2], and the unoptimised model's has [2]"
     )
@@ -141,14 +136,12 @@ def test_the_users_metric_is_asked_of_both() -> None:
 
 
 def test_integers_count_what_differs() -> None:
-    """Of integers the share that differs is the error."""
     fidelity = _compare([1, 2, 3, 4], [1, 2, 3, 5])
     assert fidelity.error == 0.25
     assert fidelity.agreement is None
 
 
 def test_the_worst_output_decides() -> None:
-    """One good output does not excuse a bad one."""
     good, bad = np.ones((1, 2)), np.full((1, 2), 2.0)
     fidelity = compare([{"a": good, "b": good}], [{"a": good, "b": bad}])
     assert fidelity.error == pytest.approx(1)
@@ -172,7 +165,6 @@ def test_one_bad_sequence_of_tokens_is_not_averaged_away() -> None:
 
 
 def test_half_precision_does_not_overflow() -> None:
-    """Large half-precision answers are compared in double precision."""
     large = np.full(1000, 60000, np.float16)
     assert _compare(large, large).error == 0
     assert _compare(large, -large).error == pytest.approx(2)
@@ -183,17 +175,6 @@ def test_empty_answers_are_equal() -> None:
     empty = np.zeros((0, 4), np.float32)
     assert _compare(empty, empty).error == 0
     assert _compare(np.zeros(0, np.int64), np.zeros(0, np.int64)).error == 0
-
-
-def test_sequences_of_another_length_are_wrong() -> None:
-    """A sequence with more or fewer elements than the reference's is refused."""
-    short: list[object] = [[np.ones(2)]]
-    long: list[object] = [[np.ones(2), np.ones(2)]]
-    shorter, longer = flatten(["s"], short), flatten(["s"], long)
-    assert _mismatch_of([shorter], [longer]) == "the unoptimised model has no output 's[1]'"
-    assert _mismatch_of([longer], [shorter]) == "the output 's[1]' is missing"
-    both = [shorter, longer]
-    assert compare(both, both).error == 0
 
 
 def test_rows_of_nan_are_no_agreement() -> None:
@@ -259,7 +240,6 @@ def test_outputs_without_a_number_cannot_be_compared() -> None:
 
 
 def test_each_weakness_is_a_sentence() -> None:
-    """A comparison that proves what it should has no remark."""
     sound = Coverage(samples=8, share=1.0, constant_outputs=(), repeat_error=0.0)
     assert _remarks(sound) == _remarks(None) == []
     weak = Coverage(samples=8, share=0.75, constant_outputs=("y",), repeat_error=0.01)

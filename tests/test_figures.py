@@ -53,7 +53,6 @@ def test_intervals_are_those_of_the_gains() -> None:
 
 
 def test_the_line_joins_the_front_alone() -> None:
-    """The default is not on the line where a member beats it."""
     line = _front(pages.state(pages.result()))["line"]
     assert line["x"] == [5.5, 9.0]
 
@@ -153,6 +152,5 @@ def test_text_of_strangers_is_no_markup() -> None:
 
 
 def test_values_are_named_in_words() -> None:
-    """A value without words of its own has its name."""
     assert value_in_words("intra_op_num_threads", 1) == "1 thread"
     assert value_in_words("session.intra_op.spin_duration_us", "5").endswith("=5")

@@ -69,7 +69,6 @@ def test_names_that_no_file_can_have_are_refused(tmp_path: Path, name: str) -> N
 
 
 def test_a_large_file_is_refused_with_the_limit(tmp_path: Path) -> None:
-    """One byte more than the limit is too much, and the limit itself is not."""
     path = tmp_path / "file"
     path.write_bytes(bytes(1024))
     assert len(read_bytes(path, 1024)) == 1024
@@ -98,7 +97,6 @@ def test_text_is_decoded_strictly(tmp_path: Path) -> None:
     ],
 )
 def test_json_that_readers_understand_differently_is_refused(text: str, reason: str) -> None:
-    """Keys that are there twice, and numbers that JSON does not have."""
     with pytest.raises(FormatError, match=reason):
         parse_json(text)
 

@@ -124,7 +124,6 @@ def test_less_memory_by_luck_is_not_on_the_front() -> None:
 
 
 def test_a_default_that_stays_has_no_simplification() -> None:
-    """There is nothing to revert."""
     trials = _front_of_slow_trials()
     comparison = _comparison(trials, Recorded(trials))
     conclusion = comparison.compare()

@@ -49,7 +49,6 @@ def test_no_two_outputs_have_one_name() -> None:
 
 
 def test_a_sequence_and_a_tensor_of_its_elements_name() -> None:
-    """A tensor that is called as an element of a sequence has an array of its own."""
     flat = flatten(["y", "y[0]"], [[np.ones(1)], np.zeros(1)])
     assert {name: array.tolist() for name, array in flat.items()} == {
         "y.length": 1,

@@ -66,7 +66,6 @@ def test_a_config_is_written_as_it_was_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["study", "config"])
 def test_the_files_of_a_config_are_those_it_names(name: str) -> None:
-    """The digests are compared as they were written."""
     path = DATA / name / "best.json"
     check_files(path, TunedConfig.read(path), read_all=True)
 

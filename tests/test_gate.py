@@ -134,7 +134,6 @@ def test_with_clients_the_least_speed_up_is_one_of_throughput() -> None:
 
 
 def test_wrong_answers_break_a_limit_and_a_crash_does_not_run() -> None:
-    """The exit codes tell them apart."""
     wrong = Failure(kind="wrong_answers", phase="answers", message="error 0.3", error=0.3)
     crash = Failure(kind="crashed", phase="run", message="it crashed")
     verdicts = judge(make_comparison(wrong=wrong), Gate())

@@ -51,7 +51,6 @@ def test_samples_of_several_shapes_are_taken_as_they_are() -> None:
 
 
 def test_fixed_shapes_have_none() -> None:
-    """Nothing can grow."""
     described = model(inputs=_inputs(x=(2, 4)))
     assert shape_feeds(described, generate(described, {}), PROFILE) == ()
 
@@ -67,7 +66,6 @@ def test_sizes_that_take_too_much_are_left_out() -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_memory_is_measured_over_shapes(tmp_path: Path) -> None:
-    """All shapes are run, and the memory after each is reported."""
     path = tmp_path / "transformer.onnx"
     onnx.save(transformer(width=32, heads=2, layers=1, words=50), path)
     described = describe(path)

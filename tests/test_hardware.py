@@ -11,7 +11,6 @@ from autotune.facts.hardware import timing_warnings
 
 @pytest.mark.parametrize("text", ["", "\u00b2", "\u0664", "-1", "9" * 5000, "\ufffd"])
 def test_odd_files_of_the_kernel_are_no_numbers(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """The other warnings come all the same."""
     machine = hardware.hardware()
     monkeypatch.setattr(hardware, "_read", lambda _: text)
     monkeypatch.setattr(hardware, "_THROTTLE_COUNTS", "cpu[0-9]*")
@@ -20,7 +19,6 @@ def test_odd_files_of_the_kernel_are_no_numbers(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_kernel_that_resets_no_peak_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is an upper bound there."""
     machine = hardware.hardware()
     monkeypatch.setattr("sys.platform", "linux")
     for is_writable in (True, False):

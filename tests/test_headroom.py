@@ -41,7 +41,6 @@ def test_eight_bit_work_has_a_peak_of_its_own() -> None:
 
 
 def test_uncounted_nodes_are_said() -> None:
-    """A roof of incomplete work is marked."""
     assert not headroom(_work(unknown=1, float_operations=1), PEAKS, 1.0).is_complete
 
 
@@ -54,7 +53,6 @@ def test_json_has_what_follows_from_the_fields() -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_peaks_of_this_machine() -> None:
-    """All peaks are there, and the copy has about the size that was asked for."""
     peaks = measure_peaks(64 << 20)
     assert peaks.float_per_s > 1e8
     assert peaks.int8_per_s > 1e8

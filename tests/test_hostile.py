@@ -35,7 +35,6 @@ quick = settings(
 @quick
 @given(text=st.text())
 def test_any_text_is_json_or_refused(text: str) -> None:
-    """The reader raises one class of error."""
     with contextlib.suppress(FormatError):
         parse_json(text)
 
@@ -43,7 +42,6 @@ def test_any_text_is_json_or_refused(text: str) -> None:
 @quick
 @given(data=st.data())
 def test_a_config_with_another_value_is_refused_or_keeps_it(data: st.DataObject) -> None:
-    """What is accepted comes back as it was written."""
     config: Any = make_config().to_json()
     section = data.draw(
         st.sampled_from(["model", "evidence", "session", "requires", "configuration"])
@@ -76,7 +74,6 @@ def test_any_json_is_a_record_or_refused(data: Any) -> None:
 @quick
 @given(content=st.binary(max_size=400))
 def test_any_bytes_are_no_arrays(content: bytes, tmp_path: Path) -> None:
-    """Also behind the first bytes of an archive."""
     path = tmp_path / "a.npz"
     for start in (b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00"):
         path.write_bytes(start + content)
@@ -87,7 +84,6 @@ def test_any_bytes_are_no_arrays(content: bytes, tmp_path: Path) -> None:
 @quick
 @given(text=st.text(max_size=200))
 def test_any_text_is_no_space(text: str, tmp_path: Path) -> None:
-    """A space has a table of parameters that autotune has."""
     path = tmp_path / "space.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SpaceError):
@@ -97,6 +93,5 @@ def test_any_text_is_no_space(text: str, tmp_path: Path) -> None:
 @quick
 @given(lines=st.lists(st.binary(max_size=50), max_size=5))
 def test_a_spool_of_anything_holds_no_trials(lines: list[bytes], tmp_path: Path) -> None:
-    """Damaged lines are left out."""
     (tmp_path / "s.spool.jsonl").write_bytes(b"\n".join(lines))
     assert [entry for entry in Spool(tmp_path, "s").entries() if trial_in(entry)] == []

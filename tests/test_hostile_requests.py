@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from factories import save_onnx
 
 from autotune.cli.app import run
 from autotune.cli.faults import CLOSED_PIPE, Ending, ending_of
-from autotune.errors import CannotMeasureError, RequestError, StorageError, system_fault
+from autotune.errors import StorageError, system_fault
 from autotune.process import scratch
 from autotune.study.tune import tune
 
@@ -30,18 +29,6 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the faults are those
 LONG = "n" * 300
 ENDLESS = "n" * 70_000
 WRONG, CANNOT, DISK = 2, 4, 75
-
-
-def write_model(path: Path, name: str = "x") -> None:
-    """Writes a model of one node with an input of that name."""
-    graph = helper.make_graph(
-        [helper.make_node("Relu", [name], ["y"])],
-        "test",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 3])],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
 
 
 def huge_array() -> bytes:
@@ -56,7 +43,7 @@ def huge_array() -> bytes:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sound model and with hostile files."""
     place = tmp_path_factory.mktemp("hostile")
-    write_model(place / "m.onnx")
+    save_onnx(place / "m.onnx", "y = Relu (x)", x="float[rows,3] x", y="float[rows,3] y")
     np.save(place / "raw.npy", np.ones(3))
     (place / "raw.npz").write_bytes((place / "raw.npy").read_bytes())
     with zipfile.ZipFile(place / "huge.npz", "w") as archive:
@@ -132,17 +119,6 @@ def test_an_array_that_promises_terabytes(place: Path, monkeypatch: pytest.Monke
     assert "Traceback" not in ending.lines
 
 
-@pytest.mark.parametrize("folder", ["o[/a]", "net[v2]"])
-def test_folders_with_brackets(place: Path, folder: str) -> None:
-    """A folder and a model whose names look like Rich's markup are used and shown as they are."""
-    model = place / folder / "net[v2].onnx"
-    model.parent.mkdir(parents=True, exist_ok=True)
-    write_model(model, "x[/a]")
-    sentence = refusal(run(["study", str(model), "--shape", "x=1,3"]), WRONG)
-    assert "net[v2].onnx has no input 'x'" in sentence
-    assert "x[/a]" in sentence
-
-
 FAULTS = [
     (OSError(errno.ENOSPC, "No space left on device", "/full/file"), DISK, "/full/file", "TMPDIR"),
     (OSError(errno.EDQUOT, "Disk quota exceeded"), DISK, "Disk quota exceeded", "make room"),
@@ -172,7 +148,6 @@ def test_faults_of_the_system_have_a_cure(
 def test_faults_of_the_system_are_errors_of_the_library_too(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`tune` raises the errors that its documentation names."""
 
     def fail(*_: object) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -189,12 +164,6 @@ def test_a_bug_keeps_its_traceback() -> None:
     assert "ZeroDivisionError: division" in ending.lines
     assert system_fault(ZeroDivisionError()) is None
     assert system_fault(OSError("without a number")) is None
-
-
-def test_kinds_of_faults_are_kinds_of_errors() -> None:
-    """Requests, machine and disk are told apart by class."""
-    kinds = [type(system_fault(fault)) for fault, *_ in FAULTS]
-    assert set(kinds) == {StorageError, RequestError, CannotMeasureError}
 
 
 def test_a_full_temporary_folder(
@@ -295,7 +264,6 @@ def test_messages_that_nobody_can_read_change_nothing(stream: str, tmp_path: Pat
     ids=["ascii", "latin-1", "C"],
 )
 def test_terminals_without_our_characters(variables: dict[str, str]) -> None:
-    """A character that an encoding lacks is shown as a similar one."""
     folder = Path(__file__).parent / "data" / "study"
     done = shell(f"$A show {folder}; $A show 'a×b…'", **variables)
     assert "Traceback" not in done.stderr

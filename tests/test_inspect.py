@@ -103,7 +103,6 @@ def test_patterns_stand_beside_the_rules_that_change_them() -> None:
 
 
 def test_no_findings_are_said_in_one_line() -> None:
-    """The headline is the answer."""
     assert _text(_inspection()).startswith("m.onnx: nothing was found that holds it back here.")
 
 

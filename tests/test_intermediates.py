@@ -21,7 +21,6 @@ def test_a_record_is_made_once(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    """A file that was begun is not found by the next one."""
 
     def fail(path: Path) -> None:
         path.write_text("half", encoding="utf-8")
@@ -33,7 +32,6 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_without_a_folder_nothing_stays() -> None:
-    """A temporary folder goes with its object."""
     shared = Intermediates()
     path = shared.file("text", lambda path: path.touch())
     assert path.is_file()

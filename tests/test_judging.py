@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from factories import model_of, tensor
 from fakes import FakeWorld, thread_cost
 from numpy.typing import NDArray
-from test_workload import model_of, tensor
 
 from autotune.deploy.session import SessionConfig
 from autotune.errors import RequestError
@@ -94,7 +94,6 @@ def test_a_configuration_that_loses_a_class_is_beyond_the_limit(judge: Any) -> N
 
 
 def test_a_configuration_with_the_same_labels_is_within(judge: Any) -> None:
-    """It needs some of the samples."""
     found = judge(lambda x: 0.9 * x, 4000)
     assert (found.decision, found.admitted, found.metric) == ("within", True, 1.0)
     assert found.samples < found.available == 4000

@@ -178,7 +178,6 @@ def test_the_numbers_are_those_of_its_own_rounds() -> None:
 
 
 def test_a_config_that_was_a_trial_keeps_its_number() -> None:
-    """Where the study measured the smallest config, the result names that trial."""
     earlier = Trial(number=3, configuration=Configuration.of(_INT8), outcome=measurement(6.0))
     smallest, simplification = _smallest(Planted(_GAINS), {**_INT8, **_NEEDLESS}, trials=[earlier])
     assert smallest.trial.number == simplification.trial == 3
@@ -262,7 +261,6 @@ def test_answers_as_right_as_those_of_the_default_are_right_enough() -> None:
 
 
 def test_worse_answers_for_nothing_are_dropped() -> None:
-    """Without the change the answers are better, and nothing is lost."""
     measurer = Planted(_GAINS, errors={"per_channel": 0.01})
     smallest, simplification = _smallest(measurer, {**_INT8, "per_channel": True})
     assert _configuration(smallest) == _INT8
@@ -271,7 +269,6 @@ def test_worse_answers_for_nothing_are_dropped() -> None:
 
 
 def test_what_fails_without_a_change_needs_it() -> None:
-    """The reason is kept."""
 
     def failing(configuration: Configuration, outcome: Measurement) -> Outcome:
         values = configuration.to_json()
@@ -286,7 +283,6 @@ def test_what_fails_without_a_change_needs_it() -> None:
 
 
 def test_a_single_change_needs_no_measurement() -> None:
-    """All of it is known from the final comparison."""
     measurer = Planted(_GAINS)
     smallest, simplification = _smallest(measurer, {"precision": "int8_dynamic"})
     assert len(measurer.compared) == 2 * smallest.rounds
@@ -340,7 +336,6 @@ def test_a_long_list_is_reverted_in_few_parts() -> None:
 
 
 def test_a_change_of_another_objective_stays() -> None:
-    """Where the CPU time is an objective, what saves it matters."""
     name = "optimizer.NchwcTransformer"
 
     def thrifty(configuration: Configuration, outcome: Measurement) -> Outcome:
@@ -421,7 +416,6 @@ def test_what_matters_together_is_halved_where_there_is_time(
 
 
 def test_where_devices_count_their_memory_is_shown() -> None:
-    """A study that minimises the memory of devices is told of that, and not of the process's."""
 
     def on_device(configuration: Configuration, outcome: Measurement) -> Outcome:
         device_mib = 30.0 if "arena" in configuration.to_json() else 60.0
@@ -495,11 +489,3 @@ def test_what_the_user_fixed_is_not_free(values: tuple[int, ...], free: bool) ->
     """A space that leaves the default out does not offer to revert a parameter."""
     within = space(Parameter(name="intra_op_num_threads", values=values, default=0))
     assert is_free("intra_op_num_threads", within) is free
-
-
-def test_a_change_has_words() -> None:
-    """They are those of its parameters alone."""
-    change = changes_of(
-        Configuration.of({"arena": "off", "optimizer.NchwcTransformer": "off"}), space()
-    )[0]
-    assert change.words == "no arena"

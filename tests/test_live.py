@@ -59,7 +59,6 @@ def test_the_first_trial_makes_a_page(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_the_page_is_written_seldom(tmp_path: Path, clock: Clock) -> None:
-    """Within half a minute it stays as it is."""
     live = _live(tmp_path, clock)
     live(_progress())
     clock.now_s += 29

@@ -95,7 +95,6 @@ def test_two_drivers_do_not_share_cores(folders: tuple[Path, Path]) -> None:
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
 def test_a_study_can_wait_for_the_cores(folders: tuple[Path, Path]) -> None:
-    """It says once what it waits for, and goes on as soon as the other study has ended."""
     one, two = folders
     core = min(os.sched_getaffinity(0))
     sentences: list[str] = []

@@ -34,7 +34,6 @@ def test_the_tested_versions_are_the_lowest() -> None:
 
 
 def test_every_dependency_has_a_bound() -> None:
-    """No package is taken in any version at all."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     ours = [t for group in groups for t in group if not t.startswith("ort-autotune[")]

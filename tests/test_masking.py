@@ -47,7 +47,6 @@ def test_passwords_are_masked_to_the_last_at(text: str, masked: str) -> None:
     ],
 )
 def test_other_text_stays(text: str) -> None:
-    """What holds no secret is printed as it is."""
     assert without_secrets(text) == text
 
 

@@ -86,7 +86,6 @@ def test_it_reports_each_phase(message: dict[str, object], tmp_path: Path) -> No
 def test_a_peak_that_is_not_reset_is_said(
     message: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peaks are upper bounds then."""
     assert Worker().open(message).peak_was_reset
     monkeypatch.setattr(memory, "reset_peak", lambda: False)
     assert not Worker().open(message).peak_was_reset
@@ -142,14 +141,12 @@ def test_first_runs_end_where_later_ones_allocate_nothing(
 
 
 def test_nothing_runs_before_a_session_is_open() -> None:
-    """A message out of order is refused."""
     with pytest.raises(RuntimeError, match="no session is open"):
         Worker().answers({"samples": "absent.npz", "to": "absent.npz"})
 
 
 @pytest.mark.parametrize("sessions", [1, 2])
 def test_several_clients_run_at_once(message: dict[str, object], sessions: int) -> None:
-    """On one session or on one each, every client makes its runs, and memory is that of all."""
     worker = Worker()
     opened = worker.open({**message, "clients": 2, "sessions": sessions})
     runs = worker.first_runs({})
@@ -163,7 +160,6 @@ def test_several_clients_run_at_once(message: dict[str, object], sessions: int) 
 def test_a_run_of_a_client_goes_over_samples_of_several_shapes(
     message: dict[str, object],
 ) -> None:
-    """The time of a run is a mean over the samples, as with one client."""
     worker = Worker()
     worker.open({**message, "one_shape": False, "clients": 2})
     burst = worker.burst({"seconds": 0.0, "unrecorded_runs": 0, "fewest_runs": 1})

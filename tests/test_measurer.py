@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import psutil
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import save_onnx
 from test_config import make_config
+from test_loader import write_config
 
-from autotune.deploy import cpu
-from autotune.deploy.config import Coverage, Environment
-from autotune.deploy.model_files import DataFile, ModelFile
+from autotune.deploy.config import Coverage
 from autotune.deploy.records import from_plain, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
@@ -139,7 +137,6 @@ def test_a_refused_model_is_a_failure(measurer: DuetMeasurer, tmp_path: Path) ->
 
 
 def test_renewing_takes_another_process(measurer: DuetMeasurer) -> None:
-    """A new reference is another process, and the old one is gone."""
     (before,) = _children()
     measurer.renew()
     assert before not in _children()
@@ -149,7 +146,6 @@ def test_renewing_takes_another_process(measurer: DuetMeasurer) -> None:
 def test_each_round_has_another_history_of_the_heap(
     measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All processes of a round have the same."""
     histories: list[int] = []
 
     def refuse(*arguments: Any) -> Failure:
@@ -186,28 +182,10 @@ def test_a_model_that_does_not_run_cannot_be_measured(model: Model, tmp_path: Pa
     assert _children() <= before
 
 
-def _one_node(path: Path, operator: str, *inputs: str, **attributes: Any) -> Model:
-    """Writes a model of one node between `x` and `y`, vectors of four numbers."""
-    constants = {"nan": np.asarray([np.nan] * 4, np.float32), "half": np.asarray(0.5, np.float32)}
-    graph = helper.make_graph(
-        [helper.make_node(operator, ["x", *inputs], ["y"], **attributes)],
-        "one",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
-        [
-            numpy_helper.from_array(value, name)
-            for name, value in {**constants, "yes": np.asarray(True)}.items()
-            if name in inputs
-        ],
-    )
-    opset = helper.make_opsetid("", 17)
-    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
-    return describe(path)
-
-
 def test_a_model_of_nan_cannot_be_measured(tmp_path: Path) -> None:
     """Where the reference has no number, any answer would pass: the study does not begin."""
-    model = _one_node(tmp_path / "nan.onnx", "Add", "nan")
+    nan = {"nan": np.full(4, np.nan, np.float32)}
+    model = describe(save_onnx(tmp_path / "nan.onnx", "y = Add (x, nan)", nan, x="float[4] x"))
     with pytest.raises(CannotMeasureError, match=r"nan\.onnx cannot be compared .* output 'y' are"):
         DuetMeasurer(model, generate(model, {}), max_error=0.05)
 
@@ -217,31 +195,18 @@ def test_answers_that_differ_from_run_to_run_are_said_to_differ(tmp_path: Path) 
 
     That configurations with larger errors are timed makes no difference: no answer would be right.
     """
-    model = _one_node(tmp_path / "drop.onnx", "Dropout", "half", "yes")
+    training = {"half": 0.5, "yes": np.asarray(True)}
+    path = tmp_path / "drop.onnx"
+    model = describe(save_onnx(path, "y = Dropout (x, half, yes)", training, x="float[4] x"))
     with pytest.raises(CannotMeasureError, match=r"drop\.onnx differ from run to run .* dropout"):
         DuetMeasurer(model, generate(model, {}), max_error=0.05, timed_error=math.inf)
-
-
-def _config_of(model: Model, path: Path) -> Path:
-    """Writes a config of default options for the model beside it, tuned on this machine."""
-    here = Environment(
-        autotune="0.1.0",
-        onnxruntime=onnxruntime.__version__,
-        cpu=cpu.cpu_model(),
-        cores=cpu.usable_cores(),
-        fingerprint="f",
-    )
-    file = ModelFile(**vars(DataFile.of(model.path)), source_sha256=model.sha256)
-    config = make_config(model=file, environment=here, session=SessionConfig())
-    path.write_text(json.dumps(config.to_json()), encoding="utf-8")
-    return path
 
 
 def test_an_emitted_config_is_judged_as_an_application_loads_it(
     measurer: DuetMeasurer, model: Model
 ) -> None:
     """Its answers are compared; files and machine are checked strictly, in a process that ends."""
-    config = _config_of(model, model.path.with_name("best.json"))
+    config = write_config(model.path, make_config(session=SessionConfig()))
     before = _children()
     fidelity = measurer.answers_of(config)
     assert isinstance(fidelity, Fidelity)

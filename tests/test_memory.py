@@ -26,21 +26,12 @@ def test_the_status_is_read() -> None:
     assert parse_status(_STATUS) == Usage(resident_mib=50.0, peak_mib=100.0, anonymous_mib=30.0)
 
 
-def test_usage_of_this_process_is_sensible() -> None:
-    """A Python process holds more than a megabyte, and less than the machine has."""
-    now = usage()
-    assert now.resident_mib > 1
-    assert now.peak_mib > 1
-    assert now.resident_mib < 1 << 20
-
-
 @pytest.mark.process
 @pytest.mark.skipif(
     sys.platform != "linux" or not os.access("/proc/self/clear_refs", os.W_OK),
     reason="only Linux can set the mark back",
 )
 def test_reset_peak_forgets_what_was_freed() -> None:
-    """After the reset the peak no longer counts an allocation that is gone."""
     script = (
         "from autotune.measure import memory\n"
         "block = bytearray(b'x') * (300 << 20)\n"

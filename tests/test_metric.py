@@ -50,7 +50,6 @@ def test_a_function_is_called_with_all_three() -> None:
     ],
 )
 def test_a_wrong_name_is_told(name: str, message: str) -> None:
-    """Each way to name it wrongly is refused with its reason."""
     with pytest.raises(RequestError, match=message):
         metric.load_metric(name)
 
@@ -63,7 +62,6 @@ def test_a_function_that_fails_is_told(name: str, message: str) -> None:
 
 
 def test_a_fall_of_the_metric_is_a_limit() -> None:
-    """With a metric its fall decides, and an error limit on top where there is one."""
     limits = Limits(max_error=float("inf"), max_drop=0.01)
     assert limits.admit_answers(0.9, 0.01)
     assert not limits.admit_answers(0.0, 0.02)

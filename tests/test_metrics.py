@@ -61,7 +61,6 @@ def test_the_value_of_known_answers(
 def test_labels_that_do_not_fit_are_told(
     name: str, outputs: list[object], labels: list[object], message: str
 ) -> None:
-    """The sentence names the metric, the labels and the output."""
     with pytest.raises(RequestError, match=f"--metric {name}.*{message}"):
         _rate(name, outputs, labels)
 

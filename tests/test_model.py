@@ -85,7 +85,6 @@ def test_indices_of_a_table_are_bounded_by_its_rows(path: Path) -> None:
 
 
 def test_the_smallest_table_behind_carriers_bounds(path: Path) -> None:
-    """The bound is found through casts and reshapes, along the axis, and is the smallest."""
     model = describe(
         save(
             path,
@@ -108,7 +107,6 @@ def test_the_smallest_table_behind_carriers_bounds(path: Path) -> None:
 
 
 def test_a_table_in_a_constant_node_bounds(path: Path) -> None:
-    """A table that an exporter put into a Constant node counts like an initializer."""
     model = describe(
         save(
             path,
@@ -139,7 +137,6 @@ def test_branches_count_what_can_run_side_by_side(path: Path) -> None:
 
 
 def test_nodes_of_subgraphs_count(path: Path) -> None:
-    """Operators inside a branch of an If are counted."""
     branch = helper.make_graph([node("Erf", ["x"], ["z"])], "b", [], [value("z", FLOAT, [2])])
     model = describe(
         save(
@@ -184,13 +181,11 @@ def normalised_convolution(path: Path, scale: float) -> Path:
 
 
 def test_subnormals_are_counted_after_folding(path: Path) -> None:
-    """Weights that become subnormal when a normalisation is folded into them are counted."""
     assert describe(normalised_convolution(path, 1e-20)).subnormals == 4
     assert describe(normalised_convolution(path, 1.0)).subnormals == 0
 
 
 def test_an_input_with_a_default_is_not_fed(path: Path) -> None:
-    """An initializer that is listed as an input is left at its value."""
     model = describe(
         save(
             path,
@@ -220,7 +215,6 @@ def test_types_are_spelt_as_numpy_does(path: Path, element: int, dtype: str) -> 
 
 
 def test_a_sequence_input_is_refused(path: Path) -> None:
-    """An input that is no tensor is refused by name, with what to do."""
     sequence = helper.make_tensor_sequence_value_info("frames", FLOAT, [2])
     at = [node("SequenceAt", ["frames", "i"], ["y"])]
     save(path, at, [sequence, value("i", INT64, [])], [value("y", FLOAT, [2])])
@@ -268,7 +262,6 @@ def test_a_line_break_in_a_name_is_refused(path: Path, place: str) -> None:
 
 
 def test_a_bfloat16_input_is_refused(path: Path) -> None:
-    """An input of a type that numpy lacks is refused by name, with what to do."""
     cast = [node("Cast", ["x"], ["y"], to=FLOAT)]
     save(path, cast, [value("x", TensorProto.BFLOAT16, [2])], [value("y", FLOAT, [2])])
     with pytest.raises(ModelError, match=r"input 'x' has the type bfloat16.*export"):
@@ -297,7 +290,6 @@ def test_external_data_outside_the_folder_are_refused(tmp_path: Path, location: 
 
 
 def test_external_data_belong_to_the_model(path: Path) -> None:
-    """External data count towards the size and the digest."""
     data = path.parent / "w.bin"
     data.write_bytes(np.eye(3, dtype=np.float32).tobytes())
     model = describe(with_external(path, "w.bin"))
@@ -308,7 +300,6 @@ def test_external_data_belong_to_the_model(path: Path) -> None:
 
 
 def test_the_file_is_never_written_to(path: Path) -> None:
-    """Looking at a model leaves its folder as it was."""
     sample_models.write("lstm", path)
     before = path.read_bytes()
     describe(path)

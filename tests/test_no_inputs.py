@@ -33,7 +33,6 @@ def model(tmp_path: Path) -> Path:
 def test_a_model_without_inputs_is_studied_loaded_and_compared(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the description to the selected config."""
     brief_studies.measure_briefly(monkeypatch.setattr)
     # nothing is that fast, so that the final comparison measures the default alone
     result = autotune.tune(

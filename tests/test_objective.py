@@ -56,7 +56,6 @@ def test_nobody_is_beaten_without_rivals() -> None:
 
 
 def test_a_percentile_is_never_raced() -> None:
-    """Of a percentile nothing is known before all runs are there."""
     objectives = find(["p99_ms"])
     assert not is_dominated(_under_way(1e6, 1e6), [{"p99_ms": 1.0}], objectives)
 
@@ -91,7 +90,6 @@ def test_more_throughput_is_better() -> None:
 
 
 def test_the_gain_of_what_is_made_small_is_how_much_less_it_is() -> None:
-    """Half of the latency is twice as good."""
     assert OBJECTIVES["latency_ms"].gain(5.0, 10.0) == 2.0
 
 

@@ -116,7 +116,6 @@ def test_clients_are_served_at_once_and_share_the_queue() -> None:
 
 
 def test_an_error_of_a_server_is_raised() -> None:
-    """The other requests are dropped."""
     clock = SimulatedClock()
     answered = []
 
@@ -171,7 +170,6 @@ def test_spinning_is_bounded_at_high_rates() -> None:
 
 
 def test_a_wait_for_the_past_is_none() -> None:
-    """A request that is late is sent at once."""
     ticks = Ticks()
     WallClock(10, ticks.now, ticks.sleep).wait_until(-1.0)
     assert ticks.slept_s == 0

@@ -46,7 +46,6 @@ def test_defaults_of_the_whitelist_are_onnxruntimes_own() -> None:
 
 
 def test_options_take_effect(model: Path) -> None:
-    """Attributes and entries reach the session."""
     config = SessionConfig(
         options={
             "intra_op_num_threads": 2,
@@ -89,7 +88,6 @@ def test_run_entries_apply_to_every_run(model: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_tuned_session_runs(model: Path) -> None:
-    """A session with run entries gives the same answers through run and IO binding."""
     entries = {"memory.enable_memory_arena_shrinkage": "cpu:0"}
     tuned = open_session(model, SessionConfig(run_entries=entries))
     expected = open_session(model, SessionConfig()).run(None, _feed())[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from algebra_models import model
+from factories import onnx_model
 
 from autotune.deploy.opening import open_session
 from autotune.deploy.options import OPTIMIZERS
@@ -29,7 +29,7 @@ def product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     body = (
         "c = Conv (x, filter) r = Relu (c) f = Reshape (r, shape) m = MatMul (f, w) y = Add (m, b)"
     )
-    onnx.save(model(body, constants, x="float[1,8,4,4] x"), tmp_path / "model.onnx")
+    onnx.save(onnx_model(body, constants, x="float[1,8,4,4] x"), tmp_path / "model.onnx")
     return tmp_path / "model.onnx"
 
 
@@ -50,7 +50,7 @@ def test_those_that_change_the_graph_after_the_algebra_are_found(
     """
     gain = np.linspace(1, 2, 6, dtype=np.float32)
     constants = {"epsilon": np.array(1e-5, np.float32), "gain": gain, "shift": gain}
-    onnx.save(model(body, constants, opset=13), tmp_path / "model.onnx")
+    onnx.save(onnx_model(body, constants, opset=13), tmp_path / "model.onnx")
     assert "LayerNormFusionL2" in firing({"path": str(tmp_path / "model.onnx")}).names
 
 

@@ -64,7 +64,6 @@ def test_look_alikes_are_refused(domain: Domain, words: str, values: tuple[objec
 def test_both_ends_of_a_range_belong_to_it(
     domain: Domain, inside: tuple[object, ...], outside: tuple[object, ...]
 ) -> None:
-    """A range takes its ends, and the refusal of what lies beyond them tells both."""
     assert [domain.problem(value) for value in inside] == [None] * len(inside)
     for value in outside:
         assert domain.problem(value) == f"must be from {domain.low} to {domain.high}, not {value!r}"

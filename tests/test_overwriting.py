@@ -12,9 +12,8 @@ from fakes import FakeWorld, thread_cost
 
 from autotune.errors import StudyError
 from autotune.facts import sample_models
-from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import StudyResult
-from autotune.results.writing import RESULT_FILES, pick_member
+from autotune.results.writing import pick_member
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -67,7 +66,6 @@ def test_a_model_in_the_place_of_the_result(folder: Path, out: str) -> None:
 
 
 def test_links_do_not_hide_the_model(folder: Path) -> None:
-    """Neither a link to the folder, nor one to the model, nor a hard link is overwritten."""
     model = _model(folder / "net.onnx")
     (folder / "out").mkdir()
     (folder / "out" / "best.onnx").symlink_to(model)
@@ -108,7 +106,6 @@ def test_inputs_spaces_and_configurations_stay(folder: Path) -> None:
 
 
 def test_a_folder_of_inputs_that_links_to_the_database(folder: Path) -> None:
-    """A link among the inputs counts as what it leads to."""
     model = _model(folder / "net.onnx")
     (folder / "inputs").mkdir()
     (folder / "out").mkdir()
@@ -137,20 +134,9 @@ def test_files_beside_the_result_are_no_obstacle(folder: Path) -> None:
 
 
 def test_picking_does_not_overwrite_the_model(folder: Path) -> None:
-    """A result whose model was moved to the place of best.onnx is not picked from."""
     model = _model(folder / "net.onnx")
     FakeWorld(thread_cost).tune(model, trials=2, space="session", out="out")
     model.replace(folder / "out" / "best.onnx")
     model.symlink_to(folder / "out" / "best.onnx")
     with pytest.raises(StudyError, match=r"net\.onnx would be overwritten"):
         pick_member(StudyResult.read(folder / "out"), 0)
-
-
-def test_only_entries_of_the_patterns_count(tmp_path: Path) -> None:
-    """A folder that is not there has no entries."""
-    assert entries_like(tmp_path / "absent", RESULT_FILES) == []
-    for name in ("best.onnx", "best.onnx.data2", "mine.onnx"):
-        (tmp_path / name).touch()
-    written = entries_like(tmp_path, RESULT_FILES)
-    assert [path.name for path in written] == ["best.onnx", "best.onnx.data2"]
-    refuse_overwriting(written, [tmp_path / "mine.onnx"])

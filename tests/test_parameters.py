@@ -33,7 +33,6 @@ _GRAPH_VALUES = [
 
 @pytest.mark.parametrize(("name", "value"), _GRAPH_VALUES)
 def test_every_need_of_a_value_has_a_name(name: str, value: Any) -> None:
-    """What an entry needs is among the needs, and so are the packages of its step."""
     assert set(GRAPH_PARAMETERS[name].needs(value)) <= NEEDS.keys()
 
 
@@ -52,7 +51,6 @@ def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
 
 
 def test_a_combination_needs_what_its_parts_need() -> None:
-    """Needs of a combination are read from the entries of its parts."""
     needs = GRAPH_PARAMETERS["pre_pass"].needs
     assert needs("onnxslim+ort_transformers") == ("onnxslim", "transformer")
     assert needs("onnxslim+ort_extended") == ("onnxslim",)
@@ -61,7 +59,6 @@ def test_a_combination_needs_what_its_parts_need() -> None:
 
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_the_options_of_a_precision_exist(name: str) -> None:
-    """A precision names options that are parameters, and they are passed to its step alone."""
     options = PRECISIONS[name].options
     assert options <= {*OPTIONS, "embeddings"}
     half = {option: OPTIONS[option].domain.choices[-1] for option in OPTIONS}
@@ -108,7 +105,6 @@ def test_the_parameters_of_answers_are_the_precision_and_its_options() -> None:
 
 
 def test_the_readme_of_the_spaces_names_every_need_and_parameter() -> None:
-    """An author of a space finds a description of each need and parameter."""
     text = (presets()["default"].parent / "README.md").read_text("utf-8")
     assert [
         name for name in (*NEEDS, *GRAPH_PARAMETERS, *COMPOSITES) if f"`{name}`" not in text
@@ -128,25 +124,8 @@ def test_the_entries_need_neither_onnx_nor_onnxruntime() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
-        ("intra_op_num_threads", "2", 2),
-        ("enable_mem_pattern", "false", False),
-        ("session.disable_prepacking", "1", "1"),
-        ("arena", "off", "off"),
-    ],
-)
-def test_values_are_read_as_their_parameter_takes_them(name: str, text: str, value: Any) -> None:
-    """What is typed becomes the type that ONNX Runtime wants."""
-    parsed = parse_value(name, text)
-    assert parsed == value
-    assert type(parsed) is type(value)
-
-
 @given(data=st.data(), name=st.sampled_from(sorted(PARAMETERS)))
 def test_a_value_survives_typing(data: st.DataObject, name: str) -> None:
-    """Every value of every parameter can be typed and reads as itself, type included."""
     value = data.draw(values_of(PARAMETERS[name]))
     parsed = parse_value(name, str(value))
     assert (parsed, type(parsed)) == (value, type(value))
@@ -167,7 +146,6 @@ def test_a_value_survives_typing(data: st.DataObject, name: str) -> None:
     ],
 )
 def test_a_typed_value_outside_the_domain_is_refused(name: str, text: str, fault: str) -> None:
-    """What a parameter does not take is refused with what it takes."""
     with pytest.raises(ValueError) as caught:
         parse_value(name, text)
     assert fault in str(caught.value)

@@ -42,7 +42,6 @@ def test_a_pass_keeps_the_answers_of_convolutions(tmp_path: Path, name: str) -> 
 
 
 def test_a_model_without_a_transformer_is_refused(tmp_path: Path) -> None:
-    """The pass for transformers has nothing to do in a network of convolutions."""
     source, _ = write("cnn", tmp_path)
     with pytest.raises(StepRefusedError, match="no pattern of a transformer"):
         PASSES["ort_transformers"].run(source, tmp_path / "best.onnx")

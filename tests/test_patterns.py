@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from algebra_models import model
+from factories import onnx_model
 
 from autotune.facts.feeds import save_samples
 from autotune.facts.model import describe
@@ -19,7 +19,7 @@ _SHAPE = "float[2,4,6,6] x"
 
 
 def _found(folder: Path, body: str, **constants: Any) -> Elementwise:
-    onnx.save(model(body, {**_NUMBERS, **constants}, x=_SHAPE), folder / "model.onnx")
+    onnx.save(onnx_model(body, {**_NUMBERS, **constants}, x=_SHAPE), folder / "model.onnx")
     save_samples([{"x": np.ones((2, 4, 6, 6), np.float32)}], folder / "samples.npz")
     message = {"model": str(folder / "model.onnx"), "samples": str(folder / "samples.npz")}
     return patterns(message)
@@ -61,7 +61,6 @@ def test_a_pattern_without_a_rule_is_named(folder: Path) -> None:
 
 
 def test_long_chains_are_cut(folder: Path) -> None:
-    """A pattern has at most six nodes."""
     body = "".join(f"t{i + 1} = Sin (t{i}) " for i in range(14)).replace("(t0)", "(x)")
     found = _found(folder, body.replace("t14 =", "y ="))
     assert sorted((p.nodes, p.times) for p in found.patterns) == [(2, 1), (6, 2)]
@@ -69,8 +68,7 @@ def test_long_chains_are_cut(folder: Path) -> None:
 
 @pytest.mark.process
 def test_they_are_measured_in_a_child(folder: Path) -> None:
-    """The driver opens no model."""
-    onnx.save(model("a = Sin (x) y = Mul (a, x)", x=_SHAPE), folder / "model.onnx")
+    onnx.save(onnx_model("a = Sin (x) y = Mul (a, x)", x=_SHAPE), folder / "model.onnx")
     described = describe(folder / "model.onnx")
     found = elementwise_time(folder / "model.onnx", generate(described, {}))
     assert [pattern.expression for pattern in found.patterns] == ["Mul(Sin(x), x)"]

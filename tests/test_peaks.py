@@ -22,7 +22,6 @@ def test_luck_is_pooled_over_configurations() -> None:
 
 
 def test_a_single_measurement_says_nothing_about_luck() -> None:
-    """Nothing is expected, and no gain is believed."""
     own, base = _peaks(10.0), _peaks(20.0)
     luck = HeapLuck.of([own, base])
     assert luck.expected(own) is None
@@ -80,6 +79,5 @@ def test_chance_rarely_passes_for_a_gain() -> None:
 
 
 def test_a_gain_is_measured_round_by_round() -> None:
-    """Rounds that only one of them took part in do not count."""
     gain = HeapLuck.of([_peaks(10.0, 10.0)]).gain(_peaks(10.0, 20.0), _peaks(20.0, 40.0, 900.0))
     assert gain.value == pytest.approx(2.0)

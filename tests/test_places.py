@@ -21,7 +21,6 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_folder_has_its_own_database(tmp_path: Path) -> None:
-    """Where nothing is said the record is a file in the folder."""
     place = Place.of(None, tmp_path)
     assert place.file == (tmp_path / "study.db").resolve()
     assert not place.is_shared
@@ -89,7 +88,6 @@ def test_an_url_that_cannot_be_read_is_not_printed(url: str, tmp_path: Path) -> 
     ],
 )
 def test_other_storages_are_refused(url: str, message: str) -> None:
-    """With what is possible."""
     with pytest.raises(RequestError, match=message):
         Place.of(url, Path())
 
@@ -135,7 +133,6 @@ def test_a_spool_is_not_written_through_a_link(tmp_path: Path) -> None:
 
 
 def test_a_spool_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    """With its name and what to do."""
     (tmp_path / "study.spool.jsonl").mkdir()
     with pytest.raises(StudyError, match=r"study\.spool\.jsonl: it is a folder.*move it away"):
         spool.Spool(tmp_path, "study").entries()

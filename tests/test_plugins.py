@@ -94,7 +94,6 @@ def test_a_library_is_registered_once(package: Path, monkeypatch: pytest.MonkeyP
 def test_virtual_devices_are_left_out(
     package: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    """They can compile a model and not run it."""
     _use(FakeRuntime(_device(is_virtual=value), _device(is_virtual="0")), monkeypatch)
     (device,) = plugin_devices(_provider())
     assert device.device.metadata == {"is_virtual": "0"}

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import normal, save_onnx
+from onnx import numpy_helper
 from small_models import distance, write
 
 from autotune.facts.feeds import Feed
@@ -194,60 +195,33 @@ def test_stacked_matrices_run_beside_scales_for_each_channel(
     tmp_path: Path, step: Callable[..., None]
 ) -> None:
     """ONNX Runtime has no product for such a weight with several scales: it stays in float."""
-    chance = np.random.default_rng(0)
-    weights = {
-        "stack": chance.standard_normal((2, 16, 16)),
-        "matrix": chance.standard_normal((16, 8)),
-        "vector": chance.standard_normal(8),
-    }
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "stack"], ["a"], "stacked"),
-            helper.make_node("MatMul", ["a", "matrix"], ["b"], "plain"),
-            helper.make_node("MatMul", ["b", "vector"], ["y"], "pooled"),
-        ],
-        "stacked",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4, 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
-        [numpy_helper.from_array(a.astype(np.float32), name) for name, a in weights.items()],
+    source = save_onnx(
+        tmp_path / "source.onnx",
+        "a = MatMul (x, stack) b = MatMul (a, matrix) y = MatMul (b, vector)",
+        {"stack": normal(0, 2, 16, 16), "matrix": normal(1, 16, 8), "vector": normal(2, 8)},
+        x="float[2,4,16] x",
+        y="float[2,4] y",
     )
-    source, target = tmp_path / "source.onnx", tmp_path / "int8.onnx"
-    opset = helper.make_opsetid("", 17)
-    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), source)
-    feeds: list[Feed] = [{"x": chance.standard_normal((2, 4, 16)).astype(np.float32)}]
-    step(source, target, feeds, per_channel=True)
-    assert distance(source, target, feeds) < 0.3
+    feeds: list[Feed] = [{"x": normal(3, 2, 4, 16)}]
+    step(source, tmp_path / "int8.onnx", feeds, per_channel=True)
+    assert distance(source, tmp_path / "int8.onnx", feeds) < 0.3
 
 
 def test_an_old_opset_is_raised(tmp_path: Path) -> None:
     """Scales per channel need opset 13; a model of opset 11 gets it first."""
-    weight = np.random.default_rng(2).standard_normal((8, 3, 3, 3)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["y"])],
-        "old",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 6, 6])],
-        [numpy_helper.from_array(weight, "w")],
-    )
     source, target = tmp_path / "old.onnx", tmp_path / "out.onnx"
-    old = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=6)
-    onnx.save(old, source)
-    chance = np.random.default_rng(3)
-    feeds = [{"x": chance.standard_normal((1, 3, 8, 8)).astype(np.float32)} for _ in range(3)]
+    weight = {"w": normal(2, 8, 3, 3, 3)}
+    save_onnx(source, "c = Conv (x, w) y = Relu (c)", weight, x="float[1,3,8,8] x", opset=11)
+    feeds = [{"x": normal(seed, 1, 3, 8, 8)} for seed in range(3)]
     int8.static(source, target, feeds, per_channel=True)
     assert max(item.version for item in onnx.load(target).opset_import) >= 13
     assert distance(source, target, feeds) < 0.5
 
 
 def test_what_has_no_weights_is_refused(tmp_path: Path) -> None:
-    """Where there is nothing to quantise the refusal says so."""
-    node = helper.make_node("MatMul", ["a", "b"], ["c"])
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 4]) for n in "abc"]
-    graph = helper.make_graph([node], "no weights", values[:2], values[2:])
     source = tmp_path / "source.onnx"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, source)
-    feed = {"a": np.ones((4, 4), np.float32), "b": np.ones((4, 4), np.float32)}
+    save_onnx(source, "c = MatMul (a, b)", x="float[4,4] a, float[4,4] b", y="float[4,4] c")
+    feed = dict.fromkeys("ab", np.ones((4, 4), np.float32))
     for step in (int8.static, int8.dynamic, weight_only.quantise):
         with pytest.raises(StepRefusedError, match="there is no"):
             step(source, tmp_path / "out.onnx", [feed])

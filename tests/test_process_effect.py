@@ -55,7 +55,6 @@ def test_the_process_is_measured_beside_both() -> None:
 
 
 def test_the_default_alone() -> None:
-    """Where the default stays, its own effect decides."""
     effect = _effect(FakeMeasurer(_cost), {})
     assert effect is not None
     assert effect.config is None

@@ -56,7 +56,6 @@ def test_large_blocks_stay_out_of_the_heap() -> None:
 
 
 def test_another_c_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is called where glibc is not."""
     monkeypatch.setattr(process_options, "has_glibc", lambda: False)
     with pytest.raises(ConfigError, match="another C library"):
         set_process_options(STEADY_HEAP)

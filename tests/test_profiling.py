@@ -53,7 +53,6 @@ def _session(name: str, *rows: TimeShare) -> ProfiledSession:
 
 
 def test_both_sessions_stand_side_by_side() -> None:
-    """An operator that one of them lacks has empty cells there."""
     sessions = (
         _session(DEFAULT, _row("Conv", 3.0, 0.75), _row("layout reorders", 1.0, 0.25)),
         _session(TUNED, _row("QLinearConv", 1.0, 1.0)),
@@ -66,7 +65,6 @@ def test_both_sessions_stand_side_by_side() -> None:
 
 
 def test_a_run_of_a_batch_says_so() -> None:
-    """Its latency is not that of one sample."""
     profiling = Profiling(sessions=(_session(DEFAULT),), peaks=PEAKS, batch=4)
     assert lines_of(view_profile(profiling))[0].startswith(
         "default (m.onnx): 1 ms a run of 4 samples, "
@@ -74,7 +72,6 @@ def test_a_run_of_a_batch_says_so() -> None:
 
 
 def test_json_repeats_the_record() -> None:
-    """With what follows from the headroom's fields."""
     data = Profiling(sessions=(_session(DEFAULT),), peaks=PEAKS).to_json()
     assert data["sessions"][0]["headroom"]["bound"] == "arithmetic"
     assert data["peaks"]["moved_bytes"] == 1 << 20
@@ -160,7 +157,6 @@ def test_damaged_profile_is_refused(tmp_path: Path, damage: dict[str, object], r
 
 
 def test_inputs_are_not_overwritten_by_a_profile(tmp_path: Path) -> None:
-    """Inputs at the place of the profile are refused before anything runs."""
     data = tmp_path / PROFILE_FILE
     data.write_bytes(b"inputs")
     with pytest.raises(StudyError, match="would be overwritten"):
@@ -177,12 +173,6 @@ def test_config_of_another_model_is_refused(tmp_path: Path) -> None:
         profile(folder / "best.json")
 
 
-def test_folder_without_a_config_is_refused(tmp_path: Path) -> None:
-    """The message names the file that is missing."""
-    with pytest.raises(ConfigError, match=r"cannot read the config .*best\.json"):
-        profile(tmp_path)
-
-
 @pytest.mark.process
 @pytest.mark.slow
 def test_another_original_is_refused(tmp_path: Path) -> None:
@@ -195,7 +185,6 @@ def test_another_original_is_refused(tmp_path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_command_prints_text_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model has one session."""
     brief_studies.measure_briefly(monkeypatch.setattr)
     path, _ = write("lstm", tmp_path)
     text = CliRunner().invoke(app, ["profile", str(path)])

@@ -55,7 +55,6 @@ def test_a_trial_is_one_line() -> None:
 
 
 def test_a_line_has_the_best_so_far() -> None:
-    """A pipe gets the best so far against the default with each trial."""
     best = _trial(measurement(10.0, 36.4))
     line = _lines(_search(measurement(12.0, 50.0), best=best, baseline=DEFAULT))[1]
     assert line.endswith("no arena | best 1.42×, 36 MiB (default 57) | 1 min 1 s left")
@@ -122,11 +121,9 @@ def test_notes_are_no_markup() -> None:
     ("seconds", "words"), [(45, "45 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
 )
 def test_durations(seconds: float, words: str) -> None:
-    """As a person says them."""
     assert duration(seconds) == words
 
 
 @pytest.mark.parametrize(("share", "words"), [(0.98, "98 %"), (0.0063, "0.6 %"), (1.0, "100 %")])
 def test_percentages(share: float, words: str) -> None:
-    """With one decimal where there is one."""
     assert percent(share) == words

@@ -72,7 +72,6 @@ def test_no_child_has_a_secret(secrets: None, module: str) -> None:
 
 
 def test_every_process_gets_an_environment_of_its_own() -> None:
-    """No call in the package starts a process with the environment of the driver."""
     starters = {"Popen", "run", "call", "check_call", "check_output"}
     calls = []
     for file in Path(autotune.__file__).parent.rglob("*.py"):
@@ -100,7 +99,6 @@ def files_with(folder: Path, text: str) -> list[str]:
 def test_no_file_of_a_study_holds_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The storage's URL is in no file that a study writes, and in nothing that it prints."""
     monkeypatch.chdir(tmp_path)
     onnx.save(BUILDERS["lstm"](), "model.onnx")
     local = Place.of("sqlite:///study.db", tmp_path)
@@ -235,15 +233,3 @@ def test_nothing_that_a_study_reads_is_written_to(given: Path, tmp_path: Path) -
     assert [event for event in events if not event[1] & IN_OPEN] == []
     assert {file: (file.read_bytes(), file.stat().st_ino) for file in files} == before
     assert (tmp_path / "out" / "best.json").exists()
-
-
-@linux
-def test_the_watch_sees_a_change(given: Path) -> None:
-    """The test above can fail: a byte that is written to a file is an event."""
-    with watch() as seen:
-        seen.add(given / "model.onnx", CHANGES)
-        with (given / "model.onnx").open("ab") as file:
-            file.write(b"x")
-        masks = [mask for _, mask in seen.events()]
-    assert IN_MODIFY in masks
-    assert IN_CLOSE_WRITE in masks

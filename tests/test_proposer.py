@@ -50,21 +50,7 @@ def _trial(number: int, configuration: Configuration, outcome: Outcome) -> Trial
     return Trial(number=number, configuration=configuration, outcome=outcome)
 
 
-def test_everything_is_proposed_once() -> None:
-    """Nothing comes twice, and the end comes when all is known."""
-    configurations = [trial.configuration for trial in _proposed(thread_space(), thread_cost, 100)]
-    assert len(configurations) == len(set(configurations))
-    assert set(configurations) == set(thread_space().configurations or ())
-
-
-def test_the_best_is_found_early() -> None:
-    """With additive costs a few trials show which of thirty is fastest."""
-    trials = _proposed(thread_space(), thread_cost, 12)
-    assert min(t.measurement.latency_ms for t in trials if t.measurement) == 6.0
-
-
 def test_wrong_answers_are_not_asked_for_again() -> None:
-    """Once a precision gives wrong answers, others come first."""
 
     def cost(configuration: Configuration) -> tuple[float, float] | Failure:
         if configuration.to_json().get("precision") == "int8_static":
@@ -156,7 +142,6 @@ def test_answers_are_those_of_the_precision() -> None:
 
 
 def test_a_pass_that_breaks_answers_is_left_alone() -> None:
-    """Wrong answers without any change of precision are the fault of the pass, not of all."""
     within = space(
         parameter("pre_pass", "none", "onnxslim", "onnxscript"),
         parameter("precision", "fp32", "int8_static"),
@@ -176,7 +161,6 @@ def test_a_pass_that_breaks_answers_is_left_alone() -> None:
 
 
 def test_of_many_trials_the_best_are_looked_at() -> None:
-    """With more trials than a model looks at, the front is still theirs."""
     configurations = thread_space().configurations or ()
     trials = [_trial(0, BASELINE, measurement(10.0))]
     for number in range(1, 900):

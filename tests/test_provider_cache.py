@@ -31,7 +31,6 @@ def test_the_first_load_is_remembered(cache: ProviderCache) -> None:
 
 
 def test_another_model_or_option_is_compiled_anew(cache: ProviderCache) -> None:
-    """What is compiled depends on both."""
     cache.remember(_MODEL, _config(), 250.0)
     cache.remember(_MODEL, _config(num_streams="2"), 300.0)
     assert cache.first_load_ms(Path("other.onnx"), _config()) is None

@@ -92,7 +92,6 @@ def test_a_provider_that_is_not_installed_names_its_packages(
 
 
 def test_a_provider_is_ready_where_a_small_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its devices are those on which the model ran."""
     probe = Probe(devices=("CPU", "GPU"), problem="")
     state = _state("openvino", monkeypatch, built_in=True, probe=probe)
     assert (state.state, state.devices, state.reason) == (READY, ("CPU", "GPU"), "")
@@ -127,6 +126,5 @@ def test_a_study_searches_all_that_are_ready() -> None:
     ],
 )
 def test_a_provider_that_cannot_be_used_is_refused(words: tuple[str, ...], sentence: str) -> None:
-    """The refusal says why, and what is there."""
     with pytest.raises(RequestError, match=sentence):
         choose_providers(words, _STATES)

@@ -40,7 +40,6 @@ def test_every_run_is_kept(tmp_path: Path) -> None:
 
 
 def test_an_earlier_file_is_not_overwritten(tmp_path: Path) -> None:
-    """A second measurement of a configuration has a file of its own."""
     names = [keep_raw(_DUET, tmp_path, "abc") for _ in range(3)]
     assert names == ["abc-1.npz", "abc-2.npz", "abc-3.npz"]
 

@@ -21,7 +21,6 @@ from autotune.space.space import Space
     ("cores", "counts"), [(2, (0, 1, 2)), (6, (0, 1, 2, 4, 3, 6)), (16, (0, 1, 2, 4, 8, 16))]
 )
 def test_thread_counts_follow_the_machine(cores: int, counts: tuple[int, ...]) -> None:
-    """No thread count lies above the usable cores."""
     parameters = {p.name: p for p in resolved(cores=cores).parameters}
     assert parameters["intra_op_num_threads"].values == counts
 
@@ -42,7 +41,6 @@ def test_what_lacks_a_need_is_left_out_with_the_reason() -> None:
 
 
 def test_no_configuration_keeps_all_nodes_in_float() -> None:
-    """So many nodes stay in float that something is left to quantise, with each precision."""
     operators = {"Conv": 5, "Gemm": 2, "Relu": 5}
     # with these free there are too many configurations to list
     names = ("float_outputs", "unsigned_weights")
@@ -68,7 +66,6 @@ def test_no_configuration_keeps_all_nodes_in_float() -> None:
 
 
 def test_packed_weights_need_their_package_and_a_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights are packed by a package that is not always there, and of a MatMul alone."""
     name = "precision=int8_weight_only"
     assert "MatMul" in resolved("quantize", operators={"Gemm": 2}).left_out[name]
     assert name not in resolved("quantize", operators={"MatMul": 2}).left_out
@@ -150,7 +147,6 @@ def test_a_model_over_2_gib_has_no_int8_but_that_of_weights() -> None:
 
 
 def test_fixed_parameters() -> None:
-    """A fixed parameter has its value in every configuration, and conditions see it."""
     space = resolved(fixed={"intra_op_num_threads": "1"})
     assert space.nearest({"spinning": "off"}) == Configuration.of({"intra_op_num_threads": 1})
     with pytest.raises(RequestError, match=r"Did you mean 'optimizer\.NchwcTransformer'"):
@@ -242,13 +238,11 @@ def test_sizes_of_a_file_are_left_out_where_a_model_cannot_have_them(tmp_path: P
 
 
 def test_a_batch_is_not_fixed() -> None:
-    """The baseline has to run the size as well."""
     with pytest.raises(RequestError, match="name the batch size with --batch 8"):
         resolved("session", fixed={"batch": "8"})
 
 
 def test_the_batches_of_a_resolved_space() -> None:
-    """What the space offers is what the samples are stacked to."""
     described = model()
     inputs = workload.generate(described, {})
     assert batching_of(resolved("session"), described, inputs) is None

@@ -23,7 +23,6 @@ def test_the_best_of_each_kind_of_answers() -> None:
 
 
 def test_a_metric_says_which_answers_are_beyond_the_limit() -> None:
-    """A member that breaks another limit is within that of the answers."""
 
     def judged(made: Member, metric: float) -> Member:
         return replace(made, admitted=False, evidence=replace(made.evidence, metric=metric))

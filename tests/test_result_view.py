@@ -160,7 +160,6 @@ def test_a_default_that_was_picked_says_so() -> None:
 def test_memory_within_its_noise_floor_is_the_same(
     memory_mib: float, noise_floor: float | None, words: str
 ) -> None:
-    """Only what exceeds the noise is a gain or a loss."""
     fast = member(1, _THREADS, 1.8, memory_mib)
     evidence = replace(fast.evidence, memory_noise_floor=noise_floor)
     gains = {"peak_memory_mib": close(100 / memory_mib)}
@@ -221,7 +220,6 @@ def test_what_each_change_brings() -> None:
 
 
 def test_a_change_without_numbers_has_a_reason() -> None:
-    """Without it the config fails, or its effect is not clear."""
     failing = replace(part(_THREADS, [RUNNING]), speedup=None, memory=None, failure="no memory")
     doubtful = part(_OUTSIDE, kept=True)
     text = words_of(

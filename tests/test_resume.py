@@ -92,7 +92,6 @@ def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_places(place: Path, arguments: list[str], message: str) -> None:
-    """They are refused in words, and without a secret."""
     done = run(place, "study", *arguments)
     assert done.returncode in {2, 75}
     assert message in " ".join(done.stderr.split())
@@ -142,7 +141,6 @@ def _entry(**changes: Any) -> Entry:
 
 
 def test_one_of_several_models_is_chosen_by_name() -> None:
-    """Of several studies of one model the one that is farthest goes on."""
     where = Place.of("sqlite:///x.db", Path())
     one, two = _entry(), _entry(name="model-2", trials=7)
     other = _entry(name="other-3", options=_options(Path("/m/other.onnx")))

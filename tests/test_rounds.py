@@ -276,16 +276,7 @@ def test_the_final_comparison_reports_its_own_numbers() -> None:
     assert len(measurer.compared) == 6
 
 
-def test_noise_takes_more_rounds() -> None:
-    """Rounds go on to the most where they do not agree."""
-    calls = iter(range(1000))
-    measurer = FakeMeasurer(lambda _: (10.0 + 5 * (next(calls) % 3), 100.0))
-    compared = _compare(measurer, _trial(1, 1.0))
-    assert [item.rounds for item in compared] == [MOST_ROUNDS] * 2
-
-
 def test_the_worst_round_counts_for_memory() -> None:
-    """Memory is the largest peak of all rounds."""
     calls = iter(range(1000))
     peaks: dict[Configuration, list[float]] = {}
 
@@ -310,7 +301,6 @@ def test_the_default_alone_is_measured_once(others: int) -> None:
 
 
 def test_what_breaks_a_limit_settles_no_other() -> None:
-    """It is measured beside the others, which go on as if it were not there."""
     calls = iter(range(1000))
     beyond = _trial(4, 1.0, error=0.1)
 
@@ -423,7 +413,6 @@ def test_the_rounds_keep_their_part_of_the_budget() -> None:
 
 
 def test_enough_time_is_no_limit() -> None:
-    """Every finalist has all rounds where the study was long."""
     compared, spent_s = _unsettled(1e4)
     assert [item.rounds for item in compared] == [MOST_ROUNDS] * 7
     assert spent_s == 2.0 * 7 * MOST_ROUNDS
@@ -437,7 +426,6 @@ def test_the_fewest_rounds_are_played_whatever_the_time() -> None:
 
 
 def test_what_breaks_a_limit_leaves_first_where_time_is_short() -> None:
-    """It is there for a sentence alone."""
     compared, _ = _unsettled(1.0, count=2, beyond_limits=[_trial(7, 1.0, error=0.1)])
     assert [item.trial.number for item in compared] == [0, 1, 2]
 

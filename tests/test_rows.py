@@ -18,7 +18,6 @@ def test_every_configuration_has_its_state() -> None:
 
 
 def test_only_the_final_comparison_confirms() -> None:
-    """Members have its numbers, and all others are estimates."""
     rows = rows_of(pages.state(pages.result()))
     assert [row.confirmed for row in rows] == [True, True, True, False, False, False]
     assert rows[1].values["latency_ms"] == 5.5
@@ -60,7 +59,6 @@ def test_reasons_are_given() -> None:
 
 
 def test_all_broken_limits_are_named() -> None:
-    """Error, memory and latency each are compared with their limit."""
     limits = Limits(max_error=0.1, max_memory_mib=50.0, max_latency_ms=5.0)
     text = excess(measurement(7.0, 60.0, error=0.5), limits)
     assert text == "error 0.5, limit 0.1; 60.0 MiB, limit 50.0 MiB; 7 ms, limit 5 ms"
@@ -68,7 +66,6 @@ def test_all_broken_limits_are_named() -> None:
 
 
 def test_what_the_final_comparison_measured_besides_is_confirmed() -> None:
-    """What the front beat in the final comparison has its numbers, and is no member."""
     made = pages.result(others=(pages.member(3, {"arena": "off"}, 20.0, 99.0),))
     row = rows_of(pages.state(made))[3]
     assert (row.state, row.confirmed, row.values["latency_ms"]) == ("compared", True, 20.0)

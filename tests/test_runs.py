@@ -4,10 +4,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from factories import save_onnx
 from small_models import write
 
 from autotune.deploy.providers import CPU
@@ -20,7 +19,6 @@ def _open(path: Path) -> onnxruntime.InferenceSession:
 
 @pytest.mark.parametrize("kind", ["cnn", "lstm", "transformer"])
 def test_bound_runs_give_the_same_outputs(kind: str, tmp_path: Path) -> None:
-    """Each sample has a binding of its own, with the outputs that `run` returns."""
     path, feeds = write(kind, tmp_path)
     session = _open(path)
     runs = BoundRuns(session, feeds, "cpu", 0)
@@ -43,16 +41,10 @@ def test_copies_are_a_figure_of_their_own(tmp_path: Path) -> None:
 
 def test_text_goes_through_arrays(tmp_path: Path) -> None:
     """ONNX Runtime cannot bind strings, so that a model with inputs of them is run without."""
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["words"], ["same"])],
-        "text",
-        [helper.make_tensor_value_info("words", TensorProto.STRING, [2])],
-        [helper.make_tensor_value_info("same", TensorProto.STRING, [2])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, tmp_path / "text.onnx")
+    path = tmp_path / "text.onnx"
+    save_onnx(path, "same = Identity (words)", x="string[2] words", y="string[2] same")
     words = np.array(["a", "longer"], dtype=object)
-    runs = runs_of(_open(tmp_path / "text.onnx"), [{"words": words}], "cuda")
+    runs = runs_of(_open(path), [{"words": words}], "cuda")
     assert isinstance(runs, ArrayRuns)
     runs.run(0)
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from factories import model_of, tensor
 from numpy.typing import NDArray
-from test_workload import model_of, tensor
 
 from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
@@ -79,7 +79,6 @@ def test_without_sizes_a_sample_is_run_as_it_is(tmp_path: Path) -> None:
 
 
 def test_each_size_has_its_samples_and_dimensions(tmp_path: Path) -> None:
-    """Samples, sizes of dimensions and answers are those of the batch."""
     sets, child = _sets(_double, tmp_path, 1, 4)
     assert [own.files.batch for own in sets.values()] == [1, 4]
     assert [dict(own.dimensions) for own in sets.values()] == [{"N": 1}, {"N": 4}]
@@ -128,7 +127,6 @@ def test_a_model_whose_first_dimension_is_no_batch_is_refused(
 
 
 def test_a_model_that_fails_on_batches_is_refused(tmp_path: Path) -> None:
-    """The refusal names the size."""
 
     def fail(x: Array) -> dict[str, Array]:
         if len(x) > 1:

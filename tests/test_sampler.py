@@ -41,7 +41,6 @@ def _latency(trial: optuna.Trial) -> float:
 
 
 def test_the_first_trial_takes_the_first_choices() -> None:
-    """The default of a study is the first choice of each parameter."""
     study = optuna.create_study(sampler=EffectsSampler(seed=1))
     study.optimize(_latency, n_trials=1)
     expected = {"threads": 1, "layout": "plain", "spin": True, "unused": "a"}
@@ -105,7 +104,6 @@ def test_constraints_are_kept() -> None:
 
 
 def test_two_objectives_give_a_front() -> None:
-    """Both ends of a front are found."""
 
     def objective(trial: optuna.Trial) -> tuple[float, float]:
         latency = _latency(trial)

@@ -94,7 +94,6 @@ def _full_config() -> dict[str, Any]:
 
 
 def test_the_published_file_is_the_schema_of_the_code() -> None:
-    """`autotune check --schema` writes it anew."""
     assert json.loads(PUBLISHED.read_text(encoding="utf-8")) == config_schema()
 
 
@@ -107,14 +106,12 @@ def test_the_schema_is_a_schema() -> None:
     "path", sorted(DATA.glob("*/best.json")), ids=lambda path: path.parent.name
 )
 def test_frozen_configs_are_valid(path: Path) -> None:
-    """What was written keeps its schema."""
     data = json.loads(path.read_text(encoding="utf-8"))
     assert list(VALIDATOR.iter_errors(data)) == []
 
 
 @pytest.mark.slow
 def test_a_replaced_value_is_refused_by_both_or_by_none() -> None:
-    """At every place of the config, values of every kind."""
     original = _full_config()
     _assert_agreement(original, "the original")
     refused = 0
@@ -132,7 +129,6 @@ def test_a_replaced_value_is_refused_by_both_or_by_none() -> None:
 
 
 def test_a_missing_or_added_key_is_refused_by_both_or_by_none() -> None:
-    """Each key left out, and unknown keys in each object."""
     original = _full_config()
     for place in _places(original):
         if not place:
@@ -153,6 +149,5 @@ def test_a_missing_or_added_key_is_refused_by_both_or_by_none() -> None:
 
 @given(session=SESSIONS)
 def test_what_the_whitelist_allows_is_valid(session: SessionConfig) -> None:
-    """All options with all their values are in the schema."""
     data = json.loads(json.dumps(make_config(session=session).to_json()))
     assert list(VALIDATOR.iter_errors(data)) == []

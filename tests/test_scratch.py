@@ -46,7 +46,6 @@ class Holder:
 
 
 def test_a_process_removes_its_folder(tmp_path: Path) -> None:
-    """A process that ends leaves nothing, neither folder nor lock."""
     holder = Holder(tmp_path)
     assert holder.folder.is_dir()
     assert holder.folder.is_relative_to(tmp_path)
@@ -57,7 +56,6 @@ def test_a_process_removes_its_folder(tmp_path: Path) -> None:
 
 
 def test_the_next_removes_what_a_killed_process_left(tmp_path: Path) -> None:
-    """What a killed process left is removed by the next; what others still hold stays."""
     killed, alive = Holder(tmp_path), Holder(tmp_path)
     (killed.folder / "answers.npz").write_bytes(b"large")
     killed.end(kill=True)
@@ -114,7 +112,6 @@ def everything_in(place: Path) -> dict[str, bytes | None]:
 
 
 def test_a_marked_folder_goes(tmp_path: Path) -> None:
-    """A folder with the mark, a name of the exact form and a free lock is removed."""
     left_over(tmp_path)
     scratch.sweep(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -149,7 +146,6 @@ def test_a_folder_without_the_mark_stays(tmp_path: Path) -> None:
 
 
 def test_a_link_for_a_mark_is_none(tmp_path: Path) -> None:
-    """A link to the mark of another folder marks nothing."""
     (tmp_path / "marked").mkdir()
     marks.write_mark(tmp_path / "marked")
     folder = left_over(tmp_path, marked=False)
@@ -181,7 +177,6 @@ def test_links_stay(tmp_path: Path) -> None:
 
 
 def test_a_link_inside_a_swept_folder_is_not_followed(tmp_path: Path) -> None:
-    """The link goes, and what it points to stays."""
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").touch()

@@ -17,14 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotune.deploy.options import Value
-from autotune.errors import RequestError
 from autotune.measure.outcome import Failure
 from autotune.search.objective import DEFAULT, find
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.files import find_space
 from autotune.space.session import EVERY_OPTIMIZER
 from autotune.space.space import Parameter, Space
-from autotune.study.sampler import SAMPLERS, check_sampler
+from autotune.study.sampler import SAMPLERS
 
 OBJECTIVES = find(DEFAULT)
 
@@ -97,12 +96,6 @@ def test_every_sampler_searches(sampler: str) -> None:
     search.run(20, None)
     assert measurer.searched[0] == BASELINE
     assert len(search.trials) == len(set(measurer.searched)) == 20
-
-
-def test_an_unknown_sampler_is_refused() -> None:
-    """With what it may have been meant to be."""
-    with pytest.raises(RequestError, match="Did you mean 'random'"):
-        check_sampler("randon")
 
 
 @pytest.mark.slow

@@ -1,18 +1,17 @@
 """Which nodes are best left in float, by their own outputs and by the model's."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import normal, onnx_model
+from onnx import TensorProto, helper
 from small_models import BUILDERS
 
 from autotune.facts.feeds import Feed
 from autotune.graph import sensitivity
 from autotune.graph.distance import output_distance
-from autotune.graph.intermediates import Intermediates
 
 _WIDTH = 32
 
@@ -22,25 +21,16 @@ def _model(opset: int = 17) -> onnx.ModelProto:
 
     Both have a channel whose weights make all others vanish.
     """
-    chance = np.random.default_rng(0)
-    weights = [chance.standard_normal((_WIDTH, _WIDTH)).astype(np.float32) for _ in range(2)]
+    weights = normal(0, 2, _WIDTH, _WIDTH)
     weights[0][5] *= 1000
     weights[1][5] *= 100
-    tiny = np.array(1e-6, np.float32)
-    constants = {"w0": weights[0], "w1": weights[1], "tiny": tiny}
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "w0"], ["noisy"], "noisy"),
-            helper.make_node("Mul", ["noisy", "tiny"], ["quiet"], "quieter"),
-            helper.make_node("MatMul", ["x", "w1"], ["straight"], "straight"),
-            helper.make_node("Add", ["quiet", "straight"], ["y"], "sum"),
-        ],
-        "two products",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, _WIDTH])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, _WIDTH])],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    return onnx_model(
+        "[noisy] noisy = MatMul (x, w0) [quieter] quiet = Mul (noisy, tiny) "
+        "[straight] straight = MatMul (x, w1) [sum] y = Add (quiet, straight)",
+        {"w0": weights[0], "w1": weights[1], "tiny": 1e-6},
+        x="float[4,32] x",
+        opset=opset,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=7)
 
 
 def _feeds(count: int = 3) -> Sequence[Feed]:
@@ -91,21 +81,8 @@ def _random_feeds(model: onnx.ModelProto) -> Sequence[Feed]:
 
 def test_the_work_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a heavy model only the first nodes are looked at; the others keep their order."""
-    chance = np.random.default_rng(3)
-    count = 12
-    weights = [chance.standard_normal((16, 16)).astype(np.float32) / 4 for _ in range(count)]
-    nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(count)]
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [4, 16])],
-        [helper.make_tensor_value_info(f"x{count}", TensorProto.FLOAT, [4, 16])],
-        [numpy_helper.from_array(weight, f"w{i}") for i, weight in enumerate(weights)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    sensitivity.name_nodes(model)
-    order = [node.name for node in model.graph.node]
-    feeds = [{"x0": chance.standard_normal((4, 16)).astype(np.float32)}] * 4
+    model = _chain(list(normal(3, 12, 16, 16) / 4))
+    order = [node.name for node in model.graph.node][::-1]
     runs = []
     run = sensitivity._Switched.run
 
@@ -115,20 +92,11 @@ def test_the_work_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sensitivity._Switched, "run", counted)
     monkeypatch.setattr(sensitivity, "_MOST_OPERATIONS", 1.0)
-    order.reverse()
     monkeypatch.setattr(sensitivity, "rank_by_nodes", lambda *_: order)
-    by_outputs = sensitivity.rank_by_outputs(model, feeds)
+    by_outputs = sensitivity.rank_by_outputs(model, [{"x0": normal(4, 4, 16)}] * 4)
     assert by_outputs[8:] == order[8:]
     assert sorted(by_outputs[:8]) == sorted(order[:8])
     assert len(runs) == 9
-
-
-def test_a_ranking_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is kept among what files share."""
-    model, feeds, shared = _model(), _feeds(), Intermediates()
-    assert sensitivity.ranked("m", shared, model, feeds) == ["straight", "noisy"]
-    monkeypatch.setattr(sensitivity, "node_errors", lambda *_: pytest.fail("made again"))
-    assert sensitivity.ranked("m", shared, model, feeds) == ["straight", "noisy"]
 
 
 def test_distances_of_outputs() -> None:
@@ -144,7 +112,6 @@ def test_distances_of_outputs() -> None:
 
 
 def test_classes_alone_rank_nodes_by_their_own_outputs() -> None:
-    """Where no node alone changes an answer, the order of the nodes' own outputs is taken."""
     model, feeds = _model(), _feeds()
     model.graph.node.append(helper.make_node("Shape", ["y"], ["size"], "shape"))
     del model.graph.output[:]
@@ -152,45 +119,23 @@ def test_classes_alone_rank_nodes_by_their_own_outputs() -> None:
     assert sensitivity.rank_by_outputs(model, feeds) == ["noisy", "straight"]
 
 
-def _chain(weights: Sequence[np.ndarray], path: Path) -> Path:
-    nodes = [
-        helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(len(weights))
-    ]
-    size = [4, weights[0].shape[0]]
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, size)],
-        [helper.make_tensor_value_info(f"x{len(weights)}", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(w.astype(np.float32), f"w{i}") for i, w in enumerate(weights)],
+def _chain(weights: Sequence[np.ndarray]) -> onnx.ModelProto:
+    """Returns products of 4 rows with one weight after the other, from ``x0``."""
+    count = len(weights)
+    model = onnx_model(
+        " ".join(f"x{i + 1} = MatMul (x{i}, w{i})" for i in range(count)),
+        {f"w{i}": weight.astype(np.float32) for i, weight in enumerate(weights)},
+        x=f"float[4,{weights[0].shape[0]}] x0",
+        y=f"float[?] x{count}",
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, path)
-    return path
-
-
-def test_the_ranking_finds_an_outlier(tmp_path: Path) -> None:
-    """A node with a weight that makes all others of its channel vanish is ranked first."""
-    chance = np.random.default_rng(0)
-    weights = [chance.standard_normal((32, 32)) / 6 for _ in range(4)]
-    weights[2][5, :] *= 1000
-    source = _chain(weights, tmp_path / "source.onnx")
-    model = onnx.load(source)
     sensitivity.name_nodes(model)
-    feeds = [{"x0": chance.standard_normal((4, 32)).astype(np.float32)} for _ in range(3)]
-    # what the outlier makes of the input of the node after it is no better
-    assert set(sensitivity.rank_by_nodes(model, feeds)[:2]) == {"MatMul_2", "MatMul_3"}
+    return model
 
 
-def test_a_cheap_node_goes_before_a_dear_one(tmp_path: Path) -> None:
+def test_a_cheap_node_goes_before_a_dear_one() -> None:
     """Of two nodes with like errors the one with fewer operations is better left in float."""
-    chance = np.random.default_rng(1)
-    shapes = [(64, 256), (256, 256), (256, 8)]
-    source = _chain([chance.standard_normal(s) / 16 for s in shapes], tmp_path / "source.onnx")
-    model = onnx.load(source)
-    sensitivity.name_nodes(model)
-    feeds = [{"x0": chance.standard_normal((4, 64)).astype(np.float32)}]
-    assert sensitivity.rank_by_nodes(model, feeds)[-1] == "MatMul_1"
+    model = _chain([normal(1, *shape) / 16 for shape in ((64, 256), (256, 256), (256, 8))])
+    assert sensitivity.rank_by_nodes(model, [{"x0": normal(2, 4, 64)}])[-1] == "MatMul_1"
 
 
 def test_every_node_gets_a_name_of_its_own() -> None:
@@ -223,7 +168,6 @@ def _target(node: onnx.NodeProto, *shape: int) -> sensitivity.Target:
 def test_the_channels_of_a_weight(
     node: onnx.NodeProto, shape: tuple[int, ...], products: int, steps: tuple[int, ...]
 ) -> None:
-    """An output element takes as many products as the weight has for its channel."""
     target = _target(node, *shape)
     assert target.products == products
     assert target.steps(sensitivity.EIGHT_BITS).shape == steps
@@ -231,23 +175,14 @@ def test_the_channels_of_a_weight(
 
 def test_a_linear_layer_has_one_score_however_it_is_written() -> None:
     """Exporters write it as Gemm with a transposed weight, and others as MatMul."""
-    weight = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"], "matmul"),
-        helper.make_node("Gemm", ["x", "t"], ["b"], "gemm", transB=1),
-        helper.make_node("Add", ["a", "b"], ["y"], "sum"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "twice",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 64])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
-        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(weight.T.copy(), "t")],
+    weight = normal(0, 64, 4)
+    model = onnx_model(
+        "a = MatMul (x, w) b = Gemm <transB = 1> (x, t) y = Add (a, b)",
+        {"w": weight, "t": weight.T.copy()},
+        x="float[2,64] x",
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    x = np.random.default_rng(1).standard_normal((2, 64)).astype(np.float32)
     scores = [
-        sensitivity._score(model, target, x, sensitivity.EIGHT_BITS)
+        sensitivity._score(model, target, normal(1, 2, 64), sensitivity.EIGHT_BITS)
         for target in sensitivity.targets(model, sensitivity.QUANTISABLE)
     ]
     assert scores[0] == pytest.approx(scores[1], rel=1e-3)
@@ -256,24 +191,15 @@ def test_a_linear_layer_has_one_score_however_it_is_written() -> None:
 @pytest.mark.parametrize("rank", [sensitivity.rank_by_nodes, sensitivity.rank_by_outputs])
 def test_weights_alone_are_ranked_by_what_their_bits_do(rank: Callable[..., list[str]]) -> None:
     """Outliers of activations cost eight-bit products much, and weights in blocks nothing."""
-    chance = np.random.default_rng(0)
-    size = 64
-    even = chance.choice([-1.0, 1.0], (size, size))  # a step is exactly such a weight
-    arrays = {"outliers": even, "plain": chance.standard_normal((size, size))}
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "outliers"], ["a"], "outliers"),
-            helper.make_node("MatMul", ["z", "plain"], ["b"], "plain"),
-            helper.make_node("Add", ["a", "b"], ["y"], "sum"),
-        ],
-        "two",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, size]) for n in "xz"],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, size])],
-        [numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items()],
+    # a step of eight bits is exactly such a weight
+    even = np.random.default_rng(0).choice([-1.0, 1.0], (64, 64)).astype(np.float32)
+    model = onnx_model(
+        "[outliers] a = MatMul (x, even) [plain] b = MatMul (z, other) [sum] y = Add (a, b)",
+        {"even": even, "other": normal(1, 64, 64)},
+        x="float[4,64] x, float[4,64] z",
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    x = chance.standard_normal((4, size)).astype(np.float32)
-    outliers = np.where(np.arange(size) == 3, 500, 1).astype(np.float32)
+    x = normal(2, 4, 64)
+    outliers = np.where(np.arange(64) == 3, 500, 1).astype(np.float32)
     feeds: list[Feed] = [{"x": x * outliers, "z": x}]
     weights_alone = sensitivity.Rounding(bits=4, block=16, activations=False)
     orders = [

@@ -34,7 +34,6 @@ def _share(decision: str, draws: list[tuple[str, int]]) -> float:
 
 @pytest.mark.parametrize(("disagreement", "samples"), [(0.01, 2000), (0.03, 5000), (0.2, 500)])
 def test_a_drop_of_one_point_is_found_in_95_percent(disagreement: float, samples: int) -> None:
-    """Where one point is the limit, such a configuration is hardly ever found within it."""
     draws = _draws(0.01, disagreement, samples)
     assert _share(WITHIN, draws) <= _MOST
     assert _share(BEYOND, draws) <= _MOST

@@ -108,12 +108,6 @@ def test_the_storage_maximises_throughput(served: StudyResult) -> None:
     assert frozen.user_attrs["clients"] == "4"
 
 
-def test_an_optuna_sampler_makes_throughput_large(model: Path, space: str, tmp_path: Path) -> None:
-    """The samplers of Optuna work in the same study."""
-    result = _tune(model, space, tmp_path / "out", clients=4, sampler="tpe", prefer="throughput")
-    assert result.best.values["throughput_per_s"] == pytest.approx(800.0)
-
-
 def test_the_longest_latency_bounds_the_tail(model: Path, space: str, tmp_path: Path) -> None:
     """The 99th percentile of the default breaks the limit, and that of the config keeps it."""
     result = _tune(model, space, tmp_path / "out", clients=4, max_latency_ms=13.0)
@@ -153,7 +147,6 @@ def test_one_client_has_one_session(model: Path, space: str, tmp_path: Path) -> 
 
 
 def test_throughput_of_one_client_is_refused(model: Path, space: str, tmp_path: Path) -> None:
-    """It is the inverse of the latency."""
     with pytest.raises(RequestError, match="--clients"):
         _tune(model, space, tmp_path / "out", objectives=["throughput_per_s"])
 

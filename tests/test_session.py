@@ -17,7 +17,6 @@ from autotune.space.session import COMPOSITES, SESSIONS, session_config, session
 
 @given(values=VALUES)
 def test_any_configuration_opens_a_session_within_the_schema(values: dict[str, Value]) -> None:
-    """The session config of any configuration is one that the closed schema takes."""
     session = session_config(Configuration.of(values).session.to_json(), {"batch": 4})
     assert SessionConfig.from_json(session.to_json()) == session
 

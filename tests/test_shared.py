@@ -197,7 +197,6 @@ def test_four_drivers_measure_every_configuration_once(
 
 
 def test_workers_that_begin_at_once_share_the_table_of_claims(server: postgresql.Server) -> None:
-    """Each finds no table, all make it, and one of them is first."""
     place = Place.of(server.url("claims"), Path())
     with quiet_optuna(), open_storage(place) as database:
         study = database.create_new_study([optuna.study.StudyDirection.MINIMIZE])
@@ -234,7 +233,6 @@ def test_a_server_that_is_gone_without_a_word_is_noticed(server: postgresql.Serv
 def test_a_transaction_of_a_worker_that_is_gone_is_ended(
     server: postgresql.Server, tmp_path: Path
 ) -> None:
-    """The server is not told that the worker is gone, and its transaction holds a lock."""
     url = server.url("forgotten")
     wire = Wire(server.port)
     place = Place.of(url, tmp_path)

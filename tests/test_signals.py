@@ -35,7 +35,6 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_a_signal_waits_for_the_end_of_the_block(number: signal.Signals) -> None:
-    """The block is done when the signal comes through, and so is a block around it."""
     done = []
 
     def work() -> None:

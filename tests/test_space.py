@@ -73,7 +73,6 @@ def _foreign_space() -> Space:
 
 
 def test_a_space_may_have_names_and_values_of_its_own() -> None:
-    """All configurations of a foreign space are found, with conditions and impossible values."""
     listed = [configuration.to_json() for configuration in _foreign_space().configurations or ()]
     assert listed == [
         {},
@@ -87,7 +86,6 @@ def test_a_space_may_have_names_and_values_of_its_own() -> None:
 
 @given(data=st.data())
 def test_any_choice_is_in_a_foreign_space(data: st.DataObject) -> None:
-    """A configuration of a foreign space comes back from its assignment, and has neighbours."""
     space = _foreign_space()
     configuration = space.configuration(lambda p: data.draw(st.sampled_from(p.values)))
     assert configuration in (space.configurations or ())
@@ -108,7 +106,6 @@ def test_a_foreign_configuration_has_words_and_a_key() -> None:
 
 
 def test_a_condition_sees_the_default_of_a_parameter_that_is_left_out() -> None:
-    """Where a parameter of autotune is not in the space, it has its own default."""
     waiting = Parameter(name="x", values=(1, 2), default=1, when={"arena": ("on",)})
     chosen: Mapping[str, Value] = {"arena": "off"}
     assert waiting.is_active({})

@@ -28,7 +28,6 @@ def test_a_preset_of_a_provider_needs_it() -> None:
 
 
 def test_all_faults_of_a_file_are_listed(tmp_path: Path) -> None:
-    """Every fault comes with its key path, all in one refusal."""
     file = tmp_path / "mine.toml"
     file.write_text(
         """
@@ -42,6 +41,9 @@ def test_all_faults_of_a_file_are_listed(tmp_path: Path) -> None:
         [parameters.spinning]
         values = []
         when = { nowhere = 1 }
+        [parameters.enable_mem_pattern]
+        value = [true]
+        default = true
         """,
         encoding="utf-8",
     )
@@ -57,6 +59,7 @@ def test_all_faults_of_a_file_are_listed(tmp_path: Path) -> None:
         "parameters.spinning.values",
         "parameters.spinning.default: is missing",
         "parameters.spinning.when.nowhere",
+        "parameters.enable_mem_pattern.value: unknown key. Did you mean 'values'?",
     ):
         assert part in message, part
 
@@ -103,7 +106,6 @@ def test_values_of_a_wrong_kind_are_refused(tmp_path: Path, table: str, fault: s
     ids=["nested", "name", "description", "large", "number", "many"],
 )
 def test_a_monstrous_file_is_refused_in_a_few_words(tmp_path: Path, text: str, words: str) -> None:
-    """Whatever its size, the refusal fits a terminal."""
     file = tmp_path / "mine.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(SpaceError, match=words) as refused:
@@ -112,7 +114,6 @@ def test_a_monstrous_file_is_refused_in_a_few_words(tmp_path: Path, text: str, w
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    """With the place of the first of them."""
     file = tmp_path / "mine.toml"
     file.write_bytes(b"x = 1\n\xff")
     with pytest.raises(SpaceError, match="no UTF-8 text: byte 6"):

@@ -66,7 +66,6 @@ def test_a_parameter_exists_where_it_has_an_effect() -> None:
 
 
 def test_options_of_another_provider_are_dropped_from_a_configuration() -> None:
-    """A configuration holds nothing that has no effect beside its provider."""
     space = resolved(providers=("cpu", "cuda"))
     values: dict[str, Value] = {"optimizer.NchwcTransformer": "off", "cuda.use_tf32": "0"}
     assert space.nearest(values) == Configuration.of({"optimizer.NchwcTransformer": "off"})

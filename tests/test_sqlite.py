@@ -41,7 +41,6 @@ def _open(storage: Path) -> int:
 
 
 def test_a_sound_storage_is_opened(storage: Path) -> None:
-    """And one that is not there is made."""
     assert _open(storage) == 1
     storage.unlink()
     assert _open(storage) == 0
@@ -59,14 +58,12 @@ def test_a_sound_storage_is_opened(storage: Path) -> None:
 def test_a_schema_with_more_than_tables_is_refused(
     storage: Path, statements: str, kind: str
 ) -> None:
-    """With the kind, the name and what to do."""
     _run(storage, statements)
     with pytest.raises(StudyError, match=rf"holds the {kind} .*plain tables alone; move it away"):
         _open(storage)
 
 
 def test_a_statement_without_end_is_stopped(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However it got there."""
     monkeypatch.setattr(sqlite, "_STEPS", 1000)
     monkeypatch.setattr(sqlite, "_MOST_CALLS", 100)
     watch = Watch()

@@ -43,7 +43,6 @@ def test_a_fragment_is_a_configuration(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_starting_point_is_refused(tmp_path: Path, data: Any, fault: str) -> None:
-    """The message names the file and the fault."""
     with pytest.raises(RequestError, match=fault) as refused:
         read_configuration(_file(tmp_path, data))
     assert "--try" in str(refused.value)
@@ -68,7 +67,6 @@ def test_fixed_values_hold_in_the_simplest_configurations(
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """So that a typing error is seen."""
     with pytest.raises(RequestError, match=r"nowhere\.json"):
         read_configuration(tmp_path / "nowhere.json")
 

@@ -34,7 +34,6 @@ def test_a_study_of_an_earlier_version_is_read(folder: Path) -> None:
 
 
 def test_a_study_without_a_result_is_read(folder: Path) -> None:
-    """A study that was killed has its trials."""
     (folder / "front.json").unlink()
     state = read_state(folder)
     assert state.result is None
@@ -52,14 +51,12 @@ def test_a_result_without_a_storage_is_read(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_a_storage_elsewhere_is_read(folder: Path) -> None:
-    """The storage that is named has the trials of the result."""
     database = (folder / "study.db").rename(folder.parent / "elsewhere.db")
     state = read_state(folder, f"sqlite:///{database}")
     assert len(state.trials) == 4
 
 
 def test_a_missing_storage_is_not_made(folder: Path) -> None:
-    """A storage that is named and not there is refused, and no file appears."""
     with pytest.raises(StudyError, match="there is no storage"):
         read_state(folder, f"sqlite:///{folder / 'absent.db'}")
     assert not (folder / "absent.db").exists()
@@ -74,7 +71,6 @@ def test_another_study_has_no_result(folder: Path) -> None:
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    """The refusal says what to type first."""
     with pytest.raises(StudyError, match="holds no result of a study"):
         read_state(tmp_path)
 

@@ -18,11 +18,8 @@ from autotune.measure.statistics import (
     warm_up,
 )
 
-_TIMES = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=60)
-
 
 def test_disturbed_slices_are_above_the_limit() -> None:
-    """The limit lies above the jitter of quiet time slices and below disturbed ones."""
     times = [1.0, 1.05, 1.1, 1.0, 2.0, 1.0, 1.3]
     assert 1.1 <= undisturbed_limit(times) < 1.3
 
@@ -56,7 +53,6 @@ def test_three_long_runs_are_enough() -> None:
 
 
 def test_no_warm_up_in_a_steady_series() -> None:
-    """Noise alone is no warm-up."""
     noise = np.random.default_rng(3)
     estimate = [
         warm_up(list(1 + 0.02 * noise.standard_normal(30)), [True] * 30) for _ in range(200)
@@ -75,13 +71,11 @@ def test_warm_up_is_cut_off() -> None:
 
 @pytest.mark.parametrize("slope", [0.02, -0.02])
 def test_a_trend_is_no_steady_state(slope: float) -> None:
-    """A configuration that becomes slower, or faster, all the time has no steady state."""
     ratios = [1.0 + slope * i for i in range(40)]
     assert warm_up(ratios, [True] * 40) is None
 
 
 def test_few_slices_say_nothing_of_a_warm_up() -> None:
-    """Below eight quiet time slices nothing is cut off."""
     assert warm_up([3.0, 1.0, 1.0, 1.0], [True] * 4) == 0
     assert warm_up([3.0] + [1.0] * 20, [True] * 5 + [False] * 16) == 0
 
@@ -165,7 +159,6 @@ def test_the_median_needs_a_run() -> None:
 
 
 def test_mean_log_interval_of_one_is_open() -> None:
-    """One ratio says nothing of its spread."""
     estimate = mean_log_interval([1.5])
     assert estimate.value == pytest.approx(1.5)
     assert (estimate.low, estimate.high) == (0.0, math.inf)

@@ -28,7 +28,6 @@ def test_storage_faults_keep_what_was_measured(tmp_path: Path, fault: Exception)
 
 
 def test_other_faults_pass() -> None:
-    """A bug is not taken for a full disk."""
     with pytest.raises(ZeroDivisionError), storage_faults(Place.of(None, Path())):
         raise ZeroDivisionError
 

@@ -339,7 +339,6 @@ def test_what_a_stranger_stored_is_not_believed(
     ],
 )
 def test_a_wrong_line_of_the_spool_is_no_trial(change: dict[str, object]) -> None:
-    """And the other attributes of a line are not taken over."""
     entry = describe(Trial(number=3, configuration=ARENA, outcome=_FAST))
     sound = trial_in({**entry, "worker": "me"})
     assert sound is not None

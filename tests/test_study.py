@@ -111,18 +111,7 @@ def test_the_baseline_is_trial_0_outside_the_space(study: optuna.Study) -> None:
     assert read_trials(study) == search.trials
 
 
-def test_an_exhausted_space_ends_the_search(study: optuna.Study) -> None:
-    """Where everything is measured the search ends before its budget."""
-    search, measurer = _search(study)
-    search.run(100, None)
-    configurations = thread_space().configurations
-    assert configurations is not None
-    assert set(measurer.searched) == set(configurations)
-    assert len(measurer.searched) == 30
-
-
 def test_failures_are_pruned_with_constraints(study: optuna.Study) -> None:
-    """A configuration that fails is a pruned trial, invalid by its constraints, with its reason."""
 
     def cost(configuration: Configuration) -> tuple[float, float] | Failure:
         fails = configuration.to_json().get("arena") == "off"
@@ -156,7 +145,6 @@ def test_every_trial_has_all_constraints(study: optuna.Study) -> None:
 
 
 def test_the_best_keeps_the_limits(study: optuna.Study) -> None:
-    """The fastest that keeps the limits is the best, not the fastest."""
     search, _ = _search(study, limits=Limits(max_memory_mib=70.0))
     search.run(30, None)
     assert search.best is not None
@@ -166,25 +154,11 @@ def test_the_best_keeps_the_limits(study: optuna.Study) -> None:
 
 
 def test_time_ends_the_search_after_the_baseline(study: optuna.Study) -> None:
-    """However little time there is, the baseline is measured, and its trial is reported."""
     reports: list[Progress] = []
     search, measurer = _search(study, report=reports.append)
     search.run(30, 1e-9)
     assert measurer.searched == [BASELINE]
     assert reports[-1].done == 1
-
-
-def test_a_search_goes_on_where_it_was(study: optuna.Study) -> None:
-    """A second search over the same study measures only what the first did not."""
-    earlier, first = _search(study)
-    earlier.run(12, None)
-    search, second = _search(study)
-    assert len(search.trials) == 12
-    search.run(24, None)
-    assert len(second.searched) == 12
-    assert not set(first.searched) & set(second.searched)
-    assert search.baseline is not None
-    assert search.baseline.number == 0
 
 
 def test_an_interrupted_trial_is_measured_again(study: optuna.Study) -> None:
@@ -204,16 +178,6 @@ def test_an_interrupted_trial_is_measured_again(study: optuna.Study) -> None:
     again.run(30, None)
     assert measurer.searched[4] in second.searched
     assert len(again.trials) == 30
-
-
-def test_a_running_trial_of_a_killed_driver_is_given_up(study: optuna.Study) -> None:
-    """What a killed driver left running has failed; the search goes on beside it."""
-    _search(study)[0].run(3, None)
-    zombie = study.ask()
-    search, _ = _search(study)
-    assert study.trials[zombie.number].state == TrialState.FAIL
-    search.run(5, None)
-    assert len(search.trials) == 5
 
 
 def test_a_retry_that_only_the_spool_has_is_not_lost(study: optuna.Study, tmp_path: Path) -> None:
@@ -363,7 +327,6 @@ def test_options_of_the_process_come_into_the_config(
 def test_another_preference_needs_no_new_trials(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
-    """Other limits or another preference repeat the final comparison alone."""
     world.tune(model, space="session", trials=8, out=tmp_path)
     result = world.tune(model, space="session", trials=8, out=tmp_path, prefer="memory")
     assert result.prefer == "memory"
@@ -581,7 +544,6 @@ def test_a_full_disk_in_the_last_check_leaves_no_config(
 def test_an_interrupt_before_the_baseline_writes_nothing(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
-    """Where nothing is measured there is nothing to write, and the measurer is closed."""
 
     def cost(_: Configuration) -> tuple[float, float]:
         raise KeyboardInterrupt
@@ -597,7 +559,6 @@ def test_an_interrupt_before_the_baseline_writes_nothing(
 def test_a_default_that_fails_cannot_be_tuned(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
-    """Where the default itself fails there is nothing to compare with."""
     world.cost = lambda c: refusal("broken") if c == BASELINE else (1.0, 1.0)
     with pytest.raises(CannotMeasureError, match="broken"):
         world.tune(model, space="session", trials=3, out=tmp_path)
@@ -613,18 +574,6 @@ def test_a_default_that_fails_cannot_be_tuned(
     assert state.baseline is not None
 
 
-def test_fixed_parameters_hold_for_all_but_the_baseline(
-    world: FakeWorld, model: Path, tmp_path: Path
-) -> None:
-    """What the user fixes is in every configuration, and the untouched default is still trial 0."""
-    result = world.tune(
-        model, space="session", trials=6, out=tmp_path, fix={"intra_op_num_threads": "1"}
-    )
-    assert result.baseline.trial == 0
-    assert world.searched[0] == BASELINE
-    assert all(c.to_json()["intra_op_num_threads"] == 1 for c in world.searched[1:])
-
-
 def test_failures_are_counted_by_kind(world: FakeWorld, model: Path, tmp_path: Path) -> None:
     """The result tells how many configurations failed, and of what."""
     calls = iter(range(1000))
@@ -634,37 +583,6 @@ def test_failures_are_counted_by_kind(world: FakeWorld, model: Path, tmp_path: P
 
     world.cost = cost
     assert world.tune(model, space="session", trials=8, out=tmp_path).failed == {"refused": 2}
-
-
-def test_a_folder_of_another_model_is_refused(
-    world: FakeWorld, model: Path, tmp_path: Path
-) -> None:
-    """A folder keeps to one model."""
-    world.tune(model, space="session", trials=2, out=tmp_path / "out")
-    other = tmp_path / "other.onnx"
-    onnx.save(sample_models.lstm(features=4, width=8), other)
-    with pytest.raises(StudyError, match="another model"):
-        world.tune(other, space="session", trials=2, out=tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("request_", "option"),
-    [
-        ({"trials": 0}, "--trials"),
-        ({"timeout_s": 0.0}, "--timeout"),
-        ({"max_error": 0.0}, "--max-error"),
-        ({"max_error": float("nan")}, "--max-error"),
-        ({"prefer": "speed"}, "--prefer"),
-        ({"fix": {"no_such": "1"}}, "--fix"),
-    ],
-)
-def test_wrong_requests_name_the_option(
-    world: FakeWorld, model: Path, tmp_path: Path, request_: dict[str, Any], option: str
-) -> None:
-    """A request that makes no sense is refused before anything is measured."""
-    with pytest.raises(RequestError, match=option):
-        world.tune(model, out=tmp_path / "out", **request_)
-    assert not world.measurers
 
 
 def test_a_session_without_memory_of_its_own_is_written(model: Path, tmp_path: Path) -> None:

@@ -56,7 +56,6 @@ def test_interrupted_run_does_not_count() -> None:
 
 
 def test_repeated_node_counts_as_often_as_it_runs() -> None:
-    """A node in the body of a loop."""
     nodes = [_node("a", "Add", 10 * i, 5) for i in range(4)]
     row = summarise(_trace(nodes, nodes), 1.0).operators[0]
     assert row.nodes == 4
@@ -130,13 +129,11 @@ def test_peak_of_loading_is_no_activation() -> None:
 
 
 def test_without_an_arena_there_are_no_counters() -> None:
-    """Memory is unknown, not zero."""
     nodes = [_node("a", "Conv", 0, 10)]
     profile = summarise(_trace(nodes, nodes), 1.0)
     assert (profile.weights_mib, profile.activations_mib, profile.arena_mib) == (None, None, None)
 
 
 def test_trace_of_one_run_is_refused() -> None:
-    """Its only run is the cold one."""
     with pytest.raises(ValueError, match="fewer than two runs"):
         summarise(_trace([_node("a", "Conv", 0, 10)]), 1.0)

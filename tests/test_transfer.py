@@ -87,7 +87,6 @@ def test_the_same_machine_has_the_same_fingerprint() -> None:
     ],
 )
 def test_what_differs_is_named(changes: dict[str, object], difference: str) -> None:
-    """And the fingerprint with it."""
     here, there = _machine(**changes), _machine()
     assert here.fingerprint(RUNTIME) != there.fingerprint(RUNTIME)
     assert differences(here.facts(RUNTIME), there.facts(RUNTIME)) == [difference]
@@ -142,14 +141,6 @@ _SPACE = space(
 )
 
 
-def test_a_machine_without_the_provider_starts_from_what_exists_there() -> None:
-    """The front of a study with OpenVINO gives what is left of it on the CPU provider."""
-    there: dict[str, Value] = {"execution_provider": "openvino", "openvino.num_streams": "2"}
-    related = _related((there | {"intra_op_num_threads": 2}, 5.0, 50.0))
-    points = starting_points([related], thread_space(), 8, Limits(), OBJECTIVES)
-    assert points == [Configuration.of({"intra_op_num_threads": 2})]
-
-
 def test_a_plugin_makes_another_machine() -> None:
     """Versions of plugins are part of the fingerprint; without one it is that of before."""
     plugged = replace(RUNTIME, plugins=("onnxruntime-ep-openvino 1.8.1",))
@@ -175,7 +166,6 @@ def test_effects_carry_over() -> None:
 
 
 def test_little_is_no_prior() -> None:
-    """From a handful of trials nothing is expected."""
     assert prior([_related(({"arena": "off"}, 5.0, 90.0))], _SPACE, 8, OBJECTIVES) == {}
     assert prior([], _SPACE, 8, OBJECTIVES) == {}
 

@@ -53,6 +53,5 @@ def test_a_limit_of_the_tail_needs_runs() -> None:
 
 
 def test_a_quantity_that_was_not_measured_breaks_its_limit() -> None:
-    """Limits are kept by numbers, not by their absence."""
     assert not Limits(max_memory_mib=100.0).admit({"latency_ms": 1.0})
     assert Limits(max_memory_mib=100.0).admit({"peak_memory_mib": 99.0})

@@ -223,7 +223,6 @@ def test_a_rate_that_is_too_high_is_said_and_not_shown_as_a_latency() -> None:
 
 
 def test_a_percentile_of_too_few_requests_is_left_out() -> None:
-    """The sentence below the table says so."""
     text = _shown(make_load_comparison(make_row(p99_ms=None)))
     assert "too few requests" in text
     assert "the queue grows" not in text

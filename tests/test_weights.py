@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from factories import onnx_model
 from hidden_weights import PLACES, behind_casts, branching, looping, tied
 from onnx import TensorProto, helper, numpy_helper
 from small_models import BUILDERS, distance
@@ -143,18 +144,12 @@ def test_tied_weights_keep_their_answers(tmp_path: Path) -> None:
 
 def test_an_input_that_is_no_weight_can_still_be_fed() -> None:
     """The default value of a state or a threshold stays what it is; that of a weight does not."""
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "w"], ["p"]),
-            helper.make_node("Add", ["p", "offset"], ["q"]),
-            helper.make_node("Add", ["q", "bias"], ["y"]),
-        ],
-        "defaults",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 2]) for n in ("x", "w", "offset")],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])],
-        [numpy_helper.from_array(np.ones((2, 2), np.float32), n) for n in ("w", "offset", "bias")],
+    ones = np.ones((2, 2), np.float32)
+    model = onnx_model(
+        "p = MatMul (x, w) q = Add (p, offset) y = Add (q, bias)",
+        {"w": ones, "offset": ones, "bias": ones},
+        x="float[2,2] x, float[2,2] w, float[2,2] offset",
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     assert to_initializers(model)
     assert [item.name for item in model.graph.input] == ["x", "offset"]
     assert not to_initializers(model)
@@ -185,7 +180,6 @@ def test_a_constant_of_numbers_becomes_a_tensor(
 
 
 def test_a_constant_that_is_an_output_stays() -> None:
-    """Not every tool takes an initializer as an output."""
     value = numpy_helper.from_array(np.ones(2, np.float32))
     node = helper.make_node("Constant", [], ["y"], value=value)
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
@@ -196,39 +190,22 @@ def test_a_constant_that_is_an_output_stays() -> None:
 
 def test_integers_and_fed_weights_are_not_quantisable() -> None:
     """A product has a constant float weight, or it does not count."""
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "whole"], ["a"]),
-            helper.make_node("MatMul", ["x", "fed"], ["b"]),
-            helper.make_node("MatMul", ["x", "w"], ["c"]),
-        ],
-        "g",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 2]) for n in ("x", "fed")],
-        [],
-        [
-            numpy_helper.from_array(np.ones((2, 2), np.int64), "whole"),
-            numpy_helper.from_array(np.ones((2, 2), np.float32), "fed"),
-            numpy_helper.from_array(np.ones((2, 2), np.float32), "w"),
-        ],
+    model = onnx_model(
+        "a = MatMul (x, whole) b = MatMul (x, fed) c = MatMul (x, w)",
+        {"whole": np.ones((2, 2), np.int64), "w": np.ones((2, 2), np.float32)},
+        x="float[2,2] x, float[2,2] fed",
+        y="float[?] c",
     )
-    assert [dict(counts) for counts in quantisable_nodes(graph)] == [{"MatMul": 1}, {}]
+    assert [dict(counts) for counts in quantisable_nodes(model.graph)] == [{"MatMul": 1}, {}]
 
 
 def test_an_input_with_a_default_is_not_folded() -> None:
     """Casting it once and for all would ignore what a run feeds."""
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, [2]) for n in ("x", "offset")]
-    graph = helper.make_graph(
-        [
-            helper.make_node("Cast", ["offset"], ["wide"], to=TensorProto.FLOAT),
-            helper.make_node("Cast", ["x"], ["w"], to=TensorProto.FLOAT),
-            helper.make_node("Add", ["w", "wide"], ["y"]),
-        ],
-        "default",
-        values,
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
-        [numpy_helper.from_array(np.ones(2, np.float16), "offset")],
+    model = onnx_model(
+        "wide = Cast <to = 1> (offset) w = Cast <to = 1> (x) y = Add (w, wide)",
+        {"offset": np.ones(2, np.float16)},
+        x="float16[2] x, float16[2] offset",
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     fold_constants(model)
     assert [node.op_type for node in model.graph.node] == ["Cast", "Cast", "Add"]
 

@@ -110,14 +110,12 @@ def test_estimates_are_marked_in_the_table() -> None:
 
 
 def test_a_study_that_was_cut_short_says_so() -> None:
-    """The banner says that nothing is confirmed."""
     page = render_page(pages.state(pages.result(complete=False)))
     assert "interrupted before the final comparison" in page
     assert "Confirmed:" not in page
 
 
 def test_what_each_change_brings_is_shown() -> None:
-    """Each change with what it brings, and its verdict when it was reverted alone."""
     page = render_page(pages.state(pages.result(simplification=pages.simplification())))
     assert "1.80× (1.71–1.89), 0.90 of the memory" in page.split("<main>")[0]
     section = page.split('<section id="changes">')[1].split("</section>")[0]
@@ -131,13 +129,11 @@ def test_what_each_change_brings_is_shown() -> None:
 
 
 def test_another_member_shows_no_changes_of_the_winner() -> None:
-    """Only the changes of the winner were reverted."""
     made = pages.result(simplification=pages.simplification(), picked=2)
     assert '<section id="changes">' not in render_page(pages.state(made))
 
 
 def test_a_default_that_stays_explains_itself() -> None:
-    """The page says what came nearest."""
     page = render_page(pages.state(pages.result(picked=0)))
     assert "Nearest in latency: trial 1" in page
 
@@ -151,7 +147,6 @@ def test_little_is_enough_for_a_page(made: Any) -> None:
 
 
 def test_a_kept_profile_is_shown() -> None:
-    """The page shows what `autotune profile` shows."""
     node = TimeShare(name="conv_7", operator="Conv", nodes=1, time_ms=1.25, share=0.625)
     page = render_page(pages.state(pages.result(), profiling=pages.profiling(node)))
     assert '<section id="profile">' in page

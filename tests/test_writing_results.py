@@ -21,7 +21,7 @@ from autotune.deploy.digest import digest_files
 from autotune.deploy.loader import check_files
 from autotune.errors import CannotMeasureError, StudyError
 from autotune.facts.model import describe
-from autotune.graph.data_names import RenamingError, copy_with_data_names, data_names
+from autotune.graph.data_names import RenamingError, copy_with_data_names
 from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.measure.outcome import Failure, Fidelity
 from autotune.results.result import StudyResult, choose_member
@@ -98,7 +98,6 @@ def _answers(session: onnxruntime.InferenceSession) -> list[float]:
     ],
 )
 def test_data_files_of_any_name_are_written(tmp_path: Path, files: list[str]) -> None:
-    """The written model has data files of our names, loads strictly and answers as the source."""
     (tmp_path / "source").mkdir()
     model = _model(tmp_path / "source", files)
     out = tmp_path / "out"
@@ -115,16 +114,6 @@ def test_data_files_of_any_name_are_written(tmp_path: Path, files: list[str]) ->
     assert picked.files[1] == "best.2.onnx"
     assert not (out / "best.onnx").exists()
     assert _answers(autotune.load(out / "best.json", strict=True)) == _answers(source)
-
-
-def test_data_files_get_names_in_their_order() -> None:
-    """No name is taken from the user's files."""
-    files = [Path("study.db"), Path("best.onnx"), Path("w")]
-    assert data_names(files, "best.onnx") == {
-        "study.db": "best.onnx.data",
-        "best.onnx": "best.onnx.data2",
-        "w": "best.onnx.data3",
-    }
 
 
 def test_a_data_file_without_a_new_name_is_refused(tmp_path: Path) -> None:
@@ -181,7 +170,6 @@ def _judged(
 
 
 def test_a_result_that_does_not_load_is_removed(tmp_path: Path) -> None:
-    """The study does not say that it is done, and does not take the result for done later."""
     (tmp_path / "source").mkdir()
     model = _model(tmp_path / "source", ["w"])
 

@@ -35,7 +35,6 @@ def plugins() -> Environment:
 def test_a_plugin_without_a_device_is_listed_with_the_reason(
     plugins: Environment, word: str, tmp_path: Path
 ) -> None:
-    """Its package is there, and no device that it can use."""
     states = plugins.autotune("hardware", "--no-noise", cwd=tmp_path)["execution_providers"]
     state = next(state for state in states if state["word"] == word)
     assert state["state"] == "no device"

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.stress
 @given(models(), st.integers(0, 9))
 @settings(max_examples=int(500 * SHARE), suppress_health_check=[HealthCheck.too_slow])
 def test_many_random_graphs_keep_their_answers(before: onnx.ModelProto, seed: int) -> None:
-    """Ten times as many as in the quick test."""
     check(before, seed)
 
 

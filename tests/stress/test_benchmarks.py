@@ -206,7 +206,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_benchmark_has_a_short_form() -> None:
-    """A file with a main function is in the table."""
     with_main = {
         path.stem
         for path in BENCHMARKS.rglob("*.py")

@@ -1,0 +1,90 @@
+"""Factories that tests of several modules share: models in ONNX's text form, and their parts."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper, parser
+
+from autotune.facts.model import Model
+from autotune.facts.model_facts import Dimension, Tensor
+
+Array = NDArray[Any]
+
+
+def onnx_model(
+    body: str,
+    constants: Mapping[str, Array | float] | None = None,
+    *,
+    opset: int = 17,
+    x: str = "float[2,4,6,6] x",
+    y: str = "float[?] y",
+) -> onnx.ModelProto:
+    """Returns a model of nodes in ONNX's text form.
+
+    Args:
+        body: Its nodes, which take ``x`` and write ``y``.
+        constants: Values of initializers by name, of which those are added that a node takes; a
+            number is a scalar of 32 bits.
+        opset: The version of its operators.
+        x: Its inputs; N stands for an open dimension.
+        y: Its outputs; ``[?]`` leaves a shape out.
+    """
+    graph = parser.parse_graph(f"g ({x}) => ({y}) {{ {body} }}")
+    for item in graph.output:
+        if [size.dim_param for size in item.type.tensor_type.shape.dim] == ["?"]:
+            item.type.tensor_type.ClearField("shape")
+    taken = _taken(graph)
+    for name, value in (constants or {}).items():
+        if name in taken:
+            array = value if isinstance(value, np.ndarray) else np.array(value, np.float32)
+            graph.initializer.append(numpy_helper.from_array(array, name))
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def _taken(graph: onnx.GraphProto) -> set[str]:
+    """Returns what nodes take and no node makes, those of branches among them."""
+    inner = [item.g for node in graph.node for item in node.attribute if item.HasField("g")]
+    taken = {name for node in graph.node for name in node.input}.union(*map(_taken, inner))
+    return taken - {name for node in graph.node for name in node.output}
+
+
+def save_onnx(path: Path, body: str, *arguments: Any, **options: Any) -> Path:
+    """Writes :func:`onnx_model`; returns its path."""
+    onnx.save(onnx_model(body, *arguments, **options), path)
+    return path
+
+
+def normal(seed: int, *shape: int) -> Array:
+    """Returns standard normal numbers of 32 bits."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def tensor(name: str, dtype: str, *shape: Dimension, bound: int | None = None) -> Tensor:
+    """Returns an input of a model."""
+    return Tensor(name=name, dtype=dtype, shape=shape, index_bound=bound)
+
+
+def model_of(*tensors: Tensor, **changes: Any) -> Model:
+    """Returns the facts of a model with these inputs that has everything but operators."""
+    facts: dict[str, Any] = {
+        "path": Path("model.onnx"),
+        "data_names": (),
+        "sha256": "0",
+        "size_bytes": 1,
+        "inputs": tensors,
+        "outputs": ("y",),
+        "operators": {},
+        "parameters": 1,
+        "has_conv": True,
+        "has_gelu": True,
+        "branches": 3,
+        "subnormals": 1,
+    }
+    facts |= changes
+    # every product has a constant weight unless the test says otherwise
+    return Model(**{"quantisable": facts["operators"], "quantisable_inside": {}, **facts})
