@@ -48,9 +48,9 @@ class _InsideChild:
     _module: str
     _folder: Path
 
-    def __init__(self, module: str, limits: Any) -> None:
+    def __init__(self, module: str, limits: Any, site: Path | None = None) -> None:
         if module not in MODULES:
-            _InsideChild._start(self, module, limits)  # type: ignore[arg-type]
+            _InsideChild._start(self, module, limits, site)  # type: ignore[arg-type]
         self._module = module
         self._folder = Path(tempfile.mkdtemp())
 

@@ -22,6 +22,8 @@ def values_of(domain: Domain) -> st.SearchStrategy[Value]:
     """Returns a strategy of the values that `domain` takes."""
     if domain.choices:
         return st.sampled_from(domain.choices)
+    if domain.pattern:
+        return st.from_regex(domain.pattern, fullmatch=True)
     numbers = st.integers(domain.low, domain.high)
     return numbers.map(str) if isinstance(domain.default, str) else numbers
 

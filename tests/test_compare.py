@@ -51,6 +51,7 @@ class FakeSessions:
         *,
         batch: int | None,
         sessions: str,
+        site: Path | None = None,
     ) -> Outcome:
         """Returns what the cost function says."""
         self.sessions.append(sessions)

@@ -101,7 +101,7 @@ def test_a_graph_half_in_words(half: dict[str, Any], words: tuple[str, ...]) -> 
 
 def test_the_parameters_of_answers_are_the_precision_and_its_options() -> None:
     """Pre-passes and storage forms compute the same as the source."""
-    assert GRAPH_PARAMETERS.keys() - ANSWER_PARAMETERS == {"pre_pass", "weight_storage"}
+    assert GRAPH_PARAMETERS.keys() - ANSWER_PARAMETERS == {"runtime", "pre_pass", "weight_storage"}
 
 
 def test_the_readme_of_the_spaces_names_every_need_and_parameter() -> None:

@@ -42,13 +42,15 @@ def test_each_provider_is_measured_in_each_precision_that_it_takes() -> None:
     everything: dict[str, Any] = {"operators": _OPERATORS, "quantisable": _OPERATORS}
     space = resolved(providers=("cpu", "openvino", "cuda"), features=("avx512_bf16",), **everything)
     forms = [form.to_json() for form in provider_forms(space)]
-    bf16, int8, *on_cuda = forms
+    fixed, bf16, int8, *on_cuda = forms
+    assert fixed == {EXECUTION_PROVIDER: "openvino", "fixed_dimensions": True}
     in_bf16 = {"openvino.load_config": OPENVINO_BF16, "fixed_dimensions": True}
     assert bf16 == {EXECUTION_PROVIDER: "openvino", **in_bf16}
     assert int8["precision"] == "int8_static"
-    assert [form["precision"] for form in on_cuda] == ["fp16_mixed"]
+    assert [form.get("precision") for form in on_cuda] == [None, "fp16_mixed"]
     older = resolved(providers=("cpu", "openvino"), **everything)
-    assert [form.to_json()["precision"] for form in provider_forms(older)] == ["int8_static"]
+    precisions = [form.to_json().get("precision") for form in provider_forms(older)]
+    assert precisions == [None, "int8_static"]
     assert older.left_out["openvino.load_config"] == "the processor does not compute in bfloat16"
 
 

@@ -83,7 +83,7 @@ _TIMEOUT = typer.Option(
     "--timeout",
     metavar="10m",
     parser=parsing.duration_s,
-    help="End the search after this time; the final comparison follows.",
+    help="End the search after this time.",
     rich_help_panel=SEARCH,
 )
 _SPACE = typer.Option(
@@ -103,6 +103,12 @@ _PROVIDERS = typer.Option(
     "--providers",
     metavar="cpu,openvino",
     help="Execution providers to search (all that can be used here).",
+    rich_help_panel=SEARCH,
+)
+_RUNTIMES = typer.Option(
+    "--runtimes",
+    metavar="NAME",
+    help="Other ONNX Runtimes to search too; see autotune runtimes.",
     rich_help_panel=SEARCH,
 )
 _TRY = typer.Option(
@@ -175,6 +181,7 @@ def study(
     space: Annotated[str | None, _SPACE] = None,
     fix: Annotated[list[parsing.Pair] | None, _FIX] = None,
     providers: Annotated[list[str] | None, _PROVIDERS] = None,
+    runtimes: Annotated[list[str] | None, _RUNTIMES] = None,
     first: Annotated[list[Path] | None, _TRY] = None,
     out: Annotated[Path | None, _OUT] = None,
     storage: UrlOption = None,
@@ -212,6 +219,7 @@ def study(
         "space": space,
         "fix": dict(fix or ()) or None,
         "providers": providers or None,
+        "runtimes": runtimes or None,
         "first": first or None,
         "out": out,
         "study_name": study_name,

@@ -19,6 +19,7 @@ from autotune.deploy.records import (
     Amount,
     Json,
     Positive,
+    Text,
     Whole,
     from_plain,
     read,
@@ -172,6 +173,17 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RequiredRuntime:
+    """The distribution of ONNX Runtime that a config was measured with, and its version."""
+
+    package: Text
+    version: Text
+
+    def __str__(self) -> str:
+        return f"{self.package}=={self.version}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Requires:
     """The requirements of a config on any machine.
 
@@ -188,6 +200,8 @@ class Requires:
             time.
         weight_block: Size of the blocks (NCHWc) in which the file holds weights, which must be the
             processor's; 0 where it was unknown while the file was measured, None without blocks.
+        runtime: The distribution of ONNX Runtime, where it is another than that of the
+            environment in which the study ran; None where it is that one.
     """
 
     # no defaults: a config that lost its requirements must not load where they are not met
@@ -195,6 +209,7 @@ class Requires:
     vnni: bool
     exact_products: bool
     weight_block: Whole | None
+    runtime: RequiredRuntime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +255,10 @@ class TunedConfig:
 
     def to_json(self) -> Json:
         """Returns the config as JSON values, in the order in which a reader wants them."""
-        return {"format": FORMAT, **to_plain(self)}
+        data: Json = {"format": FORMAT, **to_plain(self)}
+        if self.requires.runtime is None:  # as it was before there were others
+            del data["requires"]["runtime"]
+        return data
 
     @classmethod
     def from_json(cls, data: object) -> "TunedConfig":

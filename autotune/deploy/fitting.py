@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.deploy import cpu
-from autotune.deploy.config import TunedConfig
+from autotune.deploy.config import RequiredRuntime, TunedConfig
 from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS, Value
-from autotune.deploy.providers import WORDS, provider_named
+from autotune.deploy.providers import DISTRIBUTIONS, WORDS, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
@@ -29,8 +29,8 @@ class Fit:
         session: How it is opened.
         refusal: Why the file answers wrongly on this processor, whatever the options, as the end
             of a sentence; empty if it answers as it was measured.
-        lacking: The execution providers that this machine lacks, in words; the session is then ONNX
-            Runtime's default, on the application's providers if it names some.
+        lacking: The ONNX Runtime, or the execution providers, that are missing, in words; the
+            session is then ONNX Runtime's default, on the application's providers if it names some.
         differences: How this machine differs from the one that tuned the config, in words.
         adapted: What was changed for this machine, in words; empty if nothing.
     """
@@ -68,7 +68,7 @@ def fit(
     chosen: dict[str, Value] = {} if threads is None else {_INTRA: threads}
     differences = tuple(environment_differences(config, cores=threads is None))
     refusal = wrong_answers(config)
-    if providers is None and (lacking := missing_providers(config)):
+    if providers is None and (lacking := missing_parts(config)):
         exact = {name: text for name, text in session.entries.items() if name == EXACT_PRODUCTS}
         return Fit(
             session=SessionConfig(options=chosen, entries=exact),
@@ -138,9 +138,41 @@ def wrong_answers(config: TunedConfig) -> str:
     return f"its weights lie in blocks of {there}, and this processor's kernels read {blocks}"
 
 
-def missing_providers(config: TunedConfig) -> tuple[str, ...]:
-    """Returns the execution providers that the config requires and this machine lacks, in words."""
+def missing_parts(config: TunedConfig) -> tuple[str, ...]:
+    """Returns what the config requires and this machine lacks, in words.
+
+    That is the distribution of ONNX Runtime, or else execution providers.
+    """
+    needed = config.requires.runtime
+    if needed is not None and not _is_installed(needed):
+        return (f"{needed.package} {needed.version} (type {install_command(needed)})",)
     return tuple(f"the {name}" for name in config.requires.providers if not _can_use(name))
+
+
+def install_command(needed: RequiredRuntime) -> str:
+    """Returns what to type so that this environment has an ONNX Runtime in the place of its own.
+
+    The distributions overwrite each other's files, so the present ones go first.
+    """
+    others = [name for name in DISTRIBUTIONS if name != needed.package]
+    present = [name for name in others if _version(name) is not None]
+    first = f"pip uninstall -y {' '.join(present)} && " if present else ""
+    return f"{first}pip install {needed}"
+
+
+def _is_installed(needed: RequiredRuntime) -> bool:
+    """Returns whether the distribution is installed in that version."""
+    return _version(needed.package) == needed.version
+
+
+def _version(package: str) -> str | None:
+    # seldom needed: no other application pays for the import
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _can_use(name: str) -> bool:

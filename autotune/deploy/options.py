@@ -23,15 +23,22 @@ BATCH = "batch"
 LARGEST_BATCH = 65_536
 """The largest batch size."""
 
+RUNTIME = "runtime"
+"""The parameter that chooses the distribution of ONNX Runtime, as ``NAME==VERSION``."""
+
+OWN = "own"
+"""Its default: the ONNX Runtime of the user's own environment."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """The values that one option takes: either listed, or the integers from `low` to `high`."""
+    """The values of one option: listed, of a pattern, or the integers from `low` to `high`."""
 
     choices: tuple[Value, ...] = ()
     low: int = 0
     high: int = 0
     default: Value
+    pattern: str = ""
 
     def problem(self, value: object) -> str | None:
         """Returns why `value` is wrong, as the end of a sentence; None when it is fine."""
@@ -40,6 +47,10 @@ class Domain:
             if any(value == choice and type(value) is type(choice) for choice in self.choices):
                 return None
             return "must be one of " + ", ".join(map(repr, self.choices)) + f", not {shown(value)}"
+        if self.pattern:
+            if isinstance(value, str) and re.fullmatch(self.pattern, value):
+                return None
+            return f"must be of the form {self.pattern}, not {shown(value)}"
         # Config entries are strings, attributes are integers: the default tells which.
         if isinstance(self.default, str):
             # digits of other scripts, which ``\d`` matches, abort the process inside ONNX Runtime

@@ -327,6 +327,14 @@ PROVIDERS: Mapping[str, Provider] = {
 WORDS: Mapping[str, str] = {provider.name: word for word, provider in PROVIDERS.items()}
 """The word of each provider, by ONNX Runtime's name."""
 
+DISTRIBUTIONS = tuple(
+    sorted(
+        {name for p in PROVIDERS.values() for name in p.flavours if " " not in name}
+        | {"onnxruntime-cann", "onnxruntime-rocm", "ort-nightly", "ort-nightly-gpu"}
+    )
+)
+"""The packages that are an ONNX Runtime of their own; they overwrite each other's files."""
+
 
 def provider_named(name: str) -> Provider:
     """Returns the provider of ONNX Runtime's name `name`, which must be one of the table."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 from autotune.deploy.plugins import has_plugin, is_built_in
 from autotune.deploy.providers import PROVIDERS, Provider
@@ -71,8 +72,27 @@ def _state(word: str, provider: Provider) -> ProviderState:
     )
 
 
-def _probe(word: str) -> Probe:
-    with Child(_CHILD, memory_limit()) as child:
+def states_in(site: Path, built_in: Sequence[str], package: str) -> tuple[ProviderState, ...]:
+    """Returns the execution providers of another ONNX Runtime that can be used here.
+
+    Args:
+        site: Its folder.
+        built_in: The names of its providers.
+        package: Its name and version.
+    """
+    ready = [ProviderState(word="cpu", state=READY, package=package)]
+    for word, provider in PROVIDERS.items():
+        if word != "cpu" and provider.name in built_in:
+            probe = _probe(word, site)
+            if not probe.problem:
+                ready.append(
+                    ProviderState(word=word, state=READY, package=package, devices=probe.devices)
+                )
+    return tuple(ready)
+
+
+def _probe(word: str, site: Path | None = None) -> Probe:
+    with Child(_CHILD, memory_limit(), site) as child:
         try:
             return child.request({"do": "probe", "provider": word}, _TIME_LIMIT_S, Probe)
         except ChildFailure as failure:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotune.deploy.options import Domain, Value
+from autotune.deploy.options import OWN, RUNTIME, Domain, Value
 from autotune.graph.entries import (
     AS_PRECISION,
     OFF,
@@ -173,7 +173,14 @@ PRECISIONS: Mapping[str, Precision] = {
 }
 """All precisions by name but the default, ``fp32``."""
 
+_RUNTIME = GraphParameter(
+    domain=Domain(pattern=f"{OWN}|[a-z][a-z-]{{0,40}}==[0-9][0-9A-Za-z.+_]{{0,40}}", default=OWN),
+    words=lambda value: f"on {str(value).replace('==', ' ')}",
+)
+
 GRAPH_PARAMETERS: Mapping[str, GraphParameter] = {
+    # it makes the files, because each ONNX Runtime has tools and operators of its own
+    RUNTIME: _RUNTIME,
     "pre_pass": GraphParameter.of_entries("none", PRE_PASSES),
     "precision": GraphParameter.of_entries("fp32", PRECISIONS),
     **OPTIONS,

@@ -12,7 +12,7 @@ from typing import Any
 import autotune
 from autotune.deploy import cpu
 from autotune.deploy.digest import digest_files
-from autotune.deploy.options import Value
+from autotune.deploy.options import OWN, RUNTIME, Value
 from autotune.deploy.records import from_plain
 from autotune.errors import FormatError
 from autotune.facts.feeds import save_samples
@@ -31,6 +31,7 @@ from autotune.graph.parameters import (
 )
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.process.lasting import LastingChild
+from autotune.runtimes.environments import site_of
 
 _CHILD = "autotune.graph.prepare_child"
 
@@ -171,15 +172,16 @@ class Preparer:
         )
 
     def _of_steps(self, steps: tuple[PlannedStep, ...], half: Mapping[str, Value]) -> PreparedModel:
-        key = self._key(steps)
-        folder, facts = self._kept(key) or self._convert(key, steps)
+        maker = str(half.get(RUNTIME, OWN))
+        key = self._key(maker, steps)
+        folder, facts = self._kept(key) or self._convert(key, maker, steps)
         path = folder / FILE
         data_files = tuple(sorted(file for file in folder.glob(f"{FILE}.*")))
         return PreparedModel(
             path=path,
             data_files=data_files,
             sha256=digest_files((path, *data_files)),
-            steps=graph_words(half),
+            steps=graph_words({name: value for name, value in half.items() if name != RUNTIME}),
             **vars(facts),
         )
 
@@ -201,15 +203,17 @@ class Preparer:
         except FormatError:
             return None
 
-    def _convert(self, key: str, steps: tuple[PlannedStep, ...]) -> tuple[Path, GraphFacts]:
+    def _convert(
+        self, key: str, maker: str, steps: tuple[PlannedStep, ...]
+    ) -> tuple[Path, GraphFacts]:
         before, rest = shared_passes(steps)
         files: tuple[Path, ...] = (self._model.path, *self._model.data_files)
         sha256 = self._model.sha256
         if before:
             # many sets of graph parameters share what these passes make, which may take long
-            passed = self._of_steps(before, {})
+            passed = self._of_steps(before, {RUNTIME: maker})
             files, sha256 = (passed.path, *passed.data_files), passed.sha256
-        with self.child.at_work() as child:
+        with self.child.at_work(site_of(maker)) as child:
             source, result = child.folder / "source", child.folder / "result"
             source.mkdir()
             result.mkdir()
@@ -225,7 +229,7 @@ class Preparer:
                 "folder": str(result),
                 "steps": [[step.name, dict(step.options)] for step in rest],
                 "samples": str(self._calibration()) if wants_samples(rest) else None,
-                "shared": str(self._shared(before)) if wants_samples(rest) else None,
+                "shared": str(self._shared(maker, before)) if wants_samples(rest) else None,
             }
             try:
                 facts = child.request(request, _TIME_LIMIT_S, GraphFacts)
@@ -236,12 +240,12 @@ class Preparer:
                 raise error from None
             return self.cache.keep(key, result, vars(facts)), facts
 
-    def _shared(self, before: tuple[PlannedStep, ...]) -> Path:
+    def _shared(self, maker: str, before: tuple[PlannedStep, ...]) -> Path:
         """Returns the folder of what all files that begin with these steps share.
 
         It is an entry of the cache like any other. Children add to it.
         """
-        key = self._key(before, "shared", self._signature)
+        key = self._key(maker, before, "shared", self._signature)
         entry = self.cache.find(key)
         return entry[0] if entry else self.cache.keep(key, None, {})
 
@@ -257,14 +261,14 @@ class Preparer:
             beside.replace(self._samples)
         return self._samples
 
-    def _key(self, steps: tuple[PlannedStep, ...], *more: str) -> str:
+    def _key(self, maker: str, steps: tuple[PlannedStep, ...], *more: str) -> str:
         """Returns the name of the cache's entry: a digest of all that decides what is in it."""
         parts: list[Any] = [
             self._model.sha256,
             [[step.name, sorted(step.options.items())] for step in steps],
             # a step may be mended in a later version
             autotune.__version__,
-            [runtime().version, runtime().build, *map(_version, ("onnx", *PACKAGES))],
+            [*_of_maker(maker), *map(_version, ("onnx", *PACKAGES))],
             # weights are packed for it, and ranges of activations differ in their last digits
             [cpu.cpu_model(), sorted(cpu.cpu_features())],
         ]
@@ -272,6 +276,11 @@ class Preparer:
             parts.append(self._signature)
         parts += more
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+
+
+def _of_maker(maker: str) -> tuple[str, ...]:
+    """Returns what tells the ONNX Runtime that makes files from others."""
+    return (runtime().version, runtime().build) if maker == OWN else (maker,)
 
 
 def _version(package: str) -> str:

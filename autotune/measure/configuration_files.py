@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from autotune.deploy.options import RUNTIME
 from autotune.errors import StorageError
 from autotune.facts.model import Model
 from autotune.graph.prepare import PreparationError, Preparer
@@ -71,6 +72,8 @@ class ConfigurationFiles:
         session = configuration.session.to_json()
         level = session.get("graph_optimization_level", "ORT_ENABLE_ALL")
         if level not in _COMPARED_LEVELS or not _OTHER_GRAPHS.isdisjoint(session):
+            return configuration
+        if RUNTIME in graph_parameters.to_json():  # each optimises in its own way
             return configuration
         if self._preparer is None or "ort_" in str(graph_parameters.to_json().get("pre_pass", "")):
             return configuration

@@ -106,6 +106,7 @@ class Subject:
         path: The model's file.
         config: How it is opened.
         batch: Samples of a run.
+        site: The folder of another ONNX Runtime that runs it; None for the user's own.
     """
 
     trial: int
@@ -113,6 +114,7 @@ class Subject:
     path: Path
     config: SessionConfig
     batch: int = 1
+    site: Path | None = None
 
 
 @dataclass(kw_only=True)
@@ -169,7 +171,7 @@ class AllSamples:
         with (
             tempfile.TemporaryDirectory(dir=scratch.root()) as folder,
             Child(_WORKER, memory_limit()) as exact,
-            Child(_WORKER, memory_limit()) as child,
+            Child(_WORKER, memory_limit(), subject.site) as child,
         ):
             try:
                 self._open(exact, self.model.path, UNOPTIMISED, Path(folder))

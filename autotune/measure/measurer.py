@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune.deploy.config import TunedConfig
+from autotune.deploy.options import OWN
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.serving import SHARED
@@ -24,6 +25,7 @@ from autotune.measure.configuration_run import ConfigurationRun, LoadMeasurement
 from autotune.measure.duet import Reference
 from autotune.measure.fidelity import Metric, OutputMismatchError
 from autotune.measure.outcome import (
+    NO_RUNTIME,
     Effort,
     Failure,
     Fidelity,
@@ -39,6 +41,7 @@ from autotune.measure.requests import request_outputs, request_session
 from autotune.measure.sample_sets import SampleSet, sample_sets
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
+from autotune.runtimes.environments import is_there, site_of
 from autotune.space.configuration import Configuration
 from autotune.space.session import SESSIONS, session_config
 
@@ -102,9 +105,7 @@ class DuetMeasurer:
         self._limits = _FIRST_LIMITS
         self._reference: Reference | None = None
         self._scratch = tempfile.TemporaryDirectory(dir=scratch.root())
-        self._provider_cache = ProviderCache(
-            provider_cache or Path(self._scratch.name) / CACHE_FOLDER
-        )
+        self._provider_cache = provider_cache or Path(self._scratch.name) / CACHE_FOLDER
         try:
             with _start_worker() as child:
                 self._sets = sample_sets(
@@ -137,6 +138,20 @@ class DuetMeasurer:
         is_dominated: IsDominated = never_dominated,
     ) -> Outcome:
         """Returns the outcome of measuring `configuration` in a process of its own."""
+        runtime = configuration.runtime
+        outcome = self._measure(configuration, effort, is_dominated, site_of(runtime))
+        if isinstance(outcome, Failure) and runtime != OWN and not is_there(runtime):
+            message = f"{runtime} is no longer what was added"
+            return replace(outcome, kind=NO_RUNTIME, message=message)
+        return outcome
+
+    def _measure(
+        self,
+        configuration: Configuration,
+        effort: Effort,
+        is_dominated: IsDominated,
+        site: Path | None,
+    ) -> Outcome:
         began = time.monotonic()
         try:
             path = self._configuration_files.path(configuration)
@@ -154,6 +169,7 @@ class DuetMeasurer:
             name=configuration.key,
             batch=batch,
             sessions=sessions,
+            site=site,
         )
         if isinstance(outcome, Failure):
             return outcome
@@ -183,6 +199,7 @@ class DuetMeasurer:
         name: str = "session",
         batch: int | None = None,
         sessions: str = SHARED,
+        site: Path | None = None,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
@@ -194,6 +211,7 @@ class DuetMeasurer:
             name: Name of the file with the raw run times.
             batch: Samples of a run; None means the baseline's.
             sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
+            site: The folder of another ONNX Runtime that runs it; None for the user's own.
         """
         reference = self._running_reference()
 
@@ -204,7 +222,8 @@ class DuetMeasurer:
                 return measurement
             return replace(measurement, samples=keep_raw(duet, self._samples, name))
 
-        return self._run(path, config, batch, sessions, play, judges=effort.compares_answers)
+        compares = effort.compares_answers
+        return self._run(path, config, batch, sessions, play, judges=compares, site=site)
 
     def measure_open_loop(
         self,
@@ -234,25 +253,26 @@ class DuetMeasurer:
         measure: Callable[[ConfigurationRun], Numbers],
         *,
         judges: bool = True,
+        site: Path | None = None,
     ) -> Numbers | Failure:
         """Returns what `measure` says of a session in a fresh process whose answers are right.
 
         Answers that were right once are compared again only if `judges` says so.
         """
         samples = self._sets[batch or self._smallest]
-        if failure := self._compile(path, config, samples):
+        if failure := self._compile(path, config, samples, site):
             return failure
-        with _start_worker() as child:
+        with _start_worker(site) as child:
             run = ConfigurationRun(
                 child, samples.files, self._limits_of(samples), self._clients, sessions
             )
             try:
                 if failure := run.open(
-                    path, config, self._provider_cache, self._history, self._process
+                    path, config, self._cache_of(site), self._history, self._process
                 ):
                     return failure
                 run.first_runs()
-                session = f"{path} {samples.files.batch} {json.dumps(config.to_json())}"
+                session = f"{site} {path} {samples.files.batch} {json.dumps(config.to_json())}"
                 earlier = None if judges else self._fidelities.get(session)
                 if failure := run.judge(samples.judge, self._timed_error, earlier):
                     return failure
@@ -261,17 +281,19 @@ class DuetMeasurer:
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase=run.phase, message=fault.message)
 
-    def _compile(self, path: Path, config: SessionConfig, samples: SampleSet) -> Failure | None:
+    def _compile(
+        self, path: Path, config: SessionConfig, samples: SampleSet, site: Path | None
+    ) -> Failure | None:
         """Lets a provider compile the model in a process of its own, once; returns why it cannot.
 
         The measured process then finds the result in the cache, as an application does from its
         second start on, and its memory is not that of the compiler.
         """
-        cache = self._provider_cache
+        cache = self._cache_of(site)
         if not config.provider_cache or cache.first_load_ms(path, config):
             return None
         cache.folder.mkdir(parents=True, exist_ok=True)
-        with _start_worker() as child:
+        with _start_worker(site) as child:
             run = ConfigurationRun(child, samples.files, self._limits_of(samples))
             try:
                 if failure := run.open(path, config, cache):
@@ -281,13 +303,21 @@ class DuetMeasurer:
         cache.remember(path, config, run.load_ms)
         return None
 
+    def _cache_of(self, site: Path | None) -> ProviderCache:
+        """Returns what a runtime's providers keep; another version may not read it."""
+        folder = self._provider_cache
+        return ProviderCache(folder if site is None else folder / site.name)
+
     def answers_of(self, config: Path) -> Fidelity | Failure:
         """Returns how right the answers of a written config are; see :class:`Measurer`."""
-        serving = None if len(self._sets) == 1 else TunedConfig.read(config).serving
+        written = TunedConfig.read(config)
+        serving = None if len(self._sets) == 1 else written.serving
+        needed = written.requires.runtime
+        site = None if needed is None else site_of(str(needed))
         batch = None if serving is None else serving.batch
         samples = self._sets[batch or self._smallest]
         limits = self._limits_of(samples)
-        with _start_worker() as child:
+        with _start_worker(site) as child:
             try:
                 message = {"do": "load", "config": str(config.resolve())}
                 child.request(message, limits.load_s, Done)
@@ -356,5 +386,5 @@ class DuetMeasurer:
         return next(iter(self._sets))
 
 
-def _start_worker() -> Child:
-    return Child(_WORKER, memory_limit())
+def _start_worker(site: Path | None = None) -> Child:
+    return Child(_WORKER, memory_limit(), site)

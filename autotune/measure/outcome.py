@@ -15,6 +15,9 @@ LEAST_MEMORY_MIB = 0.1
 """A session of a tiny model may fit into memory that its process held already. Less than this
 cannot be told from nothing: fresh processes of one session differ by more."""
 
+NO_RUNTIME = "no_runtime"
+"""The kind of a failure whose ONNX Runtime is no longer there."""
+
 FEWEST_QUIET = 5
 """With fewer quiet time slices than this, or than half of them, all time slices count."""
 
@@ -209,9 +212,10 @@ class Failure:
     """Why a configuration has no numbers.
 
     Attributes:
-        kind: ``wrong_answers``, ``refused`` (ONNX Runtime said no), ``fallback`` (its execution
-            provider runs no node), ``crashed``, ``failed``, ``killed``, ``timeout``,
-            ``out_of_memory``, ``protocol`` or ``prepare`` (the model could not be made).
+        kind: ``wrong_answers``, ``refused`` (ONNX Runtime said no), ``no_runtime`` (it is no longer
+            there), ``fallback`` (its execution provider runs no node), ``crashed``, ``failed``,
+            ``killed``, ``timeout``, ``out_of_memory``, ``protocol`` or ``prepare`` (the model could
+            not be made).
         phase: ``prepare``, ``open``, ``run``, ``answers`` or ``turns``.
         message: What happened, in a sentence.
         error: The fidelity error, where that is the reason and a finite number.

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -22,6 +23,7 @@ class LastingChild:
         self._module = module
         self._is_kept = False
         self._idle: Child | None = None
+        self._site: Path | None = None
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -39,13 +41,20 @@ class LastingChild:
                 child.stop()
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[Child]:
+    def at_work(self, site: Path | None = None) -> Iterator[Child]:
         """Gives the child for one task; its folder is empty.
+
+        Args:
+            site: A folder whose packages come before the user's own. Another one than that of the
+                last task takes another child.
 
         After an exception in the block the child is stopped: what failed may leave things behind,
         and an answer that nobody waited for would be taken for that to the next message.
         """
-        child = self._take_idle() or Child(self._module, memory_limit())
+        if site != self._site and (other := self._take_idle()):
+            other.stop()
+        self._site = site
+        child = self._take_idle() or Child(self._module, memory_limit(), site)
         try:
             yield child
             if self._is_kept and _may_stay(child) and child.empty_folder():

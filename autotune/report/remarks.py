@@ -1,14 +1,17 @@
 """What qualifies the numbers of a result, in sentences: answers, batches, clients, providers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from autotune.deploy.config import Coverage, Evidence, ProviderEvidence
+from autotune.deploy.config import Coverage, Evidence, ProviderEvidence, RequiredRuntime
+from autotune.deploy.fitting import install_command
+from autotune.deploy.options import OWN, RUNTIME
 from autotune.deploy.providers import CPU, PROVIDERS, Provider
 from autotune.report.deploying import assignments, process_sentence
 from autotune.report.text import interval, latency, memory, percent, printable
 from autotune.report.view import Line
 from autotune.results.process_effect import SessionEffect
 from autotune.results.result import Member, StudyResult
+from autotune.search.objective import find
 from autotune.space.session import EXECUTION_PROVIDER
 
 BATCH_MEANING = "A latency is that of a whole batch; a speed-up counts samples."
@@ -88,6 +91,45 @@ def _process_numbers(effect: SessionEffect) -> str:
         f"{size} MiB instead of {effect.without_mib:.1f}, "
         f"{effect.speedup.value:.2f}× as fast ({interval(effect.speedup)})"
     )
+
+
+def runtime_remarks(result: StudyResult) -> Iterator[Line]:
+    """Yields what there is with the user's own ONNX Runtime, and what with another one."""
+    compared = (*result.members, *result.others)
+    others = [member for member in compared if _runtime(member) != OWN and member.admitted]
+    if not others:
+        return
+    first = find(result.objectives)[0]
+
+    def best_of(members: Sequence[Member]) -> Member:
+        return min(members, key=lambda member: first.cost(member.values[first.name]))
+
+    has_other = _runtime(result.best) != OWN
+    other = result.best if has_other else best_of(others)
+    eligible = [m for m in result.members if _runtime(m) == OWN and m.admitted]
+    own = best_of(eligible or [result.baseline]) if has_other else result.best
+    yield Line(f"With what you have ({result.environment.onnxruntime}): {_beside_default(own)}")
+    if has_other and own is not result.baseline:
+        yield Line(f"  To use it: autotune pick {result.folder} --trial {own.trial}")
+    package, _, version = _runtime(other).partition("==")
+    yield Line(f"With {package} {version}: {_beside_default(other)}")
+    needed = RequiredRuntime(package=package, version=version)
+    if has_other:
+        yield Line(f"  best.json needs it: {install_command(needed)}")
+    else:
+        yield Line("  That is no better by more than the noise.")
+
+
+def _runtime(member: Member) -> str:
+    return str(member.configuration.get(RUNTIME, OWN))
+
+
+def _beside_default(member: Member) -> str:
+    evidence = member.evidence
+    if not member.configuration:
+        return "the default."
+    speedup = f"{evidence.speedup.value:.2f}× ({interval(evidence.speedup)})"
+    return f"trial {member.trial}, {speedup}, {evidence.peak_memory_mib:.1f} MiB: {member.words}."
 
 
 def provider_remarks(result: StudyResult) -> Iterator[Line]:

@@ -10,6 +10,7 @@ from autotune.report.remarks import (
     coverage_remarks,
     process_remarks,
     provider_remarks,
+    runtime_remarks,
     served,
 )
 from autotune.report.text import interval, latency, memory, percent
@@ -289,6 +290,7 @@ def _has_wide_intervals(result: StudyResult) -> bool:
 
 def _remarks(result: StudyResult) -> Iterator[Line]:
     """Yields what qualifies the numbers of a result, at its end as in all of it."""
+    yield from runtime_remarks(result)
     yield from process_remarks(result)
     if remark := batch_remark(result):
         yield Line(remark)

@@ -149,6 +149,7 @@ class SessionMeasurer(Protocol):
         *,
         batch: int | None,
         sessions: str,
+        site: Path | None = None,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says."""
 
@@ -250,6 +251,7 @@ def _entrant(measurer: SessionMeasurer, subject: Subject) -> Callable[[Effort], 
         subject.session,
         sessions=subject.sessions,
         batch=subject.batch,
+        site=subject.site,
     )
 
 

@@ -38,6 +38,7 @@ class Subject:
         max_error: The error limit that it was tuned for; None where that is not known.
         differences: How this machine differs from the one that tuned it, in words.
         evidence: What was measured when it was tuned; None where it was not.
+        site: The folder of another ONNX Runtime that runs it; None for the user's own.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Subject:
     max_error: float | None = None
     differences: tuple[str, ...] = ()
     evidence: Evidence | None = None
+    site: Path | None = None
 
 
 def subject_of(path: Path) -> Subject:

@@ -17,9 +17,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import Evidence, TunedConfig
+from autotune.deploy.config import Evidence, RequiredRuntime, TunedConfig
 from autotune.deploy.digest import digest_files
 from autotune.deploy.model_files import DataFile, ModelFile
+from autotune.deploy.options import OWN
 from autotune.deploy.serving import SHARED, Serving
 from autotune.errors import CannotMeasureError, ConfigError, StorageError, StudyError
 from autotune.facts.model import describe
@@ -198,13 +199,18 @@ def tuned_config(
     """Returns the config of one member, whose model was written as `model` and has these facts."""
     configuration = Configuration.of(member.configuration)
     session = session_config(configuration.session.to_json(), result.dimensions_of(member))
+    requires, environment = requirements(session, facts), result.environment
+    if configuration.runtime != OWN:
+        package, _, version = configuration.runtime.partition("==")
+        requires = replace(requires, runtime=RequiredRuntime(package=package, version=version))
+        environment = replace(environment, onnxruntime=version)
     return TunedConfig(
         model=model,
         session=session,
         process=None if result.process is None else result.process.options_for(member.trial),
         evidence=member.evidence,
-        requires=requirements(session, facts),
-        environment=result.environment,
+        requires=requires,
+        environment=environment,
         configuration=member.configuration,
         serving=_serving(result, member),
     )

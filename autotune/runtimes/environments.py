@@ -25,6 +25,8 @@ import platformdirs
 from packaging.requirements import Requirement
 
 from autotune.deploy.files import read_json
+from autotune.deploy.options import OWN
+from autotune.deploy.providers import DISTRIBUTIONS
 from autotune.deploy.records import Whole, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, StorageError
 from autotune.process import scratch
@@ -32,10 +34,7 @@ from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.process.marks import carries_mark, remove_marked, write_mark
 from autotune.runtimes.answer import Accepted, RuntimeAnswer
 from autotune.runtimes.installing import install, versions
-from autotune.runtimes.names import ALL, DISTRIBUTIONS, Release, read_release, read_releases
-
-OWN = "own"
-"""What stands for the ONNX Runtime of the user's own environment."""
+from autotune.runtimes.names import ALL, Release, read_release, read_releases
 
 OnNote = Callable[[str], None]
 
@@ -139,6 +138,15 @@ def find(releases: Sequence[Release]) -> list[RuntimeEnvironment]:
         if not _is_whole(_place(each.release), each):
             raise _broken(each.release)
     return list(dict.fromkeys(found))
+
+
+def is_there(text: str) -> bool:
+    """Returns whether the runtime ``NAME==VERSION`` was added and is what was installed."""
+    try:
+        find([read_release(text)])
+    except RequestError:
+        return False
+    return True
 
 
 def chosen(texts: Sequence[str]) -> list[RuntimeEnvironment]:

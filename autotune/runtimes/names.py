@@ -4,24 +4,13 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from autotune.deploy.providers import PROVIDERS
+from autotune.deploy.providers import DISTRIBUTIONS, PROVIDERS
 from autotune.errors import RequestError, did_you_mean
 
 ALL = "all"
 """The word that stands for every runtime that was added."""
 
 _PLUGINS = frozenset(p.plugin.package for p in PROVIDERS.values() if p.plugin is not None)
-_FLAVOURS = {
-    name
-    for provider in PROVIDERS.values()
-    for name in provider.flavours
-    if " " not in name  # some builds are no packages
-}
-DISTRIBUTIONS = tuple(
-    sorted({*_FLAVOURS, "onnxruntime-cann", "onnxruntime-rocm", "ort-nightly", "ort-nightly-gpu"})
-)
-"""The packages that are an ONNX Runtime of their own; they exclude each other."""
-
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 
 

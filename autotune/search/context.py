@@ -38,6 +38,7 @@ class Context:
         metric_name: Its name; empty without one.
         metric_source: Digest of the file that it is written in; empty without one.
         first: The user's configurations, which are measured right after the default.
+        hint: What might be gained with a build of ONNX Runtime that is not here; empty if nothing.
     """
 
     study: str
@@ -57,3 +58,4 @@ class Context:
     metric_name: str = ""
     metric_source: str = ""
     first: Sequence[Configuration] = ()
+    hint: str = ""

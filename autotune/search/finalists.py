@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from autotune.deploy.options import OWN
 from autotune.measure.outcome import Measurement
 from autotune.search import pareto
 from autotune.search.beliefs import believed
@@ -91,6 +92,30 @@ def default_of_provider(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Tri
     shared = set.intersection(*(set(trial.configuration.values) for trial in own))
     is_default = shared.issuperset(simplest.configuration.values)
     return simplest if is_default and simplest.measurement else None
+
+
+def best_of_runtimes(trials: Sequence[Trial], limits: Limits, objective: Objective) -> list[Trial]:
+    """Returns the best on the user's own ONNX Runtime and the best on another one, as measured.
+
+    They say what there is to gain with what is installed, and with something else.
+
+    Args:
+        trials: The measured trials.
+        limits: The limits of the study.
+        objective: Its first objective.
+
+    Returns:
+        Nothing where no trial had another ONNX Runtime.
+    """
+    by_kind: dict[bool, list[Trial]] = {False: [], True: []}
+    for trial in trials:
+        admitted = (m := trial.measurement) is not None and limits.may_admit(m)
+        if admitted and trial.configuration != BASELINE:
+            by_kind[trial.configuration.runtime == OWN].append(trial)
+    if not by_kind[False]:
+        return []
+    kinds = [kind for kind in by_kind.values() if kind]
+    return [min(kind, key=lambda trial: _measured_cost(trial, objective)) for kind in kinds]
 
 
 def beyond_limit(

@@ -28,6 +28,7 @@ class Taken:
         measured: The measured configurations.
         equal: Duplicates: configurations with the other one that opens the same session.
         claimed: The configurations that other workers are measuring.
+        gone: The ONNX Runtimes that are no longer there.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class Taken:
         measured: Collection[Configuration],
         equal: Mapping[Configuration, Configuration] | None = None,
         claimed: Collection[Configuration] = (),
+        gone: Collection[str] = (),
     ) -> None:
         self._measured = measured
         self._equal = equal or {}
         self._claimed = claimed
+        self._gone = gone
         # graph parameters that equal others do so in every session
         self._repeated_graphs = {
             configuration.graph
@@ -52,6 +55,7 @@ class Taken:
             configuration in self._measured
             or configuration in self._equal
             or configuration in self._claimed
+            or (bool(self._gone) and configuration.runtime in self._gone)
             or (bool(self._repeated_graphs) and configuration.graph in self._repeated_graphs)
         )
 

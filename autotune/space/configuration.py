@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.deploy.options import BATCH, Value
+from autotune.deploy.options import BATCH, OWN, RUNTIME, Value
 from autotune.errors import FormatError, did_you_mean, shown
 from autotune.graph.parameters import GRAPH_PARAMETERS, graph_words
 from autotune.space.parameters import PARAMETERS
@@ -64,6 +64,11 @@ class Configuration:
     def batch(self, smallest: int) -> int:
         """Returns the samples of a run; the smallest batch if none is named."""
         return int(dict(self.values).get(BATCH, smallest))
+
+    @property
+    def runtime(self) -> str:
+        """The ONNX Runtime that runs it, as ``NAME==VERSION``; ``own`` for the user's."""
+        return str(dict(self.values).get(RUNTIME, OWN))
 
     @property
     def graph(self) -> "Configuration":

@@ -7,12 +7,13 @@ parameters exist where the provider is the CPU's, and the options of another one
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.deploy.options import BATCH, Value
+from autotune.deploy.options import BATCH, OWN, RUNTIME, Value
 from autotune.deploy.providers import PROVIDERS
 from autotune.errors import RequestError
 from autotune.facts.providers import ProviderState
+from autotune.facts.searched_runtimes import SearchedRuntime
 from autotune.graph.parameters import GRAPH_PARAMETERS
-from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
+from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS, session_config
 from autotune.space.space import Condition, Parameter
 
 # The graph parameters with values that some provider has no use for, and the table's field.
@@ -35,10 +36,14 @@ class SearchedProviders:
     Attributes:
         states: The providers, all of them ready.
         unmet: Needs that are not met here, with the sentences that say so.
+        own: Words of those that the user's own ONNX Runtime has.
+        runtimes: The other ONNX Runtimes of the study.
     """
 
     states: tuple[ProviderState, ...]
     unmet: Mapping[str, str]
+    own: frozenset[str] = frozenset()
+    runtimes: tuple[SearchedRuntime, ...] = ()
 
     @classmethod
     def of(
@@ -47,6 +52,7 @@ class SearchedProviders:
         fixed: Mapping[str, Value],
         ready: Sequence[ProviderState],
         unmet: Mapping[str, str],
+        runtimes: Sequence[SearchedRuntime] = (),
     ) -> "SearchedProviders":
         """Returns the providers that configurations of a space can have.
 
@@ -55,12 +61,16 @@ class SearchedProviders:
             fixed: Parameters that have one value in all configurations.
             ready: The providers that may be searched.
             unmet: Needs that are not met here, with the sentences that say so.
+            runtimes: The other ONNX Runtimes of the study, with the providers that they bring.
 
         Raises:
             RequestError: the fixed provider, or none of the space's, can be used here.
         """
         offered = [p.values for p in parameters if p.name == EXECUTION_PROVIDER]
         words = offered[0] if offered else ("cpu",)
+        own = frozenset(state.word for state in ready)
+        brought = {s.word: s for each in runtimes for s in each.states if s.word not in own}
+        ready = [*ready, *brought.values()]
         if EXECUTION_PROVIDER in fixed:
             words = (fixed[EXECUTION_PROVIDER],)
             if words[0] not in [state.word for state in ready]:
@@ -74,7 +84,7 @@ class SearchedProviders:
                 f"the search space is for {' and '.join(map(str, words))}, which cannot be used "
                 "here; `autotune hardware` says why, and --space default searches what can"
             )
-        return cls(states=states, unmet=unmet)
+        return cls(states=states, unmet=unmet, own=own, runtimes=tuple(runtimes))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -86,18 +96,35 @@ class SearchedProviders:
 
         The provider comes first. The others get the condition under which they have an effect.
         """
-        for parameter in sorted(parameters, key=lambda p: p.name != EXECUTION_PROVIDER):
+        first = (RUNTIME, EXECUTION_PROVIDER)
+        for parameter in sorted(parameters, key=lambda p: (*first, p.name).index(p.name)):
             name = parameter.name
             fitting = tuple(word for word in self.words if _suits(word, name))
             if not fitting:
                 continue
+            if name == RUNTIME:
+                texts = tuple(text for text, has in self._words_of.items() if has & set(self.words))
+                yield replace(parameter, values=texts)
+                continue
             if name == EXECUTION_PROVIDER:
-                yield replace(parameter, values=self.words)
+                yield replace(parameter, values=self.words, when=self._where_there_is_a_choice())
                 continue
             kept = replace(parameter, values=self._offered(parameter))
             if len(fitting) < len(self.words):
                 kept = replace(kept, when={EXECUTION_PROVIDER: fitting, **parameter.when})
             yield kept
+
+    @property
+    def _words_of(self) -> Mapping[str, frozenset[str]]:
+        """The words of the providers that each ONNX Runtime has."""
+        others = {each.text: frozenset(s.word for s in each.states) for each in self.runtimes}
+        return {OWN: self.own, **others}
+
+    def _where_there_is_a_choice(self) -> Condition:
+        """Returns the runtimes that have another provider than the CPU's, where some have not."""
+        others = set(self.words) - {"cpu"}
+        texts = tuple(text for text, has in self._words_of.items() if has & others)
+        return {RUNTIME: texts} if self.runtimes and len(texts) <= len(self.runtimes) else {}
 
     def _offered(self, parameter: Parameter) -> tuple[Value, ...]:
         """Returns the values of a parameter; of a device type those that are there."""
@@ -126,6 +153,7 @@ class SearchedProviders:
 
     def impossible(self, parameters: Sequence[Parameter]) -> Iterator[Condition]:
         """Gives the values that make no sense beside some of the study's providers."""
+        yield from self._impossible_beside_runtimes(parameters)
         if len(self.words) == 1:
             return
         for parameter in parameters:
@@ -139,6 +167,31 @@ class SearchedProviders:
                 )
                 if excluded:
                     yield {EXECUTION_PROVIDER: (word,), name: excluded}
+
+    def _impossible_beside_runtimes(self, parameters: Sequence[Parameter]) -> Iterator[Condition]:
+        """Gives the providers that a runtime does not have, and the options that it ignores."""
+        if not self.runtimes:
+            return
+        for text, words in self._words_of.items():
+            if absent := tuple(word for word in self.words if word not in words):
+                yield {RUNTIME: (text,), EXECUTION_PROVIDER: absent}
+        for runtime in self.runtimes:
+            for parameter in parameters:
+                ignored = tuple(
+                    value
+                    for value in parameter.values
+                    if value != parameter.default and _sets(parameter.name, value) & runtime.unknown
+                )
+                if ignored:
+                    yield {RUNTIME: (runtime.text,), parameter.name: ignored}
+
+
+def _sets(name: str, value: Value) -> frozenset[str]:
+    """Returns the options and optimisations of ONNX Runtime that a value sets, by their names."""
+    if name in GRAPH_PARAMETERS:
+        return frozenset()
+    config = session_config({name: value}, {})
+    return frozenset({*config.entries, *config.run_entries, *config.disabled_optimizers})
 
 
 def _suits(word: str, parameter: str) -> bool:

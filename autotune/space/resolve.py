@@ -3,12 +3,13 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from autotune.deploy.options import BATCH, Value
+from autotune.deploy.options import BATCH, OWN, RUNTIME, Value
 from autotune.errors import RequestError, did_you_mean
 from autotune.facts.batches import Batching
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import CPU_STATE, ProviderState
+from autotune.facts.searched_runtimes import SearchedRuntime
 from autotune.facts.workload import Workload
 from autotune.graph.entries import OFF, OPERATOR_GROUPS
 from autotune.graph.parameters import GRAPH_PARAMETERS, PRECISIONS
@@ -57,6 +58,7 @@ def resolve(
     clients: int = 1,
     batch: Sequence[int] = (),
     firing: Callable[[Model], Collection[str]] = lambda _: (),
+    runtimes: Sequence[SearchedRuntime] = (),
 ) -> Space:
     """Returns what of `space` exists for this model, these inputs and this machine.
 
@@ -71,6 +73,7 @@ def resolve(
         batch: Batch sizes, which take the place of those of the space.
         firing: Returns the optimisations of ONNX Runtime that change the model; asked only where
             the space names every one.
+        runtimes: ONNX Runtimes beside the user's own.
 
     Raises:
         RequestError: `fixed` names an unknown parameter, or a value that it does not take here; or
@@ -81,7 +84,8 @@ def resolve(
     left_out: dict[str, str] = {}
     offered_parameters = _batched(space.parameters, model, workload, batch, left_out)
     offered_parameters = _with_optimizers(offered_parameters, model, firing, left_out)
-    searched = SearchedProviders.of(offered_parameters, fixed_values, providers, unmet)
+    offered_parameters = (*_of_runtimes(runtimes), *offered_parameters)
+    searched = SearchedProviders.of(offered_parameters, fixed_values, providers, unmet, runtimes)
     kept: list[Parameter] = []
     for parameter in searched.arranged(offered_parameters):
         if parameter.name in fixed_values:
@@ -115,6 +119,8 @@ def _parsed(fixed: Mapping[str, str]) -> dict[str, Value]:
     for name, text in fixed.items():
         if name == BATCH:
             raise RequestError(f"--fix: name the batch size with --batch {text}")
+        if name == RUNTIME:
+            raise RequestError(f"--fix: name the runtimes of the study with --runtimes {text}")
         if name not in PARAMETERS:
             raise RequestError(
                 f"--fix: there is no parameter '{name}'.{did_you_mean(name, PARAMETERS)}"
@@ -154,6 +160,14 @@ def _batched(
         return (*parameters, made)
     changed = replace(own, values=batching.sizes, default=batching.smallest)
     return tuple(changed if parameter is own else parameter for parameter in parameters)
+
+
+def _of_runtimes(runtimes: Sequence[SearchedRuntime]) -> tuple[Parameter, ...]:
+    """Returns the parameter that chooses between the user's ONNX Runtime and others, if any."""
+    if not runtimes:
+        return ()
+    values = (OWN, *(each.text for each in runtimes))
+    return (Parameter(name=RUNTIME, values=values, default=OWN),)
 
 
 def _with_optimizers(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from autotune.deploy.config import FORMAT, TunedConfig
 from autotune.deploy.files import read_json
-from autotune.deploy.options import BATCH, Value
+from autotune.deploy.options import BATCH, OWN, RUNTIME, Value
 from autotune.deploy.providers import PROVIDERS
 from autotune.errors import ConfigError, FormatError, RequestError
 from autotune.facts.batches import Batching
@@ -60,6 +60,21 @@ def alone(space: Space, name: str) -> list[Configuration]:
     ]
 
 
+def providers_alone(space: Space) -> list[Configuration]:
+    """Returns each execution provider of each ONNX Runtime with default options, the CPU's apart.
+
+    Of a provider that several runtimes have, each is one.
+    """
+    offered = {parameter.name: parameter.values for parameter in space.parameters}
+    chosen = [
+        space.nearest({RUNTIME: runtime, EXECUTION_PROVIDER: word})
+        for runtime in offered.get(RUNTIME, (OWN,))
+        for word in offered.get(EXECUTION_PROVIDER, ())
+        if word != "cpu"
+    ]
+    return [c for c in dict.fromkeys(chosen) if EXECUTION_PROVIDER in c.to_json()]
+
+
 def provider_forms(space: Space) -> list[Configuration]:
     """Returns each execution provider in each precision that it takes, the CPU's apart.
 
@@ -67,7 +82,7 @@ def provider_forms(space: Space) -> list[Configuration]:
     shapes are fixed where they can be, which the compilers of providers gain from.
     """
     forms: list[Configuration] = []
-    for plain in alone(space, EXECUTION_PROVIDER):
+    for plain in providers_alone(space):
         values = plain.to_json()
         word = str(values[EXECUTION_PROVIDER])
         half = PROVIDERS[word].half_precision
@@ -75,10 +90,9 @@ def provider_forms(space: Space) -> list[Configuration]:
         for precision in PROVIDERS[word].precisions:
             changes.append({"precision": precision, "per_channel": True})
         values["fixed_dimensions"] = True
-        own = space.nearest(values)
-        nearest = [space.nearest({**values, **change}) for change in changes]
         # a precision that the space does not offer falls back to the provider's own
-        forms += [form for form in nearest if form != own]
+        nearest = [space.nearest({**values, **change}) for change in ({}, *changes)]
+        forms += [form for form in nearest if form != plain]
     return list(dict.fromkeys(forms))
 
 

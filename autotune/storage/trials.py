@@ -12,7 +12,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.deploy.options import Value
+from autotune.deploy.options import RUNTIME, Value
 from autotune.deploy.records import Json, from_plain, to_plain
 from autotune.errors import FormatError
 from autotune.measure.outcome import Failure, Measurement, Outcome
@@ -23,6 +23,9 @@ from autotune.space.space import Space
 
 DUPLICATE_OF = "duplicate_of"
 """User attribute of a trial whose configuration opens the same session as another one: that one."""
+
+_OF_RUNTIME = f"{RUNTIME}:"
+"""Start of the parameter that stands for a runtime, whose names nobody can list beforehand."""
 
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 """The states of a trial that has ended; one that failed has not."""
@@ -40,11 +43,16 @@ def parameters_of(configuration: Configuration, space: Space) -> dict[str, Any]:
         for p in space.parameters
         if p.is_active(chosen) and p.default == PARAMETERS[p.name].default
     }
-    return {name: _stored(name, value) for name, value in {**defaults, **chosen}.items()}
+    stored = {name: _stored(name, value) for name, value in {**defaults, **chosen}.items()}
+    if (runtime := stored.pop(RUNTIME, None)) is not None:
+        stored[f"{_OF_RUNTIME}{runtime}"] = True
+    return stored
 
 
 def distribution_of(name: str) -> BaseDistribution:
     """Returns everything that a parameter takes, as Optuna has it."""
+    if name.startswith(_OF_RUNTIME):
+        return CategoricalDistribution((True,))
     domain = PARAMETERS[name]
     if domain.choices:
         return CategoricalDistribution(domain.choices)
@@ -53,11 +61,15 @@ def distribution_of(name: str) -> BaseDistribution:
 
 def _stored(name: str, value: Value) -> Value:
     """Returns a value as its distribution holds it: numbers of config entries are strings."""
-    return value if PARAMETERS[name].choices else int(value)
+    domain = PARAMETERS[name]
+    return value if domain.choices or domain.pattern else int(value)
 
 
 def _values_in(parameters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in parameters.items():
+        if name.startswith(_OF_RUNTIME):
+            yield RUNTIME, name.removeprefix(_OF_RUNTIME)
+            continue
         domain = PARAMETERS.get(name)
         is_entry = domain is not None and not domain.choices and isinstance(domain.default, str)
         yield name, str(value) if is_entry else value

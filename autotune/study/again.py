@@ -17,6 +17,7 @@ from autotune.results.final_comparison import OnStep
 from autotune.results.result import StudyResult
 from autotune.results.subjects import Lineup, Subject, default_of
 from autotune.results.writing import CACHE
+from autotune.runtimes.environments import site_of
 from autotune.search.trial import Trial
 from autotune.space.session import SESSIONS, session_config
 from autotune.storage.database import open_storage, quiet_optuna
@@ -138,4 +139,5 @@ def _subject(
         batch=batch,
         baseline_batch=smallest,
         max_error=options.limits.max_error,
+        site=site_of(configuration.runtime),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import threadpoolctl
 
+from autotune.deploy.options import OWN
 from autotune.errors import CannotMeasureError, StorageError
 from autotune.measure.judging import Judgement
 from autotune.measure.outcome import Measurer
@@ -19,9 +20,16 @@ from autotune.results.summary import Conclusion, effects_of
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
 from autotune.search.context import Context
-from autotune.search.finalists import beyond_limit, default_of_provider, finalists, leanest_exact
+from autotune.search.finalists import (
+    best_of_runtimes,
+    beyond_limit,
+    default_of_provider,
+    finalists,
+    leanest_exact,
+)
 from autotune.search.objective import P99_RUNS
 from autotune.search.trial import Trial
+from autotune.space.configuration import BASELINE
 from autotune.study.progress import OnProgress, Progress
 
 Judge = Callable[[Finalist], Judgement | None]
@@ -69,8 +77,10 @@ class FinalComparison:
             chosen = finalists(self.trials, limits, objectives, space)
             beyond = beyond_limit(self.trials, limits, objectives, space)
         beside = default_of_provider(chosen, self.trials)
-        if beside is not None and beside not in chosen:
-            chosen.append(beside)
+        of_runtimes = best_of_runtimes(self.trials, limits, objectives[0])
+        for trial in (beside, *of_runtimes):
+            if trial is not None and trial not in chosen:
+                chosen.append(trial)
         compared = self._measured(chosen, [beyond] if beyond else [])
         conclusion = self._conclusion(compared, beyond)
         if conclusion.picked is compared[0] and (leaner := self._leaner(compared)):
@@ -203,14 +213,35 @@ class FinalComparison:
     def _conclusion(self, compared: Sequence[Finalist], beyond: Trial | None) -> Conclusion:
         setting = self.setting
         eligible = [finalist for finalist in compared if finalist.trial is not beyond]
+        own = self._best_of_own_runtime(eligible)
         picked = select(eligible, setting.limits, setting.objectives, setting.prefer)
+        if self._is_as_good(own, picked):  # another ONNX Runtime has to be worth its installation
+            picked = own
         objectives = beyond_luck(setting.objectives, compared[0])
         front = pareto.front(eligible, lambda finalist: finalist.values, objectives)
         kept = [compared[0], *(finalist for finalist in front if finalist is not compared[0])]
-        if picked not in kept:
-            kept.append(picked)
+        # what there is without another ONNX Runtime may be picked too
+        kept += [finalist for finalist in (picked, own) if finalist not in kept]
         others = [finalist for finalist in compared if finalist not in kept]
         return Conclusion(members=kept, picked=picked, others=others)
+
+    def _best_of_own_runtime(self, eligible: Sequence[Finalist]) -> Finalist:
+        """Returns what would be selected without any other ONNX Runtime than the user's own."""
+        setting = self.setting
+        own = [f for f in eligible if f.trial.configuration.runtime == OWN]
+        return select(own, setting.limits, setting.objectives, setting.prefer)
+
+    def _is_as_good(self, own: Finalist, picked: Finalist) -> bool:
+        """Returns whether a finalist is as good as the picked one, within the noise."""
+        if own.trial.configuration == BASELINE:
+            return False
+        return not any(
+            o.is_better(
+                picked.values[o.name],
+                o.better_by(own.values[o.name], max(o.tolerance, own.noise_floor)),
+            )
+            for o in beyond_luck(self.setting.objectives, picked)
+        )
 
     def _steps(self, stage: str) -> OnStep:
         """Returns a function that reports each measurement of a stage; reports its beginning."""

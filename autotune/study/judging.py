@@ -6,6 +6,7 @@ from autotune.graph.prepare import Preparer
 from autotune.measure.companions import Case, cases_of
 from autotune.measure.judging import FEWEST_SAMPLES, AllSamples, Judgement, Subject
 from autotune.results.final_comparison import Finalist
+from autotune.runtimes.environments import site_of
 from autotune.search.context import Context
 from autotune.space.configuration import BASELINE
 from autotune.space.session import session_config
@@ -56,6 +57,7 @@ class JudgeOnAllSamples:
                 sizes if batching is None else batching.dimensions(sizes, batch),
             ),
             batch=batch,
+            site=site_of(configuration.runtime),
         )
         cases: Sequence[Case] = ()
         fixed = subject.config.free_dimensions

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 import threadpoolctl
 
 from autotune.measure.outcome import (
+    NO_RUNTIME,
     SEARCH,
+    Failure,
     Measurement,
     Measurer,
     Outcome,
@@ -59,6 +61,7 @@ class Search:
         self._report = report
         self._clock = clock or Clock()
         self._noisy = 0
+        self._gone: set[str] = set()
         self._budget = 0
 
     @property
@@ -154,7 +157,7 @@ class Search:
             trials=store.trials,
             front=self._front(),
             best=self.best,
-            taken=Taken(store.measured, store.equal, store.claimed | store.exhausted),
+            taken=Taken(store.measured, store.equal, store.claimed | store.exhausted, self._gone),
             released=store.released,
             budget=self._budget,
         )
@@ -193,6 +196,7 @@ class Search:
                 store.abandon()
             raise
         self._note_noise(outcome)
+        self._note_runtime(same, outcome)
 
     def _note_noise(self, outcome: Outcome) -> None:
         """Says that the machine is noisy, once it was for several trials in a row."""
@@ -204,6 +208,17 @@ class Search:
                     "wait for a quiet one now. The final comparison decides."
                 )
                 self._report(Progress(stage="search", note=note))
+
+    def _note_runtime(self, configuration: Configuration, outcome: Outcome) -> None:
+        """Goes on without an ONNX Runtime that is no longer there, and says so."""
+        if isinstance(outcome, Failure) and outcome.kind == NO_RUNTIME:
+            runtime = configuration.runtime
+            self._gone.add(runtime)
+            note = (
+                f"{runtime} is no longer what was added, so the search goes on without it. Type "
+                f"autotune runtimes add {runtime} and the same command to measure the rest of it."
+            )
+            self._report(Progress(stage="search", note=note))
 
     def _measure(self, configuration: Configuration) -> Outcome:
         """Measures; a configuration that the present front clearly dominates is stopped early."""

@@ -55,6 +55,8 @@ class StudyOptions:
         shapes: Shapes of generated inputs, by input name.
         providers: Words of the execution providers that are searched, such as ``cpu`` and
             ``openvino``; all that can be used on this machine if empty.
+        runtimes: Other builds and versions of ONNX Runtime that are searched beside the user's own,
+            as ``NAME`` or ``NAME==VERSION``, or ``all``; ``autotune runtimes add`` installs them.
         batch: Batch sizes that are searched, for a model whose inputs begin with an open batch
             dimension; the default runs the smallest. Empty means that each run has one sample, or
             the sizes of the space.
@@ -105,6 +107,7 @@ class StudyOptions:
     data: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     providers: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
     batch: tuple[int, ...] = ()
     max_error: float | None = None
     metric: str | None = None
@@ -184,11 +187,19 @@ class StudyOptions:
             )
         if self.data is not None and self.shapes:
             raise RequestError("--data brings its own shapes; leave --shape out")
+        self._check_processors()
         objectives = find(self.sought)
         may_be_swapped = self.objectives in (DEFAULT, LOADED_DEFAULT)
         # a study on devices has their memory as its objective, in the place of the process's
         if not (may_be_swapped and self.prefer == OBJECTIVES[DEVICE_MEMORY].word):
             check_preference(self.preference, objectives)
+
+    def _check_processors(self) -> None:
+        if self.certify and self.runtimes:
+            raise RequestError(
+                "--certify compares answers in your own environment, and --runtimes searches "
+                "others; leave one of them out, and type autotune certify afterwards"
+            )
 
     def check_space(self, space: Space) -> None:
         """Refuses a choice of execution providers where the space has none to choose from.
@@ -295,7 +306,7 @@ def _typed(name: str, value: Any) -> Any:
         return {tensor: tuple(sizes) for tensor, sizes in value.items()}
     if name == "first":
         return tuple(map(Path, value))
-    if name in {"providers", "certify"}:
+    if name in {"providers", "runtimes", "certify"}:
         return tuple(word.strip() for text in value for word in text.split(","))
     if name == "objectives":
         return tuple(objective.name for objective in find(value))

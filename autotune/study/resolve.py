@@ -3,18 +3,18 @@
 from autotune import __version__
 from autotune.deploy.config import Environment
 from autotune.facts.model import describe
-from autotune.facts.providers import choose_providers
 from autotune.facts.workload import workload_for
 from autotune.search.context import Context
 from autotune.search.objective import find
 from autotune.space.files import find_space
-from autotune.space.resolve import batching_of, resolve
+from autotune.space.resolve import batching_of
 from autotune.space.start import in_batches, read_configuration
 from autotune.study.metric import load_metric, source_digest
 from autotune.study.objectives import objectives_of
 from autotune.study.options import StudyOptions
 from autotune.study.sampler import check_sampler
 from autotune.study.seams import Seams
+from autotune.study.searched_space import searched_space
 
 
 def resolve_study(options: StudyOptions, seams: Seams) -> Context:
@@ -33,17 +33,7 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
     whole = find_space(options.space)
     clients = options.clients or whole.clients or 1
     options.check_space(whole)
-    space = resolve(
-        whole,
-        model,
-        workload,
-        machine,
-        options.fix,
-        choose_providers(options.providers, seams.providers()),
-        clients,
-        options.batch,
-        seams.firing,
-    )
+    space, hint = searched_space(options, seams, whole, model, workload, machine, clients)
     batching = batching_of(space, model, workload)
     sizes = () if batching is None else batching.sizes
     objectives, prefer = objectives_of(options.with_changes(clients=clients, batch=sizes), space)
@@ -70,5 +60,6 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
         metric=metric,
         metric_name=options.metric or "",
         metric_source=source_digest(options.metric) if options.metric else "",
+        hint=hint,
         first=tuple(in_batches(configuration, batching) for configuration in tried),
     )

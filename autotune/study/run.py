@@ -72,4 +72,6 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
                     raise
                 raise Interrupted(finish.cut_short()) from None
         store.clear_spool()
+        if ctx.hint:
+            note(ctx.hint)
         return result

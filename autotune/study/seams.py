@@ -1,6 +1,6 @@
 """What a study takes from the outside world; tests bring their own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -11,6 +11,7 @@ from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import ProviderState, provider_states
 from autotune.facts.runtime import Runtime, runtime
+from autotune.facts.searched_runtimes import SearchedRuntime, searched_runtimes
 from autotune.graph.optimizers import firing_optimizers
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
@@ -65,6 +66,7 @@ class Seams:
         hardware: Describes the machine.
         runtime: Describes the installed ONNX Runtime.
         providers: Describes the execution providers.
+        runtimes: Describes the other ONNX Runtimes that a study names.
         firing: Finds ONNX Runtime's optimisations that change a model.
     """
 
@@ -76,4 +78,5 @@ class Seams:
     hardware: Callable[[], Hardware] = hardware
     runtime: Callable[[], Runtime] = runtime
     providers: Callable[[], tuple[ProviderState, ...]] = provider_states
+    runtimes: Callable[[Sequence[str], Model], tuple[SearchedRuntime, ...]] = searched_runtimes
     firing: Callable[[Model], tuple[str, ...]] = firing_optimizers

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from autotune.deploy.options import BATCH
+from autotune.deploy.options import BATCH, RUNTIME
 from autotune.search.context import Context
 from autotune.search.planner import Planner
 from autotune.search.transfer import RelatedStudy, prior, starting_points
-from autotune.space.session import EXECUTION_PROVIDER
-from autotune.space.start import alone, provider_forms
+from autotune.space.start import alone, provider_forms, providers_alone
 from autotune.study.options import StudyOptions
 from autotune.study.sampler import make_proposer
 
@@ -28,7 +27,7 @@ def strategy_of(
         trials_so_far: How many trials Optuna's study has.
     """
     space, cores = ctx.space, ctx.environment.cores
-    singles = [c for name in (EXECUTION_PROVIDER, BATCH) for c in alone(space, name)]
+    singles = [*alone(space, RUNTIME), *providers_alone(space), *alone(space, BATCH)]
     begin_with = starting_points(related, space, cores, ctx.limits, ctx.objectives)
     return Planner(
         space=space,

@@ -17,6 +17,7 @@ FLAGS = {
     "batch": "--batch",
     "data": "--data",
     "shapes": "--shape",
+    "runtimes": "--runtimes",
     "max_error": "--max-error",
     "metric": "--metric",
     "max_drop": "--max-drop",
@@ -74,7 +75,7 @@ def _texts(name: str, value: Any) -> Iterator[str]:
         yield from (f"{key}={','.join(map(str, sizes))}" for key, sizes in value.items())
     elif name == "objectives":
         yield from value
-    elif name in {"providers", "batch", "certify"}:
+    elif name in {"providers", "runtimes", "batch", "certify"}:
         yield ",".join(map(str, value))
     elif isinstance(value, float):
         yield f"{value:.12g}{_UNITS.get(name, '')}"
