@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import is_file
-from autotune.deploy.fitting import Provider, fit, missing_providers
+from autotune.deploy.fitting import Provider, fit, missing_parts
 from autotune.deploy.opening import make_run_options, make_session_options, open_session
 from autotune.deploy.placement import placement_of
 from autotune.deploy.process_options import ProcessOptions, set_process_options
@@ -205,7 +205,7 @@ def prepare(path: Path) -> tuple[Path, SessionConfig, Path | None]:
     """
     config = TunedConfig.read(path)
     check_files(path, config, read_all=False)
-    if lacking := missing_providers(config):
+    if lacking := missing_parts(config):
         raise ConfigError(f"{path}: this machine lacks {', '.join(lacking)}")
     session = _session(path, config, strict=False, providers=None, threads=None)
     cache, _ = _cache_folder(path, session)
