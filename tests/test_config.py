@@ -28,11 +28,16 @@ def requiring(
     *providers: str,
     vnni: bool = False,
     exact_products: bool = False,
+    float16_in_float32: bool = False,
     weight_block: int | None = None,
 ) -> Requires:
     """Returns requirements: nothing but these."""
     return Requires(
-        providers=providers, vnni=vnni, exact_products=exact_products, weight_block=weight_block
+        providers=providers,
+        vnni=vnni,
+        exact_products=exact_products,
+        float16_in_float32=float16_in_float32,
+        weight_block=weight_block,
     )
 
 
@@ -163,7 +168,9 @@ def test_files_that_are_no_config(tmp_path: Path) -> None:
             TunedConfig.read(path)
 
 
-@pytest.mark.parametrize("key", ["providers", "vnni", "exact_products", "weight_block"])
+@pytest.mark.parametrize(
+    "key", ["providers", "vnni", "exact_products", "float16_in_float32", "weight_block"]
+)
 def test_a_config_without_its_requirements_is_refused(key: str) -> None:
     """It would load where they are not met."""
     data = make_config().to_json()

@@ -66,12 +66,45 @@ def _facts(body: str, folder: Path) -> ProcessorFacts:
 def test_the_facts_of_files(tmp_path: Path) -> None:
     """Blocks by their domain; exact products reach all but NHWC convolutions of ONNX Runtime's."""
     assert _facts("y = QLinearMatMul (INPUTS)", tmp_path) == ProcessorFacts(
-        overflows=True, exactness_reaches=True, has_blocks=False, eight_bits=True
+        overflows=True, exactness_reaches=True, has_blocks=False, eight_bits=True, float16=False
     )
     assert not _facts("y = com.microsoft.QLinearConv (INPUTS)", tmp_path).exactness_reaches
     assert _facts("y = com.microsoft.nchwc.Conv (x, s)", tmp_path) == ProcessorFacts(
-        overflows=False, exactness_reaches=True, has_blocks=True, eight_bits=False
+        overflows=False, exactness_reaches=True, has_blocks=True, eight_bits=False, float16=False
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "weights", "computes"),
+    [
+        ("y = MatMul (x, w)", np.float32, False),
+        ("wide = Cast <to = 1> (w) y = MatMul (x, wide)", np.float16, False),
+        ("narrow = Cast <to = 10> (x) y = MatMul (narrow, w)", np.float16, True),
+    ],
+)
+def test_half_precision_that_is_only_stored_is_no_arithmetic(
+    tmp_path: Path, body: str, weights: type, computes: bool
+) -> None:
+    """Weights may be kept in 16 bits and converted back before they are used."""
+    onnx.save(onnx_model(body, {"w": np.ones((2, 2), weights)}, x=X), tmp_path / "made.onnx")
+    facts = look_at_processor_facts({"path": str(tmp_path / "made.onnx")})
+    assert facts.float16 is computes
+
+
+@pytest.mark.parametrize(
+    ("is_x86", "features", "required"),
+    [(True, {"avx2"}, True), (False, {"asimddp"}, True), (False, {"asimddp", "asimdhp"}, False)],
+)
+def test_half_precision_that_was_measured_in_float32_needs_that(
+    monkeypatch: pytest.MonkeyPatch, is_x86: bool, features: set[str], required: bool
+) -> None:
+    """ONNX Runtime has kernels of half precision on ARM alone, and casts elsewhere."""
+    monkeypatch.setattr(cpu, "is_x86", lambda: is_x86)
+    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset(features))
+    facts = ProcessorFacts(
+        overflows=False, exactness_reaches=True, has_blocks=False, eight_bits=False, float16=True
+    )
+    assert requirements(SessionConfig(), facts).float16_in_float32 is required
 
 
 @pytest.mark.parametrize("features", [{"avx512f", "avx512_vnni"}, set()], ids=["VNNI", "unknown"])
@@ -82,7 +115,7 @@ def test_a_config_requires_exact_products_where_they_overflow(
     monkeypatch.setattr(cpu, "is_x86", lambda: True)
     monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset(features))
     facts = ProcessorFacts(
-        overflows=True, exactness_reaches=True, has_blocks=False, eight_bits=True
+        overflows=True, exactness_reaches=True, has_blocks=False, eight_bits=True, float16=False
     )
     requires = requirements(SessionConfig(), facts)
     assert requires == requiring("CPUExecutionProvider", exact_products=True)
@@ -97,7 +130,7 @@ def test_a_config_that_was_measured_overflowing_stays_as_it_is(
     monkeypatch.setattr(cpu, "is_x86", lambda: True)
     monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
     facts = ProcessorFacts(
-        overflows=True, exactness_reaches=False, has_blocks=True, eight_bits=True
+        overflows=True, exactness_reaches=False, has_blocks=True, eight_bits=True, float16=False
     )
     requires = requirements(SessionConfig(), facts)
     assert requires == requiring("CPUExecutionProvider", weight_block=8)

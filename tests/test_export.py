@@ -131,6 +131,7 @@ def test_every_part_is_written_or_listed_as_lost(target: str) -> None:
     [
         ("cpp", {"vnni": True}, {}, "VNNI"),
         ("cpp", {"exact_products": True}, {}, "set session.x64quantprecision to 1"),
+        ("cpp", {"float16_in_float32": True}, {}, "without half-precision arithmetic"),
         ("java", {"weight_block": 16}, {}, "an x86 with AVX-512"),
         ("triton", {}, {EXACT_PRODUCTS: "1"}, "VNNI"),
         ("ort_config", {}, {EXACT_PRODUCTS: "1"}, "VNNI"),

@@ -169,6 +169,19 @@ def test_other_processors_need_no_vnni(model: Path, monkeypatch: pytest.MonkeyPa
         autotune.load(path)
 
 
+def test_half_precision_is_not_opened_where_sums_are_in_half(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ARM with such arithmetic, or one of which nothing is known, answers otherwise."""
+    path = write_config(model, make_config(requires=requiring(float16_in_float32=True)))
+    assert autotune.load(path)
+    monkeypatch.setattr(cpu, "is_x86", lambda: False)
+    for features in ({"asimdhp", "fphp"}, set()):
+        monkeypatch.setattr(cpu, "cpu_features", lambda known=features: frozenset(known))
+        with pytest.raises(ConfigError, match="its kernels compute in float16"):
+            autotune.load(path)
+
+
 def test_another_model_is_refused(model: Path) -> None:
     path = write_config(model, make_config())
     data = bytearray(model.read_bytes())

@@ -198,6 +198,8 @@ class Requires:
             (``session.x64quantprecision``): sums overflow there otherwise. The loader adds the
             option on such a processor alone. With VNNI it changes no answer, and takes twice the
             time.
+        float16_in_float32: Whether nodes of float16 must be computed in float32, as they were
+            measured: sums in half precision give other answers.
         weight_block: Size of the blocks (NCHWc) in which the file holds weights, which must be the
             processor's; 0 where it was unknown while the file was measured, None without blocks.
         runtime: The distribution of ONNX Runtime, where it is another than that of the
@@ -208,6 +210,7 @@ class Requires:
     providers: tuple[str, ...]
     vnni: bool
     exact_products: bool
+    float16_in_float32: bool
     weight_block: Whole | None
     runtime: RequiredRuntime | None = None
 

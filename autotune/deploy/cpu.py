@@ -58,6 +58,16 @@ def has_vnni() -> bool | None:
     return bool(features & {"avx512_vnni", "avx_vnni"}) if features else None
 
 
+def computes_in_half() -> bool:
+    """Returns whether ONNX Runtime's CPU provider computes nodes of float16 in float16.
+
+    It does on ARM with arithmetic of half precision, and elsewhere casts to float32. What is
+    unknown of a processor that is no x86 counts as such arithmetic.
+    """
+    features = cpu_features()
+    return not is_x86() and (not features or bool(features & {"asimdhp", "fphp"}))
+
+
 def weight_block() -> int:
     """Returns the size of the blocks in which ONNX Runtime lays out weights (NCHWc); 0 if unknown.
 

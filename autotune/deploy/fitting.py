@@ -129,6 +129,8 @@ def wrong_answers(config: TunedConfig) -> str:
     required = config.requires
     if required.vnni and cpu.is_x86() and not cpu.has_vnni():
         return "its eight-bit products need VNNI (avx512_vnni or avx_vnni)"
+    if required.float16_in_float32 and cpu.computes_in_half():
+        return "its float16 nodes were measured in float32, and its kernels compute in float16"
     if required.weight_block is None:
         return ""
     here = cpu.weight_block()

@@ -223,6 +223,8 @@ def processor_needs(config: TunedConfig, lost: Collection[str]) -> tuple[str, ..
             "VNNI (avx512_vnni or avx_vnni) if it is an x86, for eight-bit products (without it, "
             f"set {EXACT_PRODUCTS} to 1)"
         )
+    if config.requires.float16_in_float32:
+        needs.append("an x86, or an ARM without half-precision arithmetic, for float16 nodes")
     if (block := config.requires.weight_block) is not None:
         vectors = {8: "an x86 without AVX-512", 16: "an x86 with AVX-512"}
         where = vectors.get(block, f"the kind {config.environment.cpu}")

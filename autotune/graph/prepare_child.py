@@ -15,7 +15,7 @@ from autotune.facts.eight_bits import (
     signed_products,
 )
 from autotune.facts.feeds import Feed, load_samples
-from autotune.facts.graphs import all_nodes, all_weights
+from autotune.facts.graphs import all_graphs, all_nodes, all_weights
 from autotune.facts.weights import element_count, to_initializers
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
@@ -163,7 +163,23 @@ def look_at_processor_facts(message: Message) -> ProcessorFacts:
         exactness_reaches=all(map(exactness_reaches, overflowing)),
         has_blocks=any(node.domain == "com.microsoft.nchwc" for node in nodes),
         eight_bits=any(map(computes_in_eight_bits, nodes)),
+        float16=_computes_in_half(model),
     )
+
+
+def _computes_in_half(model: onnx.ModelProto) -> bool:
+    """Returns whether a node takes numbers of half precision, and does not only convert them."""
+    half = onnx.TensorProto.FLOAT16
+    graphs = list(all_graphs(model.graph))
+    names = {item.name for g in graphs for item in g.initializer if item.data_type == half}
+    names |= {i.name for g in graphs for i in g.input if i.type.tensor_type.elem_type == half}
+    for node in all_nodes(model.graph):
+        if node.op_type == "Cast":
+            if any(attribute.name == "to" and attribute.i == half for attribute in node.attribute):
+                return True
+        elif not names.isdisjoint(node.input):
+            return True
+    return False
 
 
 def _tensors(message: ProtobufMessage) -> Iterator[onnx.TensorProto]:

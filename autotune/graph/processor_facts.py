@@ -42,5 +42,6 @@ def requirements(session: SessionConfig, facts: ProcessorFacts) -> Requires:
         providers=tuple(name for name, _ in session.providers),
         vnni=to_secure and not facts.exactness_reaches,
         exact_products=to_secure and facts.exactness_reaches,
+        float16_in_float32=facts.float16 and not session.accelerator and not cpu.computes_in_half(),
         weight_block=cpu.weight_block() if facts.has_blocks else None,
     )

@@ -102,7 +102,7 @@ def config_fault(data: Any) -> str | None:
         "evidence": "agreement baseline_cpu_s baseline_latency_ms baseline_load_ms baseline_p99_ms "
         "baseline_peak_memory_mib cpu_s error error_data latency_ms load_ms metric noise_floor "
         "p99_ms peak_memory_mib rounds significant speedup steady trial",
-        "requires": "exact_products providers vnni weight_block",
+        "requires": "exact_products float16_in_float32 providers vnni weight_block",
         "environment": "autotune cores cpu fingerprint onnxruntime",
     }
     optional = {"model": {"data_files", "steps"}, "evidence": {"coverage", *_LATER_EVIDENCE}}
