@@ -12,12 +12,12 @@ import optuna
 import pytest
 from fakes import Cost, FakeMeasurer, FakeWorld, build_search
 from small_spaces import machine, model, resolved
-from test_config import make_config
+from test_config import make_config, requiring
 from test_loader import write_config
 
 import autotune
 from autotune.deploy import fitting
-from autotune.deploy.config import RequiredRuntime, Requires, TunedConfig
+from autotune.deploy.config import RequiredRuntime, TunedConfig
 from autotune.deploy.options import OWN, RUNTIME
 from autotune.deploy.providers import CPU
 from autotune.errors import ConfigError, RequestError
@@ -205,9 +205,7 @@ def test_the_search_goes_on_without_a_runtime_that_died(study: optuna.Study) -> 
 def _config(tmp_path: Path, runtime: RequiredRuntime) -> Path:
     path = tmp_path / "best.onnx"
     sample_models.write("cnn", path)
-    requires = Requires(
-        providers=(CPU,), vnni=False, exact_products=False, weight_block=None, runtime=runtime
-    )
+    requires = replace(requiring(CPU), runtime=runtime)
     return write_config(path, replace(make_config(), requires=requires))
 
 
