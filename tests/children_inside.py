@@ -25,6 +25,7 @@ R = TypeVar("R")
 
 MODULES = (
     "autotune.facts.model_child",
+    "autotune.facts.tokens_child",
     "autotune.graph.optimizers_child",
     "autotune.graph.prepare_child",
     "autotune.inspection.model_report_child",

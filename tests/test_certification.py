@@ -15,8 +15,8 @@ from autotune.deploy.certificates import COMPARED, FAILED, NOT_COMPARED, REFUSED
 from autotune.deploy.config import TunedConfig
 from autotune.errors import ConfigError, RequestError
 from autotune.facts import sample_models
+from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
-from autotune.facts.workload import workload_for
 from autotune.measure.companions import cases_of
 from autotune.results import certification
 from autotune.results.certification import certify, worst_error

@@ -18,8 +18,9 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.facts import sample_models
 from autotune.facts.batches import Batching
+from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model
-from autotune.facts.workload import Workload, workload_for
+from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.outcome import Effort, Failure, Outcome
 from autotune.results.compare import Comparison, MakeMeasurer, compare

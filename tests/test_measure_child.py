@@ -28,6 +28,7 @@ def test_it_imports_nothing_of_the_parent() -> None:
     heavy = {"onnx", "optuna", "psutil", "filelock", "subprocess", "socket", "numpy.random"}
     assert heavy & set(modules) == set()
     assert {name for name in modules if name.startswith("autotune.") and name.count(".") > 1} == {
+        "autotune.deploy.decoder",
         "autotune.deploy.files",
         "autotune.deploy.opening",
         "autotune.deploy.options",
@@ -42,6 +43,7 @@ def test_it_imports_nothing_of_the_parent() -> None:
         "autotune.facts.feeds",
         "autotune.measure.device_memory",
         "autotune.measure.flatten",
+        "autotune.measure.lengths",
         "autotune.measure.measure_child",
         "autotune.measure.memory",
         "autotune.measure.replies",

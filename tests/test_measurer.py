@@ -25,7 +25,7 @@ from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import generate
 from autotune.measure.configuration_run import ConfigurationRun
-from autotune.measure.fidelity import Outputs
+from autotune.measure.fidelity import OutputJudge, Outputs
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Fidelity, Measurement
 from autotune.space.configuration import BASELINE, Configuration
@@ -55,7 +55,9 @@ def measurer(model: Model) -> Iterator[DuetMeasurer]:
 
 
 def _references(measurer: DuetMeasurer) -> Sequence[Outputs]:
-    return measurer._sets[1].judge._references
+    judge = measurer._sets[1].judge
+    assert isinstance(judge, OutputJudge)
+    return judge._references
 
 
 def _children() -> set[int]:

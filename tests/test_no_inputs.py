@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
-from autotune.facts.workload import workload_for
+from autotune.facts.inputs import workload_for
 from autotune.results.compare import compare
 from autotune.results.subjects import lineup_of
 

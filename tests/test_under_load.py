@@ -15,7 +15,7 @@ from autotune.deploy.cpu import usable_cores
 from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, RequestError
-from autotune.facts.workload import workload_for
+from autotune.facts.inputs import workload_for
 from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.open_loop import open_loop
 from autotune.measure.outcome import Failure, Fidelity

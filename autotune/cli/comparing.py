@@ -158,7 +158,7 @@ def _read(
     shapes: dict[str, tuple[int, ...]],
 ) -> "tuple[Lineup, Workload]":
     """Returns what is compared with what, and the inputs."""
-    from autotune.facts.workload import workload_for
+    from autotune.facts.inputs import workload_for
     from autotune.results.subjects import lineup_of
 
     lineup = lineup_of(paths, model, baseline)

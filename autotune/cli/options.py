@@ -28,6 +28,32 @@ SHAPE = typer.Option(
     help="Shape of a generated input. Repeatable.",
     rich_help_panel=INPUTS,
 )
+GENERATE = typer.Option(
+    "--generate",
+    metavar="JSONL",
+    help="Prompts of a decoder, text or token ids (generated).",
+    rich_help_panel=INPUTS,
+)
+PROMPT_TOKENS = typer.Option(
+    "--prompt-tokens",
+    metavar="64,512",
+    parser=parsing.token_counts,
+    help="Lengths of a decoder's generated prompts (64).",
+    rich_help_panel=INPUTS,
+)
+NEW_TOKENS = typer.Option(
+    "--new-tokens",
+    metavar="N",
+    help="How many tokens a decoder adds to each prompt (64).",
+    rich_help_panel=INPUTS,
+)
+PAIR = typer.Option(
+    "--pair",
+    metavar="PAST=PRESENT",
+    parser=parsing.fed_back,
+    help="A decoder's input and the output that is fed to it. Repeatable.",
+    rich_help_panel=INPUTS,
+)
 MODEL = typer.Option(
     "--model",
     metavar="FILE",
@@ -46,6 +72,13 @@ MAX_ERROR = typer.Option(
     metavar="0.05",
     parser=parsing.error,
     help="Largest relative L2 error of an output (0.05).",
+    rich_help_panel=LIMITS,
+)
+MAX_PERPLEXITY_RISE = typer.Option(
+    "--max-perplexity-rise",
+    metavar="2%",
+    parser=parsing.share,
+    help="How far a decoder's perplexity may rise (2%).",
     rich_help_panel=LIMITS,
 )
 MAX_MEMORY = typer.Option(
@@ -80,6 +113,10 @@ QUIET = typer.Option("--quiet", "-q", metavar="", help="Show no progress and no 
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
 DataOption = Annotated[Path | None, DATA]
 ShapeOption = Annotated[list[parsing.NamedShape] | None, SHAPE]
+GenerateOption = Annotated[Path | None, GENERATE]
+PromptTokensOption = Annotated[list[tuple] | None, PROMPT_TOKENS]  # type: ignore[type-arg]
+NewTokensOption = Annotated[int | None, NEW_TOKENS]
+PairOption = Annotated[list[parsing.Pair] | None, PAIR]
 ModelOption = Annotated[Path | None, MODEL]
 ClientsOption = Annotated[int | None, CLIENTS]
 StudyNameOption = Annotated[str | None, STUDY_NAME]

@@ -79,6 +79,24 @@ def pair(text: str) -> Pair:
     return Pair(name, value)
 
 
+def fed_back(text: str) -> Pair:
+    """Returns the two sides of ``PAST=PRESENT``."""
+    past, _, present = (side.strip() for side in text.partition("="))
+    if not (past and present):
+        raise typer.BadParameter(
+            f"'{text}' is not of the form PAST=PRESENT, such as past.0.key=present.0.key."
+        )
+    return Pair(past, present)
+
+
+def share(text: str | float) -> float:
+    """Returns a share such as ``2%`` or ``0.02``."""
+    percent = re.fullmatch(rf"({_NUMBER})\s*%", str(text).strip())
+    if percent:
+        return _positive(str(text), rf"({_NUMBER})\s*%", "a share above 0, such as 2%") / 100
+    return _positive(str(text), rf"({_NUMBER}|\.[0-9]+)", "a share above 0, such as 2%")
+
+
 def named_shape(text: str) -> NamedShape:
     """Returns the two sides of ``NAME=1,3,224,224``."""
     name, _, sizes = (side.strip() for side in text.partition("="))
@@ -96,11 +114,20 @@ def named_shape(text: str) -> NamedShape:
 
 def batch_sizes(text: str) -> tuple[int, ...]:
     """Returns the whole numbers of ``1,2,4,8``."""
+    return _whole_numbers(text, "batch sizes", "1,2,4,8")
+
+
+def token_counts(text: str) -> tuple[int, ...]:
+    """Returns the whole numbers of ``64,512``."""
+    return _whole_numbers(text, "numbers of tokens", "64,512")
+
+
+def _whole_numbers(text: str, noun: str, example: str) -> tuple[int, ...]:
     items = [size.strip() for size in text.split(",")]
     if not all(re.fullmatch("[0-9]{1,9}", item) for item in items):
         raise typer.BadParameter(
-            f"'{text}' is not a list of batch sizes. "
-            "Write whole numbers with commas between them, such as 1,2,4,8."
+            f"'{text}' is not a list of {noun}. "
+            f"Write whole numbers with commas between them, such as {example}."
         )
     return tuple(map(int, items))
 

@@ -105,9 +105,9 @@ def show_spaces(
         return
     with signals_later():
         from autotune.facts.hardware import hardware
+        from autotune.facts.inputs import workload_for
         from autotune.facts.model import describe
         from autotune.facts.providers import choose_providers, provider_states
-        from autotune.facts.workload import workload_for
         from autotune.graph.optimizers import firing_optimizers
         from autotune.space.resolve import resolve
 

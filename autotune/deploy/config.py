@@ -138,6 +138,11 @@ class Evidence:
         throughput_per_s: Samples per second of all clients; None with one client that runs single
             samples.
         baseline_throughput_per_s: The same of the baseline, whose one session they share.
+        tokens_per_s: New tokens per second of a decoder, all clients together; `latency_ms` is that
+            of a token then. None for other models.
+        baseline_tokens_per_s: The same of the baseline.
+        ttft_ms: Time to the first token of a decoder, the mean of all prompts; None for others.
+        baseline_ttft_ms: The same of the baseline.
         max_error: The limit of `error` when the config was tuned; None where there was none.
     """
 
@@ -170,6 +175,10 @@ class Evidence:
     throughput_per_s: Positive | None = None
     baseline_throughput_per_s: Positive | None = None
     max_error: Positive | None = None
+    tokens_per_s: Positive | None = None
+    baseline_tokens_per_s: Positive | None = None
+    ttft_ms: Positive | None = None
+    baseline_ttft_ms: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,15 @@ bytes and reads numbers.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from autotune.deploy.decoder import HeadSizes
 from autotune.deploy.digest import digest_files
 from autotune.deploy.files import is_file, is_folder
 from autotune.errors import ModelError, shown
+from autotune.facts.decoder_files import head_sizes
 from autotune.facts.model_facts import ModelFacts
 from autotune.facts.runtime import without_places
 from autotune.process.child import Child, ChildFailure, memory_limit
@@ -28,11 +31,13 @@ class Model(ModelFacts):
         path: The file.
         sha256: Digest of the bytes of all its files.
         size_bytes: Size of all these files.
+        head_sizes: What the files of exporters beside it say of its caches.
     """
 
     path: Path
     sha256: str
     size_bytes: int
+    head_sizes: HeadSizes = field(default_factory=HeadSizes)
 
     @property
     def data_files(self) -> tuple[Path, ...]:
@@ -45,8 +50,13 @@ class Model(ModelFacts):
         return any(tensor.is_dynamic for tensor in self.inputs)
 
 
-def describe(path: Path) -> Model:
+def describe(path: Path, pairs: Mapping[str, str] | None = None) -> Model:
     """Returns the model in the file `path`.
+
+    Args:
+        path: The file.
+        pairs: Outputs that are inputs of the next step, by the names of the inputs, where the user
+            names them.
 
     Raises:
         ModelError: there is no such file, or ONNX Runtime cannot run it; the message says why.
@@ -56,18 +66,23 @@ def describe(path: Path) -> Model:
     if not is_file(path):
         raise ModelError(f"there is no file {path}")
     with Child(_CHILD, memory_limit()) as child:
-        request = {"do": "inspect", "path": str(path.resolve())}
+        request = {"do": "inspect", "path": str(path.resolve()), "pairs": dict(pairs or {})}
         try:
             facts = child.request(request, _TIME_LIMIT_S, ModelFacts)
         except ChildFailure as failure:
             raise ModelError(_refusal(path, failure)) from None
     _check_names(path, facts)
+    heads = HeadSizes()
+    if facts.decoder is not None:
+        heads = head_sizes(path.parent)
+        facts = replace(facts, decoder=facts.decoder.completed(heads, {}))
     files = [path, *(path.parent / name for name in facts.data_names)]
     return Model(
         **vars(facts),
         path=path,
         sha256=digest_files(files),
         size_bytes=sum(file.stat().st_size for file in files),
+        head_sizes=heads,
     )
 
 

@@ -1,6 +1,7 @@
 """The child of :mod:`autotune.facts.model`: opens a stranger's file and reports its contents."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, numpy_helper
 
+from autotune.deploy.decoder import Decoder, Port
+from autotune.facts.decoder_graph import decoder_in
 from autotune.facts.graphs import all_graphs, all_nodes, all_weights
 from autotune.facts.model_facts import ModelFacts, Tensor
 from autotune.facts.optimised import count_subnormals, optimised_model
@@ -52,7 +55,8 @@ def inspect(message: Message) -> ModelFacts:
     model = _parse(path)
     data_names = _data_names(model, path.parent)
     to_initializers(model)
-    inputs = _inputs(path, model)
+    session = _open(path)
+    inputs = _inputs(session, model)
     operators = Counter(node.op_type for node in all_nodes(model.graph))
     quantisable, quantisable_inside = quantisable_nodes(model.graph)
     return ModelFacts(
@@ -68,6 +72,7 @@ def inspect(message: Message) -> ModelFacts:
         branches=max(map(_branches, all_graphs(model.graph))),
         subnormals=_subnormals(path),
         embeddings=len(embedding_nodes(model.graph)),
+        decoder=_decoder(session, model, inputs, message.get("pairs", {})),
     )
 
 
@@ -108,13 +113,32 @@ def _data_names(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _inputs(path: Path, model: onnx.ModelProto) -> tuple[Tensor, ...]:
-    """Returns the inputs that must be fed, after ONNX Runtime has opened the model."""
+def _open(path: Path) -> Any:
+    """Returns a session of the model with default options."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(
+    return onnxruntime.InferenceSession(
         str(path), providers=["CPUExecutionProvider"], enable_fallback=0
     )
+
+
+def _decoder(
+    session: Any, model: onnx.ModelProto, inputs: tuple[Tensor, ...], pairs: Mapping[str, str]
+) -> Decoder | None:
+    """Returns how the model generates; None where no output is fed back."""
+    outputs = []
+    for item in session.get_outputs():
+        kind = item.type.removeprefix("tensor(").removesuffix(")")
+        dtype = {"float": "float32", "double": "float64", "string": "str"}.get(kind, kind)
+        shape = tuple(size or None for size in item.shape)
+        outputs.append(Port(name=item.name, dtype=dtype, shape=shape))
+    ports = [Port(name=t.name, dtype=t.dtype, shape=t.shape) for t in inputs]
+    bounds = {t.name: t.index_bound for t in inputs if t.index_bound}
+    return decoder_in(model.graph, ports, outputs, bounds, pairs)
+
+
+def _inputs(session: Any, model: onnx.ModelProto) -> tuple[Tensor, ...]:
+    """Returns the inputs that must be fed, after ONNX Runtime has opened the model."""
     types = {item.name: item.type for item in model.graph.input}
     bounds = _index_bounds(model.graph)
     inputs = []

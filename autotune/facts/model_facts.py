@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autotune.deploy.decoder import Decoder
 from autotune.deploy.records import BareName, Text, Whole
 
 Dimension = Whole | Text | None
@@ -49,6 +50,7 @@ class ModelFacts:
         embeddings: How many nodes take rows out of a large constant table of their own.
         branches: How many heavy nodes can run side by side, at least.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
+        decoder: Which outputs are inputs of the next step; None where none is.
     """
 
     data_names: tuple[BareName, ...]
@@ -63,3 +65,4 @@ class ModelFacts:
     branches: Whole
     subnormals: Whole
     embeddings: Whole = 0
+    decoder: Decoder | None = None

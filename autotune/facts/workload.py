@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from autotune.deploy.decoder import Plan
 from autotune.deploy.files import is_file, is_folder
 from autotune.errors import DataError, RequestError, did_you_mean, shortened, shown
 from autotune.facts.arrays import LARGEST_BYTES, read_arrays
@@ -46,12 +47,18 @@ class Workload:
         source: ``"user"`` or ``"generated"``.
         notes: Where the samples come from, a sentence each, for the user to read.
         labels: The right answer to each sample; empty where the user gave none.
+        plan: What is generated after the prompts, of which the samples are the first steps; None
+            where a sample is run as it is.
+        held: Windows of text whose perplexity rates a decoder's answers; empty where it writes the
+            text itself.
     """
 
     feeds: tuple[Feed, ...]
     source: str
     notes: tuple[str, ...]
     labels: tuple[NDArray[np.generic], ...] = ()
+    plan: Plan | None = None
+    held: tuple[NDArray[np.int64], ...] = ()
 
     @property
     def calibration(self) -> tuple[Feed, ...]:
@@ -92,13 +99,21 @@ class Workload:
                 array = np.ascontiguousarray(feed[name])
                 digest.update(f"{name} {array.dtype} {array.shape}".encode())
                 digest.update(array.tobytes())
+        if self.plan is not None:
+            digest.update(f"{self.plan.new_tokens} new tokens".encode())
+            for window in self.held:
+                digest.update(np.ascontiguousarray(window).tobytes())
         return digest.hexdigest()[:16]
 
     def dimensions(self, model: Model) -> dict[str, int]:
         """Returns the size of each named dimension that is the same in all samples.
 
-        A name that stands for different sizes, as exporters' ``?`` does, is left out.
+        A name that stands for different sizes, as exporters' ``?`` does, is left out. Of a
+        decoder's dimensions the batch alone is the same in all steps.
         """
+        if self.plan is not None:
+            tokens = [t for t in model.inputs if t.name == self.plan.decoder.tokens]
+            return {t.shape[0]: 1 for t in tokens if isinstance(t.shape[0], str)}
         sizes: dict[str, set[int]] = {}
         for tensor in model.inputs:
             for axis, size in enumerate(tensor.shape):
@@ -117,18 +132,6 @@ def evenly(samples: Sequence[T], count: int) -> tuple[T, ...]:
         return tuple(samples)
     last = len(samples) - 1
     return tuple(samples[round(i * last / max(1, count - 1))] for i in range(count))
-
-
-def workload_for(
-    model: Model, data: Path | None, shapes: Mapping[str, Sequence[int]], seed: int = 0
-) -> Workload:
-    """Returns the user's samples in `data`, or generated ones where it is None.
-
-    Raises:
-        DataError: `data` cannot be read, or does not fit the model.
-        RequestError: `shapes` names an unknown input or does not fit it.
-    """
-    return generate(model, shapes, seed) if data is None else read(model, data)
 
 
 def generate(model: Model, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Workload:

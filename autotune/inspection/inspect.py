@@ -10,8 +10,9 @@ from autotune.deploy.records import Json, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.facts.hardware import Hardware, hardware
+from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model, describe
-from autotune.facts.workload import Workload, workload_for
+from autotune.facts.workload import Workload
 from autotune.graph.prepare import Preparer
 from autotune.inspection.checks import CHECKS, GROWTH_SESSIONS
 from autotune.inspection.findings import SEVERITIES, Effect, Finding, InspectedModel

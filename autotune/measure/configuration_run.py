@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,18 @@ from autotune.deploy.providers import provider_named
 from autotune.deploy.serving import PER_CLIENT, SHARED
 from autotune.deploy.session import SessionConfig
 from autotune.measure.duet import Duet, Reference, play
-from autotune.measure.fidelity import OutputJudge, OutputMismatchError
+from autotune.measure.fidelity import Judge, OutputMismatchError
 from autotune.measure.memory import Usage
 from autotune.measure.open_loop import OpenLoop
-from autotune.measure.outcome import Effort, Failure, Fidelity, IsDominated, Measurement, Memory
+from autotune.measure.outcome import (
+    Effort,
+    Failure,
+    Fidelity,
+    Generated,
+    IsDominated,
+    Measurement,
+    Memory,
+)
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.replies import FirstRuns, Opened
 from autotune.measure.requests import (
@@ -102,6 +110,7 @@ class ConfigurationRun:
         self._files = files
         self._limits = limits
         self._opened: Opened
+        self._generated: Generated | None = None
         self._first_load_ms: float | None = None
         self._first_runs: FirstRuns
         self._fidelity: Fidelity
@@ -174,7 +183,7 @@ class ConfigurationRun:
         return self._fidelity
 
     def judge(
-        self, judge: OutputJudge, max_error: float, earlier: Fidelity | None = None
+        self, judge: Judge, max_error: float, earlier: Fidelity | None = None
     ) -> Failure | None:
         """Compares the outputs with the unoptimised model's; returns why they are wrong, if so.
 
@@ -248,6 +257,33 @@ class ConfigurationRun:
                 return duet
         raise AssertionError("unreachable")
 
+    def play_prompts(self, reference: Reference, effort: Effort, reference_ms: float) -> None:
+        """Plays the duet of a decoder's prompts; it comes before :meth:`play`.
+
+        Args:
+            reference: The baseline.
+            effort: How much the duet may cost.
+            reference_ms: Time of the baseline's prompts that the ratio is multiplied with.
+        """
+        self.phase = "turns"
+        self._child.freeze()
+        with reference.prompts(reference_ms, self._child):
+            duet = play(
+                reference,
+                self._child,
+                run_ms=self._first_runs.ttft_ms,
+                effort=replace(effort, fewest_runs=0),
+                limit_s=self._limits.run_s,
+                clients=self._clients,
+            )
+        self._child.thaw()
+        self._generated = Generated(
+            ttft_ms=duet.ratio.value * reference_ms,
+            ttft_ratio=duet.ratio,
+            lengths=self._first_runs.lengths,
+        )
+        self._lap("prompts")
+
     def open_loop(self, arrivals_s: Sequence[float]) -> LoadMeasurement:
         """Returns the latencies of requests by a schedule; it takes the place of :meth:`play`.
 
@@ -302,6 +338,7 @@ class ConfigurationRun:
             mean_ms=None
             if self._clients == 1
             else float(np.median([time_slice.ms for time_slice in turns])),
+            generated=self._generated,
         )
 
     def _held(self) -> Usage:

@@ -11,7 +11,8 @@ machine. The project's docs have the figures, and ``benchmarks/noise.py`` makes 
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,8 +21,9 @@ import psutil
 
 from autotune.deploy.config import Interval
 from autotune.measure.clients import Burst
+from autotune.measure.lengths import PROMPTS, STEPS
 from autotune.measure.outcome import FEWEST_QUIET, Effort
-from autotune.measure.replies import SliceTimes
+from autotune.measure.replies import Done, SliceTimes
 from autotune.measure.statistics import QUIET_SHARE, duet_ratio, undisturbed_limit, warm_up
 from autotune.process.child import Child, ChildFailure
 
@@ -175,13 +177,49 @@ class Reference:
         self._start = start
         self._limit_s = limit_s
         self._clients = clients
-        self._times: deque[float] = deque(maxlen=_MEMORY_SLICES)
+        self._part = STEPS
+        self._times_of: dict[str, deque[float]] = {
+            part: deque(maxlen=_MEMORY_SLICES) for part in (STEPS, PROMPTS)
+        }
+        self._part_ms: float | None = None
         self._child, self._run_ms = start()
 
     @property
     def pid(self) -> int:
         """The number of the process."""
         return self._child.pid
+
+    @property
+    def _times(self) -> deque[float]:
+        return self._times_of[self._part]
+
+    @contextmanager
+    def prompts(self, run_ms: float, *others: Child) -> Iterator[None]:
+        """Lets this process, and others that are frozen, run a decoder's prompts meanwhile.
+
+        Args:
+            run_ms: About how long a prompt takes here.
+            others: The other processes.
+
+        Raises:
+            ChildFailure: one of them did not answer.
+        """
+        try:
+            self._part_ms = run_ms
+            self._switch(PROMPTS, *others)
+            yield
+        finally:
+            self._part_ms = None
+            self._switch(STEPS, *others)
+
+    def _switch(self, part: str, *others: Child) -> None:
+        self._part = part
+        for child in (self._child, *others):
+            if not child.is_running():
+                continue
+            child.thaw()
+            child.request({"do": "part", "part": part}, self._limit_s(), Done)
+            child.freeze()
 
     @property
     def undisturbed_ms(self) -> float:
@@ -198,7 +236,11 @@ class Reference:
             ChildFailure: it did not answer.
         """
         time_slice = take_slice(
-            self._child, self._run_ms, self._limit_s(), self._clients, long_run_ms=long_run_ms
+            self._child,
+            self._part_ms or self._run_ms,
+            self._limit_s(),
+            self._clients,
+            long_run_ms=long_run_ms,
         )
         self._times.append(time_slice.ms)
         return time_slice
@@ -227,6 +269,8 @@ class Reference:
         """Replaces the process by a fresh one; the times of its time slices are kept."""
         self._child.stop()
         self._child, self._run_ms = self._start()
+        if self._part != STEPS:
+            self._switch(self._part)
 
     def stop(self) -> None:
         """Ends the process."""

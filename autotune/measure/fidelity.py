@@ -10,6 +10,7 @@ worst output.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,17 @@ _FORMS = (".length", ".keys")
 # A sample that is nearly zero beside the others is compared with this share of their size: its own
 # says nothing of what matters.
 _SMALLEST_SHARE = 0.1
+
+
+class Judge(Protocol):
+    """What compares a configuration's outputs with the unoptimised model's."""
+
+    def compare(self, outputs: Sequence[Outputs]) -> Fidelity:
+        """Returns how far they are from them.
+
+        Raises:
+            OutputMismatchError: they differ in a way that no number measures.
+        """
 
 
 class OutputMismatchError(Exception):

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnxruntime
 
+from autotune.deploy.decoder import Plan
 from autotune.deploy.opening import open_session
 from autotune.deploy.placement import placement_of
 from autotune.deploy.process_options import ProcessOptions, set_process_options
 from autotune.deploy.providers import provider_named
+from autotune.deploy.records import read
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
 from autotune.measure import memory
@@ -29,7 +31,10 @@ from autotune.process.child_end import Handler, Message, serve
 
 if TYPE_CHECKING:  # threads are imported where there are several clients
     from autotune.measure.clients import Burst, Call, Clients
+    from autotune.measure.generation import GenerationRuns
     from autotune.measure.open_loop import OpenLoop, Server
+
+    Runs = ArrayRuns | BoundRuns | GenerationRuns
 
 # Memory patterns settle in five; without the arena the heap grows for ten.
 _FEWEST_MEMORY_RUNS = 5
@@ -50,6 +55,8 @@ class Worker:
         self._longest_memory_s = _MEMORY_S
         self._clients: Clients | None = None
         self._runs: ArrayRuns | BoundRuns | None = None
+        self._plan: Plan | None = None
+        self._generations: dict[int, GenerationRuns] = {}  # by client
         self._device, self._device_id = "cpu", 0
         self._device_memory: DeviceMemory | None = None
         self._feeds: list[Feed] = []
@@ -68,6 +75,8 @@ class Worker:
             "slice": self.time_slice,
             "burst": self.burst,
             "open_loop": self.open_loop,
+            "part": self.part,
+            "write_text": self.write_text,
         }
 
     def open(self, message: Message) -> Opened:
@@ -75,6 +84,7 @@ class Worker:
         self._client_count = message.get("clients", 1)
         self._feeds = list(load_samples(Path(message["samples"])))
         self._mixed = not message["one_shape"]
+        self._plan = read(Plan | None, message.get("plan"), "plan")
         config = SessionConfig.from_json(message["session"])
         cache = Path(message["cache"]) if message.get("cache") else None
         if self._client_count == 1 and _keeps_what_it_allocates(config):
@@ -111,6 +121,8 @@ class Worker:
         """Loads a config as an application does, strictly: another file or machine is refused."""
         from autotune.deploy.loader import load
 
+        self._plan = read(Plan | None, message.get("plan"), "plan")
+        self._feeds = list(load_samples(Path(message["samples"])))
         self._sessions = [load(message["config"], strict=True)]
         return Done()
 
@@ -122,6 +134,8 @@ class Worker:
         all run, however long that takes.
         """
         memory.reset_peak()
+        if self._plan is not None:
+            return self._first_generations()
         began = time.perf_counter()
         rounds: list[Sequence[int]] = []
         fewest = max(_FEWEST_MEMORY_RUNS, len(self._feeds))
@@ -140,13 +154,53 @@ class Worker:
             device=None if self._device_memory is None else self._device_memory.usage(),
         )
 
+    def _first_generations(self) -> FirstRuns:
+        """Runs whole generations of all prompts; returns times, and the memory at their ends."""
+        runs = self._generation_of(0)
+        first = runs.whole(len(self._feeds) - 1)
+        lengths = tuple(runs.whole(number) for number in range(len(self._feeds)))
+        after = memory.usage()
+        for client in range(self._client_count):
+            self._generation_of(client).begin()
+        if self._client_count > 1:
+            self._run_of_all()
+            after = memory.usage()
+        return FirstRuns(
+            first_run_ms=first.ttft_ms,
+            run_ms=float(np.mean([item.step_ms for item in lengths])),
+            after=after,
+            device=None if self._device_memory is None else self._device_memory.usage(),
+            lengths=lengths,
+        )
+
+    def part(self, message: Message) -> Done:
+        """Takes the other part of a decoder's generations for the next time slices."""
+        for runs in self._generations.values():
+            runs.switch(message["part"])
+        return Done()
+
+    def write_text(self, message: Message) -> Done:
+        """Lets the decoder write text, which rates the answers of others."""
+        from autotune.measure.generation import write_text
+
+        assert self._plan is not None
+        write_text(self._opened(), self._plan, self._feeds[0], Path(message["to"]))
+        return Done()
+
     def held(self, _: Message) -> memory.Usage:
         """Returns the memory that the process holds now."""
         return memory.usage()
 
     def answers(self, message: Message) -> Done:
         """Runs other samples and writes the outputs to a file, for the parent to compare."""
-        save_outputs(self._opened(), Path(message["samples"]), Path(message["to"]))
+        samples, target = Path(message["samples"]), Path(message["to"])
+        if self._plan is None:
+            save_outputs(self._opened(), samples, target)
+        else:
+            from autotune.measure.generation import save_rated_text
+
+            windows = load_samples(samples)
+            save_rated_text(self._opened(), self._plan, self._feeds[0], windows, target)
         return Done()
 
     def time_slice(self, message: Message) -> SliceTimes:
@@ -155,6 +209,7 @@ class Worker:
         The first runs after a pause are cold, because caches hold the other side's data; they are
         left out.
         """
+        self._begin()
         for _ in range(message["unrecorded_runs"]):
             self._timed_run()
         times: list[int] = []
@@ -171,6 +226,7 @@ class Worker:
 
         The first runs after a pause are left out here as well.
         """
+        self._begin()
         return self._made_clients().burst(
             seconds=message["seconds"],
             fewest=message["fewest_runs"],
@@ -203,6 +259,21 @@ class Worker:
             self._clients = Clients(calls, len(self._feeds) if self._mixed else 1)
         return self._clients
 
+    def _begin(self) -> None:
+        """Lets a decoder's time slice begin at the same context as every other one."""
+        for runs in self._generations.values():
+            runs.begin()
+
+    def _generation_of(self, client: int) -> "GenerationRuns":
+        """Returns the generations of a client; they are made at the first use."""
+        from autotune.measure.generation import GenerationRuns
+
+        assert self._plan is not None
+        if client not in self._generations:
+            session = self._sessions[client % len(self._sessions)]
+            self._generations[client] = GenerationRuns(session, self._plan, self._feeds)
+        return self._generations[client]
+
     def _call_of(self, client: int) -> "Call":
         """Returns a client's call: its next sample, or all samples where their shapes differ."""
         runs = self._runs_of(client)
@@ -215,11 +286,13 @@ class Worker:
 
         return call
 
-    def _runs_of(self, client: int) -> ArrayRuns | BoundRuns:
+    def _runs_of(self, client: int) -> "Runs":
         """Returns the runs of a client.
 
         The first client has the first session, and so on; where there is one session it is shared.
         """
+        if self._plan is not None:
+            return self._generation_of(client)
         session = self._sessions[client % len(self._sessions)]
         return runs_of(session, self._feeds, self._device, self._device_id)
 
@@ -236,8 +309,10 @@ class Worker:
             runs.run(index)
         return (time.perf_counter_ns() - began) // len(chosen)
 
-    def _bound(self) -> ArrayRuns | BoundRuns:
+    def _bound(self) -> "Runs":
         """Returns the runs of the open session; they are made at the first use."""
+        if self._plan is not None:
+            return self._generation_of(0)
         if self._runs is None:
             self._runs = runs_of(self._opened(), self._feeds, self._device, self._device_id)
         return self._runs

@@ -24,6 +24,7 @@ from autotune.measure.configuration_files import ConfigurationFiles
 from autotune.measure.configuration_run import ConfigurationRun, LoadMeasurement, TimeLimits
 from autotune.measure.duet import Reference
 from autotune.measure.fidelity import Metric, OutputMismatchError
+from autotune.measure.held_text import text_set
 from autotune.measure.outcome import (
     NO_RUNTIME,
     Effort,
@@ -37,7 +38,7 @@ from autotune.measure.outcome import (
 from autotune.measure.provider_cache import ProviderCache
 from autotune.measure.raw_samples import keep_raw
 from autotune.measure.replies import Done, FirstRuns
-from autotune.measure.requests import request_outputs, request_session
+from autotune.measure.requests import request_of_config, request_outputs, request_session
 from autotune.measure.sample_sets import SampleSet, sample_sets
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
@@ -52,6 +53,7 @@ _WORKER = "autotune.measure.measure_child"
 _FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
 _CALIBRATION_SLICES = 80
 _CALIBRATION_BUDGET_S = 5.0
+_PROMPT_SLICES = 12
 
 
 class DuetMeasurer:
@@ -104,24 +106,30 @@ class DuetMeasurer:
         self._samples = samples
         self._limits = _FIRST_LIMITS
         self._reference: Reference | None = None
+        self._first_ttft_ms = 0.0
         self._scratch = tempfile.TemporaryDirectory(dir=scratch.root())
         self._provider_cache = provider_cache or Path(self._scratch.name) / CACHE_FOLDER
         try:
             with _start_worker() as child:
-                self._sets = sample_sets(
-                    child,
-                    model,
-                    workload,
-                    Path(self._scratch.name),
-                    batching=batching,
-                    metric=metric,
-                    max_error=max_error,
-                    limits=_FIRST_LIMITS,
-                )
+                folder = Path(self._scratch.name)
+                if workload.plan is not None:
+                    self._sets = text_set(child, model, workload, folder, limits=_FIRST_LIMITS)
+                else:
+                    self._sets = sample_sets(
+                        child,
+                        model,
+                        workload,
+                        folder,
+                        batching=batching,
+                        metric=metric,
+                        max_error=max_error,
+                        limits=_FIRST_LIMITS,
+                    )
             self._reference = Reference(self._start_baseline, lambda: self._limits.run_s, clients)
             self._reference_ms = reference_ms or self._reference.calibrate(
                 _CALIBRATION_SLICES, _CALIBRATION_BUDGET_S
             )
+            self._reference_ttft_ms = self._calibrate_prompts(self._reference)
         except BaseException:
             self.close()
             raise
@@ -216,6 +224,8 @@ class DuetMeasurer:
         reference = self._running_reference()
 
         def play(run: ConfigurationRun) -> Measurement:
+            if self._reference_ttft_ms is not None:
+                run.play_prompts(reference, effort, self._reference_ttft_ms)
             duet = run.play(reference, effort, is_dominated, self._reference_ms)
             measurement = run.measurement(duet, self._reference_ms)
             if self._samples is None:
@@ -319,7 +329,7 @@ class DuetMeasurer:
         limits = self._limits_of(samples)
         with _start_worker(site) as child:
             try:
-                message = {"do": "load", "config": str(config.resolve())}
+                message = request_of_config(config, samples.files)
                 child.request(message, limits.load_s, Done)
                 outputs = request_outputs(child, samples.files, limits.run_s)
                 return samples.judge.compare(outputs)
@@ -349,6 +359,13 @@ class DuetMeasurer:
             raise RuntimeError("closed")
         return self._reference
 
+    def _calibrate_prompts(self, reference: Reference) -> float | None:
+        """Returns the time of a decoder's prompts on a quiet machine, in ms; None without any."""
+        if not self._first_ttft_ms:
+            return None
+        with reference.prompts(self._first_ttft_ms):
+            return reference.calibrate(_PROMPT_SLICES, _CALIBRATION_BUDGET_S)
+
     def _start_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the time of a run in ms."""
         samples, source = self._sets[self._smallest], self._configuration_files.source
@@ -373,6 +390,7 @@ class DuetMeasurer:
             raise
         child.freeze()
         self._limits = TimeLimits.beside(opened, runs)
+        self._first_ttft_ms = runs.ttft_ms
         return child, runs.run_ms
 
     def _limits_of(self, samples: SampleSet) -> TimeLimits:

@@ -9,6 +9,7 @@ from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.placement import Placement
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import Amount, Positive, PositiveWhole
+from autotune.measure.lengths import LengthTimes
 from autotune.space.configuration import Configuration
 
 LEAST_MEMORY_MIB = 0.1
@@ -38,6 +39,7 @@ class Fidelity:
         metric: The user's own metric of the outputs; higher is better.
         drop: By how much the metric is below that of the unoptimised model's outputs.
         coverage: How much the comparison proves; None where an earlier version measured.
+        perplexity: That of held text, for a decoder, whose error is its rise; None for others.
         errors: The error of each output on each validation sample, three digits of it, the worst
             outputs first; None where a sample lacks the output. Empty where an earlier version
             measured.
@@ -51,6 +53,7 @@ class Fidelity:
     drop: float | None = None
     worst_error: Amount | None = None
     coverage: Coverage | None = None
+    perplexity: Amount | None = None
     errors: Mapping[str, tuple[Amount | None, ...]] = field(default_factory=dict)
 
 
@@ -98,6 +101,22 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Generated:
+    """The times of a decoder's generations.
+
+    Attributes:
+        ttft_ms: Time to the first token, the mean of all prompts: the ratio to the reference's,
+            times the time of the reference on a quiet machine.
+        ttft_ratio: The same in that of the reference, with its 95 % interval.
+        lengths: The times of each prompt by the clock, in the first runs.
+    """
+
+    ttft_ms: Positive
+    ttft_ratio: Interval
+    lengths: tuple[LengthTimes, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """The numbers of one configuration.
 
@@ -136,6 +155,8 @@ class Measurement:
             sees it, and percentiles are those of the runs of all clients.
         mean_ms: With several clients the mean latency by the clock in quiet time slices; None with
             one.
+        generated: The times of a decoder's generations, whose latency is that of a token; None
+            where a sample is run as it is.
     """
 
     ratio: Interval
@@ -163,6 +184,17 @@ class Measurement:
     batch: PositiveWhole | None = None
     clients: PositiveWhole = 1
     mean_ms: Positive | None = None
+    generated: Generated | None = None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """New tokens per second of all clients; None for a model that is no decoder."""
+        return None if self.generated is None else self.clients / self.latency_ms * 1e3
+
+    @property
+    def ttft_ms(self) -> float | None:
+        """Time to the first token; None for a model that is no decoder."""
+        return None if self.generated is None else self.generated.ttft_ms
 
     @property
     def sample_ms(self) -> float:
@@ -181,7 +213,7 @@ class Measurement:
         In a closed loop it is the number of clients over the mean latency, without noise of its
         own; see :attr:`autotune.measure.clients.Burst.mean_ms`.
         """
-        if self.clients == 1 and self.batch is None:
+        if (self.clients == 1 and self.batch is None) or self.generated is not None:
             return None
         return self.clients / self.sample_ms * 1e3
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autotune.deploy.placement import Placement
 from autotune.deploy.records import MeasuredAmount, MeasuredPositive, PositiveWhole, Several, Whole
 from autotune.measure.device_memory import DeviceUsage
+from autotune.measure.lengths import LengthTimes
 from autotune.measure.memory import Usage
 
 
@@ -43,6 +44,8 @@ class FirstRuns:
         copy_ms: Time of the copies to the device and back that the runs leave out; None where there
             are none.
         device: Memory of the device after them; None where it was not measured.
+        lengths: The times of a generation after each prompt; empty where a sample is run as it is.
+            `run_ms` is that of a step then.
     """
 
     first_run_ms: MeasuredPositive
@@ -50,11 +53,17 @@ class FirstRuns:
     after: Usage
     copy_ms: MeasuredAmount | None = None
     device: DeviceUsage | None = None
+    lengths: tuple[LengthTimes, ...] = ()
+
+    @property
+    def ttft_ms(self) -> float:
+        """The mean time of a prompt."""
+        return sum(item.ttft_ms for item in self.lengths) / max(1, len(self.lengths))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """The reply to ``load``, once a config is open, and to ``answers``, once they are written."""
+    """The reply where there is nothing to say: a config is open, or answers are written."""
 
 
 @dataclass(frozen=True, kw_only=True)

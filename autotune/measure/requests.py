@@ -8,11 +8,14 @@ freezes the child.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.deploy.decoder import Plan
 from autotune.deploy.process_options import ProcessOptions
+from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import DataError
 from autotune.facts.batches import Batching
@@ -34,6 +37,7 @@ class SampleFiles:
         one_shape: Whether all samples have the same shapes.
         batch: Samples of one run; None where a sample is run as it is.
         validated: How many samples are compared.
+        plan: What a decoder generates; None where a sample is run as it is.
     """
 
     timing: Path
@@ -42,6 +46,7 @@ class SampleFiles:
     one_shape: bool
     batch: int | None = None
     validated: int = 0
+    plan: Plan | None = None
 
     @classmethod
     def write(
@@ -114,8 +119,19 @@ def request_session(
         "sessions": sessions,
         "history": history,
         "process": None if process is None else vars(process),
+        "plan": None if files.plan is None else to_plain(files.plan),
     }
     return child.request(request, limit_s, Opened)
+
+
+def request_of_config(config: Path, files: SampleFiles) -> dict[str, Any]:
+    """Returns the message that lets a child load a config as an application does."""
+    return {
+        "do": "load",
+        "config": str(config.resolve()),
+        "samples": str(files.timing),
+        "plan": None if files.plan is None else to_plain(files.plan),
+    }
 
 
 def request_outputs(

@@ -13,6 +13,7 @@ from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import TimeLimits
 from autotune.measure.fidelity import (
+    Judge,
     Metric,
     OutputJudge,
     OutputMismatchError,
@@ -45,7 +46,7 @@ class SampleSet:
 
     files: SampleFiles
     dimensions: Mapping[str, int]
-    judge: OutputJudge
+    judge: Judge
 
 
 def sample_sets(

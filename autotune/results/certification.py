@@ -31,8 +31,8 @@ from autotune.deploy.records import Text, from_plain
 from autotune.errors import CannotMeasureError, FormatError, RequestError, did_you_mean
 from autotune.export.python import modules_of
 from autotune.facts.feeds import save_samples
+from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model
-from autotune.facts.workload import workload_for
 from autotune.graph.processor_facts import processor_facts
 from autotune.measure.companions import Case, by_sample, cases_of
 from autotune.measure.fidelity import OutputMismatchError, Outputs, compare

@@ -10,9 +10,10 @@ from autotune.deploy.records import Json, PositiveWhole, Several, Text, from_pla
 from autotune.deploy.session import SessionConfig
 from autotune.errors import FormatError, StudyError
 from autotune.facts.batches import Batching
+from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
 from autotune.facts.work import Work
-from autotune.facts.workload import Workload, workload_for
+from autotune.facts.workload import Workload
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import read_model
 from autotune.inspection.profile import Profile, profile_session

@@ -19,6 +19,7 @@ from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import Scatter, mean_log_interval, student_t
 from autotune.search.objective import (
     OBJECTIVES,
+    RATES,
     SPEEDS,
     THROUGHPUT,
     Objective,
@@ -229,10 +230,11 @@ def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
 
 
 def with_latency(of: Values, latency_ms: float) -> dict[str, float]:
-    """Returns the values with another latency, and the throughput that goes with it."""
+    """Returns the values with another latency, and the rates that go with it."""
     changed = {**of, "latency_ms": latency_ms}
-    if THROUGHPUT in of:
-        changed[THROUGHPUT] = of[THROUGHPUT] * of["latency_ms"] / latency_ms
+    for rate in RATES:
+        if rate in of:
+            changed[rate] = of[rate] * of["latency_ms"] / latency_ms
     return changed
 
 
@@ -335,7 +337,7 @@ def _gain(
     if not ratios:
         return Interval(value=1.0, low=0.0, high=np.inf)
     gain = mean_log_interval(ratios, Scatter.of(_ratios(objective, o, base) for o in others))
-    in_samples = objective.name in SPEEDS and objective.name != THROUGHPUT
+    in_samples = objective.name in SPEEDS and objective.name not in RATES
     return of_runs(gain, own[-1], base[-1]) if in_samples else gain
 
 

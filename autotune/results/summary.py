@@ -15,7 +15,7 @@ from autotune.results.result import Member, StudyResult
 from autotune.results.score import of_runs, provider_evidence, speedup_of
 from autotune.search.beliefs import Effect, explain
 from autotune.search.context import Context
-from autotune.search.objective import OBJECTIVES, THROUGHPUT, values
+from autotune.search.objective import OBJECTIVES, RATES, THROUGHPUT, TOKENS, values
 from autotune.search.trial import Limits, Trial
 
 _DEVICE_MEMORY = "peak_device_memory_mib"
@@ -128,8 +128,7 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
         gains[name] = Interval(value=gain, low=gain, high=gain)
     speedup = speedup_of(own, base)
     gains["latency_ms"] = of_runs(speedup, own, base)
-    if THROUGHPUT in gains:
-        gains[THROUGHPUT] = speedup
+    gains |= {rate: speedup for rate in RATES if rate in gains}
     return Finalist(
         trial=trial,
         values=own_values,
@@ -171,6 +170,10 @@ def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
             baseline_p99_ms=base.get("p99_ms"),
             throughput_per_s=own.get(THROUGHPUT),
             baseline_throughput_per_s=base.get(THROUGHPUT),
+            tokens_per_s=own.get(TOKENS),
+            baseline_tokens_per_s=base.get(TOKENS),
+            ttft_ms=own.get("ttft_ms"),
+            baseline_ttft_ms=base.get("ttft_ms"),
             max_error=plain_limits(setting.limits)["max_error"],
             error=finalist.error,
             agreement=finalist.agreement,

@@ -78,6 +78,18 @@ def _throughput_at_best(measurement: Measurement) -> float | None:
     return None if throughput is None else throughput * ratio.value / ratio.low
 
 
+def _tokens_at_best(measurement: Measurement) -> float | None:
+    tokens_per_s, ratio = measurement.tokens_per_s, measurement.ratio
+    return None if tokens_per_s is None else tokens_per_s * ratio.value / ratio.low
+
+
+def _ttft_at_best(measurement: Measurement) -> float | None:
+    generated = measurement.generated
+    if generated is None:
+        return None
+    return generated.ttft_ms * generated.ttft_ratio.low / generated.ttft_ratio.value
+
+
 OBJECTIVES: Mapping[str, Objective] = {
     objective.name: objective
     for objective in (
@@ -141,17 +153,41 @@ OBJECTIVES: Mapping[str, Objective] = {
             tolerance=0.01,
             maximised=True,
         ),
+        Objective(
+            name="tokens_per_s",
+            word="tokens",
+            heading="tokens/s",
+            of=lambda m: m.tokens_per_s,
+            at_best=_tokens_at_best,
+            tolerance=0.01,
+            maximised=True,
+        ),
+        Objective(
+            name="ttft_ms",
+            word="ttft",
+            heading="TTFT ms",
+            of=lambda m: m.ttft_ms,
+            at_best=_ttft_at_best,
+            tolerance=0.02,
+        ),
     )
 }
 """All of them; see :class:`Objective`. ``cpu_s`` is the CPU time of a run, ``load_ms`` the creation
 of a session in a fresh process, ``p99_ms`` MLPerf's estimate of the 99th percentile,
-``peak_device_memory_mib`` the memory of NVIDIA devices (at least 1 MiB), and ``throughput_per_s``
-the samples per second of several clients, or of batches."""
+``peak_device_memory_mib`` the memory of NVIDIA devices (at least 1 MiB), ``throughput_per_s``
+the samples per second of several clients, or of batches, ``tokens_per_s`` the new tokens per second
+of a decoder, and ``ttft_ms`` its time to the first token."""
 
 THROUGHPUT = "throughput_per_s"
 """The objective of several clients."""
 
-SPEEDS = ("latency_ms", THROUGHPUT)
+TOKENS = "tokens_per_s"
+"""The objective of decoders."""
+
+RATES = (THROUGHPUT, TOKENS)
+"""The objectives that are the inverse of a latency."""
+
+SPEEDS = ("latency_ms", *RATES)
 """The objectives that the ratio of a duet tells."""
 
 DEFAULT = ("latency_ms", "peak_memory_mib")
@@ -159,6 +195,9 @@ DEFAULT = ("latency_ms", "peak_memory_mib")
 
 LOADED_DEFAULT = (THROUGHPUT, "peak_memory_mib")
 """The same with several clients."""
+
+DECODER_DEFAULT = (TOKENS, "peak_memory_mib")
+"""The same for a decoder."""
 
 DEVICE_MEMORY = "peak_device_memory_mib"
 """The objective that takes the place of the process's memory where every execution provider of a
@@ -227,6 +266,8 @@ def _lacking(objective: Objective, measurement: Measurement) -> str:
     """Returns why a measurement has no value for an objective."""
     if objective.name == THROUGHPUT:
         return "throughput_per_s needs several clients or batch sizes: add --clients or --batch"
+    if objective.name in (TOKENS, "ttft_ms"):
+        return f"{objective.name} needs a decoder that generates"
     if not objective.fewest_runs:
         return f"{objective.name} cannot be measured here: install autotune with the extra [nvidia]"
     return (

@@ -9,8 +9,9 @@ import optuna
 from autotune.deploy.serving import SHARED
 from autotune.errors import CannotMeasureError, StudyError
 from autotune.facts.batches import Batching
+from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
-from autotune.facts.workload import Workload, workload_for
+from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.results.compare import Comparison, MakeMeasurer, compare, duet_measurer
 from autotune.results.final_comparison import OnStep
@@ -80,10 +81,11 @@ def _lineup(
     with quiet_optuna(), open_storage(place) as database:
         study = optuna.load_study(study_name=entry.name, storage=database)
         attributes, trials = study.user_attrs, {t.number: t for t in read_trials(study)}
-    model = describe(options.model)
+    model = describe(options.model, options.pairs)
     if model.sha256 != attributes.get("model_sha256"):
         raise StudyError(f"{options.model} is not the model of the study in {folder}")
-    workload = workload_for(model, options.data, options.shapes, options.seed)
+    workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)
+    options = options.for_workload(model, workload)
     if workload.signature() != attributes.get("workload"):
         raise StudyError(f"the inputs are not those of the study in {folder}")
     for number in numbers:

@@ -14,8 +14,12 @@ from typing import Any
 from autotune.deploy.process_options import has_glibc
 from autotune.deploy.records import Json, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, did_you_mean, shown
+from autotune.facts.inputs import Generate
+from autotune.facts.model import Model
+from autotune.facts.workload import Workload
 from autotune.search.context import Context
 from autotune.search.objective import (
+    DECODER_DEFAULT,
     DEFAULT,
     DEVICE_MEMORY,
     LOADED_DEFAULT,
@@ -32,6 +36,8 @@ from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Space
 
 _MAX_ERROR = 0.05
+_MAX_PERPLEXITY_RISE = 0.02
+DEFAULT_SPACE, DECODER_SPACE = "default", "decoder"
 # Optuna's samplers take no larger one.
 _LARGEST_SEED = 2**32 - 1
 # The storage does not keep these. The user who continues a study names its storage. A storage may
@@ -53,6 +59,11 @@ class StudyOptions:
         fix: Parameters that have one value in all configurations but the default.
         data: Samples: an .npz file or a folder of them; generated if None.
         shapes: Shapes of generated inputs, by input name.
+        generate: Prompts of a decoder, a file with a JSON object in each line; generated if None.
+        prompt_tokens: Lengths of generated prompts; 64 if empty.
+        new_tokens: How many tokens follow each prompt; 64 if None.
+        pairs: Outputs of a decoder that are inputs of the next step, by the names of the inputs;
+            found in the graph if empty.
         providers: Words of the execution providers that are searched, such as ``cpu`` and
             ``openvino``; all that can be used on this machine if empty.
         runtimes: Other builds and versions of ONNX Runtime that are searched beside the user's own,
@@ -62,6 +73,8 @@ class StudyOptions:
             the sizes of the space.
         max_error: Largest relative L2 error of an output. None means 0.05, and no limit where there
             is a `metric`.
+        max_perplexity_rise: By how much the perplexity of a decoder may rise; it takes the place of
+            `max_error`. None means 0.02.
         metric: ``module:function``, called with outputs, references and inputs (a list each, of
             samples that map names to arrays); returns a number that is better the higher it is.
         max_drop: By how much the metric may fall below that of the unoptimised model.
@@ -102,14 +115,19 @@ class StudyOptions:
     model: Path
     trials: int = 100
     timeout_s: float | None = None
-    space: str = "default"
+    space: str = DEFAULT_SPACE
     fix: Mapping[str, str] = field(default_factory=dict)
     data: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    generate: Path | None = None
+    prompt_tokens: tuple[int, ...] = ()
+    new_tokens: int | None = None
+    pairs: Mapping[str, str] = field(default_factory=dict)
     providers: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
     batch: tuple[int, ...] = ()
     max_error: float | None = None
+    max_perplexity_rise: float | None = None
     metric: str | None = None
     max_drop: float = 0.01
     max_memory_mib: float | None = None
@@ -163,6 +181,7 @@ class StudyOptions:
             ("--max-memory", self.max_memory_mib, " MiB"),
             ("--max-latency", self.max_latency_ms, " ms"),
             ("--max-error", self.max_error, ""),
+            ("--max-perplexity-rise", self.max_perplexity_rise, ""),
         ):
             if value is not None and not value > 0:
                 raise RequestError(f"{name} must be more than 0, not {value:g}{unit}")
@@ -185,6 +204,7 @@ class StudyOptions:
                 "--process-options sets thresholds of glibc's allocator, and this system has "
                 "another C library; leave it out"
             )
+        self.generation.check()
         if self.data is not None and self.shapes:
             raise RequestError("--data brings its own shapes; leave --shape out")
         self._check_processors()
@@ -221,6 +241,48 @@ class StudyOptions:
         return LOADED_DEFAULT if several and self.objectives == DEFAULT else self.objectives
 
     @property
+    def generation(self) -> Generate:
+        """How a decoder generates, as asked for."""
+        return Generate(
+            prompts=self.generate, prompt_tokens=self.prompt_tokens, new_tokens=self.new_tokens
+        )
+
+    def for_workload(self, model: Model, workload: Workload) -> "StudyOptions":
+        """Returns the options as they are for a workload.
+
+        The limit of a decoder that generates is the rise of its perplexity, and objectives and
+        search space that the user left open are those of decoders.
+
+        Raises:
+            RequestError: an option is for other models.
+        """
+        if workload.plan is None:
+            if self.max_perplexity_rise is not None:
+                raise RequestError(
+                    f"--max-perplexity-rise is for decoders that generate, and {model.path.name} "
+                    "is run in single steps; name --max-error"
+                )
+            return self
+        for name, value in (
+            ("--metric", self.metric),
+            ("--max-error", self.max_error),
+            ("--batch", self.batch),
+            ("--certify", self.certify),
+        ):
+            if value:
+                raise RequestError(
+                    f"{model.path.name} is a decoder, and {name} is for other models; leave it out"
+                    + (", or name --max-perplexity-rise" if name == "--max-error" else "")
+                )
+        rise = self.max_perplexity_rise
+        return replace(
+            self,
+            max_error=_MAX_PERPLEXITY_RISE if rise is None else rise,
+            objectives=DECODER_DEFAULT if self.objectives == DEFAULT else self.objectives,
+            space=DECODER_SPACE if self.space == DEFAULT_SPACE else self.space,
+        )
+
+    @property
     def preference(self) -> str:
         """The word of what decides between members of the front."""
         return self.prefer or find(self.sought)[0].word
@@ -253,8 +315,10 @@ class StudyOptions:
 
     def resolved(self, ctx: Context) -> "StudyOptions":
         """Returns the options as they were resolved: what another machine would be asked for."""
+        is_decoder = ctx.workload.plan is not None
         return replace(
             self,
+            max_perplexity_rise=ctx.limits.max_error if is_decoder else None,
             clients=ctx.clients,
             batch=() if ctx.batching is None else ctx.batching.sizes,
             objectives=tuple(objective.name for objective in ctx.objectives),
@@ -267,8 +331,11 @@ class StudyOptions:
         kept["model"] = self.model.resolve()
         kept["out"] = self.folder.resolve()
         kept["data"] = None if self.data is None else self.data.resolve()
+        kept["generate"] = None if self.generate is None else self.generate.resolve()
         kept["prefer"] = self.preference
         kept["max_error"] = self.error_limit if math.isfinite(self.error_limit) else None
+        if self.max_perplexity_rise is not None:
+            kept["max_error"] = None
         if self.space not in presets():
             kept["space"] = str(Path(self.space).resolve())
         record: Json = to_plain({n: v for n, v in kept.items() if n not in _NOT_KEPT})
@@ -300,7 +367,7 @@ def _typed(name: str, value: Any) -> Any:
     """Returns the value of an option with the type that the record has."""
     if value is None:
         return None
-    if name in {"model", "data", "out"}:
+    if name in {"model", "data", "out", "generate"}:
         return Path(value)
     if name == "shapes":
         return {tensor: tuple(sizes) for tensor, sizes in value.items()}
@@ -312,4 +379,4 @@ def _typed(name: str, value: Any) -> Any:
         return tuple(objective.name for objective in find(value))
     if name == "prefer":
         return preference(value)
-    return tuple(value) if name == "batch" else value
+    return tuple(value) if name in {"batch", "prompt_tokens"} else value

@@ -2,8 +2,8 @@
 
 from autotune import __version__
 from autotune.deploy.config import Environment
+from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
-from autotune.facts.workload import workload_for
 from autotune.search.context import Context
 from autotune.search.objective import find
 from autotune.space.files import find_space
@@ -27,8 +27,9 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
     check_sampler(options.sampler)
     metric = None if options.metric is None else load_metric(options.metric)
     tried = [read_configuration(file) for file in options.first]
-    model = describe(options.model)
-    workload = workload_for(model, options.data, options.shapes, options.seed)
+    model = describe(options.model, options.pairs)
+    workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)
+    options = options.for_workload(model, workload)
     machine, runtime = seams.hardware(), seams.runtime()
     whole = find_space(options.space)
     clients = options.clients or whole.clients or 1

@@ -40,7 +40,7 @@ from stopwatch import Methods, Stopwatch, optuna_methods, timed
 
 from autotune.cli.report import live_page, write_last_page
 from autotune.errors import ConfigError
-from autotune.facts.workload import workload_for
+from autotune.facts.inputs import workload_for
 from autotune.graph.prepare import Preparer
 from autotune.measure.configuration_run import ConfigurationRun
 from autotune.measure.duet import Reference

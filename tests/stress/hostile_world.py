@@ -17,9 +17,9 @@ from autotune.deploy.records import to_plain
 from autotune.deploy.telemetry import switch_off
 from autotune.errors import AutotuneError
 from autotune.facts.hardware import hardware
+from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
 from autotune.facts.sample_models import lstm
-from autotune.facts.workload import workload_for
 from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare
 from autotune.results.profiling import PROFILE_FILE, ProfiledSession, Profiling

@@ -1,0 +1,81 @@
+"""The workload that a request asks for: samples, or prompts where the model is a decoder."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.errors import RequestError
+from autotune.facts.model import Model
+from autotune.facts.prompts import workload_of_prompts
+from autotune.facts.workload import Workload, generate, read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generate:
+    """How a decoder generates in a measurement, as the user asks for it.
+
+    Attributes:
+        prompts: A file with a JSON object in each line; None generates prompts.
+        prompt_tokens: Lengths of generated prompts; empty means the usual one.
+        new_tokens: How many tokens follow each prompt; None means the usual number.
+    """
+
+    prompts: Path | None = None
+    prompt_tokens: tuple[int, ...] = ()
+    new_tokens: int | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the user asks for anything of it."""
+        return self != Generate()
+
+    def check(self) -> None:
+        """Refuses what no generation can work with.
+
+        Raises:
+            RequestError: a number is below 1, or there are prompts beside lengths of others.
+        """
+        for name, value in [
+            *(("--prompt-tokens", length) for length in self.prompt_tokens),
+            ("--new-tokens", self.new_tokens),
+        ]:
+            if value is not None and value < 1:
+                raise RequestError(f"{name} must be at least 1, not {value}")
+        if self.prompts is not None and self.prompt_tokens:
+            raise RequestError("--generate brings its own prompts; leave --prompt-tokens out")
+
+
+_NOTHING = Generate()
+
+
+def workload_for(
+    model: Model,
+    data: Path | None,
+    shapes: Mapping[str, Sequence[int]],
+    seed: int = 0,
+    generation: Generate = _NOTHING,
+) -> Workload:
+    """Returns the user's samples in `data`, or generated ones where it is None.
+
+    A decoder generates tokens, unless there are samples of single steps, or shapes of them.
+
+    Raises:
+        DataError: `data` or the prompts cannot be read, or do not fit the model.
+        RequestError: `shapes` names an unknown input or does not fit it, or the model is no
+            decoder.
+    """
+    generation.check()
+    decoder = model.decoder
+    generates = decoder is not None and decoder.generates and decoder.tokens not in shapes
+    if generation.is_asked and data is not None:
+        raise RequestError("--data runs single steps; leave it out, or --generate and its options")
+    if generation.is_asked or (data is None and generates):
+        return workload_of_prompts(
+            model,
+            generation.prompts,
+            generation.prompt_tokens,
+            generation.new_tokens,
+            shapes,
+            seed,
+        )
+    return generate(model, shapes, seed) if data is None else read(model, data)

@@ -1,0 +1,337 @@
+"""The workload of a decoder: prompts, how many tokens follow them, and text that rates answers.
+
+A sample is the feed of a first step: the prompt's tokens beside empty caches. Everything that runs
+single samples (inspections, calibration, the ranking of nodes) can use it as it is.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.deploy.decoder import Decoder, Plan
+from autotune.deploy.files import is_file, parse_json, read_text
+from autotune.errors import DataError, FormatError, RequestError, shown
+from autotune.facts.feeds import Feed
+from autotune.facts.model import Model
+from autotune.facts.tokens import Encoded, encode
+from autotune.facts.workload import Workload, evenly
+
+Ids = NDArray[np.int64]
+
+PROMPT_TOKENS = (64,)
+"""Lengths of generated prompts where none are named."""
+
+NEW_TOKENS = 64
+"""How many tokens follow a prompt where no number is named."""
+
+TOKENIZER = "tokenizer.json"
+"""The tokenizer's file, beside the model or beside the prompts."""
+
+# Each time slice has a step of every length.
+_MOST_TIMED = 3
+# A window of text is read at once: its logits are in memory, 200 kB a token.
+WINDOW = 256
+"""The most tokens of a window of held text."""
+
+# So many tokens tell a rise of the perplexity by 2 % from none, at 3 s for a model of 100 million.
+_MOST_HELD = 4096
+_FEWEST_HELD = 2
+_LARGEST_BYTES = 1 << 26
+_MOST_LINES = 100_000
+_KEYS = ("prompt", "text", "tokens", "held_tokens")
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of a file of prompts: texts or token ids, to be timed and to be held."""
+
+    prompts: tuple[str | tuple[int, ...], ...]
+    held: tuple[str | tuple[int, ...], ...]
+
+
+def workload_of_prompts(
+    model: Model,
+    prompts: Path | None = None,
+    lengths: Sequence[int] = (),
+    new_tokens: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+) -> Workload:
+    """Returns the workload of a decoder.
+
+    Args:
+        model: The model.
+        prompts: A file with a JSON object in each line; None generates prompts of random tokens.
+        lengths: Lengths of generated prompts.
+        new_tokens: How many tokens follow each of them.
+        shapes: Shapes of inputs that the model leaves open.
+        seed: For what is generated.
+
+    Raises:
+        RequestError: the model is no decoder, or a prompt is longer than its context.
+        DataError: the file of prompts, or the tokenizer, cannot be used.
+    """
+    decoder = _complete(model, shapes or {})
+    new_tokens = new_tokens or NEW_TOKENS
+    random = np.random.default_rng(seed)
+    if prompts is None:
+        vocabulary = _vocabulary(model, decoder)
+        sizes = lengths or PROMPT_TOKENS
+        timed = [random.integers(0, vocabulary, size) for size in sizes]
+        held: list[Ids] = []
+        notes = [
+            f"the model is a decoder: prompts of {_listed(sizes)} random tokens are timed",
+            f"each of them is followed by {new_tokens} tokens; --generate FILE brings your prompts",
+            "perplexity is compared on text that the unoptimised model writes itself",
+        ]
+    else:
+        timed, held, notes = _users(model, decoder, prompts, new_tokens)
+    _check_context(decoder, [len(ids) for ids in timed], new_tokens)
+    others = _others(model, decoder, shapes or {}, random)
+    return Workload(
+        feeds=tuple(first_feed(decoder, ids, others, model) for ids in timed),
+        source="generated" if prompts is None else "user",
+        notes=tuple(notes),
+        plan=Plan(decoder=decoder, new_tokens=new_tokens),
+        held=tuple(held),
+    )
+
+
+def first_feed(
+    decoder: Decoder, ids: Ids, others: Mapping[str, NDArray[Any]], model: Model
+) -> Feed:
+    """Returns what the first step of a generation feeds: a prompt beside empty caches."""
+    dtypes = {tensor.name: tensor.dtype for tensor in model.inputs}
+    feed: dict[str, NDArray[Any]] = dict(others)
+    feed[str(decoder.tokens)] = ids.astype(decoder.token_dtype).reshape(1, -1)
+    if decoder.mask:
+        feed[decoder.mask] = np.ones((1, len(ids)), dtypes[decoder.mask])
+    if decoder.positions:
+        feed[decoder.positions] = np.arange(len(ids), dtype=dtypes[decoder.positions])[None]
+    if decoder.branch:
+        feed[decoder.branch] = np.array([False])
+    for pair in decoder.pairs:
+        feed[pair.past] = np.zeros([size or 0 for size in pair.shape], pair.dtype)
+    return {tensor.name: feed[tensor.name] for tensor in model.inputs}
+
+
+def _complete(model: Model, shapes: Mapping[str, Sequence[int]]) -> Decoder:
+    """Returns the model's decoder with all sizes known.
+
+    Raises:
+        RequestError: it is none, or a size is open.
+    """
+    name = model.path.name
+    decoder = model.decoder
+    if decoder is None:
+        raise RequestError(
+            f"{name} is no decoder: none of its outputs is an input of the next step; name the "
+            "pairs with --pair past=present, or leave --generate out"
+        )
+    if not decoder.generates:
+        what = "input of token ids" if decoder.tokens is None else "output of logits"
+        raise RequestError(f"{name} generates no tokens: it has no {what}; leave --generate out")
+    for pair in decoder.pairs:
+        if pair.past in shapes and len(shapes[pair.past]) != len(pair.shape):
+            raise RequestError(
+                f"--shape {pair.past}: the model takes rank {len(pair.shape)}, for one sequence"
+            )
+    complete = decoder.completed(model.head_sizes, shapes)
+    unknown = complete.open_shape
+    if unknown is not None:
+        raise RequestError(
+            f"{name} leaves sizes of '{unknown.past}' open ({_words(unknown.shape)}), and neither "
+            "genai_config.json nor config.json beside it says them; give them with "
+            f"--shape {unknown.past}=1,3,1,64"
+        )
+    return complete
+
+
+def _words(shape: Sequence[int | None]) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def _vocabulary(model: Model, decoder: Decoder) -> int:
+    """Returns how many tokens there are.
+
+    Raises:
+        RequestError: nothing tells.
+    """
+    bounds = [t.index_bound for t in model.inputs if t.name == decoder.tokens and t.index_bound]
+    sizes = [size for size in (decoder.vocabulary, *bounds) if size]
+    if not sizes:
+        raise RequestError(
+            f"{model.path.name} does not say how many tokens there are; bring prompts with "
+            "--generate"
+        )
+    return min(sizes)
+
+
+def _users(
+    model: Model, decoder: Decoder, path: Path, new_tokens: int
+) -> tuple[list[Ids], list[Ids], list[str]]:
+    """Returns the user's prompts that are timed, the held text in windows, and notes."""
+    lines = _read(path)
+    encoded = _encoded(model, path, lines)
+    _check_ids(model, decoder, path, encoded)
+    _check_context(decoder, [len(ids) for ids in encoded.prompts], new_tokens)
+    prompts = sorted(encoded.prompts, key=len)
+    one_of_each = list({len(ids): ids for ids in prompts}.values())
+    timed = [np.asarray(ids) for ids in evenly(one_of_each, _MOST_TIMED)]
+    own = bool(encoded.held)
+    size = min(WINDOW, decoder.context or WINDOW)
+    held = _windows(encoded.held if own else encoded.prompts, size)
+    tokens = sum(len(ids) - 1 for ids in held)
+    lengths = _listed(sorted(map(len, timed)))
+    notes = [
+        f"prompts: {len(prompts)} from {path}; those of {lengths} tokens are timed",
+        f"each of them is followed by {new_tokens} tokens",
+        f"perplexity is compared on {tokens} tokens of {'held text' if own else 'the prompts'}",
+    ]
+    return timed, held, notes
+
+
+def _windows(texts: Sequence[Sequence[int]], size: int) -> list[Ids]:
+    """Returns texts cut into windows, at most as many as are compared, spread over all."""
+    windows = [
+        np.asarray(ids[start : start + size])
+        for ids in texts
+        for start in range(0, len(ids), size)
+        if len(ids[start : start + size]) >= _FEWEST_HELD
+    ]
+    total = sum(map(len, windows))
+    if total <= _MOST_HELD:
+        return windows
+    return list(evenly(windows, max(1, math.floor(len(windows) * _MOST_HELD / total))))
+
+
+def _read(path: Path) -> _Lines:
+    """Returns the lines of a file of prompts.
+
+    Raises:
+        DataError: it cannot be read, holds no prompt, or a line is none.
+    """
+    try:
+        text = read_text(path, _LARGEST_BYTES)
+    except FormatError as error:
+        raise DataError(f"--generate: cannot read {path}: {error}") from None
+    prompts: list[str | tuple[int, ...]] = []
+    held: list[str | tuple[int, ...]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        if number > _MOST_LINES:
+            raise DataError(f"--generate: {path} has more than {_MOST_LINES} lines")
+        key, value = _line(path, number, line)
+        (held if key in ("text", "held_tokens") else prompts).append(value)
+    if not prompts:
+        raise DataError(
+            f"--generate: {path} holds no prompt; write a JSON object in each line, such as "
+            '{"prompt": "Once upon a time"} or {"tokens": [1, 15, 27]}'
+        )
+    return _Lines(tuple(prompts), tuple(held))
+
+
+def _line(path: Path, number: int, line: str) -> tuple[str, str | tuple[int, ...]]:
+    """Returns the key and the value of a line."""
+    try:
+        data = parse_json(line)
+    except FormatError as error:
+        raise DataError(f"--generate: {path}, line {number}: {error}") from None
+    if isinstance(data, str):
+        data = {"prompt": data}
+    if not isinstance(data, dict) or len(data) != 1 or next(iter(data)) not in _KEYS:
+        raise DataError(
+            f"--generate: {path}, line {number}: {shown(data)} is no prompt; write one of "
+            f"{', '.join(_KEYS)} with its value"
+        )
+    key, value = next(iter(data.items()))
+    if key in ("prompt", "text") and isinstance(value, str) and value:
+        return key, value
+    is_ids = isinstance(value, list) and all(type(i) is int and 0 <= i < 1 << 31 for i in value)
+    if key in ("tokens", "held_tokens") and is_ids and value:
+        return key, tuple(value)
+    raise DataError(
+        f"--generate: {path}, line {number}: '{key}' holds {shown(value)}; 'prompt' and 'text' "
+        "hold text, 'tokens' and 'held_tokens' a list of token ids"
+    )
+
+
+def _encoded(model: Model, path: Path, lines: _Lines) -> Encoded:
+    """Returns all lines as token ids."""
+    everything = (*lines.prompts, *lines.held)
+    texts = [value for value in everything if isinstance(value, str)]
+    ids = iter(encode(_tokenizer(model, path), texts) if texts else ())
+    tokens = [tuple(next(ids)) if isinstance(v, str) else v for v in everything]
+    if not all(tokens[: len(lines.prompts)]):
+        raise DataError(f"--generate: a prompt in {path} has no tokens")
+    return Encoded(
+        prompts=tuple(tokens[: len(lines.prompts)]), held=tuple(tokens[len(lines.prompts) :])
+    )
+
+
+def _tokenizer(model: Model, path: Path) -> Path:
+    """Returns the tokenizer's file.
+
+    Raises:
+        DataError: there is none.
+    """
+    places = [model.path.parent / TOKENIZER, path.parent / TOKENIZER]
+    for place in places:
+        if is_file(place):
+            return place
+    raise DataError(
+        f"--generate: {path} holds text, and there is no {TOKENIZER} in {places[0].parent} or "
+        f"{places[1].parent}; put it there, or write token ids: {json.dumps({'tokens': [1, 15]})}"
+    )
+
+
+def _check_ids(model: Model, decoder: Decoder, path: Path, encoded: Encoded) -> None:
+    """Refuses tokens that the model does not have."""
+    vocabulary = _vocabulary(model, decoder)
+    largest = max(max(ids) for ids in (*encoded.prompts, *encoded.held) if ids)
+    if largest >= vocabulary:
+        raise DataError(
+            f"--generate: {path} gives the token {largest}, and {model.path.name} has {vocabulary} "
+            "tokens: the tokenizer or the ids are another model's"
+        )
+
+
+def _check_context(decoder: Decoder, lengths: Sequence[int], new_tokens: int) -> None:
+    """Refuses prompts that leave no room in the context."""
+    longest = max(lengths)
+    if decoder.context and longest + new_tokens > decoder.context:
+        raise RequestError(
+            f"a prompt of {longest} tokens and {new_tokens} new ones are more than the model's "
+            f"context of {decoder.context}; shorten it, or name fewer --new-tokens"
+        )
+
+
+def _others(
+    model: Model,
+    decoder: Decoder,
+    shapes: Mapping[str, Sequence[int]],
+    random: np.random.Generator,
+) -> dict[str, NDArray[Any]]:
+    """Returns made-up values of the inputs that are the same in all steps."""
+    made: dict[str, NDArray[Any]] = {}
+    for tensor in model.inputs:
+        if tensor.name not in decoder.others:
+            continue
+        sizes = shapes.get(tensor.name) or [s if isinstance(s, int) else 1 for s in tensor.shape]
+        dtype = np.dtype(tensor.dtype)
+        is_number = dtype.kind == "f"
+        values = random.standard_normal(sizes) if is_number else np.ones(sizes)
+        made[tensor.name] = values.astype(dtype)
+    return made
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return re.sub(r", ([0-9]+)$", r" and \1", ", ".join(map(str, sizes)))

@@ -1,0 +1,189 @@
+"""Generations in the measuring process: prompts and steps that are timed, text that is rated."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from autotune.deploy.decoder import Plan
+from autotune.deploy.generation import Generation, Mark
+from autotune.facts.feeds import Feed, save_samples
+from autotune.measure.lengths import PROMPTS, STEPS, TOKENS, LengthTimes
+
+# Text that a model writes itself: enough windows, as long as the time lasts.
+_WINDOWS, _WINDOW_TOKENS = 8, 64
+_FEWEST_WINDOWS = 2
+_WRITING_S = 10.0
+_SEED = 0
+# Rows of logits whose logarithms are computed at once.
+_ROWS = 64
+# Tokens that are decoded one by one to see whether the cache changes them.
+_CACHED_TOKENS = 16
+
+
+class GenerationRuns:
+    """Runs of a decoder: each is a step, or a prompt, of a generation that never ends.
+
+    Steps begin in the middle of the new tokens in every time slice, so that both sides of a duet
+    have the same context.
+
+    Args:
+        session: The session.
+        plan: What is generated.
+        feeds: The first steps.
+
+    Attributes:
+        part: Which part :meth:`run` runs.
+    """
+
+    def __init__(
+        self, session: onnxruntime.InferenceSession, plan: Plan, feeds: Sequence[Feed]
+    ) -> None:
+        self.part = STEPS
+        self._session = session
+        self._plan = plan
+        self._feeds = feeds
+        self._generations = [self._new(feed) for feed in feeds]
+        self._marks: list[Mark] = []
+
+    def run(self, index: int) -> None:
+        """Runs the prompt of that number, or a step after it."""
+        generation = self._generations[index]
+        if self.part == PROMPTS:
+            self._start(generation, index)
+            return
+        if generation.length >= self._capacity(index):
+            generation.rewind(self._marks[index])
+        generation.step()
+
+    def begin(self) -> None:
+        """Goes back to where a time slice begins."""
+        if self.part == PROMPTS:
+            return
+        if not self._marks:
+            for index, generation in enumerate(self._generations):
+                self._start(generation, index)
+                for _ in range(self._plan.new_tokens // 2):
+                    generation.step()
+                self._marks.append(generation.mark())
+        for generation, mark in zip(self._generations, self._marks, strict=True):
+            generation.rewind(mark)
+
+    def switch(self, part: str) -> None:
+        """Takes another part; prompts write over the caches of steps."""
+        self.part = part
+        self._marks = []
+
+    def whole(self, index: int) -> LengthTimes:
+        """Returns the times of a whole generation, whose caches are then given back."""
+        generation = self._new(self._feeds[index])
+        began = time.perf_counter_ns()
+        self._start(generation, index)
+        ends = [time.perf_counter_ns()]
+        for _ in range(self._plan.new_tokens - 1):
+            generation.step()
+            ends.append(time.perf_counter_ns())
+        steps = np.diff(ends) if len(ends) > 1 else np.array([ends[0] - began])
+        prompt = self._prompt(index).size
+        return LengthTimes(
+            prompt_tokens=prompt,
+            context=prompt + self._plan.new_tokens // 2,
+            ttft_ms=(ends[0] - began) / 1e6,
+            step_ms=float(np.median(steps)) / 1e6,
+        )
+
+    def copy_ms(self) -> float | None:
+        """Returns None: nothing is left out."""
+        return None
+
+    def _new(self, feed: Feed) -> Generation:
+        return new_generation(self._session, self._plan, feed)
+
+    def _prompt(self, index: int) -> NDArray[Any]:
+        return self._feeds[index][str(self._plan.decoder.tokens)]
+
+    def _capacity(self, index: int) -> int:
+        return int(self._prompt(index).size) + self._plan.new_tokens
+
+    def _start(self, generation: Generation, index: int) -> None:
+        generation.start(self._prompt(index), self._capacity(index))
+
+
+def new_generation(session: onnxruntime.InferenceSession, plan: Plan, feed: Feed) -> Generation:
+    """Returns a generation whose constant inputs are those of a first step."""
+    return Generation(session, plan.decoder, {name: feed[name] for name in plan.decoder.others})
+
+
+def save_rated_text(
+    session: onnxruntime.InferenceSession,
+    plan: Plan,
+    feed: Feed,
+    windows: Sequence[Feed],
+    target: Path,
+) -> None:
+    """Writes how likely a session finds each token of held text, window by window.
+
+    Of each window the file has ``nll``, the negative logarithm of the probability of each token
+    after the first, and ``choice``, the likeliest token in its place. Of the first window it also
+    has both for the last tokens decoded one by one, with the cache.
+    """
+    generation = new_generation(session, plan, feed)
+    rated = []
+    for number, window in enumerate(windows):
+        ids = np.asarray(window[TOKENS])
+        logits = generation.start(ids, ids.size)[:-1]
+        answers = {"nll": _nll(logits, ids[1:]), "choice": logits.argmax(-1)}
+        if number == 0:
+            answers |= _with_cache(generation, ids)
+        rated.append(answers)
+    save_samples(rated, target)
+
+
+def _with_cache(generation: Generation, ids: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Returns the same for the last tokens of a window, decoded one by one."""
+    count = min(_CACHED_TOKENS, ids.size - 1)
+    first = ids.size - count
+    rows = [generation.start(ids[:first], ids.size)[-1].copy()]
+    rows += [generation.step(int(token)).copy() for token in ids[first:-1]]
+    logits = np.stack(rows)
+    return {
+        "cached_nll": _nll(logits, ids[first:]),
+        "cached_choice": logits.argmax(-1),
+    }
+
+
+def _nll(logits: NDArray[Any], tokens: NDArray[Any]) -> NDArray[np.float32]:
+    """Returns the negative logarithm of the probability of each token."""
+    result = np.empty(len(tokens), np.float32)
+    for start in range(0, len(tokens), _ROWS):
+        some = logits[start : start + _ROWS].astype(np.float32)
+        chosen = some[np.arange(len(some)), tokens[start : start + _ROWS]]
+        largest = some.max(-1)
+        some -= largest[:, None]
+        np.exp(some, out=some)
+        result[start : start + _ROWS] = np.log(some.sum(-1)) + largest - chosen
+    return result
+
+
+def write_text(session: onnxruntime.InferenceSession, plan: Plan, feed: Feed, target: Path) -> None:
+    """Writes windows of text that the session's model makes up, drawn by its own probabilities.
+
+    What a model finds likely in it is compared with what it wrote: the expected rise of the
+    perplexity is never below 0, and 0 for the same probabilities alone.
+    """
+    generation = new_generation(session, plan, feed)
+    prompt = np.asarray(feed[str(plan.decoder.tokens)]).ravel()
+    size = min(_WINDOW_TOKENS, plan.decoder.context or _WINDOW_TOKENS)
+    end = time.monotonic() + _WRITING_S
+    windows: list[Feed] = []
+    while len(windows) < _WINDOWS:
+        if len(windows) >= _FEWEST_WINDOWS and time.monotonic() > end:
+            break
+        first = [int(prompt[len(windows) % prompt.size])]
+        made = generation.generate(first, size - 1, temperature=1.0, seed=_SEED + len(windows))
+        windows.append({TOKENS: np.array([*first, *made], np.int64)})
+    save_samples(windows, target)

@@ -1,0 +1,231 @@
+"""Decoders: what is fed back is found in the graph, and generates the same as without a cache."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import brief_studies
+import decoder_models
+import numpy as np
+import onnxruntime
+import optuna
+import pytest
+
+import autotune
+from autotune.deploy.decoder import CACHE, CROSS, STATE
+from autotune.deploy.generation import Generation, generation
+from autotune.errors import DataError, ModelError, RequestError
+from autotune.facts.model import Model, describe
+from autotune.facts.prompts import workload_of_prompts
+from autotune.measure.fidelity import OutputMismatchError, Outputs
+from autotune.measure.held_text import TextJudge
+from autotune.storage.trials import read_trials
+from autotune.study.options import StudyOptions
+from autotune.study.resolve import resolve_study
+from autotune.study.seams import Seams
+
+_ENCODER = {"encoder_hidden_states": np.ones((1, 5, decoder_models.WIDTH), np.float32)}
+_TOKENS = [3, 17, 42, 9, 60, 1, 33, 8, 20, 5]
+
+
+def _opened(kind: str, folder: Path, **names: Any) -> tuple[Model, Generation]:
+    path = decoder_models.write(kind, folder / f"{kind}.onnx", **names)
+    model = describe(path)
+    assert model.decoder is not None
+    others = {name: _ENCODER[name] for name in model.decoder.others}
+    return model, Generation(onnxruntime.InferenceSession(path), model.decoder, others)
+
+
+@pytest.mark.parametrize("kind", decoder_models.KINDS)
+def test_caches_give_what_the_whole_text_gives(kind: str, tmp_path: Path) -> None:
+    """Each token's logits are those of the same text read at once."""
+    _, made = _opened(kind, tmp_path)
+    whole = made.start(_TOKENS, 16).copy()
+    rows = [*made.start(_TOKENS[:4], 16).copy(), *(made.step(t).copy() for t in _TOKENS[4:])]
+    np.testing.assert_allclose(np.stack(rows), whole, rtol=2e-3, atol=2e-3)
+    # another text gives others: the comparison can fail
+    assert not np.allclose(made.start(_TOKENS[::-1], 16), whole, atol=0.1)
+
+
+@pytest.mark.parametrize("kind", decoder_models.KINDS)
+def test_nothing_that_is_fed_back_is_copied(kind: str, tmp_path: Path) -> None:
+    """A cache stays where it is, or the output of a step is the very input of the next one."""
+    _, made = _opened(kind, tmp_path)
+    given: list[dict[str, int]] = []
+    returned: list[list[int]] = []
+    run = made._session.run_with_iobinding
+
+    def look(binding: Any) -> None:
+        given.append(made.addresses())
+        run(binding)
+        returned.append([value.data_ptr() for value in binding.get_outputs()])
+
+    made.start(_TOKENS, 16)
+    made._session.run_with_iobinding = look
+    for _ in range(3):
+        made.step()
+    fed = [pair.past for pair in made._decoder.pairs if pair.kind != CROSS]
+    for later, outputs in zip(given[1:], returned, strict=False):
+        assert {later[name] for name in fed} == set(outputs[1:])
+    for pair in made._decoder.pairs:
+        if pair.kind == CROSS or made.shares:
+            assert len({addresses[pair.past] for addresses in given}) == 1
+    assert made.shares == (kind == "gqa")
+
+
+@pytest.mark.parametrize(
+    ("kind", "kinds"),
+    [
+        ("gqa", [CACHE, CACHE]),
+        ("plain", [CACHE, CACHE]),
+        ("merged", [CACHE, CACHE]),
+        ("crossed", [CACHE, CACHE, CROSS, CROSS]),
+        ("recurrent", [STATE]),
+    ],
+)
+def test_pairs_are_found_in_the_graph(kind: str, kinds: list[str], tmp_path: Path) -> None:
+    """The graph shows the pairs, whatever the exporter calls them."""
+    names = {} if kind == "recurrent" else {"past": "alpha", "names": "omega"}
+    _, made = _opened(kind, tmp_path, **names)
+    decoder = made._decoder
+    assert [pair.kind for pair in decoder.pairs] == kinds
+    if names:
+        assert [pair.present for pair in decoder.pairs[:2]] == ["omega.key", "omega.value"]
+    assert decoder.tokens == "input_ids"
+    assert decoder.logits == "logits"
+    assert decoder.vocabulary == decoder_models.VOCABULARY
+    assert decoder.open_shape is None
+
+
+@pytest.mark.slow
+def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two prompts of different lengths in one study; what it writes generates the same tokens."""
+    brief_studies.measure_briefly(monkeypatch.setattr)
+    path = decoder_models.write("plain", tmp_path / "plain.onnx")
+    result = autotune.tune(
+        path,
+        trials=3,
+        prompt_tokens=(16, 48),
+        new_tokens=4,
+        max_perplexity_rise=10.0,
+        out=tmp_path / "out",
+    )
+    assert result.objectives == ("tokens_per_s", "peak_memory_mib")
+    evidence = result.best.evidence
+    assert evidence.tokens_per_s == pytest.approx(1e3 / evidence.latency_ms)
+    assert evidence.ttft_ms is not None
+    storage = f"sqlite:///{tmp_path / 'out' / 'study.db'}"
+    study = optuna.load_study(study_name=result.study, storage=storage)
+    trials = [trial.measurement for trial in read_trials(study) if trial.measurement]
+    generated = trials[0].generated
+    assert generated is not None
+    assert [item.prompt_tokens for item in generated.lengths] == [16, 48]
+    assert [item.context for item in generated.lengths] == [18, 50]
+    assert trials[0].fidelity.perplexity is not None
+    session = autotune.load(tmp_path / "out" / "best.json")
+    tokens = autotune.generation(session).generate(_TOKENS, 8)
+    assert len(tokens) == 8
+    if result.picked == 0:
+        untouched = autotune.generation(onnxruntime.InferenceSession(path))
+        assert tokens == untouched.generate(_TOKENS, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"prompt_tokens": (300,)}, "more than the model's context of 256"),
+        ({"prompt_tokens": (0,)}, "--prompt-tokens must be at least 1"),
+        ({"generate": "prompts.jsonl", "prompt_tokens": (8,)}, "leave --prompt-tokens out"),
+        ({"pairs": {"past": "present.0.key"}}, "it has no input 'past'"),
+        ({"pairs": {"past_key_values.0.key": "logits"}}, "does not fit"),
+        ({"max_error": 0.1}, "name --max-perplexity-rise"),
+        ({"metric": "top1"}, "--metric is for other models"),
+    ],
+)
+def test_wrong_requests_are_refused(
+    options: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with a sentence that says what to change."""
+    monkeypatch.chdir(tmp_path)
+    path = decoder_models.write("gqa", tmp_path / "gqa.onnx")
+    Path("config.json").write_text(json.dumps({"max_position_embeddings": 256}))
+    Path("prompts.jsonl").write_text('{"tokens": [1, 2]}')
+    with pytest.raises((RequestError, ModelError)) as error:
+        resolve_study(StudyOptions.of(path, **options), Seams())
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("", "holds no prompt"),
+        ('{"text": "held alone"}', "holds no prompt"),
+        ("{", "line 1: it is no JSON"),
+        ('{"prompts": "x"}', "is no prompt"),
+        ('{"tokens": [1, -2]}', "'tokens' holds"),
+        ('{"tokens": [1, 999]}', "has 64 tokens: the tokenizer or the ids"),
+        ('{"prompt": "text"}', "no tokenizer.json"),
+    ],
+)
+def test_wrong_prompts_are_refused(lines: str, words: str, tmp_path: Path) -> None:
+    """A file of prompts comes from anywhere."""
+    model = describe(decoder_models.write("plain", tmp_path / "plain.onnx"))
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(lines)
+    with pytest.raises(DataError) as error:
+        workload_of_prompts(model, prompts)
+    assert words in str(error.value)
+
+
+def test_text_becomes_tokens_and_windows(tmp_path: Path) -> None:
+    """Text goes through the tokenizer beside the model; held text is cut into windows."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {word: i for i, word in enumerate(["[UNK]", "a", "b", "c"])}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(tmp_path / "tokenizer.json"))
+    model = describe(decoder_models.write("plain", tmp_path / "plain.onnx"))
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(
+        '{"prompt": "a b c a"}\n{"tokens": [5, 6]}\n{"text": "c b a ' + "a " * 300 + '"}'
+    )
+    workload = workload_of_prompts(model, prompts, new_tokens=3)
+    assert [feed["input_ids"].tolist() for feed in workload.feeds] == [[[5, 6]], [[1, 2, 3, 1]]]
+    assert [len(window) for window in workload.held] == [256, 47]
+    assert workload.held[0][:4].tolist() == [3, 2, 1, 1]
+    assert workload.signature() != workload_of_prompts(model, prompts, new_tokens=4).signature()
+
+
+def test_a_wrong_cache_and_worse_answers_are_seen() -> None:
+    """The error is the rise of the perplexity; NaN and a wrong cache are no answers."""
+    nll = np.full(32, 2.0, np.float32)
+    right: Outputs = {"nll": nll, "choice": np.arange(32), "cached_nll": nll[-4:]}
+    judge = TextJudge([right])
+    assert judge.compare([right]).error == 0
+    worse = {**right, "nll": nll + 0.05, "cached_nll": nll[-4:] + 0.05, "choice": np.arange(1, 33)}
+    fidelity = judge.compare([worse])
+    assert fidelity.error == pytest.approx(np.expm1(0.05), rel=1e-4)
+    assert fidelity.agreement == 0
+    with pytest.raises(OutputMismatchError, match="NaN"):
+        judge.compare([{**right, "nll": nll * np.nan}])
+    with pytest.raises(OutputMismatchError, match="with the cache differ"):
+        judge.compare([{**right, "cached_nll": nll[-4:] + 1}])
+
+
+def test_generation_by_names_alone(tmp_path: Path) -> None:
+    """An application has a session alone; what its names do not say is asked for."""
+    path = decoder_models.write("plain", tmp_path / "plain.onnx")
+    greedy = generation(onnxruntime.InferenceSession(path)).generate(_TOKENS, 6)
+    assert generation(onnxruntime.InferenceSession(path)).generate(_TOKENS, 6, top_k=1) == greedy
+    stopped = generation(onnxruntime.InferenceSession(path)).generate(_TOKENS, 6, stop=greedy[:1])
+    assert stopped == greedy[:1]
+    odd = decoder_models.write("plain", tmp_path / "odd.onnx", past="alpha", names="omega")
+    session = onnxruntime.InferenceSession(odd)
+    with pytest.raises(RequestError, match="no decoder"):
+        generation(session)
+    pairs = {f"alpha.{n}": f"omega.{n}" for n in ("key", "value")}
+    assert generation(session, pairs=pairs).generate(_TOKENS, 6) == greedy
+    with pytest.raises(RequestError, match="no input or output 'beta'"):
+        generation(session, pairs={"beta": "omega.key"})
+    with pytest.raises(RequestError, match="no token"):
+        generation(onnxruntime.InferenceSession(path)).generate([], 6)
