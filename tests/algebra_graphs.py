@@ -18,11 +18,7 @@ _NUMBERS = [0.1, 1 / 6, 0.25, 0.5, 1.0, 2.0, 3.0, 6.0, -1.0, -2.0, 0.0, 1e-38]
 
 
 class _Builder:
-    """Adds random nodes to a graph, whose tensors have four axes and one of two shapes.
-
-    Args:
-        draw: Hypothesis' function.
-    """
+    """Adds random nodes to a graph, whose tensors have four axes and one of two shapes."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw

@@ -36,11 +36,7 @@ _AS_FAST = Interval(value=1.0, low=1.0, high=1.0)
 
 
 def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None:
-    """Lets real measurements take a moment.
-
-    Args:
-        patch: Sets an attribute, for good or for a test.
-    """
+    """Lets real measurements take a moment."""
     measure_session, begin_rounds = DuetMeasurer.measure_session, Rounds.__init__
 
     def briefly(

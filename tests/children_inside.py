@@ -81,10 +81,6 @@ class _InsideChild:
 
 
 def children_inside(patch: Callable[[object, str, Any], None]) -> None:
-    """Lets the children of :data:`MODULES` answer in this process.
-
-    Args:
-        patch: Sets an attribute for a test.
-    """
+    """Lets the children of :data:`MODULES` answer in this process."""
     for name in ("__init__", "pid", "request", "is_running", "freeze", "thaw", "stop"):
         patch(Child, name, vars(_InsideChild)[name])

@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +14,7 @@ from autotune.cli import app
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What became of a command.
-
-    Attributes:
-        returncode: The exit code.
-        stdout: What it printed.
-        stderr: What it said.
-    """
+    """What became of a command."""
 
     returncode: int
     stdout: str
@@ -46,3 +42,17 @@ def run(folder: Path, *arguments: str) -> Done:
         texts.append(stream.read())
     assert isinstance(code, int)
     return Done(returncode=code, stdout=texts[0], stderr=texts[1])
+
+
+def printed(script: str, *arguments: object, **variables: str) -> str:
+    """Returns what a process of its own prints that runs a Python script."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script, *map(str, arguments)],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

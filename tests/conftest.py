@@ -1,5 +1,6 @@
 """Fixtures that tests of several modules share."""
 
+import shutil
 import sqlite3
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import optuna
 import pytest
 import sqlalchemy
 from children_inside import children_inside
+from export_cases import copy_config
 from hypothesis import settings
 
 from autotune.storage.database import quiet_optuna
@@ -120,3 +122,15 @@ def quiet() -> Iterator[None]:
 def study() -> optuna.Study:
     """A new study in memory."""
     return optuna.create_study(directions=["minimize", "minimize"])
+
+
+@pytest.fixture
+def frozen_config(tmp_path: Path) -> Path:
+    """A config in the folder of a study, as if this machine had tuned it."""
+    return copy_config(tmp_path)
+
+
+@pytest.fixture
+def frozen_study(tmp_path: Path) -> Path:
+    """A copy of a study that an earlier version wrote."""
+    return Path(shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study"))

@@ -23,16 +23,7 @@ def onnx_model(
     x: str = "float[2,4,6,6] x",
     y: str = "float[?] y",
 ) -> onnx.ModelProto:
-    """Returns a model of nodes in ONNX's text form.
-
-    Args:
-        body: Its nodes, which take ``x`` and write ``y``.
-        constants: Values of initializers by name, of which those are added that a node takes; a
-            number is a scalar of 32 bits.
-        opset: The version of its operators.
-        x: Its inputs; N stands for an open dimension.
-        y: Its outputs; ``[?]`` leaves a shape out.
-    """
+    """Returns a model of nodes in ONNX's text form."""
     graph = parser.parse_graph(f"g ({x}) => ({y}) {{ {body} }}")
     for item in graph.output:
         if [size.dim_param for size in item.type.tensor_type.shape.dim] == ["?"]:

@@ -102,15 +102,7 @@ def refusal(message: str = "not on this machine") -> Failure:
 
 
 class FakeMeasurer:
-    """A measurer that computes instead of measuring, by a function that may return whole outcomes.
-
-    Attributes:
-        searched: Configurations measured in the search, in order.
-        compared: Configurations measured in the final comparison, in order.
-        processes: Options of the processes that had some, in order.
-        renewals: How often the reference was started again.
-        closed: Whether it was closed.
-    """
+    """A measurer that computes instead of measuring; its function may return whole outcomes."""
 
     def __init__(
         self,
@@ -290,13 +282,7 @@ def build_search(
 
 
 class FakeWorld:
-    """The outside world of studies whose measurers compute.
-
-    Attributes:
-        cost: What the measurers compute.
-        measurers: The measurers that were made, in order.
-        reference_ms: The scale that each of them was given.
-    """
+    """The outside world of studies whose measurers compute."""
 
     def __init__(self, cost: Cost) -> None:
         self.cost = cost

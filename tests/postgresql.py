@@ -21,12 +21,7 @@ _PLACES = ("/usr/lib/postgresql", "/usr/pgsql", "/opt/homebrew/opt")
 
 @dataclass(frozen=True)
 class Server:
-    """A running server.
-
-    Attributes:
-        port: Where it listens on 127.0.0.1.
-        folder: Its folder, with its log.
-    """
+    """A running server."""
 
     port: int
     folder: Path

@@ -6,11 +6,7 @@ from autotune.inspection.model_report import ModelReport, OptimisedGraph, Satura
 from autotune.inspection.profile import Profile
 
 GRAPH = OptimisedGraph(
-    operators={"Conv": 4},
-    unfolded={},
-    float_elements=1000,
-    subnormals=0,
-    subnormal_weights=(),
+    operators={"Conv": 4}, unfolded={}, float_elements=1000, subnormals=0, subnormal_weights=()
 )
 REPORT = ModelReport(
     opset=17,

@@ -57,7 +57,6 @@ def test_any_trials_of_a_study(folder: Path) -> None:
 
 
 def test_what_is_no_trial_is_refused(folder: Path) -> None:
-    """A number that the study does not have, another model, other inputs, and no study."""
     _, make = make_fake(_cost)
     model = folder.parent / "lstm.onnx"
     with pytest.raises(StudyError, match="no trial 12; its last one is 3"):
@@ -83,21 +82,6 @@ def test_what_is_no_trial_is_refused(folder: Path) -> None:
     empty.mkdir()
     with pytest.raises(StudyError, match="holds no study"):
         _again(empty, 3, make=make, source=model)
-
-
-def test_the_options_are_those_of_the_trial(folder: Path) -> None:
-    """The configuration's session parameters becomes the session that is opened."""
-    threads = []
-
-    def cost(_: str, number: int) -> Outcome:
-        threads.append(number)
-        return measurement(10.0)
-
-    _, make = make_fake(cost)
-    _again(folder, 3, make=make, source=folder.parent / "lstm.onnx")
-    front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
-    (member,) = [m for m in front["members"] if m["evidence"]["trial"] == 3]
-    assert set(threads) == {0, member["configuration"]["intra_op_num_threads"]}
 
 
 def test_the_study_is_the_one_that_show_shows(folder: Path) -> None:

@@ -608,8 +608,7 @@ def test_outputs_inside_a_pattern_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    ["t = Mul(row, column) y = Add(x, t)", "t = Expand(row, shape) y = Add(x, t)"],
+    "body", ["t = Mul(row, column) y = Add(x, t)", "t = Expand(row, shape) y = Add(x, t)"]
 )
 def test_a_constant_that_grows_is_not_computed(body: str) -> None:
     """A few numbers of a stranger's model must not become gigabytes."""

@@ -14,7 +14,6 @@ def _answer(state: StudyState) -> Answer:
 
 
 def test_the_answer_is_that_of_the_terminal() -> None:
-    """The headline, the front with its intervals, and what qualifies the numbers."""
     answer = _answer(pages.state(pages.result(simplification=pages.simplification())))
     assert answer.headline.startswith("tiny.onnx: 1.82× faster than the default (1.64–2.00)")
     words = words_of(View(blocks=answer.blocks, data={}))
@@ -25,14 +24,12 @@ def test_the_answer_is_that_of_the_terminal() -> None:
 
 
 def test_the_code_names_the_config() -> None:
-    """The line that loads the config can be run as it stands."""
     code = _answer(pages.state(pages.result())).code
     assert 'session = autotune.load("tiny.autotune/best.json")' in code
     compile(code, "page", "exec")
 
 
 def test_a_running_study_promises_nothing() -> None:
-    """The best so far is an estimate, has no code, and breaks no limit."""
     answer = _answer(pages.state())
     assert answer.headline.startswith("Best so far: trial 1, 2.00× faster, 5 ms and 60.0 MiB.")
     assert answer.trial == 1

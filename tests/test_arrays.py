@@ -61,7 +61,6 @@ def test_sound_arrays_come_back(tmp_path: Path) -> None:
     ids=["long", "product", "negative", "no size", "short", "rest", "flag"],
 )
 def test_a_header_that_lies_is_refused(tmp_path: Path, member: bytes) -> None:
-    """Nothing is allocated for a shape that the archive does not hold."""
     with pytest.raises(DataError, match=r"a\.npz.*'x'"):
         read_arrays(_archive(tmp_path / "a.npz", ("x.npy", member)))
 

@@ -105,7 +105,6 @@ def test_samples_are_stacked_in_order_and_the_last_batch_is_filled_from_the_star
 
 
 def test_every_size_is_validated_on_the_same_samples() -> None:
-    """Errors of different sizes can be compared."""
     workload = _workload(*([[i, i, i]] for i in range(20)))
     batching = Batching.of(IMAGES, workload, [1, 3, 16])
     wanted = [feed["x"][0, 0] for feed in workload.validation]
@@ -135,7 +134,6 @@ def test_batches_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.Mon
 
 
 def test_a_workload_of_batches_says_so() -> None:
-    """What looks at single runs, such as a profile, runs batches."""
     workload = _workload([[1, 2, 3]], [[4, 5, 6]])
     batches = Batching.of(IMAGES, workload, [2]).workload(workload, 2)
     assert [feed["x"].shape for feed in batches.feeds] == [(2, 3)]

@@ -53,22 +53,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     sample_models.write("lstm", folder / "lstm.onnx")
     FakeWorld(cost).tune(
-        folder / "lstm.onnx",
-        trials=TRIALS,
-        space="session",
-        out=folder / "out",
-        early_stop=False,
+        folder / "lstm.onnx", trials=TRIALS, space="session", out=folder / "out", early_stop=False
     )
     return write_report(folder / "out")
 
 
 class Look:
-    """A page that a browser has drawn, with all that it complained about.
-
-    Attributes:
-        page: Playwright's page.
-        complaints: Errors and warnings of its console, errors of its scripts, requests, dialogs.
-    """
+    """A page that a browser has drawn, with all that it complained about."""
 
     def __init__(self, browser: Any, file: Path, **options: Any) -> None:
         self.complaints: list[str] = []
@@ -125,7 +116,6 @@ def look(browser: Any, report: Path) -> Iterator[Look]:
 
 
 def test_every_figure_is_drawn_without_a_complaint(look: Look) -> None:
-    """The console is silent, nothing is fetched, and each figure has its points."""
     assert look.complaints == []
     figures = [element.get_attribute("id") for element in look.page.locator(".figure").all()]
     assert {"figure-front", "figure-search", "figure-memory", "figure-noise"} <= set(figures)
@@ -157,7 +147,6 @@ def test_the_filter_leaves_the_rows_that_fit(look: Look) -> None:
 
 
 def test_the_pointer_shows_the_configuration(look: Look) -> None:
-    """Over the chosen point the figure shows its trial, its changes and their source."""
     trial = look.text("#table tr.chosen td")
     look.page.mouse.move(*look.place_of("chosen"))
     look.page.wait_for_selector("#figure-front .hoverlayer .hovertext")
@@ -185,7 +174,6 @@ def test_a_click_selects_the_configuration(look: Look) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_look_follows_the_system(browser: Any, report: Path, scheme: str) -> None:
-    """Text and figures are bright on dark, or dark on bright."""
     look = Look(browser, report, color_scheme=scheme)
     red = look.page.evaluate(
         "['body', '#figure-front .legendtext'].map((selector) => {"

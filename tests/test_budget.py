@@ -38,7 +38,6 @@ def test_other_work_takes_time_and_is_no_measurement() -> None:
 
 
 def test_a_spent_budget_pays_for_nothing() -> None:
-    """Beyond the limit there is time for less than none."""
     clock = _Clock()
     budget = Budget(20.0, clock.monotonic)
     budget.book(1, 1.0)

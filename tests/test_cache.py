@@ -38,7 +38,6 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path: Path) -> None:
-    """A folder without facts, of an eviction or a making cut short, is replaced."""
     cache = Cache(tmp_path / "cache")
     (tmp_path / "cache" / "key").mkdir(parents=True)
     (tmp_path / "cache" / "key" / "best.onnx").write_bytes(b"half")
@@ -54,7 +53,6 @@ def test_one_too_large_is_kept(tmp_path: Path) -> None:
 
 
 def test_what_is_half_there_is_not_found(tmp_path: Path) -> None:
-    """Without its facts, or with damaged ones, an entry is none."""
     cache = Cache(tmp_path)
     (tmp_path / "key").mkdir()
     assert cache.find("key") is None

@@ -27,7 +27,6 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_config_of_this_machine(model: Path) -> None:
-    """It opens as tuned, and the files that were compared are named."""
     checked = check(write_config(model, make_config()))
     assert checked.valid
     assert checked.format == "autotune/1"
@@ -37,7 +36,6 @@ def test_a_config_of_this_machine(model: Path) -> None:
 
 
 def test_options_of_the_process_are_said_as_variables(model: Path) -> None:
-    """A program in another language is told what to put into its environment."""
     checked = check(write_config(model, make_config(process=STEADY_HEAP)))
     assert checked.process == STEADY_HEAP.environment
     text = words_of(view_check(checked, "best.json"))
@@ -46,7 +44,6 @@ def test_options_of_the_process_are_said_as_variables(model: Path) -> None:
 
 
 def test_a_config_of_another_machine(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It opens as tuned where cores suffice, and says what changes where they do not."""
     monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
     there = Environment(autotune="0.1.0", onnxruntime="1.0", cpu="x", cores=8, fingerprint="f")
     config = make_config(environment=there)
@@ -72,7 +69,6 @@ def test_a_missing_requirement(model: Path) -> None:
 def test_a_processor_on_which_the_answers_would_be_wrong(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says so, with the exit code of a machine that lacks something."""
     monkeypatch.setattr(cpu, "is_x86", lambda: True)
     monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
     checked = check(write_config(model, make_config(requires=requiring(weight_block=16))))
@@ -103,7 +99,6 @@ def test_no_config(tmp_path: Path) -> None:
 
 
 def test_a_config_of_several_clients(model: Path) -> None:
-    """The check says for how many clients it was tuned and which sessions they had."""
     checked = check(write_config(model, make_config(serving=Serving(clients=8))))
     assert checked.tuned_for == "tuned for 8 clients, which share one session"
     assert check(write_config(model, make_config())).tuned_for == ""

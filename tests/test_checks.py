@@ -114,7 +114,6 @@ def test_reorders_by_their_share_of_the_time() -> None:
 
 
 def test_reorders_by_their_number_where_nothing_is_measured() -> None:
-    """Reading alone counts the nodes of the optimised graph."""
     report = replace(REPORT, optimised=replace(GRAPH, operators={"Conv": 4, "ReorderInput": 3}))
     assert _only(_inspected(report=report, profile=None)).name == "layout reorders"
 
@@ -180,7 +179,6 @@ def test_memory_growth_names_the_better_of_both_remedies() -> None:
 
 
 def test_remedies_are_commands_for_the_file() -> None:
-    """A path with a blank is quoted as a shell wants it."""
     spaced = model(path=Path("my model.onnx"), branches=1)
     finding = _only(_inspected(model=spaced, report=replace(REPORT, inline_bytes=100 << 20)))
     assert finding.advice.endswith(
@@ -189,7 +187,6 @@ def test_remedies_are_commands_for_the_file() -> None:
 
 
 def test_memory_that_hardly_grows_is_no_finding() -> None:
-    """Ten MiB are within the allocator's luck."""
     growth = {DEFAULT: _growth(20, 25, 30), NO_ARENA: _growth(20, 20, 20)}
     assert _findings(_inspected(growth=growth)) == {}
 
@@ -256,13 +253,11 @@ def test_severity_by_memory_held_between_runs() -> None:
 
 
 def test_severity_by_right_answers() -> None:
-    """A remedy that halves the error shows that the default's answers are wrong."""
     assert by_answers(_effect(error=0.01)) == HIGH
     assert by_answers(_effect(error=0.09)) == LOW
 
 
 def test_every_check_has_a_row_in_the_docs() -> None:
-    """The table of docs/inspecting.md has the name of each finding."""
     text = (Path(__file__).parent.parent / "docs" / "inspecting.md").read_text(encoding="utf-8")
     assert [check.name for check in CHECKS if f"| {check.name} |" not in text] == []
 

@@ -205,21 +205,6 @@ def test_a_refusal_leaves_the_child_at_work(start: Start) -> None:
     assert _echo(child, "still here") == "still here"
 
 
-@pytest.mark.parametrize(("do", "name"), [("segfault", "SIGSEGV"), ("abort", "SIGABRT")])
-def test_a_crash_is_told_by_its_signal(start: Start, do: str, name: str) -> None:
-    child = start()
-    failure = _failure(child, do)
-    assert failure.kind == "crashed"
-    assert failure.message == name
-    assert not child.is_running()
-
-
-def test_an_exit_is_told_by_its_code(start: Start) -> None:
-    failure = _failure(start(), "leave")
-    assert failure.kind == "crashed"
-    assert "exit code 3" in failure.message
-
-
 def test_a_kill_from_outside_is_told(start: Start) -> None:
     """A child killed by the kernel's out-of-memory killer is told from one that crashed."""
     child = start()
@@ -236,7 +221,6 @@ def test_a_hanging_child_is_killed(start: Start) -> None:
 
 
 def test_a_child_that_reads_nothing_is_killed(start: Start) -> None:
-    """A message that is larger than a pipe waits no longer than its reply."""
     child = start()
     large = "x" * (1 << 20)
     assert _echo(child, large) == large
@@ -267,7 +251,6 @@ def test_what_is_no_message_breaks_the_protocol(start: Start, do: str) -> None:
     ids=range(7),
 )
 def test_what_is_no_reply_is_none(line: str) -> None:
-    """A number that was not asked for, failures that no child reports, and JSON without end."""
     child = Child.__new__(Child)
     child._sent = 2
     with pytest.raises((ValueError, FormatError)):
@@ -300,13 +283,9 @@ def test_numbers_that_are_not_finite_break_the_protocol(start: Start, text: str)
 
 @pytest.mark.parametrize(
     ("do", "words"),
-    [
-        ("nothing", "it must be an object, not None"),
-        ("environment", "unknown key 'variables'"),
-    ],
+    [("nothing", "it must be an object, not None"), ("environment", "unknown key 'variables'")],
 )
 def test_another_reply_breaks_the_protocol(start: Start, do: str, words: str) -> None:
-    """A reply that is no record of the class that was asked for is refused with the reason."""
     failure = _failure(start(), do)
     assert failure.kind == "protocol"
     assert words in failure.message
@@ -320,11 +299,6 @@ def test_the_memory_limit_holds(start: Start) -> None:
     failure = _failure(child, "allocate", mib=2048)
     assert failure.kind == "out_of_memory"
     assert child.request({"do": "allocate", "mib": 1}, 60, Size) == Size(size=1 << 20)
-
-
-def test_native_allocation_faults_are_out_of_memory(start: Start) -> None:
-    """What C++ says where memory runs out is recognised in an exception's text."""
-    assert _failure(start(), "native_out_of_memory").kind == "out_of_memory"
 
 
 def test_a_full_disk_is_no_fault_of_the_message(start: Start) -> None:
@@ -357,7 +331,6 @@ def test_the_environment_is_scrubbed(start: Start, monkeypatch: pytest.MonkeyPat
 
 
 def test_printing_does_not_reach_the_channel(start: Start) -> None:
-    """What libraries print inside a handler goes to stderr, from Python and from C."""
     child = start()
     assert child.request({"do": "chatter"}, 60, Said) == Said(said=True)
     assert _echo(child, "next") == "next"
@@ -421,3 +394,21 @@ def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool
         assert psutil.pid_exists(pid)
         parent.kill()
     _wait_until_gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("do", "kind", "words"),
+    [
+        ("segfault", "crashed", "SIGSEGV"),
+        ("abort", "crashed", "SIGABRT"),
+        ("leave", "crashed", "exit code 3"),
+        # what C++ says where memory runs out
+        ("native_out_of_memory", "out_of_memory", "bad_alloc"),
+    ],
+)
+def test_an_end_is_told_by_its_signal_or_code(start: Start, do: str, kind: str, words: str) -> None:
+    child = start()
+    failure = _failure(child, do)
+    assert failure.kind == kind
+    assert words in failure.message
+    assert child.is_running() == (kind == "out_of_memory")

@@ -9,13 +9,11 @@ from autotune.process.child_end import printable
 
 
 def test_printable_keeps_one_line() -> None:
-    """Control characters and line ends become spaces, single ones."""
     assert printable("a\n\tb\x1b[0m  c\x00") == "a b [0m c"
 
 
 @pytest.mark.process
 def test_the_childs_end_needs_the_standard_library_alone() -> None:
-    """Importing it brings in no other package, and nothing of autotune but its folder."""
     script = "import sys, autotune.process.child_end; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True

@@ -50,7 +50,6 @@ def refused(folder: Path, *arguments: str) -> str:
 
 @pytest.mark.process
 def test_version(tmp_path: Path) -> None:
-    """The program starts in a process of its own and prints its version."""
     command = [sys.executable, "-m", "autotune", "--version"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"autotune {autotune.__version__}"
@@ -71,7 +70,6 @@ def test_a_space_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_space_is_resolved_for_a_model(tmp_path: Path) -> None:
-    """With a model the output counts the configurations and names what does not apply."""
     sample_models.write("lstm", tmp_path / "model.onnx")
     done = run(tmp_path, "spaces", "default", "--model", "model.onnx")
     assert done.returncode == 0
@@ -105,7 +103,6 @@ def test_hardware_in_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", sorted(sample_models.KINDS))
 def test_sample_writes_a_model(tmp_path: Path, kind: str) -> None:
-    """Each kind of sample is written as a sound model, and the output names the next step."""
     done = run(tmp_path, "sample", "a model.onnx", "--kind", kind)
     assert done.returncode == 0
     onnx.checker.check_model(onnx.load(tmp_path / "a model.onnx"), full_check=True)
@@ -248,7 +245,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.mark.process
 def test_a_study_prints_one_document(made: Made) -> None:
-    """With --json stdout is exactly one JSON document, which front.json holds as well."""
     result = made.result
     assert made.stdout == json.dumps(result, indent=2) + "\n"
     assert result["trials"] == 4
@@ -259,14 +255,12 @@ def test_a_study_prints_one_document(made: Made) -> None:
 
 
 def test_a_study_leaves_its_files(made: Made) -> None:
-    """The files that the result names are there, the record too, and nothing temporary."""
     names = {path.name for path in made.folder.iterdir()} - {".lock", "cache"}
     assert names == {*made.result["files"], "study.db", "report.html"}
     assert (made.place / "model.onnx").read_bytes() == sample_models.lstm().SerializeToString()
 
 
 def test_show_repeats_the_result(made: Made) -> None:
-    """What a study found can be shown again, as JSON or as a table."""
     done = run(made.place, "show", "model.autotune", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout) == made.result
@@ -321,7 +315,6 @@ def test_a_study_that_is_done_is_not_repeated(made: Made) -> None:
 def test_a_folder_in_place_of_the_model_continues(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A study goes on with its own options in its own folder, but for those that are named."""
     first = options_of(monkeypatch, "study", str(made.place / "model.onnx"), "--trials", "4")
     again = options_of(monkeypatch, "study", str(made.folder), "--trials", "9", "--wait")
     expected = replace(
@@ -413,11 +406,7 @@ def test_picking_the_default(made: Made) -> None:
 
 
 def interrupt_at(place: Path, pattern: str, *arguments: str) -> tuple[int, str, str]:
-    """Runs the program, sends Ctrl-C at the first line of stderr that matches `pattern`.
-
-    Returns:
-        The exit code, stdout and stderr.
-    """
+    """Runs the program, sends Ctrl-C at the first line of stderr that matches `pattern`."""
 
     def listen() -> None:
         # a shell's background jobs start with Ctrl-C ignored, and tests may run in one
@@ -479,7 +468,6 @@ def configurations(place: Path) -> list[str]:
 @pytest.mark.process
 @pytest.mark.slow
 def test_an_interrupted_study_keeps_what_it_has(interrupted: Interrupted) -> None:
-    """Ctrl-C ends a study with the best so far written and the command to go on."""
     assert interrupted.code == 130, interrupted.err
     assert "Traceback" not in interrupted.err
     assert "autotune study model.onnx --trials 200" in one_line(interrupted.err)
@@ -520,18 +508,9 @@ def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:
     assert len(set(after)) == 5
 
 
-def test_a_report_is_written_for_any_study(tmp_path: Path) -> None:
-    folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study")
-    done = run(tmp_path, "report", "study")
-    assert done.returncode == 0, done.stderr
-    assert one_line(done.stdout) == "Wrote study/report.html"
-    assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-
 def test_without_the_extra_there_is_no_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A study ends with a line that says how to get it, and the command is refused."""
     folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "my study")
     # None in place of a module: importing it fails
     monkeypatch.setitem(sys.modules, "plotly", None)
@@ -546,18 +525,16 @@ def test_without_the_extra_there_is_no_page(
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
-    """A folder without a study, and a format that there is not, are refused with a sentence."""
     assert "holds no result of a study" in refused(tmp_path, "report", ".")
     assert "Did you mean 'png'?" in refused(tmp_path, "report", ".", "--format", "pngs")
 
 
-def test_pick_writes_the_page_again(tmp_path: Path) -> None:
-    folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study")
-    front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
-    shutil.copy(folder / "best.onnx", tmp_path / "lstm.onnx")
+def test_pick_writes_the_page_again(tmp_path: Path, frozen_study: Path) -> None:
+    front = json.loads((frozen_study / "front.json").read_text(encoding="utf-8"))
+    shutil.copy(frozen_study / "best.onnx", tmp_path / "lstm.onnx")
     front["model"] = str(tmp_path / "lstm.onnx")
-    (folder / "front.json").write_text(json.dumps(front), encoding="utf-8")
-    assert run(tmp_path, "report", "study").returncode == 0
+    (frozen_study / "front.json").write_text(json.dumps(front), encoding="utf-8")
+    assert one_line(run(tmp_path, "report", "study").stdout) == "Wrote study/report.html"
     assert run(tmp_path, "pick", "study", "--trial", "3").returncode == 0
-    page = (folder / "report.html").read_text(encoding="utf-8")
+    page = (frozen_study / "report.html").read_text(encoding="utf-8")
     assert re.search(r'<tr data-trial="3" data-state="chosen"', page)

@@ -16,13 +16,11 @@ _OF_ONE_RUN = {"out", "storage", "study_name", "first", "wait", "model", "what",
 
 
 def test_every_option_is_repeated() -> None:
-    """A new option of a study is in the table, or is one that decides nothing."""
     parameters = {p.removeprefix("no_") for p in inspect.signature(study).parameters}
     assert set(FLAGS) == parameters - _OF_ONE_RUN
 
 
 def test_defaults_are_left_out() -> None:
-    """A plain study is a plain command, also by the values that its storage keeps."""
     kept = StudyOptions.from_record(StudyOptions.of("/models/my model.onnx").to_record())
     command = command_of(kept, "")
     assert command == "autotune study '/models/my model.onnx' --trials 100"

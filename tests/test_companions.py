@@ -92,7 +92,6 @@ def test_dynamic_int8_is_reported_with_the_difference(
 
 
 def test_the_difference_is_limited(model: Model, workload: Workload, tmp_path: Path) -> None:
-    """However right the answers to samples alone are."""
     int8.dynamic(model.path, tmp_path / "int8.onnx", workload.feeds)
     judgement = _judged(model, workload, tmp_path / "int8.onnx", max_error=0.001)
     assert (judgement.decision, judgement.admitted) == ("beyond", False)
@@ -114,7 +113,6 @@ def test_static_int8_does_not_depend_on_companions(
 def test_a_model_that_counts_padding_is_judged_by_its_error(
     model: Model, workload: Workload, tmp_path: Path
 ) -> None:
-    """The mean over a sequence depends on its length in the untouched model as well."""
     proto = onnx.load(model.path)
     proto.graph.node.append(
         helper.make_node("ReduceMean", ["answer"], ["mean"], axes=[1], keepdims=0)

@@ -28,14 +28,7 @@ from autotune.results.subjects import THE_DEFAULT, lineup_of
 
 
 class FakeSessions:
-    """A measurer that looks sessions up by the name of their model file and a thread count.
-
-    Attributes:
-        opened: What was measured, in order.
-        sessions: Which sessions the clients called each time.
-        clients: How many clients there are.
-        closed: Whether it was closed.
-    """
+    """A measurer that looks sessions up by the name of their model file and a thread count."""
 
     def __init__(self, cost: Callable[[str, int], Outcome]) -> None:
         self.opened: list[str] = []
@@ -79,11 +72,7 @@ def make_fake(cost: Callable[[str, int], Outcome]) -> tuple[FakeSessions, MakeMe
     fake = FakeSessions(cost)
 
     def make(
-        model: Model,
-        workload: Workload,
-        max_error: float,
-        batching: Batching | None,
-        clients: int,
+        model: Model, workload: Workload, max_error: float, batching: Batching | None, clients: int
     ) -> FakeSessions:
         fake.clients = clients
         return fake

@@ -7,17 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_spaces import values_of
 
 from autotune.deploy import options
-from autotune.deploy.config import (
-    Environment,
-    Evidence,
-    Interval,
-    Requires,
-    TunedConfig,
-)
+from autotune.deploy.config import Environment, Evidence, Interval, Requires, TunedConfig
 from autotune.deploy.model_files import ModelFile
-from autotune.deploy.options import Domain
 from autotune.deploy.process_options import STEADY_HEAP
 from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
@@ -77,15 +71,8 @@ def make_config(**changes: Any) -> TunedConfig:
     return TunedConfig(**{**parts, **changes})
 
 
-def _values(domain: Domain) -> st.SearchStrategy[Any]:
-    if domain.choices:
-        return st.sampled_from(domain.choices)
-    numbers = st.integers(domain.low, domain.high)
-    return numbers.map(str) if isinstance(domain.default, str) else numbers
-
-
 def _some(known: Any) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({}, optional={name: _values(d) for name, d in known.items()})
+    return st.fixed_dictionaries({}, optional={name: values_of(d) for name, d in known.items()})
 
 
 SESSIONS = st.builds(
@@ -149,16 +136,27 @@ def test_what_may_not_be_in_a_config(path: tuple[str, ...], value: object, words
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("section", ["model", "session", "evidence", "requires", "environment"])
-def test_missing_section(section: str) -> None:
+_REQUIREMENTS = ("providers", "vnni", "exact_products", "float16_in_float32", "weight_block")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *([name] for name in ("model", "session", "evidence", "requires", "environment")),
+        # it would load where they are not met
+        *(["requires", key] for key in _REQUIREMENTS),
+    ],
+    ids=".".join,
+)
+def test_missing_section(place: list[str]) -> None:
     data = make_config().to_json()
-    del data[section]
-    with pytest.raises(ConfigError, match=f"'{section}' is missing"):
+    holder = data[place[0]] if len(place) > 1 else data
+    del holder[place[-1]]
+    with pytest.raises(ConfigError, match=f"'{'.'.join(place)}' is missing"):
         TunedConfig.from_json(data)
 
 
 def test_files_that_are_no_config(tmp_path: Path) -> None:
-    """A missing file, no JSON, no object and something huge are refused with the path."""
     path = tmp_path / "best.json"
     with pytest.raises(ConfigError, match="cannot read the config"):
         TunedConfig.read(path)
@@ -168,19 +166,7 @@ def test_files_that_are_no_config(tmp_path: Path) -> None:
             TunedConfig.read(path)
 
 
-@pytest.mark.parametrize(
-    "key", ["providers", "vnni", "exact_products", "float16_in_float32", "weight_block"]
-)
-def test_a_config_without_its_requirements_is_refused(key: str) -> None:
-    """It would load where they are not met."""
-    data = make_config().to_json()
-    del data["requires"][key]
-    with pytest.raises(ConfigError, match=f"'requires.{key}' is missing"):
-        TunedConfig.from_json(data)
-
-
 def test_what_a_config_was_tuned_for_is_kept() -> None:
-    """Clients and sessions survive JSON, and a config of one caller has neither."""
     served = make_config(serving=Serving(clients=8, sessions="per_client"))
     written = json.loads(json.dumps(served.to_json()))
     assert written["serving"]["sessions"] == "per_client"
@@ -198,6 +184,5 @@ def test_what_a_config_was_tuned_for_is_kept() -> None:
     ],
 )
 def test_what_no_config_was_tuned_for(serving: object, words: str) -> None:
-    """An impossible number of clients and unknown sessions are refused by name."""
     with pytest.raises(ConfigError, match=words):
         TunedConfig.from_json({**make_config().to_json(), "serving": serving})

@@ -21,7 +21,6 @@ def test_a_configuration_does_not_depend_on_order(
 
 @given(values=VALUES)
 def test_a_configuration_holds_only_what_differs_from_the_default(values: dict[str, Value]) -> None:
-    """Values that equal their default are dropped, and all others are kept."""
     kept = Configuration.of(values).to_json()
     assert kept == {n: v for n, v in values.items() if v != PARAMETERS[n].default}
     assert Configuration.of(kept) == Configuration.of(values)
@@ -36,7 +35,6 @@ def test_keys_tell_configurations_apart(one: dict[str, Value], other: dict[str, 
 
 @given(values=VALUES)
 def test_the_halves_make_the_whole(values: dict[str, Value]) -> None:
-    """A configuration is the sum of the half for the file and the half for the session."""
     whole = Configuration.of(values)
     assert Configuration.of({**whole.graph.to_json(), **whole.session.to_json()}) == whole
 
@@ -62,5 +60,4 @@ def test_defaults_are_the_baseline() -> None:
     ],
 )
 def test_a_configuration_in_words(values: dict[str, Value], words: str) -> None:
-    """A person reads what differs from the default, in the order of the names."""
     assert Configuration.of(values).in_words() == words

@@ -39,7 +39,6 @@ def printed(renderable: object, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_no_control_character_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strings, texts, cells of tables, headings and groups are cleaned."""
     table = Table(HOSTILE, title=HOSTILE)
     table.add_row(HOSTILE)
     for renderable in (HOSTILE, Text(HOSTILE), table, Group(Text(HOSTILE), HOSTILE)):
@@ -105,7 +104,6 @@ def test_names_in_refusals(
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
 ) -> None:
-    """What the command line echoes is cleaned as well, whoever found the fault."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["autotune", *arguments])
     monkeypatch.setattr(sys, "stderr", sys.stderr)  # main wraps it; it comes back afterwards
@@ -119,7 +117,6 @@ def test_names_in_refusals(
 
 
 def test_names_in_a_storage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Names of studies and models in a stranger's storage are cleaned, listed or refused."""
     (tmp_path / "study").mkdir()
     with quiet_optuna():
         study = optuna.create_study(
@@ -163,7 +160,6 @@ def test_a_traceback_is_cleaned(
 
 
 def test_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """A document holds the names as they are, in ASCII characters alone."""
     print_json({"name": HOSTILE})
     text = capsys.readouterr().out
     assert json.loads(text) == {"name": HOSTILE}

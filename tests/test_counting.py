@@ -43,7 +43,6 @@ def test_operations_of_a_node(
 
 
 def test_open_dimensions_take_the_given_sizes() -> None:
-    """Operations, weights and boundary of two nodes."""
     made = onnx_model(
         "y = MatMul (x, w) z = Relu (y)", {"w": _zeros(5, 6)}, x="float[N,5] x", y="float[?] z"
     )
@@ -93,7 +92,6 @@ def test_quantised_product_counts_as_int8() -> None:
 
 @pytest.mark.parametrize("product", ['Einsum <equation = "ij,jk->ik">', "MatMul"])
 def test_products_that_are_not_counted_are_reported(product: str) -> None:
-    """Those of shapes that depend on values, and those without a formula."""
     body = f"n = NonZero (x) f = Cast <to = 1> (n) y = {product} (w, f)"
     work = count(onnx_model(body, {"w": _zeros(3, 1)}, x="float[4] x"), {"x": (4,)})
     assert work.unknown == 1
@@ -101,7 +99,6 @@ def test_products_that_are_not_counted_are_reported(product: str) -> None:
 
 
 def test_local_functions_are_counted_inside() -> None:
-    """A call of a model's own function costs what its body costs."""
     body = [helper.make_node("MatMul", ["a", "b"], ["c"])]
     opsets = [helper.make_opsetid("", 17)]
     made = onnx_model("y = own.Product (x, w)", {"w": _zeros(5, 6)}, x="float[4,5] x")

@@ -13,13 +13,7 @@ _MIB = 2**20
 
 
 class FakeDriver:
-    """NVML of a machine with two devices, in bytes.
-
-    Attributes:
-        used: The memory that is used on each device.
-        processes: Process number and memory of the processes on each device.
-        tells: Whether the driver tells processes at all.
-    """
+    """NVML of a machine with two devices, in bytes."""
 
     class NVMLError(Exception):
         """As of pynvml."""
@@ -64,7 +58,6 @@ def _started() -> DeviceMemory:
 
 
 def test_the_memory_of_this_process_is_summed_over_devices(driver: FakeDriver) -> None:
-    """What other processes hold, or come to hold, does not count."""
     memory = _started()
     driver.used = [1000 * _MIB, 900 * _MIB]
     driver.processes = [[(os.getpid(), 64 * _MIB), (1, 500 * _MIB)], [(os.getpid(), 32 * _MIB)]]

@@ -10,15 +10,7 @@ import psutil
 import pytest
 
 from autotune.measure.clients import Burst
-from autotune.measure.duet import (
-    Duet,
-    Patience,
-    Reference,
-    TimeSlice,
-    play,
-    stolen_s,
-    take_slice,
-)
+from autotune.measure.duet import Duet, Patience, Reference, TimeSlice, play, stolen_s, take_slice
 from autotune.measure.outcome import FINAL_COMPARISON, SEARCH, Effort
 from autotune.measure.replies import SliceTimes
 from autotune.process.child import Child, ChildFailure

@@ -197,7 +197,6 @@ def test_a_full_disk_keeps_what_was_measured(
 
 @pytest.mark.process
 def test_a_folder_that_cannot_be_written_to(tiny_disk: Path, tmp_path: Path) -> None:
-    """It is told before anything is measured, with what to type."""
     sample_models.write("lstm", tmp_path / "model.onnx")
     subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
     done = _study(tiny_disk / "out", tmp_path / "model.onnx", 0)
@@ -245,11 +244,7 @@ def _store(
 
 @pytest.mark.parametrize(
     ("method", "after"),
-    [
-        ("create_new_trial", 0),
-        ("set_trial_user_attr", 0),
-        ("set_trial_state_values", 0),
-    ],
+    [("create_new_trial", 0), ("set_trial_user_attr", 0), ("set_trial_state_values", 0)],
 )
 def test_a_storage_that_is_away_for_a_while(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, after: int

@@ -43,7 +43,6 @@ def test_large_signed_weights(tmp_path: Path, zero: np.ndarray) -> None:
 
 
 def test_what_cannot_overflow(tmp_path: Path) -> None:
-    """A reduced range, unsigned weights, and floats."""
     assert _counts(_qdq(SMALL, UNSIGNED), tmp_path) == [("MatMul", 4, 0)]
     assert _counts(_qdq(LARGE.astype(np.uint8), UNSIGNED), tmp_path) == []
     floats = onnx_model("y = MatMul (x, w)", {"w": LARGE.astype(np.float32)}, x=X)
@@ -126,7 +125,6 @@ def test_a_config_requires_exact_products_where_they_overflow(
 def test_a_config_that_was_measured_overflowing_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its error was measured with overflowing sums."""
     monkeypatch.setattr(cpu, "is_x86", lambda: True)
     monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
     facts = ProcessorFacts(

@@ -97,11 +97,7 @@ def test_a_table_of_masks_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("step", "options"),
-    [
-        (int8.dynamic, {}),
-        (int8.static, {}),
-        (int8.static, {"quantized_operators": "products"}),
-    ],
+    [(int8.dynamic, {}), (int8.static, {}), (int8.static, {"quantized_operators": "products"})],
 )
 @pytest.mark.parametrize("value", ["as_precision", "float"])
 def test_embeddings_are_chosen_apart(

@@ -35,13 +35,10 @@ def _commands(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_of_a_page_exist(page: Path) -> None:
-    for arguments in _commands(page.read_text(encoding="utf-8")):
+    commands = _commands(page.read_text(encoding="utf-8"))
+    assert len(commands) > 10 or page.name != "deploying.md"
+    for arguments in commands:
         _assert_command(arguments)
-
-
-def test_the_page_on_deploying_has_commands() -> None:
-    text = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
-    assert len(_commands(text)) > 10
 
 
 def _yaml(name: str) -> Any:
@@ -50,7 +47,6 @@ def _yaml(name: str) -> Any:
 
 
 def test_the_compose_file() -> None:
-    """Workers wait for the database, have folders of their own, and run a command that exists."""
     document = _yaml("compose.yaml")
     services = document["services"]
     workers = {name: service for name, service in services.items() if name != "database"}
@@ -71,7 +67,6 @@ def test_the_compose_file() -> None:
 
 
 def test_the_dockerfile() -> None:
-    """What it copies is here, and what it installs is an extra of the project."""
     text = (EXAMPLES / "Dockerfile").read_text(encoding="utf-8")
     instructions = [line.split() for line in text.splitlines() if line and line[0] not in "# "]
     copied = [source for words in instructions if words[0] == "COPY" for source in words[1:-1]]
@@ -93,6 +88,5 @@ def test_the_gate_of_a_hosted_build() -> None:
 
 
 def test_the_page_of_commands_is_that_of_the_program() -> None:
-    """`python docs/generate.py` writes it again."""
     made = runpy.run_path(str(ROOT / "docs" / "generate.py"))
     assert (ROOT / "docs" / "reference.md").read_text(encoding="utf-8") == made["reference"]()

@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from export_cases import (
-    EVERYTHING,
-    PLAIN,
-    copy_config,
-    render,
-    text_of,
-)
+from export_cases import EVERYTHING, PLAIN, render, text_of
 from views import words_of
 
 from autotune.deploy.config import TunedConfig
@@ -25,12 +19,6 @@ from autotune.export.writing import export, model_name
 from autotune.report.deploying import view_export
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A frozen config in the folder of a study."""
-    return copy_config(tmp_path)
-
-
 def test_the_name_of_the_model() -> None:
     """The folder of a study names it; elsewhere the file does."""
     assert model_name(Path("/x/mobilenet-v2.autotune/best.json")) == "mobilenet-v2"
@@ -38,70 +26,65 @@ def test_the_name_of_the_model() -> None:
 
 
 def test_names_of_code() -> None:
-    """Any name becomes one that the languages take."""
     assert identifier("MobileNet v2.1") == "mobilenet_v2_1"
     assert identifier("7b") == "model_7b"
     assert identifier("é") == "model"
     assert class_name("mobilenet-v2") == "MobilenetV2"
 
 
-def test_options_of_the_process_are_named_as_variables(config: Path) -> None:
-    assert export(config, "perf_test").environment == {}
-    data = TunedConfig.read(config).to_json()
+def test_options_of_the_process_are_named_as_variables(frozen_config: Path) -> None:
+    assert export(frozen_config, "perf_test").environment == {}
+    data = TunedConfig.read(frozen_config).to_json()
     data["process"] = vars(STEADY_HEAP)
-    config.write_text(json.dumps(data), encoding="utf-8")
-    exported = export(config, "cpp")
+    frozen_config.write_text(json.dumps(data), encoding="utf-8")
+    exported = export(frozen_config, "cpp")
     assert exported.environment == STEADY_HEAP.environment
     text = words_of(view_export(exported))
     assert "in the environment MALLOC_MMAP_THRESHOLD_=131072" in text
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
-def test_nothing_is_overwritten(config: Path, target: str) -> None:
-    """A second export is refused, leaves every file as it is, and names the one in its way."""
-    exported = export(config, target)
+def test_nothing_is_overwritten(frozen_config: Path, target: str) -> None:
+    exported = export(frozen_config, target)
     assert exported.files
     for path in exported.files:
         path.write_bytes(b"mine")
     if len(exported.files) > 1:
         exported.files[0].unlink()  # one file in the way is enough
-    before = sorted(config.parent.rglob("*"))
+    before = sorted(frozen_config.parent.rglob("*"))
     with pytest.raises(RequestError, match="nothing is overwritten"):
-        export(config, target)
-    assert sorted(config.parent.rglob("*")) == before
+        export(frozen_config, target)
+    assert sorted(frozen_config.parent.rglob("*")) == before
     assert {path.read_bytes() for path in exported.files if path.exists()} == {b"mine"}
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
-def test_no_link_is_followed(config: Path, tmp_path: Path, target: str) -> None:
+def test_no_link_is_followed(frozen_config: Path, tmp_path: Path, target: str) -> None:
     """A link where a file would be written leads nowhere, not even to a file that is not there."""
-    first = export(config, target, tmp_path / "elsewhere").files[0]
-    place = config.parent / first.relative_to(tmp_path / "elsewhere")
+    first = export(frozen_config, target, tmp_path / "elsewhere").files[0]
+    place = frozen_config.parent / first.relative_to(tmp_path / "elsewhere")
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(tmp_path / "target")
     with pytest.raises(RequestError, match="is a link"):
-        export(config, target)
+        export(frozen_config, target)
     assert not (tmp_path / "target").exists()
 
 
-def test_wrong_requests_are_refused(config: Path) -> None:
-    """An unknown target with the nearest, and a model that is not the one of the config."""
+def test_wrong_requests_are_refused(frozen_config: Path) -> None:
     with pytest.raises(RequestError, match="Did you mean 'java'"):
-        export(config, "jave")
-    (config.parent / "best.onnx").write_bytes(b"x")
+        export(frozen_config, "jave")
+    (frozen_config.parent / "best.onnx").write_bytes(b"x")
     with pytest.raises(ConfigError, match="not the file that was tuned"):
-        export(config, "cpp")
+        export(frozen_config, "cpp")
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_the_default_session_loses_nothing(target: str) -> None:
-    """Where a study writes the default, every target can express it."""
     assert render(target, SessionConfig(options={"enable_mem_reuse": True})).lost == ()
 
 
 @pytest.mark.parametrize("target", sorted(set(TARGETS) - {"python"}))
 def test_every_part_is_written_or_listed_as_lost(target: str) -> None:
-    """Each option, entry and dimension changes the export, or is named among what it lacks."""
     plain = render(target, SessionConfig())
     parts = [
         *(SessionConfig(options={name: value}) for name, value in EVERYTHING.options.items()),
@@ -140,17 +123,17 @@ def test_every_part_is_written_or_listed_as_lost(target: str) -> None:
     ],
 )
 def test_no_export_answers_wrongly_in_silence(
-    config: Path, target: str, requires: dict[str, Any], entries: dict[str, str], words: str
+    frozen_config: Path, target: str, requires: dict[str, Any], entries: dict[str, str], words: str
 ) -> None:
     """What no code checks is refused, unless the user vouches for it; the file then says it."""
-    data = TunedConfig.read(config).to_json()
+    data = TunedConfig.read(frozen_config).to_json()
     data["requires"] |= requires
     data["session"]["entries"] |= entries
-    config.write_text(json.dumps(data), encoding="utf-8")
+    frozen_config.write_text(json.dumps(data), encoding="utf-8")
     if words:
         with pytest.raises(RequestError, match=f"needs .*{words}.*--accept-processor"):
-            export(config, target)
-    exported = export(config, target, accept_processor=True)
+            export(frozen_config, target)
+    exported = export(frozen_config, target, accept_processor=True)
     assert bool(exported.needs) == bool(words)
     texts = [p.read_text("utf-8") for p in exported.files if p.suffix not in {".onnx", ".data"}]
     assert all("Its processor needs" in text for text in texts) or not words
@@ -171,7 +154,6 @@ def test_what_a_provider_requires_of_the_session_is_exported(target: str) -> Non
 
 @pytest.mark.parametrize("target", ["cpp", "csharp"])
 def test_the_process_wide_allocator_is_registered(target: str) -> None:
-    """Opening the session registers it, so no application can forget it."""
     session = SessionConfig(env_allocator={"arena_extend_strategy": 1})
     text = text_of(render(target, session))
     assert text.count("CreateAndRegisterAllocator") == 1
@@ -179,9 +161,9 @@ def test_the_process_wide_allocator_is_registered(target: str) -> None:
     assert render(target, session).lost == ()
 
 
-def test_the_config_is_not_changed_by_an_export(config: Path) -> None:
-    before = {path: path.read_bytes() for path in config.parent.iterdir()}
+def test_the_config_is_not_changed_by_an_export(frozen_config: Path) -> None:
+    before = {path: path.read_bytes() for path in frozen_config.parent.iterdir()}
     for target in TARGETS:
-        export(config, target)
+        export(frozen_config, target)
     assert {path: path.read_bytes() for path in before} == before
-    assert TunedConfig.read(config).session == PLAIN
+    assert TunedConfig.read(frozen_config).session == PLAIN

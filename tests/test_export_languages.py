@@ -9,14 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from export_cases import (
-    EVERYTHING,
-    FEED,
-    HOSTILE,
-    copy_config,
-    expected_answers,
-    render,
-)
+from export_cases import EVERYTHING, FEED, HOSTILE, expected_answers, render
 
 import autotune
 from autotune.deploy.session import SessionConfig
@@ -24,12 +17,6 @@ from autotune.export.rendering import Rendering
 from autotune.export.writing import export
 
 STUBS = Path(__file__).parent / "stubs"
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A frozen config in the folder of a study."""
-    return copy_config(tmp_path)
 
 
 def _compile(command: list[str | Path], folder: Path) -> None:
@@ -51,7 +38,6 @@ def _written(rendering: Rendering, folder: Path) -> Path:
 
 
 def test_no_name_leaves_its_comment() -> None:
-    """Each line of a heading is one comment, without a backslash that other languages decode."""
     for target in ("javascript", "triton", "perf_test"):
         rendering = render(target, SessionConfig(free_dimensions={HOSTILE: 2}))
         mark = {"javascript": "//"}.get(target, "#")
@@ -115,26 +101,28 @@ int main(int, char** arguments) {
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_cpp_runs_with_the_real_headers(config: Path, tmp_path: Path) -> None:
-    """The exported header opens the model with the library of the Python package."""
+def test_cpp_runs_with_the_real_headers(frozen_config: Path, tmp_path: Path) -> None:
     places = [os.environ.get("ORT_INCLUDE", ""), "/usr/include/onnxruntime", "/usr/local/include"]
     include = next((p for p in places if p and Path(p, "onnxruntime_cxx_api.h").is_file()), None)
     if include is None:
         pytest.skip("no package of PyPI, npm or Debian 12 has the headers; set ORT_INCLUDE=DIR")
     libraries = Path(onnxruntime.__file__).parent / "capi"
     (library,) = libraries.glob("libonnxruntime.so.*")
-    header = export(config, "cpp").files[0]
+    header = export(frozen_config, "cpp").files[0]
     (tmp_path / "main.cpp").write_text(_MAIN)
     command = [_compiler("g++"), "-std=c++17", f"-I{include}", f"-I{header.parent}", "main.cpp"]
     # programs look for the library under the name that it was built with
     (tmp_path / "libonnxruntime.so.1").symlink_to(library)
     _compile([*command, library, f"-Wl,-rpath,{tmp_path}", "-o", "main"], tmp_path)
-    output = autotune.load(config).get_outputs()[0].name
+    output = autotune.load(frozen_config).get_outputs()[0].name
     done = subprocess.run(
-        [tmp_path / "main", config.parent, output], capture_output=True, text=True, check=True
+        [tmp_path / "main", frozen_config.parent, output],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     answers = np.array(done.stdout.split(), np.float32)
-    np.testing.assert_array_equal(answers, expected_answers(config)[0].ravel())
+    np.testing.assert_array_equal(answers, expected_answers(frozen_config)[0].ravel())
 
 
 _NODE = """
@@ -159,9 +147,9 @@ writeFileSync("answers.json", JSON.stringify({ plain, refused }));
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_javascript_runs_with_onnxruntime_node(config: Path) -> None:
+def test_javascript_runs_with_onnxruntime_node(frozen_config: Path) -> None:
     npm, node = _compiler("npm"), _compiler("node")
-    folder = config.parent
+    folder = frozen_config.parent
     (folder / "package.json").write_text('{"private": true}')
     install = [
         npm,
@@ -174,11 +162,11 @@ def test_javascript_runs_with_onnxruntime_node(config: Path) -> None:
     done = subprocess.run(install, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"npm cannot install onnxruntime-node: {done.stderr.strip()[-200:]}")
-    exported = export(config, "javascript")
+    exported = export(frozen_config, "javascript")
     (folder / "main.mjs").write_text(_NODE)
     _compile([node, "main.mjs", str(folder / "best.onnx")], folder)
     result = json.loads((folder / "answers.json").read_text())
-    session = autotune.load(config)
+    session = autotune.load(frozen_config)
     for output, expected in zip(session.get_outputs(), session.run(None, FEED), strict=True):
         answer = np.array(result["plain"][output.name], np.float32)
         np.testing.assert_allclose(answer, expected.ravel(), rtol=1e-6, atol=1e-7)

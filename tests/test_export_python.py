@@ -2,25 +2,16 @@
 
 import ast
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from export_cases import FEED, HOSTILE, copy_config, expected_answers
+from command_line import printed
+from export_cases import FEED, HOSTILE, expected_answers
 from test_config import make_config
 
 from autotune.export.targets import TARGETS
 from autotune.export.writing import export
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A frozen config in the folder of a study."""
-    return copy_config(tmp_path)
-
 
 _VENDORED = """
 import sys
@@ -41,19 +32,15 @@ except load_best.ConfigError as error:
 
 
 @pytest.mark.process
-def test_python_without_autotune(config: Path, tmp_path: Path) -> None:
+def test_python_without_autotune(frozen_config: Path, tmp_path: Path) -> None:
     """A process in which autotune cannot be imported loads the config, with equal answers."""
-    export(config, "python")
+    export(frozen_config, "python")
     np.savez(tmp_path / "feed.npz", **FEED)  # type: ignore[arg-type]
-    files = [str(tmp_path / name) for name in ("feed.npz", "answers.npz")]
-    command = [sys.executable, "-c", _VENDORED, *files]
-    environment = {**os.environ, "PYTHONPATH": str(config.parent)}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout.split() == ["1", "2", "cpu:0", "ConfigError"]
+    files = [tmp_path / name for name in ("feed.npz", "answers.npz")]
+    said = printed(_VENDORED, *files, PYTHONPATH=str(frozen_config.parent))
+    assert said.split() == ["1", "2", "cpu:0", "ConfigError"]
     answers = np.load(tmp_path / "answers.npz")
-    for answer, expected in zip(answers.values(), expected_answers(config), strict=True):
+    for answer, expected in zip(answers.values(), expected_answers(frozen_config), strict=True):
         np.testing.assert_array_equal(answer, expected)
 
 
@@ -70,20 +57,14 @@ print(warning.category is load_best.ConfigWarning, warning.filename)
 
 
 @pytest.mark.process
-def test_the_vendored_loader_warns_as_ours_does(config: Path) -> None:
+def test_the_vendored_loader_warns_as_ours_does(frozen_config: Path) -> None:
     """Another machine is named, and the warning points at the caller."""
-    data = json.loads(config.read_text(encoding="utf-8"))
+    data = json.loads(frozen_config.read_text(encoding="utf-8"))
     data["environment"]["cpu"] = "another cpu"
-    config.write_text(json.dumps(data), encoding="utf-8")
-    export(config, "python")
-    done = subprocess.run(
-        [sys.executable, "-c", _TWO_VENDORED],
-        env={**os.environ, "PYTHONPATH": str(config.parent)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["True", "<string>"]
+    frozen_config.write_text(json.dumps(data), encoding="utf-8")
+    export(frozen_config, "python")
+    said = printed(_TWO_VENDORED, PYTHONPATH=str(frozen_config.parent))
+    assert said.split() == ["True", "<string>"]
 
 
 NAMES = ['a"""\nraise SystemExit\n"""b.json', "a'''b.json", "a\\", HOSTILE]

@@ -9,23 +9,11 @@ from pathlib import Path
 import onnx
 import onnxruntime
 import pytest
-from export_cases import (
-    EVERYTHING,
-    copy_config,
-    render,
-    text_of,
-)
+from export_cases import EVERYTHING, render, text_of
 
 from autotune.deploy.session import SessionConfig
 from autotune.export.rendering import Rendering
 from autotune.export.writing import export
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A frozen config in the folder of a study."""
-    return copy_config(tmp_path)
-
 
 # Options of onnxruntime_perf_test 1.31 that take a value, and those that do not.
 _WITH_VALUE = {"-m", "-r", "-e", "-i", "-x", "-y", "-o", "-C", "-f", "--shrink_arena_between_runs"}
@@ -49,7 +37,6 @@ def _arguments(rendering: Rendering, folder: Path) -> list[str]:
 
 @pytest.mark.process
 def test_the_command_line_of_perf_test(tmp_path: Path) -> None:
-    """All options are published ones, with their values, and the model comes last."""
     arguments = _arguments(render("perf_test", EVERYTHING, model="-be st.onnx"), tmp_path)
     assert arguments.pop() == "./-be st.onnx"
     assert arguments.pop() == "-s"
@@ -82,7 +69,6 @@ _OLIVE_OPTIONS = {
 
 
 def test_the_inference_settings_of_olive() -> None:
-    """Olive reads every key of them, and makes the session options of the config."""
     model = json.loads(text_of(render("olive", EVERYTHING)))["input_model"]
     assert model["type"] == "OnnxModel"
     settings = model["inference_settings"]
@@ -112,15 +98,15 @@ print(len(os.listdir("/proc/self/task")) - before)
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="the threads of a process are listed on Linux")
-def test_onnxruntime_reads_the_options_in_the_model(config: Path) -> None:
+def test_onnxruntime_reads_the_options_in_the_model(frozen_config: Path) -> None:
     """The copy is the same model, and ONNX Runtime takes the number of threads from it."""
-    data = json.loads(config.read_text(encoding="utf-8"))
+    data = json.loads(frozen_config.read_text(encoding="utf-8"))
     data["session"] = SessionConfig(options={"intra_op_num_threads": 5}).to_json()
-    config.write_text(json.dumps(data), encoding="utf-8")
-    (copy,) = export(config, "ort_config").files
+    frozen_config.write_text(json.dumps(data), encoding="utf-8")
+    (copy,) = export(frozen_config, "ort_config").files
     model = onnx.load(copy)
     onnx.checker.check_model(model)
-    original = onnx.load(config.parent / "best.onnx")
+    original = onnx.load(frozen_config.parent / "best.onnx")
     assert model.graph == original.graph
     added = {item.key: item.value for item in model.metadata_props}
     assert json.loads(added["ort_config"]) == {"session_options": {"intra_op_num_threads": 5}}

@@ -9,22 +9,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from export_cases import (
-    EVERYTHING,
-    FEED,
-    copy_config,
-    expected_answers,
-    render,
-    text_of,
-)
+from export_cases import EVERYTHING, FEED, expected_answers, render, text_of
 
 from autotune.export.writing import export
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A frozen config in the folder of a study."""
-    return copy_config(tmp_path)
 
 
 def _model_config_messages() -> ModuleType:
@@ -48,7 +35,6 @@ def _triton_config(text: str) -> Any:
 
 
 def test_triton_takes_every_part_that_it_can_express() -> None:
-    """Triton's own schema parses the file, and the parameters are those of its backend."""
     rendering = render("triton", EVERYTHING, model='be"st.onnx')
     parsed = _triton_config(text_of(rendering))
     assert parsed.name == "mobilenet_v2"
@@ -76,10 +62,10 @@ def test_triton_takes_every_part_that_it_can_express() -> None:
     assert any("NchwcTransformer" in part for part in rendering.lost)
 
 
-def test_the_model_repository_of_triton(config: Path) -> None:
+def test_the_model_repository_of_triton(frozen_config: Path) -> None:
     """Version 1 has the model's files, which open there; the server sees one model."""
-    exported = export(config, "triton")
-    repository = config.parent / "lstm.triton"
+    exported = export(frozen_config, "triton")
+    repository = frozen_config.parent / "lstm.triton"
     assert [path.relative_to(repository) for path in exported.files] == [
         Path("lstm/config.pbtxt"),
         Path("lstm/1/best.onnx"),
@@ -88,6 +74,8 @@ def test_the_model_repository_of_triton(config: Path) -> None:
     session = onnxruntime.InferenceSession(
         repository / "lstm" / "1" / "best.onnx", providers=["CPUExecutionProvider"]
     )
-    np.testing.assert_allclose(session.run(None, FEED)[0], expected_answers(config)[0], rtol=1e-6)
+    np.testing.assert_allclose(
+        session.run(None, FEED)[0], expected_answers(frozen_config)[0], rtol=1e-6
+    )
     parsed = _triton_config((repository / "lstm" / "config.pbtxt").read_text(encoding="utf-8"))
     assert parsed.instance_group[0].Kind.Name(parsed.instance_group[0].kind) == "KIND_CPU"

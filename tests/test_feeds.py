@@ -49,7 +49,6 @@ def test_samples_come_back(tmp_path: Path) -> None:
 
 
 def test_samples_without_arrays_are_counted(tmp_path: Path) -> None:
-    """A model without inputs is run as often as any other."""
     save_samples([{}, {}, {}], tmp_path / "samples.npz")
     assert load_samples(tmp_path / "samples.npz") == [{}, {}, {}]
 

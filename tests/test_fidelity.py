@@ -26,15 +26,6 @@ def _compare(reference: object, output: object) -> Fidelity:
     return compare([{"y": np.asarray(reference)}], [{"y": np.asarray(output)}])
 
 
-def test_equal_answers_have_no_error() -> None:
-    numbers = np.random.default_rng(1).standard_normal((4, 10)).astype(np.float32)
-    fidelity = _compare(numbers, numbers.copy())
-    assert fidelity.error == 0
-    assert fidelity.max_difference == 0
-    assert fidelity.cosine == pytest.approx(1)
-    assert fidelity.agreement == 1
-
-
 def test_a_scale_is_a_relative_error() -> None:
     """Answers ten per cent too large are an error of a tenth in the same direction."""
     numbers = np.random.default_rng(1).standard_normal((4, 10))
@@ -57,7 +48,6 @@ def _mismatch_of(references: list[Outputs], outputs: list[Outputs]) -> str:
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_nan_and_inf_are_wrong(wrong: float) -> None:
-    """NaN or an infinite value among numbers is refused, with the name of the output."""
     assert _mismatch([1.0, 2.0, 3.0], [1.0, wrong, 3.0]) == (
         "the output 'y' has NaN or infinite values where the unoptimised model has numbers"
     )
@@ -89,41 +79,7 @@ def test_an_output_of_zeros_alone_has_no_scale() -> None:
     assert _compare([0.0, 0.0], [1.0, 1.0]).error == pytest.approx(1)
 
 
-def test_a_missing_output_is_named() -> None:
-    both, one = {"y": np.ones(2), "z": np.ones(2)}, {"y": np.ones(2)}
-    assert _mismatch_of([both], [one]) == "the output 'z' is missing"
-    assert _mismatch_of([both, both], [both, one]) == "the output 'z' is missing"
-    assert _mismatch_of([{"y": np.ones(2)}], [{"z": np.ones(2)}]) == "the output 'y' is missing"
-
-
-def test_an_output_too_many_is_named() -> None:
-    both, one = {"y": np.ones(2), "z": np.ones(2)}, {"y": np.ones(2)}
-    assert _mismatch_of([one], [both]) == "the unoptimised model has no output 'z'"
-
-
-def test_another_shape_is_named_with_both() -> None:
-    assert _mismatch([1.0, 2.0], [[1.0, 2.0]]) == (
-        "the output 'y' has the shape [1, 2], and the unoptimised model's has [2]"
-    )
-
-
-def test_another_type_is_named_with_both() -> None:
-    """Text or floats in the place of integers are refused with both types."""
-    assert "has the type <U3, and the unoptimised model's has float64" in _mismatch(
-        [1.0, 2.0], ["one", "two"]
-    )
-    assert "has the type float64, and the unoptimised model's has int64" in _mismatch(
-        [1, 2], [1.0, 2.0]
-    )
-
-
-def test_missing_samples_are_counted() -> None:
-    """Outputs of fewer samples than the reference's are refused."""
-    assert _mismatch_of([{"y": np.ones(2)}], []) == "0 samples have outputs, and not 1"
-
-
 def test_the_users_metric_is_asked_of_both() -> None:
-    """The metric of the outputs is told with how far it is below the unoptimised model's."""
 
     def first_value(outputs: object, references: object, inputs: object) -> float:
         assert inputs == []
@@ -156,7 +112,6 @@ def test_one_bad_sample_is_not_averaged_away() -> None:
 
 
 def test_one_bad_sequence_of_tokens_is_not_averaged_away() -> None:
-    """The same holds of whole numbers, but one wrong class of sixteen is one of sixteen."""
     tokens = [{"y": np.zeros(100, np.int64)}] * 16
     wrong = {"y": np.where(np.arange(100) < 61, 1, 0)}
     assert compare(tokens, [*tokens[1:], wrong]).error == pytest.approx(0.075)
@@ -171,14 +126,12 @@ def test_half_precision_does_not_overflow() -> None:
 
 
 def test_empty_answers_are_equal() -> None:
-    """A detector that finds nothing agrees with one that finds nothing."""
     empty = np.zeros((0, 4), np.float32)
     assert _compare(empty, empty).error == 0
     assert _compare(np.zeros(0, np.int64), np.zeros(0, np.int64)).error == 0
 
 
 def test_rows_of_nan_are_no_agreement() -> None:
-    """Rows whose largest value is NaN or infinite say nothing about classes."""
     reference = [[np.nan, 1.0], [2.0, 3.0], [4.0, 3.0]]
     assert _compare(reference, [[np.nan, 1.0], [3.0, 2.0], [4.0, 3.0]]).agreement == 0.5
     masked = [[-np.inf, 1.0], [2.0, -np.inf]]
@@ -258,3 +211,36 @@ def test_each_weakness_is_a_sentence() -> None:
     )
     many = Coverage(samples=8, share=1.0, constant_outputs=tuple("abcde"), repeat_error=0.0)
     assert _remarks(many)[0].startswith("The outputs 'a', 'b', 'c' and 2 more are the same")
+
+
+_TWO = np.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("reference", "output", "words"),
+    [
+        ({"y": _TWO, "z": _TWO}, {"y": _TWO}, "the output 'z' is missing"),
+        ({"y": _TWO}, {"z": _TWO}, "the output 'y' is missing"),
+        ({"y": _TWO}, {"y": _TWO, "z": _TWO}, "the unoptimised model has no output 'z'"),
+        (
+            {"y": _TWO},
+            {"y": np.ones((1, 2))},
+            "the output 'y' has the shape [1, 2], and the unoptimised model's has [2]",
+        ),
+        (
+            {"y": _TWO},
+            {"y": np.array(["one", "two"])},
+            "the output 'y' has the type <U3, and the unoptimised model's has float64",
+        ),
+        (
+            {"y": np.array([1, 2])},
+            {"y": _TWO},
+            "the output 'y' has the type float64, and the unoptimised model's has int64",
+        ),
+    ],
+)
+def test_other_outputs_are_named(reference: Outputs, output: Outputs, words: str) -> None:
+    """In whichever sample they are; missing samples are counted."""
+    assert _mismatch_of([reference], [output]) == words
+    assert _mismatch_of([reference, reference], [reference, output]) == words
+    assert _mismatch_of([reference], []) == "0 samples have outputs, and not 1"

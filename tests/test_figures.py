@@ -9,11 +9,7 @@ import pages
 import pytest
 
 from autotune.report.page.figure import LIGHT, coloured, markup, wrapped
-from autotune.report.page.figures import (
-    effects_figure,
-    search_figure,
-    value_in_words,
-)
+from autotune.report.page.figures import effects_figure, search_figure, value_in_words
 from autotune.report.page.front_figure import front_figure
 from autotune.report.page.machine_figures import memory_figure, noise_figure
 from autotune.report.page.rows import rows_of
@@ -28,7 +24,6 @@ def _front(state: StudyState) -> dict[str, Any]:
 
 
 def test_confirmed_and_estimated_points_are_apart() -> None:
-    """Search and final comparison have traces of their own, in other symbols."""
     traces = _front(pages.state(pages.result()))
     assert traces["search estimate"]["customdata"] == [3]
     assert traces["search estimate, over a limit"]["customdata"] == [4]
@@ -39,7 +34,6 @@ def test_confirmed_and_estimated_points_are_apart() -> None:
 
 
 def test_a_running_study_confirms_no_point() -> None:
-    """All points are estimates, and none has an interval of a final comparison."""
     traces = _front(pages.state())
     assert set(traces) == {"search estimate", "search estimate, over a limit", "the default"}
     assert traces["the default"]["error_x"]["array"] == [0.0]
@@ -58,7 +52,6 @@ def test_the_line_joins_the_front_alone() -> None:
 
 
 def test_what_lies_far_away_does_not_decide_the_axes() -> None:
-    """A configuration that is three times slower than the default is outside at first."""
     state = pages.state(pages.result())
     low, high = front_figure(state, rows_of(state)).plot["layout"]["xaxis"]["range"]
     assert low < 5.0
@@ -66,7 +59,6 @@ def test_what_lies_far_away_does_not_decide_the_axes() -> None:
 
 
 def test_other_objectives_span_the_figure() -> None:
-    """A study of one objective is drawn with memory beside it."""
     state = pages.state(pages.result(), objectives=find(("cpu_s",)))
     titles = front_figure(state, rows_of(state)).plot["layout"]
     assert titles["xaxis"]["title"]["text"] == "CPU time of a run, s"
@@ -74,7 +66,6 @@ def test_other_objectives_span_the_figure() -> None:
 
 
 def test_the_best_so_far_keeps_the_limits() -> None:
-    """A trial over a limit is a point of the search, and improves nothing."""
     state = pages.state()
     figure = search_figure(state, rows_of(state))
     assert figure is not None
@@ -111,7 +102,6 @@ def test_memory_of_default_and_choice_stand_side_by_side() -> None:
 
 
 def test_figures_without_data_are_left_out() -> None:
-    """A folder with front.json alone has the front and the effects."""
     state = pages.state(pages.result(), trials=())
     rows = rows_of(state)
     assert search_figure(state, rows) is None
@@ -121,7 +111,6 @@ def test_figures_without_data_are_left_out() -> None:
 
 
 def test_every_figure_is_plain_json() -> None:
-    """No figure holds NaN or a value of Python's own."""
     state = pages.state(pages.result())
     rows = rows_of(state)
     for figure in (
@@ -136,7 +125,6 @@ def test_every_figure_is_plain_json() -> None:
 
 
 def test_every_colour_has_a_light_and_a_dark_value() -> None:
-    """No name of a colour is left when a figure is exported, nor in the style sheet."""
     state = pages.state(pages.result())
     rows = rows_of(state)
     plots = [front_figure(state, rows).plot, effects_figure(state), noise_figure(rows)]
@@ -146,7 +134,6 @@ def test_every_colour_has_a_light_and_a_dark_value() -> None:
 
 
 def test_text_of_strangers_is_no_markup() -> None:
-    """Plotly takes tags and entities for markup, and a terminal's characters do no harm."""
     assert markup("<a href='x'>&amp;\x1b") == "&lt;a href='x'&gt;&amp;amp;?"
     assert wrapped("one two three", 7) == "one two<br>three"
 

@@ -61,7 +61,6 @@ def test_what_is_no_file_is_refused_at_once(
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\ud800"])
 def test_names_that_no_file_can_have_are_refused(tmp_path: Path, name: str) -> None:
-    """The system's own exceptions do not get out."""
     with pytest.raises(FormatError):
         open_file(tmp_path / name)
     assert not is_file(tmp_path / name)
@@ -78,7 +77,6 @@ def test_a_large_file_is_refused_with_the_limit(tmp_path: Path) -> None:
 
 
 def test_text_is_decoded_strictly(tmp_path: Path) -> None:
-    """The place of the first wrong byte is named."""
     (tmp_path / "file").write_bytes(b"ab\xff")
     with pytest.raises(FormatError, match="no UTF-8 text: byte 2"):
         read_text(tmp_path / "file", 10)
@@ -102,7 +100,6 @@ def test_json_that_readers_understand_differently_is_refused(text: str, reason: 
 
 
 def test_sound_json_is_read(tmp_path: Path) -> None:
-    """Through a link too, where the place is the user's."""
     (tmp_path / "real").write_text('{"a": [1, 2.5, null]}')
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert read_json(tmp_path / "link", 100) == {"a": [1, 2.5, None]}
@@ -110,7 +107,6 @@ def test_sound_json_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="the system follows links")
 def test_links_in_our_own_places_are_not_followed(tmp_path: Path) -> None:
-    """Neither for reading nor for writing, and the file that they lead to stays as it is."""
     real, link, dangling = tmp_path / "real", tmp_path / "link", tmp_path / "dangling"
     real.write_text("mine")
     link.symlink_to(real)

@@ -8,7 +8,6 @@ from autotune.measure.flatten import flatten
 
 
 def test_sequences_and_maps_are_flattened() -> None:
-    """Sequences become arrays by index, maps keys and values, missing optionals nothing."""
     values: list[object] = [
         [np.ones(2), np.zeros(3)],
         [{"b": 0.25, "a": 0.75}],

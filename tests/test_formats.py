@@ -47,7 +47,6 @@ def _trials(folder: Path) -> list[Trial]:
 @_tuned_elsewhere
 @pytest.mark.parametrize("name", ["study", "config"])
 def test_a_config_loads(name: str) -> None:
-    """Both the default and one that uses every part of the format answer as the model does."""
     session = autotune.load(DATA / name / "best.json")
     model = onnxruntime.InferenceSession(
         DATA / "study" / "best.onnx", providers=["CPUExecutionProvider"]
@@ -80,7 +79,6 @@ def test_a_result_is_written_as_it_was_read(folder: Path) -> None:
 @pytest.mark.process
 @_tuned_elsewhere
 def test_another_member_is_picked(folder: Path) -> None:
-    """The second member of the front becomes best.json, with its options, and loads."""
     result = pick_member(StudyResult.read(folder), 3)
     assert result.picked == 3
     config = TunedConfig.read(folder / "best.json")
@@ -99,9 +97,5 @@ def test_the_storage_holds_the_trials_and_the_options(folder: Path) -> None:
     with quiet_optuna(), open_storage(Place.of(None, folder)) as database:
         (only,) = database.get_all_studies()
     assert StudyOptions.from_record(only.user_attrs["request"]) == StudyOptions.of(
-        "/tmp/tests/frozen2/lstm.onnx",
-        trials=4,
-        space="session",
-        max_error=0.05,
-        prefer="latency",
+        "/tmp/tests/frozen2/lstm.onnx", trials=4, space="session", max_error=0.05, prefer="latency"
     )

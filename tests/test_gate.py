@@ -53,7 +53,6 @@ def _broken(verdicts: tuple[Verdict, ...]) -> list[str]:
 
 
 def test_one_config_has_to_be_better() -> None:
-    """Without limits of its own the gate asks for a gain."""
     better = judge(make_comparison(make_config()), Gate())
     assert [verdict.limit for verdict in better] == ["error", "better"]
     assert exit_code(better) == 0
@@ -66,6 +65,7 @@ def test_one_config_has_to_be_better() -> None:
     ("gate", "broken"),
     [
         (Gate(min_speedup=1.5, max_memory_mib=50.0), []),
+        (Gate(min_speedup=0.95), []),
         (Gate(min_speedup=1.51), ["speedup"]),
         (Gate(max_memory_mib=49.9), ["memory"]),
         (Gate(min_speedup=2, max_memory_mib=1), ["speedup", "memory"]),
@@ -104,13 +104,6 @@ def test_the_default_itself_holds_while_it_is_no_slower() -> None:
     assert _broken(judge(make_comparison(slower), Gate())) == ["better"]
 
 
-def test_a_limit_takes_the_place_of_being_better() -> None:
-    """A config that is slower than another baseline may be within what is allowed."""
-    slower = make_config(speedup=0.97)
-    gate = Gate(min_speedup=0.95)
-    assert _broken(judge(make_comparison(slower), gate)) == []
-
-
 def test_several_configs_are_compared_without_a_winner() -> None:
     """A table of configs is no gate unless a limit makes it one."""
     configs = [make_config(name, 1.0) for name in ("a.json", "b.json")]
@@ -120,7 +113,6 @@ def test_several_configs_are_compared_without_a_winner() -> None:
 
 
 def test_with_clients_the_least_speed_up_is_one_of_throughput() -> None:
-    """The verdict says so, and the table shows throughput and latencies under load."""
     comparison = make_comparison(make_config(), clients=4)
     verdicts = judge(comparison, Gate(min_speedup=1.2))
     (verdict,) = [verdict for verdict in verdicts if verdict.limit == "speedup"]

@@ -55,7 +55,6 @@ def measurer(model: Path) -> Iterator[DuetMeasurer]:
 
 
 def test_a_measurement_on_the_gpu_is_whole(measurer: DuetMeasurer) -> None:
-    """Placement, copies and device memory are measured, and the answers are the CPU's."""
     outcome = measurer.measure(Configuration.of({**_ON_CUDA, "cuda.use_tf32": "0"}), _SHORT)
     assert isinstance(outcome, Measurement)
     assert outcome.placement is not None

@@ -35,7 +35,6 @@ def test_memory_sets_the_roof() -> None:
 
 
 def test_eight_bit_work_has_a_peak_of_its_own() -> None:
-    """Both kinds of arithmetic add up."""
     work = _work(float_operations=1_000_000, int8_operations=4_000_000)
     assert headroom(work, PEAKS, 4.0).arithmetic_ms == pytest.approx(2)
 

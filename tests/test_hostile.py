@@ -58,7 +58,6 @@ def test_a_config_with_another_value_is_refused_or_keeps_it(data: st.DataObject)
 @quick
 @given(data=JSON)
 def test_any_json_is_a_record_or_refused(data: Any) -> None:
-    """Readers of records take nothing else, and raise nothing else."""
     for read in (
         TunedConfig.from_json,
         StudyOptions.from_record,

@@ -22,5 +22,4 @@ from autotune.search.hypervolume import hypervolume
 def test_volumes_by_hand(
     points: list[tuple[float, ...]], reference: tuple[float, ...], volume: float
 ) -> None:
-    """The volume is that of the union of the boxes up to the reference."""
     assert hypervolume(points, reference) == pytest.approx(volume)

@@ -131,7 +131,6 @@ def test_quick_reads_and_measures_nothing(tmp_path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_each_suspicion_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The remedy of a finding has an effect, and the default a place below the roof."""
     brief_studies.measure_briefly(monkeypatch.setattr)
     steps: list[tuple[int, int]] = []
     inspection = inspect_model(

@@ -8,7 +8,6 @@ from autotune.graph.intermediates import Intermediates
 
 
 def test_a_record_is_made_once(tmp_path: Path) -> None:
-    """Another process with the same folder reads what the first one made."""
     made = []
 
     def make() -> dict[str, float]:

@@ -45,7 +45,6 @@ def _ended_after(delay_s: float, number: signal.Signals, *arguments: str) -> tup
 def test_a_signal_in_the_first_moments_shows_no_traceback(
     number: signal.Signals, code: int, delay_s: float
 ) -> None:
-    """Also in the middle of an import, of which libraries make an error of their own."""
     ended, errors = _ended_after(delay_s, number, "spaces")
     # a shell shows 143 as well where the system ends the program, before it handles SIGTERM itself;
     # on a fast machine the program may be done before the signal
@@ -59,7 +58,6 @@ def test_a_signal_in_the_first_moments_shows_no_traceback(
 def test_a_study_that_a_signal_ends_says_so_by_its_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
-    """Before anything was measured there is nothing to keep."""
     monkeypatch.chdir(tmp_path)
     sample_models.write("lstm", tmp_path / "model.onnx")
     ended, errors = _ended_after(1.5, number, "study", "model.onnx", "--trials", "500")

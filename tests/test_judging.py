@@ -105,7 +105,6 @@ def test_few_samples_leave_it_open_and_the_numbers_decide(judge: Any) -> None:
 
 
 def test_without_a_metric_the_error_of_all_samples_decides(judge: Any) -> None:
-    """One sample of hundreds that is far off is enough."""
     drawn = iter(range(10**6))
 
     def off_once(x: Array) -> Array:
@@ -119,7 +118,6 @@ def test_without_a_metric_the_error_of_all_samples_decides(judge: Any) -> None:
 
 
 def test_time_ends_a_judgement_after_its_first_look(judge: Any) -> None:
-    """What was seen decides, and the report says why there is no more."""
     times = iter(range(10**6))
     found = judge(_exact, 4000, limit_s=1.0, clock_s=lambda: float(next(times)))
     assert (found.decision, found.samples) == ("undecided", 64)
@@ -138,7 +136,6 @@ def test_a_configuration_that_fails_on_a_sample_is_beyond(judge: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_an_error_without_end_is_beyond_and_can_be_written(judge: Any) -> None:
-    """Squares of such numbers are infinite, and JSON has no infinity."""
     options = {"metric": None, "max_drop": None}
     found = judge(lambda x: x.astype(np.float64) * 1e200, 200, **options)
     assert (found.decision, found.admitted) == ("beyond", False)
@@ -216,7 +213,6 @@ def _found(subject: Subject, *, admitted: bool) -> Judgement:
 def test_the_next_member_takes_the_place_of_one_beyond_the_limit(
     study: Callable[[], StudyResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Both judgements are in the result, in its file and on the terminal."""
     verdicts = iter([False, True])
     monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: _found(s, admitted=next(verdicts)))
     result = study()

@@ -47,16 +47,7 @@ _NEEDLESS: dict[str, Value] = {"intra_op_num_threads": 2, "enable_mem_pattern": 
 
 
 class Planted(FakeMeasurer):
-    """A measurer of planted effects: factors on latency and memory, by parameter.
-
-    Args:
-        effects: By parameter, what latency and memory are multiplied by.
-        errors: By parameter, what it adds to the error.
-        noise: Relative deviation of a latency.
-        luck: Relative deviation of a peak of memory.
-        seed: Random seed of both.
-        change: Changes the outcome of a configuration.
-    """
+    """A measurer of planted effects: factors on latency and memory, by parameter."""
 
     def __init__(
         self,

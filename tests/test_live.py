@@ -12,11 +12,7 @@ from autotune.study.progress import Progress
 
 
 class Clock:
-    """A clock that is set by hand.
-
-    Attributes:
-        now_s: The time.
-    """
+    """A clock that is set by hand."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -72,7 +68,6 @@ def test_the_page_is_written_seldom(tmp_path: Path, clock: Clock) -> None:
 def test_a_slow_disk_is_used_less(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writing takes a fiftieth of the time at most."""
     written: list[float] = []
 
     def write_slowly(_: object) -> Path:
@@ -91,7 +86,6 @@ def test_a_slow_disk_is_used_less(
 def test_a_full_disk_ends_no_study(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page is not written, and nothing is raised or announced."""
 
     def fail(_: object) -> Path:
         raise OSError(28, "No space left on device")

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import warnings
@@ -14,6 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from command_line import printed
 from test_config import make_config, requiring
 
 import autotune
@@ -147,7 +147,6 @@ def test_a_file_that_would_answer_wrongly_is_never_opened(
 def test_products_are_exact_where_they_would_overflow_and_nowhere_else(
     model: Path, monkeypatch: pytest.MonkeyPatch, is_x86: bool, features: set[str], added: bool
 ) -> None:
-    """With VNNI the option takes twice the time and changes no answer."""
     monkeypatch.setattr(cpu, "is_x86", lambda: is_x86)
     monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset(features))
     path = write_config(model, make_config(requires=requiring(exact_products=True)))
@@ -260,49 +259,10 @@ def _tuned_on(cores: int, **options: int) -> TunedConfig:
     return make_config(environment=there, session=SessionConfig(options=options))
 
 
-@pytest.mark.parametrize(
-    ("options", "threads"),
-    [({}, 2), ({"intra_op_num_threads": 8}, 2), ({"intra_op_num_threads": 1}, 1)],
-    ids=["every core", "eight threads", "one thread"],
-)
-def test_fewer_cores_than_the_study_had(
-    model: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, int], threads: int
-) -> None:
-    """A container with two cores gets at most two threads, also where ONNX Runtime would choose."""
-    monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
-    path = write_config(model, _tuned_on(8, **options))
-    with pytest.warns(autotune.ConfigWarning, match="usable cores 8 there, 2 here") as caught:
-        session = autotune.load(path)
-    assert session.get_session_options().intra_op_num_threads == threads
-    adapted = "tuned for 8 cores, 2 here: at most 2 threads are used"
-    assert (adapted in str(caught[0].message)) == (threads == 2)
-    with pytest.raises(ConfigError, match="usable cores"):
-        autotune.load(path, strict=True)
-
-
-def test_inter_op_threads_are_limited_too(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both pools fit the cores that are here."""
-    monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
-    path = write_config(model, _tuned_on(8, intra_op_num_threads=2, inter_op_num_threads=4))
-    with pytest.warns(autotune.ConfigWarning):
-        options = autotune.load(path).get_session_options()
-    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (2, 2)
-
-
-def test_more_cores_change_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What eight cores would do with eight threads nobody has measured."""
-    monkeypatch.setattr(cpu, "usable_cores", lambda: 8)
-    path = write_config(model, _tuned_on(2, intra_op_num_threads=2))
-    with pytest.warns(autotune.ConfigWarning, match="usable cores 2 there, 8 here"):
-        session = autotune.load(path)
-    assert session.get_session_options().intra_op_num_threads == 2
-
-
 @pytest.mark.parametrize("threads", [0, 3])
 def test_the_application_sets_the_threads(
     model: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
-    """The number holds as it is, and the number of cores is no reason to warn any more."""
     monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
     path = write_config(model, _tuned_on(8, intra_op_num_threads=8))
     with warnings.catch_warnings():
@@ -319,11 +279,7 @@ def test_a_wrong_number_of_threads_is_refused(model: Path, threads: object) -> N
 
 
 def test_the_application_sets_the_providers(model: Path) -> None:
-    """They take the place of the config's, and of what it requires."""
-    path = write_config(
-        model,
-        make_config(requires=requiring("NoSuchExecutionProvider")),
-    )
+    path = write_config(model, make_config(requires=requiring("NoSuchExecutionProvider")))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         session = autotune.load(path, providers=["CPUExecutionProvider"])
@@ -362,7 +318,6 @@ def test_options_for_a_session_of_ones_own(model: Path) -> None:
 
 
 def test_session_options_warn_as_load_does(model: Path) -> None:
-    """An application that builds the session itself learns the same."""
     path = write_config(model, make_config(requires=requiring("NoSuch")))
     with pytest.warns(autotune.ConfigWarning, match="lacks the NoSuch") as caught:
         options = autotune.session_options(path)
@@ -371,7 +326,6 @@ def test_session_options_warn_as_load_does(model: Path) -> None:
 
 
 def test_loading_changes_nothing_else_in_the_process(model: Path) -> None:
-    """Environment, folder, signal handlers and warning filters stay as they were."""
 
     def state() -> tuple[object, ...]:
         handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -404,14 +358,12 @@ print(set(outcomes))
 
 @pytest.mark.process
 def test_threads_may_load_at_once(model: Path) -> None:
+    """Eight threads load a config that registers the process-wide allocator, which is one."""
     session = SessionConfig(
         entries={"session.use_env_allocators": "1"}, env_allocator={"arena_extend_strategy": 1}
     )
     path = write_config(model, make_config(session=session))
-    done = subprocess.run(
-        [sys.executable, "-c", _CONCURRENTLY, str(path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "{'loaded'}"
+    assert printed(_CONCURRENTLY, path) == "{'loaded'}"
 
 
 def test_options_of_the_process_are_set_on_request(
@@ -441,7 +393,6 @@ def test_options_of_the_process_that_are_not_there(
 
 
 def test_one_session_serves_several_threads(model: Path) -> None:
-    """Runs with the tuned run options from several threads give equal answers."""
     session = SessionConfig(run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"})
     loaded = autotune.load(write_config(model, make_config(session=session)))
     expected = loaded.run(None, _feed())[0]
@@ -456,3 +407,37 @@ def test_one_session_serves_several_threads(model: Path) -> None:
         thread.join()
     assert len(answers) == 8
     assert all(np.array_equal(answer, expected) for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "options", "threads"),
+    [
+        (8, 2, {}, (2, 0)),
+        (8, 2, {"intra_op_num_threads": 8}, (2, 0)),
+        (8, 2, {"intra_op_num_threads": 1}, (1, 0)),
+        (8, 2, {"intra_op_num_threads": 2, "inter_op_num_threads": 4}, (2, 2)),
+        # what eight cores would do with eight threads nobody has measured
+        (2, 8, {"intra_op_num_threads": 2}, (2, 0)),
+    ],
+    ids=["every core", "eight threads", "one thread", "inter-op threads", "more cores"],
+)
+def test_another_number_of_cores_than_the_study_had(
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    there: int,
+    here: int,
+    options: dict[str, int],
+    threads: tuple[int, int],
+) -> None:
+    """A container with two cores gets at most two threads, also where ONNX Runtime would choose."""
+    monkeypatch.setattr(cpu, "usable_cores", lambda: here)
+    path = write_config(model, _tuned_on(there, **options))
+    differs = f"usable cores {there} there, {here} here"
+    with pytest.warns(autotune.ConfigWarning, match=differs) as caught:
+        loaded = autotune.load(path).get_session_options()
+    assert (loaded.intra_op_num_threads, loaded.inter_op_num_threads) == threads
+    adapted = "tuned for 8 cores, 2 here: at most 2 threads are used"
+    is_adapted = here == 2 and threads != (1, 0)
+    assert (adapted in str(caught[0].message)) == is_adapted
+    with pytest.raises(ConfigError, match="usable cores"):
+        autotune.load(path, strict=True)

@@ -69,7 +69,6 @@ def _children() -> set[int]:
 
 
 def test_a_measurement_is_whole(measurer: DuetMeasurer) -> None:
-    """Measuring the baseline gives numbers of every kind, with an interval around the ratio."""
     outcome = measurer.measure(BASELINE, _SHORT)
     assert isinstance(outcome, Measurement)
     assert 0 < outcome.ratio.low <= outcome.ratio.value <= outcome.ratio.high
@@ -87,7 +86,6 @@ def test_a_measurement_is_whole(measurer: DuetMeasurer) -> None:
 
 
 def test_the_known_reference_time_is_kept(model: Model) -> None:
-    """A study that goes on multiplies ratios with the latency that it began with."""
     workload = generate(model, {})
     opened = DuetMeasurer(model, workload, max_error=0.05, reference_ms=123.0)
     try:
@@ -99,7 +97,6 @@ def test_the_known_reference_time_is_kept(model: Model) -> None:
 def test_wrong_answers_are_not_timed(
     measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers too far from the unoptimised model's are a failure that tells the error."""
     doubled = [{name: 2 * a for name, a in feed.items()} for feed in _references(measurer)]
     monkeypatch.setattr(measurer._sets[1].judge, "_references", doubled)
     outcome = measurer.measure(BASELINE, _SHORT)
@@ -225,7 +222,6 @@ def test_an_emitted_config_is_judged_as_an_application_loads_it(
 
 
 def test_configurations_are_measured_in_their_batches(model: Model) -> None:
-    """A run has as many samples as the configuration says, with fixed dimensions as well."""
     workload = generate(model, {})
     batching = Batching.of(model, workload, [1, 4])
     opened = DuetMeasurer(model, workload, max_error=0.05, batching=batching)

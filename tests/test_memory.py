@@ -1,13 +1,13 @@
 """What a process holds, and the most that it held."""
 
 import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
+from command_line import printed
 
 from autotune.measure import memory
 from autotune.measure.memory import Usage, parse_status, reset_peak, usage
@@ -40,10 +40,7 @@ def test_reset_peak_forgets_what_was_freed() -> None:
         "done = memory.reset_peak()\n"
         "print(int(done), before, memory.usage().peak_mib)\n"
     )
-    words = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    ).stdout.split()
-    done, before, after = int(words[0]), float(words[1]), float(words[2])
+    done, before, after = map(float, printed(script).split())
     assert before > 300
     assert done
     assert after < before - 250
@@ -106,14 +103,7 @@ def test_a_history_leaves_no_memory_behind() -> None:
         "print(memory.usage().resident_mib - before)"
     )
     fixed = {"MALLOC_MMAP_THRESHOLD_": str(64 << 20), "MALLOC_TRIM_THRESHOLD_": str(128 << 20)}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **fixed},
-    )
-    assert float(done.stdout) < 8
+    assert float(printed(script, **fixed)) < 8
 
 
 @pytest.fixture
@@ -125,13 +115,11 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> _Blocks:
 
 
 def test_the_first_history_is_none(blocks: _Blocks) -> None:
-    """The search measures processes that did nothing before."""
     assert memory.live_through(0) == []
     assert blocks.sizes == []
 
 
 def test_half_of_the_small_blocks_stay() -> None:
-    """What stays between the holes moves what is allocated later to other addresses."""
     kept = memory.live_through(3)
     assert len(kept) == 32
     assert sum(map(len, kept)) < 2**20

@@ -56,7 +56,6 @@ def test_a_wrong_name_is_told(name: str, message: str) -> None:
 
 @pytest.mark.parametrize(("name", "message"), [("wrong", "KeyError"), ("nan", "finite")])
 def test_a_function_that_fails_is_told(name: str, message: str) -> None:
-    """What the user's function raises, or no number, is the user's to mend."""
     with pytest.raises(RequestError, match=message):
         metric.load_metric(f"my_judge:{name}")([], [], [])
 

@@ -45,7 +45,6 @@ _STEPS = np.eye(3)[[1, 1, 0, 1, 2]]
 def test_the_value_of_known_answers(
     name: str, outputs: list[object], labels: list[object] | None, value: float
 ) -> None:
-    """With labels these are right, without them the unoptimised model is."""
     assert _rate(name, outputs, labels) == pytest.approx(value)
 
 
@@ -66,7 +65,6 @@ def test_labels_that_do_not_fit_are_told(
 
 
 def test_a_metric_is_known_by_its_name() -> None:
-    """The command line takes it where it takes a function."""
     assert load_metric("top1") is METRICS["top1"]
     with pytest.raises(RequestError, match="none of top1, cosine, exact, cer"):
         load_metric("top5")

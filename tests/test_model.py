@@ -54,7 +54,6 @@ def by_name(model: Model) -> dict[str, Tensor]:
 
 
 def test_a_sample_is_described_whole(path: Path) -> None:
-    """Names, types, shapes, operators and sizes of a model are found."""
     onnx.save(sample_models.separable_cnn(), path)
     model = describe(path)
     assert model.inputs == (Tensor(name="image", dtype="float32", shape=("batch", 3, 64, 64)),)
@@ -123,7 +122,6 @@ def test_a_table_in_a_constant_node_bounds(path: Path) -> None:
 
 
 def test_branches_count_what_can_run_side_by_side(path: Path) -> None:
-    """Two products of the same input are two branches, a chain is one."""
     x, y = value("x", FLOAT, ["b", 3]), value("y", FLOAT, ["b", 3])
     w = weight("w", np.eye(3))
     aside = [

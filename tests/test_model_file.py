@@ -38,7 +38,6 @@ def _answer(path: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("name", _WRITERS)
 def test_no_file_has_the_blocks_of_one_processor(cnn: Path, tmp_path: Path, name: str) -> None:
-    """Weights in NCHWc blocks give wrong answers on a processor with vectors of another length."""
     target = tmp_path / "best.onnx"
     _WRITERS[name].run(cnn, target)
     written = onnx.load(target, load_external_data=False)

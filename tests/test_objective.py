@@ -47,7 +47,6 @@ def _under_way(latency_ms: float, memory_mib: float, reach: float = 0.02) -> Mea
 def test_only_the_hopeless_is_beaten(
     latency_ms: float, memory_mib: float, reach: float, dominated: bool
 ) -> None:
-    """A configuration goes on while its best case has a place on the front."""
     assert is_dominated(_under_way(latency_ms, memory_mib, reach), _RIVALS, _BOTH) is dominated
 
 
@@ -62,7 +61,6 @@ def test_a_percentile_is_never_raced() -> None:
 
 
 def test_a_measurement_without_its_objective_is_none() -> None:
-    """Too few runs for a percentile that is an objective make a failure that says so."""
     outcome = complete(measurement(10.0), find(["p99_ms"]))
     assert isinstance(outcome, Failure)
     assert "662" in outcome.message
@@ -102,7 +100,6 @@ def test_throughput_is_clients_over_latency() -> None:
 
 @pytest.mark.parametrize(("latency_ms", "dominated"), [(12.0, True), (10.0, False), (8.0, False)])
 def test_a_configuration_that_serves_less_is_beaten(latency_ms: float, dominated: bool) -> None:
-    """At its best it serves no more than the rival, with the same memory."""
     objectives = find(LOADED_DEFAULT)
     rival = values(under_load(measurement(10.0), 4), objectives)
     own = under_load(_under_way(latency_ms, 100.0), 4)
@@ -110,7 +107,6 @@ def test_a_configuration_that_serves_less_is_beaten(latency_ms: float, dominated
 
 
 def test_a_balanced_choice_counts_throughput_as_a_cost() -> None:
-    """Twice the throughput at the same memory is half of the product."""
     objectives = find(LOADED_DEFAULT)
     once, twice = (
         product({"throughput_per_s": t, "peak_memory_mib": 50.0}, objectives) for t in (100, 200)

@@ -4,12 +4,7 @@ import threading
 
 import pytest
 
-from autotune.measure.open_loop import (
-    OpenLoop,
-    WallClock,
-    open_loop,
-    poisson_arrivals,
-)
+from autotune.measure.open_loop import OpenLoop, WallClock, open_loop, poisson_arrivals
 from autotune.measure.statistics import percentile
 
 SERVICE_S = 0.010
@@ -52,7 +47,6 @@ def test_waiting_is_that_of_an_m_d_1_queue(load: float) -> None:
 
 
 def test_latency_counts_from_the_scheduled_arrival() -> None:
-    """Of three requests that arrive at once, the last one waits for the other two."""
     run = _run([1.0, 1.0, 1.0, 2.0])
     assert run.latency_ms == pytest.approx([10, 20, 30, 10])
 
@@ -78,7 +72,6 @@ def test_a_stall_that_a_closed_loop_hides_shows_in_an_open_loop() -> None:
 
 @pytest.mark.parametrize("load", [1.1, 2.0])
 def test_a_rate_above_the_capacity_is_said(load: float) -> None:
-    """The queue grows, so the rest of it is dropped once the last request has arrived."""
     run = _run(poisson_arrivals(load / SERVICE_S, 5_000, seed=1))
     assert not run.kept_up
     assert run.achieved_per_s == pytest.approx(1 / SERVICE_S, rel=0.01)

@@ -65,7 +65,6 @@ def test_options_take_effect(model: Path) -> None:
 
 
 def test_free_dimensions_take_effect(model: Path) -> None:
-    """A fixed dimension shows in the session's inputs."""
     session = open_session(model, SessionConfig(free_dimensions={"batch": 1}))
     assert session.get_inputs()[0].shape == [1, 3, 64, 64]
 

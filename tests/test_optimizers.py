@@ -34,7 +34,6 @@ def product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_those_that_change_the_graph_are_found(product: Path) -> None:
-    """A product with its bias becomes a Gemm, and a Relu a part of the convolution before it."""
     assert firing({"path": str(product)}).names == ("ConvActivationFusion", "MatMulAddFusion")
 
 

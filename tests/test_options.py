@@ -71,7 +71,6 @@ def test_both_ends_of_a_range_belong_to_it(
 
 @pytest.mark.parametrize("table", [ATTRIBUTES, SESSION_ENTRIES, RUN_ENTRIES, ARENA_OPTIONS])
 def test_a_default_is_a_value(table: Mapping[str, Domain]) -> None:
-    """Each default is taken, save the empty one that has no number of its own."""
     wrong = [
         name
         for name, domain in table.items()
@@ -88,7 +87,6 @@ def test_values_of_entries_are_strings(table: Mapping[str, Domain]) -> None:
 
 
 def test_no_option_names_a_file() -> None:
-    """No option lets a config read, write or load anything beside its model."""
     names = {*ATTRIBUTES, *SESSION_ENTRIES, *RUN_ENTRIES, *ARENA_OPTIONS}
     names |= {option for provider in PROVIDERS.values() for option in provider.options}
     hints = ("file", "path", "prefix", "library", "external", "context", "profil")
@@ -96,7 +94,6 @@ def test_no_option_names_a_file() -> None:
 
 
 def test_an_unknown_option_comes_with_the_nearest() -> None:
-    """A typo is named with the option that it resembles, and nonsense alone."""
     assert unknown_option("session.disable_prepackin", SESSION_ENTRIES) == (
         "'session.disable_prepackin' is not an option that may be set here. "
         "Did you mean 'session.disable_prepacking'?"

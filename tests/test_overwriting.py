@@ -79,14 +79,12 @@ def test_links_do_not_hide_the_model(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["best.json", "best.onnx.data", "study.db", ".lock"])
 def test_a_data_file_in_the_place_of_the_record(folder: Path, name: str) -> None:
-    """Weights that are called as one of our files stay as they are."""
     model = sample_models.lstm(features=4, width=8)
     onnx.save(model, folder / "net.onnx", save_as_external_data=True, location=name)
     _refused(folder, name, "net.onnx", out=".")
 
 
 def test_inputs_spaces_and_configurations_stay(folder: Path) -> None:
-    """Everything else that a study reads is protected as well."""
     model = _model(folder / "net.onnx")
     (folder / "out" / "samples").mkdir(parents=True)
     _inputs(folder / "out" / "samples" / "inputs.npz")
@@ -115,7 +113,6 @@ def test_a_folder_of_inputs_that_links_to_the_database(folder: Path) -> None:
 
 
 def test_a_database_in_the_place_of_the_model(folder: Path) -> None:
-    """A storage whose file is the model is refused before SQLite opens it."""
     model = _model(folder / "net.onnx")
     _refused(folder, "net.onnx", model, out="out", storage=f"sqlite:///{model}")
     assert not (folder / "out").exists()

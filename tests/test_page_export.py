@@ -16,25 +16,17 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A copy of a study that an earlier version wrote."""
-    return Path(shutil.copytree(FROZEN, tmp_path / "study"))
-
-
 @pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="Kaleido needs a browser")
 @pytest.mark.parametrize(("kind", "begin"), [("svg", b"<svg "), ("png", b"\x89PNG")])
-def test_figures_are_files(folder: Path, tmp_path: Path, kind: str, begin: bytes) -> None:
-    """Each figure is a file of its name in the wanted format."""
-    paths = write_figures(folder, tmp_path / "into", kind)
+def test_figures_are_files(frozen_study: Path, tmp_path: Path, kind: str, begin: bytes) -> None:
+    paths = write_figures(frozen_study, tmp_path / "into", kind)
     assert {path.name for path in paths} >= {f"front.{kind}", f"search.{kind}"}
     assert all(path.read_bytes().startswith(begin) for path in paths)
 
 
-def test_a_missing_package_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Kaleido the user learns what to install, and no folder is made."""
+def test_a_missing_package_is_named(frozen_study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load = builtins.__import__
 
     def without(name: str, *arguments: Any, **options: Any) -> Any:
@@ -44,11 +36,11 @@ def test_a_missing_package_is_named(folder: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingPackageError, match="figures need the package kaleido: pip install"):
-        write_figures(folder, folder / "into")
-    assert not (folder / "into").exists()
+        write_figures(frozen_study, frozen_study / "into")
+    assert not (frozen_study / "into").exists()
 
 
-def test_a_missing_browser_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_browser_is_named(frozen_study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kaleido draws with a browser; without one the user learns how to get it."""
     kaleido = pytest.importorskip("kaleido")
     errors = pytest.importorskip("kaleido.errors")
@@ -58,4 +50,4 @@ def test_a_missing_browser_is_named(folder: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(kaleido, "write_fig_from_object_sync", draw)
     with pytest.raises(MissingPackageError, match="install Chrome or Chromium"):
-        write_figures(folder, folder / "into")
+        write_figures(frozen_study, frozen_study / "into")

@@ -1,7 +1,5 @@
 """Parameters of a search space, and the entries behind those of the model's file."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -111,19 +109,6 @@ def test_the_readme_of_the_spaces_names_every_need_and_parameter() -> None:
     ] == []
 
 
-@pytest.mark.process
-def test_the_entries_need_neither_onnx_nor_onnxruntime() -> None:
-    """The command line reads spaces and entries without the time that these packages take."""
-    script = (
-        "import sys, autotune.space.files, autotune.graph.parameters; "
-        "print([n for n in ('onnx', 'onnxruntime', 'numpy') if n in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
-
-
 @given(data=st.data(), name=st.sampled_from(sorted(PARAMETERS)))
 def test_a_value_survives_typing(data: st.DataObject, name: str) -> None:
     value = data.draw(values_of(PARAMETERS[name]))
@@ -154,6 +139,5 @@ def test_a_typed_value_outside_the_domain_is_refused(name: str, text: str, fault
 
 @pytest.mark.parametrize("text", ["\u00b2", "\u0664", "1_0", "+1", "9" * 5000], ids=ascii)
 def test_numbers_are_typed_in_ascii_digits(text: str) -> None:
-    """Python's own reading takes digits of every script, underscores and signs."""
     with pytest.raises(ValueError, match="intra_op_num_threads must be"):
         parse_value("intra_op_num_threads", text)

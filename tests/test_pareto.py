@@ -43,7 +43,6 @@ def less_memory(mib: float, than_mib: float) -> bool:
 
 @given(_POINTS)
 def test_no_member_beats_another(points: list[Point]) -> None:
-    """Of two members the faster one needs more memory, by more than the tolerance."""
     members = front(points, _named, _BOTH)
     for faster, slower in pairwise(members):
         assert faster[0] <= slower[0]
@@ -73,7 +72,6 @@ def test_a_spread_keeps_the_ends(points: list[Point], count: int) -> None:
 
 @given(_POINTS, _PREFERENCES)
 def test_what_is_picked_is_near_the_best(points: list[Point], prefer: str) -> None:
-    """The choice is within the tolerance of the best on the axis that was asked for."""
     latency, memory = pick(points, _named, _BOTH, prefer)
     assert (latency, memory) in points
     if prefer == "latency":
@@ -85,19 +83,13 @@ def test_what_is_picked_is_near_the_best(points: list[Point], prefer: str) -> No
 
 
 def test_each_preference_has_its_choice() -> None:
-    """The three preferences choose three different members of a front with a knee."""
     points = [(1.0, 100.0), (1.5, 20.0), (10.0, 10.0)]
     assert {
         name: pick(points, _named, _BOTH, name) for name in ("latency", "balanced", "memory")
-    } == {
-        "latency": (1.0, 100.0),
-        "balanced": (1.5, 20.0),
-        "memory": (10.0, 10.0),
-    }
+    } == {"latency": (1.0, 100.0), "balanced": (1.5, 20.0), "memory": (10.0, 10.0)}
 
 
 def test_ties_go_to_the_other_axis() -> None:
-    """Of two that are equally fast the leaner one is chosen, of equally lean ones the faster."""
     assert pick([(1.0, 100.0), (1.005, 50.0)], _named, _BOTH, "latency") == (1.005, 50.0)
     assert pick([(9.0, 50.0), (1.0, 50.4)], _named, _BOTH, "memory") == (1.0, 50.4)
 
@@ -111,14 +103,12 @@ def test_differences_within_the_noise_are_none() -> None:
 
 
 def test_nothing_cannot_be_picked_from() -> None:
-    """Without items there is an empty front and no choice."""
     assert front([], _named, _BOTH) == []
     with pytest.raises(ValueError, match="empty"):
         pick([], _named, _BOTH, "balanced")
 
 
 def test_a_third_objective_makes_room_on_the_front() -> None:
-    """What is behind in two objectives stays where it is ahead in the third."""
     points = [(1.0, 100.0, 5.0), (2.0, 100.0, 5.0), (2.0, 110.0, 1.0)]
     three = find([*DEFAULT, "cpu_s"])
 
@@ -134,7 +124,6 @@ def test_a_third_objective_makes_room_on_the_front() -> None:
     [(["latencyms"], "Did you mean 'latency_ms'"), ([], "once"), (["cpu_s", "cpu"], "once")],
 )
 def test_objectives_are_checked(names: list[str], message: str) -> None:
-    """A name that is none, none at all and one twice are refused with a sentence."""
     with pytest.raises(RequestError, match=message):
         find(names)
 
@@ -147,7 +136,6 @@ def test_a_preference_must_be_an_objective() -> None:
 
 
 def test_the_front_of_throughput_begins_with_the_most() -> None:
-    """Less throughput stays beside more of it only with less memory."""
     objectives = find(LOADED_DEFAULT)
 
     def named(point: Point) -> Values:

@@ -61,7 +61,6 @@ WRONG_QUANTITIES = [
 @pytest.mark.parametrize("parse", [parsing.duration_s, parsing.memory_mib, parsing.latency_ms])
 @pytest.mark.parametrize("text", [*WRONG_QUANTITIES, "３", "٣"])
 def test_quantities_are_finite_and_above_zero(parse: Callable[[str], float], text: str) -> None:
-    """Anything else is refused with the text, the units and an example."""
     with pytest.raises(typer.BadParameter) as refusal:
         parse(text)
     assert f"'{text}' is not a " in refusal.value.message
@@ -71,14 +70,12 @@ def test_quantities_are_finite_and_above_zero(parse: Callable[[str], float], tex
 
 @pytest.mark.parametrize("text", ["", "x", "-0.1", "0", "nan", "inf", "1e400", "５", "5 %"])
 def test_errors_are_finite_and_above_zero(text: str) -> None:
-    """Anything else is refused with an example."""
     with pytest.raises(typer.BadParameter, match=r"is not a number above 0, such as 0\.05"):
         parsing.error(text)
 
 
 @pytest.mark.parametrize("text", ["", "arena", "arena=", "=off", " = "])
 def test_pairs_have_two_sides(text: str) -> None:
-    """A pair without name or value is refused with the form."""
     with pytest.raises(typer.BadParameter, match="not of the form KEY=VALUE, such as arena=off"):
         parsing.pair(text)
 
@@ -87,14 +84,12 @@ def test_pairs_have_two_sides(text: str) -> None:
     "text", ["x=1,x", "x=1,,3", "x=0,3", "x=-1", "x=1.5", "x=３", "x=" + "9" * 19]
 )
 def test_sizes_are_whole_numbers_above_zero(text: str) -> None:
-    """Other sizes are refused, digits of other scripts too."""
     with pytest.raises(typer.BadParameter, match="is not a list of sizes"):
         parsing.named_shape(text)
 
 
 @pytest.mark.parametrize("text", ["", "x", "x=", "=1,3"])
 def test_shapes_have_a_name(text: str) -> None:
-    """A shape without name or sizes is refused with the form."""
     with pytest.raises(typer.BadParameter, match="not of the form NAME=1,3,224,224"):
         parsing.named_shape(text)
 

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_keeps_the_answers(tmp_path: Path, name: str) -> None:
-    """What a pass writes has all of its data beside it, and the source stays as it was."""
     _skip_without(name)
     source, feeds = write("transformer", tmp_path)
     outside, target = tmp_path / "outside" / "best.onnx", tmp_path / "out" / "best.onnx"
@@ -33,7 +32,6 @@ def test_a_pass_keeps_the_answers(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(PASSES) - {"ort_transformers"}))
 def test_a_pass_keeps_the_answers_of_convolutions(tmp_path: Path, name: str) -> None:
-    """A model of another kind is another one for each tool, and has its weights inside."""
     _skip_without(name)
     source, feeds = write("cnn", tmp_path)
     target = tmp_path / "best.onnx"
@@ -62,7 +60,6 @@ def _skip_without(name: str) -> None:
 def test_kinds_that_differ_in_their_masks_alone_are_tried_where_there_are_masks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fused: str, kinds: list[str]
 ) -> None:
-    """Three kinds have one class, and each takes seconds for a large model."""
     source, _ = write("transformer", tmp_path)
     tried = []
 

@@ -57,11 +57,7 @@ def test_a_graph_without_nodes_has_no_shares() -> None:
 
 
 class FakeChild:
-    """A child that has opened a session with such a placement.
-
-    Attributes:
-        limit_s: How long the parent would have waited.
-    """
+    """A child that has opened a session with such a placement."""
 
     def __init__(self, placement: Placement | None) -> None:
         self._placement = placement
@@ -85,9 +81,7 @@ def test_a_provider_that_runs_no_node_is_a_fallback(tmp_path: Path) -> None:
     """Its times would be the CPU provider's."""
     failure = _open(FakeChild(Placement(nodes={CPU: 38})), _CUDA, tmp_path)
     assert failure == Failure(
-        kind="fallback",
-        phase="open",
-        message="CUDAExecutionProvider runs none of the 38 nodes",
+        kind="fallback", phase="open", message="CUDAExecutionProvider runs none of the 38 nodes"
     )
 
 

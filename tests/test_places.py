@@ -68,7 +68,6 @@ def test_secrets_are_not_printed(url: str) -> None:
     ],
 )
 def test_an_url_that_cannot_be_read_is_not_printed(url: str, tmp_path: Path) -> None:
-    """The refusal says how an URL is written, and has no part of this one."""
     with pytest.raises(RequestError) as refusal:
         Place.of(url, tmp_path)
     assert SECRET not in str(refusal.value)

@@ -37,12 +37,7 @@ def _device(kind: str = "GPU", name: str = _NAME, **metadata: str) -> Any:
 
 
 class FakeRuntime:
-    """An ONNX Runtime that offers these devices once their library is registered.
-
-    Attributes:
-        registered: Names and libraries, in order.
-        fault: What it raises instead of registering a library.
-    """
+    """An ONNX Runtime that offers these devices once their library is registered."""
 
     def __init__(self, *devices: Any) -> None:
         self.registered: list[tuple[str, str]] = []
@@ -153,7 +148,6 @@ def test_options_of_a_library_that_takes_properties(
 
 @pytest.mark.parametrize("word", [word for word, item in PROVIDERS.items() if item.plugin])
 def test_properties_belong_to_options(word: str) -> None:
-    """A property stands for an option of the same provider, or for its cache folder."""
     provider = PROVIDERS[word]
     assert provider.plugin is not None
     names: dict[str, Domain | str] = {**provider.options, **provider.cache}

@@ -40,7 +40,6 @@ def _cost(configuration: Configuration) -> tuple[float, float] | Failure:
 
 
 def test_the_process_is_measured_beside_both() -> None:
-    """The default and the winner are each compared with themselves in another process."""
     measurer = FakeMeasurer(_cost)
     effect = _effect(measurer, _WINNER)
     assert effect is not None
@@ -62,7 +61,6 @@ def test_the_default_alone() -> None:
 
 
 def test_what_costs_speed_is_not_offered() -> None:
-    """Less memory at half of the speed is shown, and does not come into the config."""
 
     class Slower(FakeMeasurer):
         def measure_with(
@@ -109,7 +107,6 @@ def test_the_effect_is_shown_apart() -> None:
 
 
 def test_it_is_refused_without_glibc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On other systems the request ends before anything is read."""
     monkeypatch.setattr("autotune.study.options.has_glibc", lambda: False)
     with pytest.raises(RequestError, match="--process-options"):
         StudyOptions.of(tmp_path / "absent.onnx", process_options=True)

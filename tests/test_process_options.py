@@ -63,7 +63,6 @@ def test_another_c_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("answer", ["musl", "", None, ValueError("unrecognized")])
 def test_other_c_libraries_are_told_apart(monkeypatch: pytest.MonkeyPatch, answer: object) -> None:
-    """Whatever another system says of its C library, it is not glibc."""
 
     def confstr(_: str) -> object:
         if isinstance(answer, ValueError):
@@ -75,7 +74,6 @@ def test_other_c_libraries_are_told_apart(monkeypatch: pytest.MonkeyPatch, answe
 
 
 def test_the_environment_says_the_same() -> None:
-    """A program in another language takes the thresholds from these variables."""
     assert STEADY_HEAP.environment == {
         "MALLOC_MMAP_THRESHOLD_": "131072",
         "MALLOC_TRIM_THRESHOLD_": "131072",

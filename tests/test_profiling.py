@@ -148,7 +148,6 @@ def test_profile_of_a_study_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_profile_is_refused(tmp_path: Path, damage: dict[str, object], reason: str) -> None:
-    """The message names the key, and what writes the file again."""
     data = to_plain(_kept(tmp_path)) | damage
     write_json(data, tmp_path / PROFILE_FILE)
     with pytest.raises(StudyError, match=reason) as refusal:
@@ -165,7 +164,6 @@ def test_inputs_are_not_overwritten_by_a_profile(tmp_path: Path) -> None:
 
 
 def test_config_of_another_model_is_refused(tmp_path: Path) -> None:
-    """Its files are checked before anything runs."""
     folder = tmp_path / "study"
     shutil.copytree(CONFIG, folder)
     (folder / "best.onnx").write_bytes(b"another")
@@ -176,7 +174,6 @@ def test_config_of_another_model_is_refused(tmp_path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_another_original_is_refused(tmp_path: Path) -> None:
-    """A config is profiled beside the model that it was tuned from."""
     path, _ = write("cnn", tmp_path)
     with pytest.raises(ConfigError, match="is not the model"):
         profile(CONFIG / "best.json", path)

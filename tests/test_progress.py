@@ -69,7 +69,6 @@ def test_a_terminal_shows_the_best_so_far() -> None:
 
 
 def test_the_default_may_be_the_best() -> None:
-    """Before anything beats it, the default is named, and before it is measured, nothing."""
     progress = _search(measurement(14.2, 57.0), best=DEFAULT, baseline=DEFAULT)
     assert standing(progress) == "best so far: the default"
     assert standing(_search(refusal("no"), baseline=DEFAULT)) == ""
@@ -107,7 +106,6 @@ def test_stages_in_plain_words(name: str, words: str) -> None:
 
 
 def test_notes_are_no_markup() -> None:
-    """A name in brackets stays as it is, in a note and in the bar."""
     assert _lines(Progress(stage="done", note="input net[red]x")) == ["input net[red]x"] * 2
     text = StringIO()
     console = Console(file=text, force_terminal=True, width=80, color_system=None)

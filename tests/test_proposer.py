@@ -50,33 +50,7 @@ def _trial(number: int, configuration: Configuration, outcome: Outcome) -> Trial
     return Trial(number=number, configuration=configuration, outcome=outcome)
 
 
-def test_wrong_answers_are_not_asked_for_again() -> None:
-
-    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
-        if configuration.to_json().get("precision") == "int8_static":
-            return Failure(kind="wrong_answers", phase="answers", message="no", error=3.0)
-        return 10.0 - len(configuration.values), 100.0
-
-    trials = _proposed(_GRAPHS, cost, 17)
-    wrong = [t.number for t in trials if isinstance(t.outcome, Failure)]
-    assert len(wrong) <= 2 or min(wrong[2:]) >= 14
-
-
-def test_what_does_not_run_is_not_asked_for_again() -> None:
-    """Once a storage form is refused, others come first."""
-
-    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
-        if configuration.to_json().get("weight_storage") == "external_data":
-            return refusal()
-        return 10.0 - len(configuration.values), 100.0
-
-    trials = _proposed(_GRAPHS, cost, 13)
-    refused = [t.number for t in trials if isinstance(t.outcome, Failure)]
-    assert len(refused) <= 3
-
-
 def test_limits_are_kept_to() -> None:
-    """With a limit on memory the fastest of those that keep it is found."""
 
     def cost(configuration: Configuration) -> tuple[float, float]:
         values = configuration.to_json()
@@ -92,7 +66,6 @@ def test_limits_are_kept_to() -> None:
 
 
 def test_gains_fade() -> None:
-    """What is promised falls as the front comes to be known."""
     proposer = build_proposer(thread_space())
     trials = _proposed(thread_space(), thread_cost, 3)
     early = proposer.propose(observed(trials), {t.configuration for t in trials})
@@ -105,7 +78,6 @@ def test_gains_fade() -> None:
 
 @pytest.mark.parametrize("names", [("latency_ms",), (*DEFAULT, "cpu_s"), ("load_ms", "cpu_s")])
 def test_any_objectives_will_do(names: tuple[str, ...]) -> None:
-    """One objective, three, or neither of the two that limits are made of."""
     proposer = build_proposer(_GRAPHS, names, Limits(max_latency_ms=50))
     trials = [_trial(0, BASELINE, measurement(10.0))]
     for number in range(1, 8):
@@ -173,3 +145,23 @@ def test_of_many_trials_the_best_are_looked_at() -> None:
     assert proposal is not None
     assert proposal.gain < 0.01
     assert proposer.propose(observed(trials), set(configurations) | {BASELINE}) is None
+
+
+_WRONG = Failure(kind="wrong_answers", phase="answers", message="no", error=3.0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "failure", "count"),
+    [("int8_static", _WRONG, 17), ("external_data", refusal(), 13)],
+    ids=["wrong answers", "refused"],
+)
+def test_what_failed_is_not_asked_for_again(bad: str, failure: Failure, count: int) -> None:
+    """Once a precision gives wrong answers or a storage form is refused, others come first."""
+
+    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
+        is_bad = bad in configuration.to_json().values()
+        return failure if is_bad else (10.0 - len(configuration.values), 100.0)
+
+    trials = _proposed(_GRAPHS, cost, count)
+    failed = [t.number for t in trials if isinstance(t.outcome, Failure)]
+    assert len(failed) <= 3 or min(failed[2:]) >= 14

@@ -24,7 +24,6 @@ def cache(tmp_path: Path) -> ProviderCache:
 
 
 def test_the_first_load_is_remembered(cache: ProviderCache) -> None:
-    """Another process that opens the same folder finds it."""
     assert cache.first_load_ms(_MODEL, _config()) is None
     cache.remember(_MODEL, _config(), 250.0)
     assert ProviderCache(cache.folder).first_load_ms(_MODEL, _config()) == 250.0
@@ -60,7 +59,6 @@ def test_another_graph_is_compiled_anew(cache: ProviderCache, other: dict[str, A
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"a": "fast"}', '{"a": -1}', "\0"])
 def test_a_damaged_record_is_none(cache: ProviderCache, text: str) -> None:
-    """The model is compiled once more, and that is remembered."""
     cache.remember(_MODEL, _config(), 250.0)
     (record,) = cache.folder.iterdir()
     record.write_text(text, encoding="utf-8")

@@ -37,7 +37,6 @@ _OPTIONS = [
 def test_an_option_is_one_of_the_recorded_build(
     provider: Provider, name: str, domain: Domain
 ) -> None:
-    """Every option, value and default stands in the list that was read from a release."""
     option = _RECORDED[provider.name]["options"][name]
     listed = option["values"]
     assert listed != "path"
@@ -48,7 +47,6 @@ def test_an_option_is_one_of_the_recorded_build(
 
 @pytest.mark.parametrize("word", PROVIDERS)
 def test_a_cache_folder_is_the_only_path(word: str) -> None:
-    """The options that name a folder are given a value by autotune alone."""
     provider = PROVIDERS[word]
     recorded = _RECORDED.get(provider.name, {"options": {}})["options"]
     for name, text in provider.cache.items():
@@ -59,7 +57,6 @@ def test_a_cache_folder_is_the_only_path(word: str) -> None:
 
 @pytest.mark.parametrize("word", PROVIDERS)
 def test_the_table_names_parameters_that_exist(word: str) -> None:
-    """A precision, a pass or a session parameter of an entry is one of a search space."""
     provider = PROVIDERS[word]
     assert provider.session_parameters <= PARAMETERS.keys()
     for parameter, values in (
@@ -98,7 +95,6 @@ def test_a_provider_is_ready_where_a_small_model_runs(monkeypatch: pytest.Monkey
 
 
 def test_a_library_that_fails_is_no_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed provider without a device is listed with the reason."""
     probe = Probe(devices=(), problem="its library fails (crashed)")
     state = _state("webgpu", monkeypatch, plugin=True, probe=probe)
     assert (state.state, state.reason) == (NO_DEVICE, "its library fails (crashed)")

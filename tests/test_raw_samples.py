@@ -24,7 +24,6 @@ _DUET = Duet(
 
 
 def test_every_run_is_kept(tmp_path: Path) -> None:
-    """The file has the runs of both and of each time slice, CPU times and the order."""
     name = keep_raw(_DUET, tmp_path / "samples", "abc")
     with np.load(tmp_path / "samples" / name) as archive:
         arrays = {key: archive[key].tolist() for key in archive.files}
@@ -45,7 +44,6 @@ def test_an_earlier_file_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
-    """Where the disk refuses, the message names the folder and the cure."""
     (tmp_path / "samples").write_text("a file in its place", encoding="ascii")
     with pytest.raises(StorageError, match=r"cannot write raw run times to .*samples.*make room"):
         keep_raw(_DUET, tmp_path / "samples", "abc")

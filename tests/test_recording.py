@@ -88,7 +88,6 @@ def test_what_fails_now_and_then_has_failed(tmp_path: Path) -> None:
 
 
 def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
-    """A recorder that was killed in the middle of a line goes on from the one before."""
     whole = _line(ARENA, numbers=_numbers(8.0))
     path = _write(
         tmp_path / "table.jsonl", _line(BASELINE, numbers=_numbers(10.0)), whole[:30], end=""
@@ -162,7 +161,6 @@ def test_a_replay_says_what_failed(tmp_path: Path) -> None:
 
 
 def test_a_table_is_searched_like_a_machine(tmp_path: Path) -> None:
-    """The study loop runs on it, and finds what is best by the truth."""
     recording = read(_table(tmp_path / "table.jsonl"))
     with quiet_optuna():
         search = build_search(ReplayMeasurer(recording, 0), recording.space)

@@ -71,7 +71,6 @@ _OUTER = st.builds(
 
 @given(record=_OUTER)
 def test_what_is_written_is_what_is_read(record: Outer) -> None:
-    """Through JSON, types of values included."""
     again = from_plain(Outer, json.loads(json.dumps(to_plain(record))))
     assert again == record
     assert [type(v) for v in again.values.values()] == [type(v) for v in record.values.values()]
@@ -137,7 +136,6 @@ def test_a_missing_key_is_named() -> None:
 
 
 def test_a_field_with_a_default_may_be_missing() -> None:
-    """Records of an earlier version lack the fields that came later."""
     record = from_plain(Outer, _data(several=[{"share": 0.5}]))
     assert record.several == (Inner(share=0.5, name="none"),)
 
@@ -169,7 +167,6 @@ def test_a_field_with_a_default_may_be_missing() -> None:
     ],
 )
 def test_a_constraint_is_refused_by_name(hint: Any, data: object, words: str) -> None:
-    """Each constrained type refuses values past its bounds, at their place."""
     with pytest.raises(FormatError) as caught:
         read(hint, data, "x")
     assert str(caught.value).startswith(words)
@@ -194,6 +191,5 @@ def test_a_bound_itself_is_taken(hint: Any, data: object, value: object) -> None
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "C:a", "a\0b", "\ud800"])
 def test_a_bare_name_leads_nowhere(name: str) -> None:
-    """A name with a folder of any system, or none at all, is refused."""
     with pytest.raises(FormatError, match="must be a bare file name"):
         read(BareName, name, "file")

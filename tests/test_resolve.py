@@ -177,7 +177,6 @@ def _with_firing(*names: str, fixed: Mapping[str, str] | None = None) -> Space:
 
 
 def test_a_thread_count_above_all_cores_leaves_the_default(tmp_path: Path) -> None:
-    """A parameter whose values all lie above the usable cores is left out."""
     file = tmp_path / "mine.toml"
     file.write_text("[parameters.intra_op_num_threads]\nvalues = [16]\ndefault = 0\n", "utf-8")
     space = resolved(str(file), cores=2)
@@ -190,14 +189,12 @@ def _sizes(space: Space) -> list[tuple[tuple[Value, ...], Value]]:
 
 
 def test_there_is_a_batch_parameter_where_sizes_are_given_alone() -> None:
-    """Without sizes the space, and with it the study, is the same as ever."""
     assert _sizes(resolved("session")) == []
     assert _sizes(resolved("session", batch=[8, 1])) == [((1, 8), 1)]
     assert resolved("session", batch=[1, 8]).digest() != resolved("session").digest()
 
 
 def test_one_batch_size_alone_is_kept() -> None:
-    """It is no choice, and still another study than that of single samples."""
     space = resolved("session", batch=[8])
     assert _sizes(space) == [((8,), 8)]
     assert space.nearest({}) == BASELINE
@@ -205,7 +202,6 @@ def test_one_batch_size_alone_is_kept() -> None:
 
 
 def test_a_batch_exists_beside_every_provider() -> None:
-    """A provider other than the CPU's is searched with the same sizes."""
     (batch,) = [
         p
         for p in resolved(providers=["cpu", "openvino"], batch=[1, 4]).parameters

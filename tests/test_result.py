@@ -13,7 +13,6 @@ _WEIGHTS: dict[str, Value] = {"precision": "int8_weight_only"}
 
 
 def test_the_best_of_each_kind_of_answers() -> None:
-    """A kind with a larger error is named where it is better, whether it is on the front or not."""
     int8, arena = member(2, _INT8, 1.8, error=0.01), member(1, _ARENA, 1.1)
     beyond = member(3, _WEIGHTS, 2.3, error=0.09, admitted=False)
     study = result(int8, others=(arena, beyond))

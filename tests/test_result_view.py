@@ -71,7 +71,6 @@ def test_the_end_of_a_study_fits_on_a_screen(study: StudyResult, most: int) -> N
 
 
 def test_the_end_of_a_study_says_what_to_use() -> None:
-    """The answer, the front with the chosen row, each change, the files, and what to type next."""
     lines = _ending(_small())
     assert len(lines) + 1 <= 14  # one more for the headings of the front
     assert lines[0] == (
@@ -96,7 +95,6 @@ def test_what_an_ending_adds_where_there_is_reason_to() -> None:
 
 
 def test_an_unconfirmed_result_is_not_shown_as_confirmed() -> None:
-    """Each number of the search has a tilde, the headline says so, and nothing is to be loaded."""
     study = result(member(2, _OUTSIDE, 1.5), picked=2, complete=False)
     text = words_of(view_ending(study, ""))
     assert "by the estimate of the search. No final comparison has confirmed this." in text
@@ -107,7 +105,6 @@ def test_an_unconfirmed_result_is_not_shown_as_confirmed() -> None:
 
 
 def test_wide_intervals_are_explained() -> None:
-    """A speed-up between a twelfth and twelve times is hardly known."""
     unknown = member(4, _OUTSIDE, 0.99)
     evidence = replace(unknown.evidence, speedup=Interval(value=0.99, low=0.08, high=11.61))
     study = result(replace(unknown, evidence=evidence))
@@ -141,7 +138,6 @@ def test_a_default_that_stays_explains_itself() -> None:
 
 
 def test_a_default_that_was_picked_says_so() -> None:
-    """The study selected another member, so nothing is said of why the default stays."""
     picked = replace(_small(), picked=0)
     first = "net.onnx: the default, as picked; the study selected trial 2."
     assert _ending(picked)[0] == first
@@ -168,7 +164,6 @@ def test_memory_within_its_noise_floor_is_the_same(
 
 
 def test_all_of_a_result() -> None:
-    """The intervals of memory, the noise floor, every member, and what does not apply."""
     text = words_of(view_result(_large()))
     assert "Noise floor: " in text
     assert "Options that do not apply to this model or machine: 0 a reason 1 a reason" in text
@@ -209,7 +204,6 @@ _STUDY = result(member(2, {**_INT8, **_OUTSIDE}, 1.15, 35.0), picked=2, simplifi
 
 
 def test_what_each_change_brings() -> None:
-    """A row for each change that was kept, all together, what was dropped, and each verdict."""
     lines = lines_of(view_why(_STUDY))
     assert "external data 0.86 of the memory" in lines
     assert "together 1.15× (1.14–1.16), 0.35 of the memory" in lines
@@ -230,7 +224,6 @@ def test_a_change_without_numbers_has_a_reason() -> None:
 
 
 def test_why_there_is_nothing_to_say_of_changes() -> None:
-    """Another member was picked, or the study was interrupted."""
     other = replace(_STUDY, simplification=replace(_REVERTED, trial=9))
     assert "autotune pick net.autotune --trial 9" in words_of(view_why(other))
     unfinished = replace(_STUDY, simplification=replace(_REVERTED, complete=False))

@@ -37,7 +37,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.process
 def test_studies_are_listed(place: Path) -> None:
-    """With their models, machines and trials, for people and for programs."""
     done = run(place, "show", f"sqlite:///{place}/model.autotune/study.db")
     assert done.returncode == 0, done.stderr
     assert re.search(r"model-[0-9a-f]{12}\s+model.onnx", done.stdout)

@@ -78,10 +78,7 @@ _BASE = _finalist(0, 1.0)
 
 
 def _chosen(
-    *others: Finalist,
-    base: Finalist = _BASE,
-    limits: Limits = _NONE,
-    prefer: str = "latency",
+    *others: Finalist, base: Finalist = _BASE, limits: Limits = _NONE, prefer: str = "latency"
 ) -> int:
     return select([base, *others], limits, _BOTH, prefer).trial.number
 
@@ -435,14 +432,7 @@ Truth = Mapping[Configuration, tuple[float, float]]
 
 
 def _noisy(truth: Truth, scatter: float, odd: float = 0.0, seed: int = 0) -> FakeMeasurer:
-    """Returns a measurer of given speed-ups, whose latencies scatter; some are 10 % off.
-
-    Args:
-        truth: What is true.
-        scatter: Standard deviation of the logarithm of a latency.
-        odd: Share of the measurements that are off.
-        seed: Random seed.
-    """
+    """Returns a measurer of given speed-ups, whose latencies scatter; some are 10 % off."""
     luck = random.Random(seed)
 
     def cost(configuration: Configuration) -> tuple[float, float]:

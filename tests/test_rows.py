@@ -12,7 +12,6 @@ from autotune.search.trial import Limits
 
 
 def test_every_configuration_has_its_state() -> None:
-    """Each kind of outcome is told apart, the chosen configuration from the rest of the front."""
     states = [row.state for row in rows_of(pages.state(pages.result()))]
     assert states == ["default", "chosen", "front", "stopped", "rejected", "failed"]
 
@@ -27,12 +26,10 @@ def test_only_the_final_comparison_confirms() -> None:
 
 @pytest.mark.parametrize("made", [None, pages.result(complete=False)], ids=["runs", "cut short"])
 def test_nothing_is_confirmed_without_a_final_comparison(made: StudyResult | None) -> None:
-    """The numbers of a study that runs, or that was cut short, are estimates."""
     assert not any(row.confirmed for row in rows_of(pages.state(made)))
 
 
 def test_estimates_are_on_the_scale_of_the_final_comparison() -> None:
-    """A machine that was half as fast in the search does not make estimates look slow."""
     slow = [
         replace(t, outcome=measurement(2 * t.measurement.latency_ms, 99.0))
         for t in pages.trials()
@@ -72,7 +69,6 @@ def test_what_the_final_comparison_measured_besides_is_confirmed() -> None:
 
 
 def test_members_are_shown_without_a_storage() -> None:
-    """A folder with front.json alone shows the front."""
     rows = rows_of(pages.state(pages.result(), trials=()))
     assert [row.trial for row in rows] == [0, 1, 2]
     assert [row.measurement for row in rows] == [None, None, None]

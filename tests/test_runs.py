@@ -50,11 +50,7 @@ def test_text_goes_through_arrays(tmp_path: Path) -> None:
 
 
 class FakeSession:
-    """A session with outputs of several types, which is its own binding.
-
-    Attributes:
-        devices: The device of each input and output that was bound, with its number.
-    """
+    """A session with outputs of several types, which is its own binding."""
 
     def __init__(self, **types: str) -> None:
         self.devices: dict[str, tuple[str, int]] = {}
@@ -74,7 +70,6 @@ class FakeSession:
 
 
 def test_outputs_that_no_device_holds_stay_in_main_memory() -> None:
-    """Text and sequences are written there, tensors of numbers on the device."""
     session = FakeSession(scores="tensor(float)", labels="tensor(string)", boxes="seq(map(int64))")
     BoundRuns(session, [{}], "cuda", 0)
     cpu = ("cpu", 0)
@@ -92,6 +87,5 @@ def test_values_lie_on_the_device_of_the_provider(monkeypatch: pytest.MonkeyPatc
 
 
 def test_main_memory_needs_no_binding(tmp_path: Path) -> None:
-    """The CPU provider is timed as `InferenceSession.run` is called."""
     path, feeds = write("lstm", tmp_path)
     assert isinstance(runs_of(_open(path), feeds, "cpu"), ArrayRuns)

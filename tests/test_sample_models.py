@@ -21,17 +21,13 @@ FEEDS: dict[str, dict[str, NDArray[Any]]] = {
         "input_ids": np.full((2, 7), 999, np.int64),
         "attention_mask": np.ones((2, 7), np.int64),
     },
-    "lstm": {
-        "frames": np.ones((5, 2, 16), np.float32),
-        "state": np.zeros((1, 2, 64), np.float32),
-    },
+    "lstm": {"frames": np.ones((5, 2, 16), np.float32), "state": np.zeros((1, 2, 64), np.float32)},
 }
 SHAPES = {"cnn": [(2, 10)], "transformer": [(2, 64)], "lstm": [(2, 1), (1, 2, 64)]}
 
 
 @pytest.mark.parametrize("kind", sorted(FEEDS))
 def test_a_sample_passes_the_checker_and_runs(kind: str) -> None:
-    """Each sample is a valid model that gives finite outputs of the promised shapes."""
     model = sample_models.KINDS[kind]()
     onnx.checker.check_model(model, full_check=True)
     session = onnxruntime.InferenceSession(
@@ -44,15 +40,8 @@ def test_a_sample_passes_the_checker_and_runs(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(FEEDS))
 def test_a_sample_is_the_same_every_time(kind: str) -> None:
-    """Two calls of a builder give the same bytes."""
     build = sample_models.KINDS[kind]
     assert build().SerializeToString() == build().SerializeToString()
-
-
-def test_the_cnn_is_of_realistic_size() -> None:
-    """The default sample has millions of parameters, so that a study can gain something."""
-    weights = sample_models.cnn().graph.initializer
-    assert 2e6 < sum(int(np.prod(weight.dims)) for weight in weights) < 5e6
 
 
 def test_eight_bits_keep_the_answers_of_the_cnn(tmp_path: Path) -> None:
@@ -62,14 +51,3 @@ def test_eight_bits_keep_the_answers_of_the_cnn(tmp_path: Path) -> None:
     feeds = workloads.generate(describe(path), {}).feeds
     int8.static(path, tmp_path / "int8.onnx", feeds[1::2], per_channel=True)
     assert distance(path, tmp_path / "int8.onnx", feeds[::2]) < 0.04
-
-
-def test_the_separable_cnn_is_small() -> None:
-    """The model of the noise check loads and runs, and holds less than 20,000 parameters."""
-    model = sample_models.separable_cnn()
-    assert sum(int(np.prod(weight.dims)) for weight in model.graph.initializer) < 20_000
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    image = np.ones((2, 3, 64, 64), np.float32)
-    assert np.asarray(session.run(None, {"image": image})[0]).shape == (2, 10)

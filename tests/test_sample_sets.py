@@ -25,11 +25,7 @@ Compute = Callable[[Array], Mapping[str, Array]]
 
 
 class FakeChild:
-    """A process whose session is a function of the input.
-
-    Attributes:
-        runs: The shapes of the inputs that it ran.
-    """
+    """A process whose session is a function of the input."""
 
     def __init__(self, compute: Compute) -> None:
         self.runs: list[tuple[int, ...]] = []
@@ -45,10 +41,7 @@ class FakeChild:
 
 
 def _sets(
-    compute: Compute,
-    folder: Path,
-    *sizes: int,
-    metric: Any = None,
+    compute: Compute, folder: Path, *sizes: int, metric: Any = None
 ) -> tuple[dict[int, SampleSet], FakeChild]:
     child = FakeChild(compute)
     sets = sample_sets(
@@ -69,7 +62,6 @@ def _double(x: Array) -> dict[str, Array]:
 
 
 def test_without_sizes_a_sample_is_run_as_it_is(tmp_path: Path) -> None:
-    """A study without batches writes and compares what it always did."""
     sets, child = _sets(_double, tmp_path)
     assert list(sets) == [1]
     assert sets[1].files.batch is None
@@ -138,7 +130,6 @@ def test_a_model_that_fails_on_batches_is_refused(tmp_path: Path) -> None:
 
 
 def test_answers_without_a_batch_dimension_are_wrong_answers(tmp_path: Path) -> None:
-    """A configuration that loses the batch is told apart from one that breaks the protocol."""
     from autotune.measure.requests import request_outputs
 
     sets, _ = _sets(_double, tmp_path, 1, 4)

@@ -56,7 +56,6 @@ def test_the_best_is_found_in_few_trials() -> None:
 
 
 def test_nothing_is_proposed_twice_by_the_model() -> None:
-    """After the first trials each proposal is new, until every configuration is measured."""
     study = optuna.create_study(sampler=EffectsSampler(seed=0))
     study.optimize(_latency, n_trials=60)
     proposed = [tuple(trial.params.values()) for trial in study.trials[10:]]
@@ -66,7 +65,6 @@ def test_nothing_is_proposed_twice_by_the_model() -> None:
 
 
 def test_maximising_mirrors_minimising() -> None:
-    """A study that maximises the negative objective tries the same configurations."""
     down = optuna.create_study(sampler=EffectsSampler(seed=3))
     up = optuna.create_study(sampler=EffectsSampler(seed=3), direction="maximize")
     down.optimize(lambda trial: -1.0 / _latency(trial), n_trials=15)
@@ -75,7 +73,6 @@ def test_maximising_mirrors_minimising() -> None:
 
 
 def test_pruned_trials_do_not_mislead() -> None:
-    """Where the fastest choice is always pruned, the best of the others is found."""
 
     def objective(trial: optuna.Trial) -> float:
         value = _latency(trial)
@@ -90,7 +87,6 @@ def test_pruned_trials_do_not_mislead() -> None:
 
 
 def test_constraints_are_kept() -> None:
-    """The best of the constrained study keeps the constraint, and is found."""
 
     def objective(trial: optuna.Trial) -> float:
         value = _latency(trial)
@@ -118,7 +114,6 @@ def test_two_objectives_give_a_front() -> None:
 
 
 def test_parameters_that_come_and_go_are_chosen_at_random() -> None:
-    """A parameter that not every trial has does not stop the others from being modelled."""
 
     def objective(trial: optuna.Trial) -> float:
         kind = trial.suggest_categorical("kind", ["one", "two", "three"])
@@ -132,7 +127,6 @@ def test_parameters_that_come_and_go_are_chosen_at_random() -> None:
 
 
 def test_several_threads_share_a_sampler() -> None:
-    """Trials that run at once do not disturb each other."""
     study = optuna.create_study(sampler=EffectsSampler(seed=0))
     study.optimize(_latency, n_trials=30, n_jobs=3)
     assert all(trial.state == optuna.trial.TrialState.COMPLETE for trial in study.trials)

@@ -4,15 +4,7 @@ import math
 import random
 
 import pytest
-from fakes import (
-    Cost,
-    FakeMeasurer,
-    build_search,
-    parameter,
-    space,
-    thread_cost,
-    thread_space,
-)
+from fakes import Cost, FakeMeasurer, build_search, parameter, space, thread_cost, thread_space
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -90,7 +82,6 @@ def _additive(seed: int) -> Cost:
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_every_sampler_searches(sampler: str) -> None:
-    """Each measures the budget, the default first, and nothing twice."""
     measurer = FakeMeasurer(thread_cost)
     search = build_search(measurer, thread_space(), sampler=sampler, early_stop=False)
     search.run(20, None)
@@ -100,7 +91,6 @@ def test_every_sampler_searches(sampler: str) -> None:
 
 @pytest.mark.slow
 def test_every_value_is_visited() -> None:
-    """Sixty trials of the default space see more than one value of each parameter."""
     search = build_search(FakeMeasurer(_additive(4)), _default_space(), early_stop=False)
     search.run(60, None)
     within = _default_space()
@@ -117,7 +107,6 @@ def test_every_value_is_visited() -> None:
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10_000), sampler=st.sampled_from(SAMPLERS))
 def test_conditions_are_honoured(seed: int, sampler: str) -> None:
-    """No measured configuration has a value that does not exist beside the others."""
     measurer = FakeMeasurer(_additive(seed))
     within = _default_space()
     build_search(measurer, within, seed=seed, sampler=sampler).run(25, None)
@@ -179,7 +168,6 @@ def test_starting_points_come_right_after_the_default() -> None:
 
 
 def test_the_best_may_lie_outside_the_space() -> None:
-    """What a user brought and nothing beats is kept as it is, to the end of the budget."""
     outside = Configuration.of({"intra_op_num_threads": 3, "arena": "off"})
 
     def cost(configuration: Configuration) -> tuple[float, float]:
@@ -193,7 +181,6 @@ def test_the_best_may_lie_outside_the_space() -> None:
 
 
 def test_twins_of_graph_halves_are_not_asked_for() -> None:
-    """Once two graph parameters are known to be one, the other is not proposed in any session."""
     asked: list[Configuration] = []
 
     class Duplicates(FakeMeasurer):

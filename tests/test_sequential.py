@@ -41,7 +41,6 @@ def test_a_drop_of_one_point_is_found_in_95_percent(disagreement: float, samples
 
 @pytest.mark.parametrize(("disagreement", "samples"), [(0.01, 2000), (0.03, 5000)])
 def test_no_drop_is_a_false_alarm_in_at_most_5_percent(disagreement: float, samples: int) -> None:
-    """Where samples suffice it is within the limit in the others, after a part of them."""
     draws = _draws(0.0, disagreement, samples)
     assert _share(BEYOND, draws) <= _MOST
     assert _share(WITHIN, draws) >= 1 - _MOST
@@ -62,7 +61,6 @@ def test_samples_that_agree_prove_nothing_while_they_are_few() -> None:
 
 
 def test_values_between_right_and_wrong_need_few_samples() -> None:
-    """Cosines that fall by a thousandth are within one hundredth at the first look."""
     assert _decide([-0.001, -0.0012] * 250, 500) == (WITHIN, 64)
 
 

@@ -94,7 +94,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 @pytest.mark.filterwarnings("ignore:.* was tuned elsewhere")
 def test_the_service_answers_and_stops(service: Service) -> None:
-    """It names its inputs, answers as the session does, and ends at SIGTERM."""
     status, health = service.ask("/health")
     assert status == 200
     assert health["inputs"].keys() == FEED.keys()
@@ -120,7 +119,6 @@ def test_the_service_answers_and_stops(service: Service) -> None:
 
 
 def test_a_wrong_config_ends_the_service_at_once(tmp_path: Path) -> None:
-    """It does not start to answer without a model."""
     started = _start(tmp_path / "absent.json")
     _, messages = started.process.communicate(timeout=_PATIENCE_S)
     assert started.process.returncode != 0

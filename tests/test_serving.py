@@ -78,7 +78,6 @@ def _tune(model: Path, space: str, out: Path, **options: Any) -> StudyResult:
 
 @pytest.mark.process
 def test_several_clients_seek_throughput(served: StudyResult) -> None:
-    """The config that serves most is selected, with what it was tuned for and its numbers."""
     result = served
     assert result.objectives == ("throughput_per_s", "peak_memory_mib")
     assert result.clients == 4
@@ -97,7 +96,6 @@ def test_several_clients_seek_throughput(served: StudyResult) -> None:
 
 
 def test_the_storage_maximises_throughput(served: StudyResult) -> None:
-    """Optuna's own tools see the direction."""
     with quiet_optuna(), open_storage(Place.of(None, served.folder)) as database:
         (frozen,) = database.get_all_studies()
         study = optuna.load_study(study_name=frozen.study_name, storage=database)
@@ -119,7 +117,6 @@ def test_the_longest_latency_bounds_the_tail(model: Path, space: str, tmp_path: 
 
 
 def test_a_limit_that_nothing_keeps_is_said(model: Path, space: str, tmp_path: Path) -> None:
-    """The default is selected, and the sentence names clients and limit."""
     result = _tune(model, space, tmp_path / "out", clients=4, max_latency_ms=2.0)
     assert result.best is result.baseline
     assert (
@@ -129,7 +126,6 @@ def test_a_limit_that_nothing_keeps_is_said(model: Path, space: str, tmp_path: P
 
 
 def test_the_number_of_clients_may_be_in_the_space(model: Path, tmp_path: Path) -> None:
-    """An option on the command line takes the place of it."""
     file = tmp_path / "two.toml"
     file.write_text(f"clients = 2\n{_SPACE}", encoding="utf-8")
     assert _tune(model, str(file), tmp_path / "two").clients == 2
@@ -137,7 +133,6 @@ def test_the_number_of_clients_may_be_in_the_space(model: Path, tmp_path: Path) 
 
 
 def test_one_client_has_one_session(model: Path, space: str, tmp_path: Path) -> None:
-    """Nothing of several clients exists, and the result is that of any study."""
     result = _tune(model, space, tmp_path / "out")
     assert result.objectives == ("latency_ms", "peak_memory_mib")
     assert "sessions" in result.left_out
@@ -153,7 +148,6 @@ def test_throughput_of_one_client_is_refused(model: Path, space: str, tmp_path: 
 
 @pytest.mark.parametrize("clients", [0, 257])
 def test_a_number_of_clients_has_bounds(model: Path, clients: int) -> None:
-    """None, and more than any machine needs, are refused."""
     with pytest.raises(RequestError, match="--clients must be from 1 to 256"):
         StudyOptions.of(model, clients=clients)
 
@@ -171,7 +165,6 @@ def test_a_member_is_picked_by_the_tail(served: StudyResult) -> None:
 
 
 def test_the_page_shows_throughput(served: StudyResult) -> None:
-    """More is to the right, the answer names the clients, and the command repeats the study."""
     state = read_state(served.folder)
     rows = rows_of(state)
     assert state.limits.max_p99_ms == 50.0

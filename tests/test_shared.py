@@ -74,14 +74,7 @@ def _wait_for(count: int, model: Path, name: str) -> None:
 
 
 class Wire:
-    """A way to the server that can be cut: a proxy on a port of its own.
-
-    Attributes:
-        port: Where it listens.
-        cut_connections: How many connections a cut has ended.
-        refused: How many connections were asked for while the way was cut.
-        restored: How many connections were made after a cut.
-    """
+    """A way to the server that can be cut: a proxy on a port of its own."""
 
     def __init__(self, to: int) -> None:
         self.cut_connections = self.refused = self.restored = 0

@@ -14,7 +14,6 @@ from autotune.space.space import Parameter, Space
 
 
 def test_configurations_are_canonical() -> None:
-    """All configurations of a space differ, and none holds a default or an inactive parameter."""
     space = resolved("memory")
     assert space.configurations is not None
     assert len(set(space.configurations)) == len(space.configurations)
@@ -27,7 +26,6 @@ def test_configurations_are_canonical() -> None:
 
 @given(data=st.data())
 def test_any_choice_is_in_the_space(data: st.DataObject) -> None:
-    """Whatever is chosen, the configuration comes back from its own assignment."""
     space = resolved()
     configuration = space.configuration(lambda p: data.draw(st.sampled_from(p.values)))
     assert space.nearest(space.assignment(configuration)) == configuration
@@ -47,7 +45,6 @@ def test_conditions() -> None:
 
 
 def test_digest_follows_the_configurations() -> None:
-    """Two resolutions have one digest exactly where they offer the same."""
     assert resolved().digest() == resolved().digest()
     assert resolved().digest() != resolved(cores=2).digest()
 
@@ -97,7 +94,6 @@ def test_any_choice_is_in_a_foreign_space(data: st.DataObject) -> None:
 
 
 def test_a_foreign_configuration_has_words_and_a_key() -> None:
-    """A parameter that autotune does not know is shown with its name and value."""
     values: dict[str, Any] = {"rate": 0.01, "optimizer": "sgd"}
     configuration = _foreign_space().nearest(values)
     assert configuration.in_words() == "rate=0.01"

@@ -65,7 +65,6 @@ def test_all_faults_of_a_file_are_listed(tmp_path: Path) -> None:
 
 
 def test_circular_conditions_are_refused(tmp_path: Path) -> None:
-    """Two parameters that wait for each other are named."""
     file = tmp_path / "mine.toml"
     file.write_text(
         'parameters.arena = {values=["on"], default="on", when={spinning="on"}}\n'
@@ -142,7 +141,6 @@ def test_wrong_batch_sizes_of_a_file_are_faults(tmp_path: Path, table: str, faul
 
 
 def test_a_file_can_have_batch_sizes(tmp_path: Path) -> None:
-    """They are a parameter like any other, and the smallest is its default."""
     file = tmp_path / "mine.toml"
     file.write_text("[parameters.batch]\nvalues = [8, 2]\ndefault = 2\n", encoding="utf-8")
     (batch,) = read_space(file).parameters

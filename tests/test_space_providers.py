@@ -21,7 +21,6 @@ def _parameters(space: Space) -> dict[str, Parameter]:
 
 
 def test_a_study_on_the_cpu_alone_has_no_provider_to_choose() -> None:
-    """The parameter is left out with a hint, and with it every option of another provider."""
     space = resolved()
     assert EXECUTION_PROVIDER in space.left_out
     assert not _parameters(space).keys() & {EXECUTION_PROVIDER, *PROVIDER_OPTIONS}

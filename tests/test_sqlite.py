@@ -135,7 +135,6 @@ def test_what_is_no_file_is_no_storage(tmp_path: Path) -> None:
     ],
 )
 def test_contents_that_optuna_cannot_work_with_are_refused(storage: Path, statement: str) -> None:
-    """When the storage is opened, and not in the middle of a study."""
     _run(storage, statement)
     with pytest.raises(StudyError, match=r"is damaged: .*move it away"):
         _open(storage)

@@ -49,13 +49,11 @@ def test_what_is_no_starting_point_is_refused(tmp_path: Path, data: Any, fault: 
 
 
 @pytest.mark.parametrize(
-    ("name", "values"),
-    [("batch", (1, 2, 4)), ("execution_provider", ("cpu", "cuda", "openvino"))],
+    ("name", "values"), [("batch", (1, 2, 4)), ("execution_provider", ("cpu", "cuda", "openvino"))]
 )
 def test_fixed_values_hold_in_the_simplest_configurations(
     name: str, values: tuple[Value, ...]
 ) -> None:
-    """What the user fixes is in the single of each batch size, and of each execution provider."""
     within = space(
         parameter("intra_op_num_threads", 1),
         Parameter(name=name, values=values, default=values[0]),

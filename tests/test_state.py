@@ -1,6 +1,5 @@
 """The state of a study that a page shows, read from its folder."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,8 @@ FROZEN = Path(__file__).parent / "data" / "study"
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A copy of a study that an earlier version wrote."""
-    return Path(shutil.copytree(FROZEN, tmp_path / "study"))
-
-
-def test_a_study_of_an_earlier_version_is_read(folder: Path) -> None:
-    """Result, trials, options and machine come from the folder."""
-    state = read_state(folder)
+def test_a_study_of_an_earlier_version_is_read(frozen_study: Path) -> None:
+    state = read_state(frozen_study)
     assert state.result is not None
     assert [trial.number for trial in state.trials] == [0, 1, 2, 3]
     assert state.options is not None
@@ -33,41 +25,42 @@ def test_a_study_of_an_earlier_version_is_read(folder: Path) -> None:
     assert state.limits.max_error == 0.05
 
 
-def test_a_study_without_a_result_is_read(folder: Path) -> None:
-    (folder / "front.json").unlink()
-    state = read_state(folder)
+def test_a_study_without_a_result_is_read(frozen_study: Path) -> None:
+    (frozen_study / "front.json").unlink()
+    state = read_state(frozen_study)
     assert state.result is None
     assert len(state.trials) == 4
 
 
-def test_a_result_without_a_storage_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder whose trials are on a server that is not named has its result."""
+def test_a_result_without_a_storage_is_read(
+    frozen_study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AUTOTUNE_STORAGE", raising=False)
-    (folder / "study.db").unlink()
-    state = read_state(folder)
+    (frozen_study / "study.db").unlink()
+    state = read_state(frozen_study)
     assert state.result is not None
     assert state.trials == ()
-    assert not (folder / "study.db").exists()
+    assert not (frozen_study / "study.db").exists()
 
 
-def test_a_storage_elsewhere_is_read(folder: Path) -> None:
-    database = (folder / "study.db").rename(folder.parent / "elsewhere.db")
-    state = read_state(folder, f"sqlite:///{database}")
+def test_a_storage_elsewhere_is_read(frozen_study: Path) -> None:
+    database = (frozen_study / "study.db").rename(frozen_study.parent / "elsewhere.db")
+    state = read_state(frozen_study, f"sqlite:///{database}")
     assert len(state.trials) == 4
 
 
-def test_a_missing_storage_is_not_made(folder: Path) -> None:
+def test_a_missing_storage_is_not_made(frozen_study: Path) -> None:
     with pytest.raises(StudyError, match="there is no storage"):
-        read_state(folder, f"sqlite:///{folder / 'absent.db'}")
-    assert not (folder / "absent.db").exists()
+        read_state(frozen_study, f"sqlite:///{frozen_study / 'absent.db'}")
+    assert not (frozen_study / "absent.db").exists()
 
 
-def test_another_study_has_no_result(folder: Path) -> None:
+def test_another_study_has_no_result(frozen_study: Path) -> None:
     """The study that is named is read; one that the storage lacks is refused."""
-    name = read_state(folder).name
-    assert read_state(folder, name=name).result is not None
+    name = read_state(frozen_study).name
+    assert read_state(frozen_study, name=name).result is not None
     with pytest.raises(RequestError, match="there is none called 'other'"):
-        read_state(folder, name="other")
+        read_state(frozen_study, name="other")
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:

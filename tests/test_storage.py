@@ -33,7 +33,6 @@ def test_other_faults_pass() -> None:
 
 
 def test_a_corrupt_database_is_told(tmp_path: Path) -> None:
-    """A file that is no database is named, without a traceback of its library."""
     (tmp_path / DATABASE).write_bytes(b"this is no database " * 500)
     place = Place.of(None, tmp_path)
     with pytest.raises(StorageError, match=r"study\.db"), open_storage(place):

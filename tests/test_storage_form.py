@@ -18,7 +18,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["cnn", "transformer"])
 @pytest.mark.parametrize("form", STORAGE_FORMS)
 def test_a_storage_form_keeps_the_answers(tmp_path: Path, kind: str, form: str) -> None:
-    """Weights stored in another way give the same answers."""
     source, feeds = write(kind, tmp_path)
     target = tmp_path / "out" / "best.onnx"
     target.parent.mkdir()
@@ -67,7 +66,6 @@ def test_weights_that_are_numbers_in_the_model_move_too(tmp_path: Path) -> None:
 
 
 def test_external_data_is_where_the_model_says(tmp_path: Path) -> None:
-    """The weights leave the model's file, and it names them by their bare name."""
     source, _ = write("transformer", tmp_path)
     target = tmp_path / "best.onnx"
     STORAGE_FORMS["external_data"].run(source, target)

@@ -58,17 +58,13 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def _search(
-    study: optuna.Study,
-    cost: Cost = thread_cost,
-    within: Space | None = None,
-    **options: Any,
+    study: optuna.Study, cost: Cost = thread_cost, within: Space | None = None, **options: Any
 ) -> tuple[Search, FakeMeasurer]:
     measurer = FakeMeasurer(cost)
     return build_search(measurer, within, study=study, **options), measurer
 
 
 def test_the_budget_counts_what_is_measured(study: optuna.Study) -> None:
-    """Trials answered from the record cost nothing of the budget, and nothing comes twice."""
     search, measurer = _search(study)
     search.run(25, None)
     assert len(search.trials) == len(measurer.searched) == len(set(measurer.searched)) == 25
@@ -76,7 +72,6 @@ def test_the_budget_counts_what_is_measured(study: optuna.Study) -> None:
 
 
 def test_duplicates_are_measured_once_and_remembered(study: optuna.Study) -> None:
-    """What comes to the same as another is answered from the record, and the end comes."""
 
     class Duplicates(FakeMeasurer):
         def canonical(self, configuration: Configuration) -> Configuration:
@@ -96,10 +91,8 @@ def test_duplicates_are_measured_once_and_remembered(study: optuna.Study) -> Non
 
 
 def test_the_baseline_is_trial_0_outside_the_space(study: optuna.Study) -> None:
-    """With a fixed parameter the default is still measured first, and all others keep it."""
     fixed = space(
-        parameter("intra_op_num_threads", 2),
-        parameter("arena", "on", "off", "same_as_requested"),
+        parameter("intra_op_num_threads", 2), parameter("arena", "on", "off", "same_as_requested")
     )
     search, measurer = _search(study, within=fixed)
     search.run(10, None)
@@ -162,7 +155,6 @@ def test_time_ends_the_search_after_the_baseline(study: optuna.Study) -> None:
 
 
 def test_an_interrupted_trial_is_measured_again(study: optuna.Study) -> None:
-    """Ctrl-C within a measurement loses that one only, and it is measured on the next run."""
     calls = iter(range(1000))
 
     def cost(configuration: Configuration) -> tuple[float, float] | Failure:
@@ -181,7 +173,6 @@ def test_an_interrupted_trial_is_measured_again(study: optuna.Study) -> None:
 
 
 def test_a_retry_that_only_the_spool_has_is_not_lost(study: optuna.Study, tmp_path: Path) -> None:
-    """The failure before it is in the storage, and is not added again."""
     failed = Trial(number=0, configuration=BASELINE, outcome=refusal())
     retried = replace(failed, outcome=measurement(10.0))
     spool = Spool(tmp_path, "study")
@@ -196,7 +187,6 @@ def test_a_retry_that_only_the_spool_has_is_not_lost(study: optuna.Study, tmp_pa
 
 
 def test_progress_is_told(study: optuna.Study) -> None:
-    """Before each trial the callback hears how many are done and which is best."""
     reports: list[Progress] = []
     search, _ = _search(study, report=reports.append)
     search.run(6, None)
@@ -208,7 +198,6 @@ def test_progress_is_told(study: optuna.Study) -> None:
 
 @pytest.mark.parametrize(("noisy", "notes"), [(5, 1), (4, 0)])
 def test_a_noisy_machine_is_mentioned(study: optuna.Study, noisy: int, notes: int) -> None:
-    """Five noisy trials in a row, and one sentence says that trials wait no longer."""
     calls, messages = iter(range(8)), list[Progress]()
 
     def cost(_: Configuration) -> Outcome:
@@ -244,7 +233,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.process
 @pytest.mark.slow
 def test_tune_writes_what_load_opens(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    """A study ends in a config that opens as a session, and a front that can be read."""
     result = world.tune(model, space="session", trials=20, out=tmp_path)
     assert result.complete
     assert result.trials == len(set(world.searched)) == 20
@@ -293,7 +281,6 @@ def test_a_damaged_result_is_refused(world: FakeWorld, model: Path, tmp_path: Pa
 
 
 def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    """The same request again is answered by the earlier result, without a measurer."""
     first = world.tune(model, space="session", trials=8, out=tmp_path)
     reports: list[Progress] = []
     assert (
@@ -312,7 +299,6 @@ def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_pat
 def test_options_of_the_process_come_into_the_config(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
-    """A study that has ended measures them when it is asked to, with no new trial."""
     first = world.tune(model, space="session", trials=8, out=tmp_path)
     assert first.process is None
     assert TunedConfig.read(tmp_path / "best.json").process is None
@@ -335,7 +321,6 @@ def test_another_preference_needs_no_new_trials(
 
 
 def test_other_objectives_are_another_study(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    """Another objective has trials of its own in the same folder, and decides what is selected."""
     first = world.tune(model, space="session", trials=8, out=tmp_path)
     assert first.prefer == "latency"
     second = world.tune(
@@ -395,7 +380,6 @@ def test_nothing_is_stopped_early_where_a_percentile_is_minimised(study: optuna.
 
 
 def test_a_config_is_where_a_study_may_start(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    """A tuned config, and an object of parameters, are measured right after the default."""
     first = world.tune(model, space="session", trials=8, out=tmp_path / "first")
     (tmp_path / "more.json").write_text('{"intra_op_num_threads": 1, "arena": "off"}')
     tried = [tmp_path / "first" / "best.json", tmp_path / "more.json"]
@@ -412,7 +396,6 @@ def test_a_config_is_where_a_study_may_start(world: FakeWorld, model: Path, tmp_
 @pytest.mark.slow
 @pytest.mark.process
 def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    """More trials add to those that are there, on the same scale."""
     world.tune(model, space="session", trials=8, out=tmp_path)
     result = world.tune(model, space="session", trials=16, out=tmp_path)
     assert result.trials == len(world.searched) == len(set(world.searched)) == 16
@@ -439,7 +422,6 @@ class _TimedWorld(FakeWorld):
 def test_the_final_comparison_takes_a_third_of_a_study(
     model: Path, tmp_path: Path, trials: int
 ) -> None:
-    """Half as long as the search, with the rounds that look for the smallest config."""
     timed = _TimedWorld(_any_cost)
     timed.cost = timed.later
     clock = Clock(monotonic=lambda: timed.now_s, sleep=lambda _: None)
@@ -508,7 +490,6 @@ def test_an_interrupt_after_the_final_comparison_keeps_the_winner(
 def test_an_interrupt_while_the_result_is_written_keeps_it(
     world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The numbers of the final comparison are not replaced by those of the search."""
     written = iter([True, False])
     answers_of = FakeMeasurer.answers_of
 
@@ -575,7 +556,6 @@ def test_a_default_that_fails_cannot_be_tuned(
 
 
 def test_failures_are_counted_by_kind(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    """The result tells how many configurations failed, and of what."""
     calls = iter(range(1000))
 
     def cost(configuration: Configuration) -> tuple[float, float] | Failure:

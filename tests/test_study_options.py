@@ -48,6 +48,5 @@ def test_a_study_on_devices_may_prefer_memory(prefer: str) -> None:
 def test_what_is_no_objective_cannot_be_preferred(
     within: Space, changes: dict[str, object]
 ) -> None:
-    """On the CPU there is no device, and objectives that the user names stay."""
     with pytest.raises(RequestError, match="--prefer must be one of"):
         objectives_of(_options(**changes), within)

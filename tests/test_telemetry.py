@@ -47,7 +47,6 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.mark.process
 def test_loading_a_config_leaves_no_trace(model: Path, tmp_path: Path) -> None:
-    """No device number and no database of events in the home or the temporary folder."""
     config = write_config(model, make_config())
     script = "import sys, autotune; print(type(autotune.load(sys.argv[1])).__name__)"
     assert "Session" in _run(script, tmp_path, str(config))

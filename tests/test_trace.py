@@ -34,7 +34,6 @@ def _trace(*runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_cold_run_is_left_out() -> None:
-    """Times are medians over the runs after the first."""
     cold = [_node("a", "Conv", 0, 400)]
     profile = summarise(
         _trace(cold, [_node("a", "Conv", 0, 100)], [_node("a", "Conv", 0, 300)]), 7.0
@@ -99,7 +98,6 @@ def test_provider_changes_count_within_a_run() -> None:
 
 
 def test_memory_by_the_arena_s_counters() -> None:
-    """Weights are there before the first node, and the peak lies above them."""
     mib = 1 << 20
 
     def node(in_use: int, delta: int, peak: int) -> dict[str, Any]:
@@ -116,7 +114,6 @@ def test_memory_by_the_arena_s_counters() -> None:
 
 
 def test_peak_of_loading_is_no_activation() -> None:
-    """Where no run exceeds the peak of loading, the largest number after a node counts."""
     mib = 1 << 20
     counters = {
         "mem_bytes_in_use": str(12 * mib),

@@ -13,7 +13,6 @@ _LOADED = under_load(measurement(10.0), 4)  # its 99th percentile is 20 ms
 
 @pytest.mark.parametrize(("max_p99_ms", "kept"), [(21.0, True), (19.0, False), (None, True)])
 def test_the_99th_percentile_has_a_limit(max_p99_ms: float | None, kept: bool) -> None:
-    """The mean latency keeps a limit that the tail of the same runs breaks."""
     limits = Limits(max_p99_ms=max_p99_ms)
     assert limits.admit_measurement(_LOADED) is kept
     assert (limits.violations(_LOADED)["latency"] <= 0) is kept
@@ -41,7 +40,6 @@ def test_an_unknown_percentile_is_left_to_the_final_comparison() -> None:
 
 
 def test_the_limit_of_latency_is_that_of_the_tail_where_throughput_is_sought() -> None:
-    """Without throughput among the objectives it bounds the run."""
     assert latency_limit(Limits(), LOADED_DEFAULT, 20.0) == Limits(max_p99_ms=20.0)
     assert latency_limit(Limits(), ["latency_ms"], 20.0) == Limits(max_latency_ms=20.0)
 

@@ -36,11 +36,7 @@ Service = Callable[[int], float | Failure]
 
 
 class FakeServers(FakeSessions):
-    """A measurer whose servers take a known time, on a simulated clock.
-
-    Attributes:
-        schedules: The schedules that each session got, by its number of threads.
-    """
+    """A measurer whose servers take a known time, on a simulated clock."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(lambda *_: refusal())
@@ -180,8 +176,7 @@ def test_a_config_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate_per_s", "requests"),
-    [(1000, 2000), (100, 900), (20, 200), (0.1, 6), (1_000_000, 20_000)],
+    ("rate_per_s", "requests"), [(1000, 2000), (100, 900), (20, 200), (0.1, 6), (1_000_000, 20_000)]
 )
 def test_slow_rates_take_longer_to_have_enough_requests(rate_per_s: float, requests: int) -> None:
     """A round takes two to ten seconds, and no schedule is endless."""

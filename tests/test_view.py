@@ -33,7 +33,6 @@ def test_numbers_stand_below_each_other() -> None:
 
 
 def test_what_may_be_cut_is_cut_and_the_rest_is_folded() -> None:
-    """A screen shows the beginning of long words, and all of them where they matter."""
     rows = [("words " * 9, "1")]
     cut = Table(headings=("configuration", "ms"), rows=rows, is_cut=True)
     assert [len(_shown(View(blocks=[table], data={}), 30)) for table in (cut, _TABLE)] == [2, 4]
@@ -43,7 +42,6 @@ def test_what_may_be_cut_is_cut_and_the_rest_is_folded() -> None:
 
 
 def test_a_table_is_markdown() -> None:
-    """Numbers are aligned to the right, and a bar in a name ends no cell."""
     assert markdown(_TABLE) == (
         "| configuration | ms |\n"
         "| :-- | --: |\n"

@@ -17,11 +17,7 @@ from autotune.deploy.options import Value
 from autotune.facts import workload as workloads
 from autotune.facts.graphs import all_nodes, all_weights
 from autotune.facts.model import Model, describe
-from autotune.facts.weights import (
-    fold_constants,
-    quantisable_nodes,
-    to_initializers,
-)
+from autotune.facts.weights import fold_constants, quantisable_nodes, to_initializers
 from autotune.graph.prepare import Preparer
 from autotune.space.files import find_space
 from autotune.space.resolve import resolve
@@ -99,10 +95,7 @@ def test_half_precision_weights_are_quantised(tmp_path: Path) -> None:
     ],
 )
 def test_weights_inside_nodes_are_quantised(
-    tmp_path: Path,
-    build: Callable[[], onnx.ModelProto],
-    half: dict[str, Value],
-    operator: str,
+    tmp_path: Path, build: Callable[[], onnx.ModelProto], half: dict[str, Value], operator: str
 ) -> None:
     """Dynamic and weight-only int8 reach into branches and bodies; the answers stay near."""
     model = _written(build(), tmp_path, "inside")

@@ -118,7 +118,6 @@ def test_text_is_read(tmp_path: Path, shape: tuple[int, ...]) -> None:
 
 
 def test_a_folder_may_vary_shapes(tmp_path: Path) -> None:
-    """Each file of a folder is one feed, in order of names, of its own shape."""
     for size in (1, 2, 3):
         save(tmp_path / f"{size}.npz", x=np.full((size, 3), size, np.float32))
     workload = read(X, tmp_path)
@@ -148,7 +147,6 @@ def workload_with(**arrays: Any) -> Workload:
 
 
 def test_the_signature_tells_workloads_apart() -> None:
-    """Any value, type, shape, name or order of samples changes the signature."""
     zeros = np.zeros((200, 200), np.float32)
     changed = zeros.copy()
     changed[123, 45] = 1e-30
@@ -212,7 +210,6 @@ def test_samples_are_spread_over_all(count: int) -> None:
 def test_arrays_that_do_not_fit_are_refused(
     tmp_path: Path, arrays: dict[str, Any], words: str
 ) -> None:
-    """Wrong names, types, ranks, sizes and counts are told with the file that has them."""
     file = save(tmp_path / "a.npz", **arrays)
     with pytest.raises(DataError, match=words) as caught:
         read(X, file)
@@ -220,7 +217,6 @@ def test_arrays_that_do_not_fit_are_refused(
 
 
 def test_sample_counts_must_agree(tmp_path: Path) -> None:
-    """Arrays with different numbers of samples are refused with all the numbers."""
     model = model_of(tensor("x", "float32", 1), tensor("k", "int64"))
     file = save(tmp_path / "a.npz", x=np.ones((3, 1), np.float32), k=np.arange(2))
     with pytest.raises(DataError, match="x: 3, k: 2"):
@@ -283,7 +279,6 @@ def test_a_model_without_inputs_takes_no_data(tmp_path: Path) -> None:
 
 
 def test_samples_without_size_are_not_counted_for_ever(tmp_path: Path) -> None:
-    """A header can claim any number of empty samples."""
     model = model_of(tensor("x", "float32", 0))
     file = save(tmp_path / "a.npz", x=np.ones((10**9, 0), np.float32))
     with pytest.raises(DataError, match=r"holds 1000000000 samples; save from 1 to 100000"):

@@ -12,11 +12,7 @@ from fakes import measurement, refusal
 
 from autotune.inspection.profile import TimeShare
 from autotune.report.page.state import StudyState
-from autotune.report.page.writing import (
-    render_page,
-    script_json,
-    write_page,
-)
+from autotune.report.page.writing import render_page, script_json, write_page
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
 
@@ -53,7 +49,6 @@ def hostile_state() -> StudyState:
 
 
 def test_names_of_strangers_are_text() -> None:
-    """No name ends a script, opens a tag or turns the direction of writing."""
     page = render_page(hostile_state())
     page.encode()
     ours = re.sub(r"<script nonce=.*?</script>", "", page, flags=re.DOTALL)
@@ -67,7 +62,6 @@ def test_names_of_strangers_are_text() -> None:
 
 
 def test_json_cannot_end_its_script() -> None:
-    """The characters that HTML reads inside a script are escaped, and the values are the same."""
     value = {"a": EVIL, "b": "<!-- <script>"}
     text = script_json(value)
     assert not set("<>&") & set(text)
@@ -75,7 +69,6 @@ def test_json_cannot_end_its_script() -> None:
 
 
 def test_the_page_loads_nothing() -> None:
-    """A policy forbids the browser to fetch anything, and no script runs but ours."""
     page = render_page(pages.state(pages.result()))
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
@@ -97,7 +90,6 @@ def test_a_running_study_loads_its_page_again() -> None:
 
 
 def test_estimates_are_marked_in_the_table() -> None:
-    """A row of the final comparison has plain numbers, and one of the search has a ~."""
     page = render_page(pages.state(pages.result()))
     rows = re.findall(r'<tr data-trial="(\d+)".*?</tr>', page, re.DOTALL)
     assert rows == ["0", "1", "2", "3", "4", "5"]
@@ -140,7 +132,6 @@ def test_a_default_that_stays_explains_itself() -> None:
 
 @pytest.mark.parametrize("made", [None, pages.result()], ids=["no result", "no trials"])
 def test_little_is_enough_for_a_page(made: Any) -> None:
-    """A study with one trial and no result has a page, and so has a result without trials."""
     trials = () if made else pages.trials()[:1]
     page = render_page(pages.state(made, trials=trials, options=None, stage=""))
     assert "<h1>" in page

@@ -50,16 +50,7 @@ for path in sys.argv[1:]:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of files.
-
-    Attributes:
-        name: Its name in the table.
-        mutations: How many changed files it is given.
-        file: The file in the folder of a case.
-        change: Changes the file.
-        read: Reads it; returns why it should not have been accepted, None if it should.
-        takes_files: Whether it is also given things that are no files.
-    """
+    """A reader of files."""
 
     name: str
     mutations: int

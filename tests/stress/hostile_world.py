@@ -48,16 +48,7 @@ def cost(configuration: Configuration) -> tuple[float, float]:
 
 
 class World:
-    """A folder with a finished study, and what is needed to go on with copies of it.
-
-    Args:
-        place: An empty folder.
-
-    Attributes:
-        sound: The folder of the study.
-        model: The description of its model.
-        samples: Sound inputs of the model, by name.
-    """
+    """A folder with a finished study, and what is needed to go on with copies of it."""
 
     def __init__(self, place: Path) -> None:
         switch_off()

@@ -38,15 +38,7 @@ _RECORD = "lstm.onnx space.toml out.jsonl.gz --warm-up 1 --rounds 2 --more-round
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A short form of a benchmark.
-
-    Attributes:
-        arguments: Its arguments in the folder of the models.
-        holds: Says whether the object of its last line is right, or the folder if its name is in
-            :data:`WRITERS`.
-        cost: Studies compute their measurements by this, where they would take long.
-        alone: Whether it runs as a program, because it starts processes of its own file.
-    """
+    """A short form of a benchmark."""
 
     arguments: str
     holds: Callable[[Any], object]
@@ -153,8 +145,7 @@ CASES = {
         holds=lambda it: it == {"ranges of digits": "within", "ranges of noise": "beyond"},
     ),
     "quantisation": Case(
-        arguments="transformer.onnx",
-        holds=lambda it: 0 < it["transformer"]["dynamic"] < 0.1,
+        arguments="transformer.onnx", holds=lambda it: 0 < it["transformer"]["dynamic"] < 0.1
     ),
     "shared": Case(
         arguments=f"--table {BENCHMARKS / 'dev/tables/vit_tiny.jsonl.gz'} --trials 8 --trial-s 0 "
@@ -243,11 +234,7 @@ def test_a_benchmark_runs_to_its_last_line(
 
 
 def _inside(
-    name: str,
-    arguments: list[str],
-    cost: Cost | None,
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, arguments: list[str], cost: Cost | None, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs a benchmark in this process; its measurements take a moment."""
     brief_studies.measure_briefly(monkeypatch.setattr)
