@@ -67,7 +67,8 @@ def _replaced(item: Replacement) -> ReplacedSession:
 
 def _write_config(folder: Path, config: TunedConfig, source: Path) -> None:
     folder.mkdir(exist_ok=True)
-    for name in config.model.names:
-        shutil.copyfile(source / name, folder / name)
+    if source.resolve() != folder.resolve():
+        for name in config.model.names:
+            shutil.copyfile(source / name, folder / name)
     text = json.dumps(config.to_json(), indent=2) + "\n"
     (folder / CONFIG).write_text(text, encoding="utf-8")

@@ -4,8 +4,9 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -120,3 +121,85 @@ def run_tuned(
         os.execvpe(words[0], words, environment)  # the user's own command
     except OSError as error:
         raise cannot_start(words, error) from None
+
+
+_STUDY_OPTIONS = frozenset(
+    {
+        *("out", "trials", "space", "providers", "max_error", "max_memory_mib", "prefer", "seed"),
+        "wait",
+    }
+)
+"""Options of ``study`` that an application's study takes."""
+
+
+def is_recording(what: str) -> bool:
+    """Returns whether `what` is the folder of a recording."""
+    from autotune.applications.layout import SETTINGS
+    from autotune.deploy.files import is_file
+
+    return is_file(Path(what) / SETTINGS)
+
+
+def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json: bool) -> None:
+    """Tunes a recorded application and prints the result.
+
+    Args:
+        recording: The folder of the recording.
+        given: The options of ``study``, None for those that were left out.
+        as_json: Whether to print JSON.
+    """
+    with signals_later():
+        from autotune.applications.study import ApplicationOptions, study_application
+        from autotune.cli.interrupts import interruptible
+        from autotune.cli.progress import StudyProgress
+        from autotune.report.application import view_application
+        from autotune.study.progress import Progress
+
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if others := sorted(chosen.keys() - _STUDY_OPTIONS):
+        raise RequestError(
+            f"{', '.join(others)}: a recording brings its own inputs and calls; the options of "
+            f"its study are {', '.join(sorted(_STUDY_OPTIONS))}"
+        )
+    if "providers" in chosen:
+        chosen["providers"] = tuple(chosen["providers"])
+    options = ApplicationOptions(recording=recording, **chosen)
+    with interruptible() as checkpoint, StudyProgress(messages()) as show_progress:
+
+        def on_progress(progress: Progress) -> None:
+            show_progress(progress)
+            checkpoint()
+
+        result = study_application(options, on_progress)
+    present(view_application(result), as_json=as_json)
+
+
+def is_tuned_application(what: str) -> bool:
+    """Returns whether `what` is the folder of a tuned application."""
+    from autotune.deploy.application import FILE
+    from autotune.deploy.files import is_file
+
+    return is_file(Path(what) / FILE)
+
+
+def compare_application(folder: Path, command: list[str], *, as_json: bool) -> None:
+    """Times a command as it is and with the sessions of a tuned application, in turns."""
+    with signals_later():
+        from autotune.applications.timing import compare_command
+        from autotune.cli.progress import steps
+        from autotune.deploy.application import TunedApplication
+        from autotune.errors import NotBetterError
+        from autotune.report.application import view_command
+        from autotune.storage.locks import exclusive_use
+
+    TunedApplication.read(folder)
+    if not command:
+        raise RequestError(f"name the command after --: autotune compare {folder} -- python app.py")
+    with (
+        exclusive_use(None, wait=True, on_note=lambda note: messages().print(note)),
+        steps("comparing") as on_step,
+    ):
+        comparison = compare_command(folder, command, on_step)
+    present(view_command(comparison), as_json=as_json)
+    if not comparison.is_better:
+        raise typer.Exit(NotBetterError.exit_code)

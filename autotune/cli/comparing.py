@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
 import typer
 
 from autotune.cli import parsing
+from autotune.cli.applications import compare_application, is_tuned_application
 from autotune.cli.console import messages, present
 from autotune.cli.options import (
     INPUTS,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _PATHS = typer.Argument(
     metavar="CONFIG",
     help="Configs such as best.json, or models (.onnx) under default options; with --trial, the "
-    "folder of a study.",
+    "folder of a study; or a tuned application and, after --, its command.",
 )
 _BASELINE = typer.Option(
     metavar="CONFIG",
@@ -66,7 +67,7 @@ _MARKDOWN = typer.Option(
 
 
 def compare_configs(
-    paths: Annotated[list[Path], _PATHS],
+    words: Annotated[list[str], _PATHS],
     baseline: Annotated[Path | None, _BASELINE] = None,
     trial: Annotated[list[int] | None, _TRIAL] = None,
     model: ModelOption = None,
@@ -90,6 +91,10 @@ def compare_configs(
     what still holds of a config's numbers.
     """
     messages().quiet = quiet
+    if is_tuned_application(words[0]):
+        compare_application(Path(words[0]), words[1:], as_json=as_json)
+        return
+    paths = [Path(word) for word in words]
     with signals_later():
         from autotune.cli.progress import steps
         from autotune.results.gate import Gate, exit_code

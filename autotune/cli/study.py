@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli import parsing
+from autotune.cli.applications import is_recording, run_application_study
 from autotune.cli.console import messages, present
 from autotune.cli.interrupts import INTERRUPTED, interruptible
 from autotune.cli.options import (
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 _WHAT = typer.Argument(
     metavar="MODEL|DIR|URL",
-    help="A model (.onnx); or the folder or storage of a study to continue.",
+    help="A model (.onnx); a recording (app.rec); or the folder or storage of a study to continue.",
     show_default=False,
 )
 _BATCH = typer.Option(
@@ -252,6 +253,9 @@ def study(
 
     if what is None and storage is None and VARIABLE not in os.environ:
         raise RequestError("name a model (.onnx), or the folder or storage of a study to continue")
+    if what is not None and is_recording(what):
+        run_application_study(Path(what), given, as_json=as_json)
+        return
     if what is None or "://" in what or Path(what).is_dir():
         if what is not None and storage is not None:
             raise RequestError(f"name either {what} or --storage, not both")

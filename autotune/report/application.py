@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from autotune.applications.recording import RecordedSession, Recording
+from autotune.applications.result import ApplicationResult
+from autotune.applications.timing import CommandComparison
 from autotune.deploy.passed import Passed
 from autotune.deploy.records import to_plain
-from autotune.report.text import duration, latency, percent
+from autotune.report.text import duration, interval, latency, percent
 from autotune.report.view import BLANK, Block, Line, Table, View, lines
 
 _UNCHANGED = "ONNX Runtime's defaults"
@@ -115,3 +117,99 @@ def _session_data(session: RecordedSession, recording: Recording) -> dict[str, o
             for shape in session.shapes.values()
         ],
     }
+
+
+def view_application(result: ApplicationResult) -> View:
+    """Returns the view of a tuned application: what was compared, and what each session becomes."""
+    blocks: list[Block] = [
+        *lines(_summary(result), tone="good" if result.best else "title"),
+        BLANK,
+        _comparison_table(result),
+        BLANK,
+        _sessions_table(result),
+        BLANK,
+        *lines(*result.notes),
+        *lines(
+            "The comparison replays the recorded calls; what the application does between them is "
+            "replayed as so much work of its threads."
+        ),
+    ]
+    if result.best is not None:
+        blocks += lines(
+            f"Run it: autotune run {result.folder} -- COMMAND",
+            f"Time the command itself: autotune compare {result.folder} -- COMMAND",
+            tone="hint",
+        )
+    return View(blocks=blocks, data=result.to_json())
+
+
+def _summary(result: ApplicationResult) -> str:
+    best, today = result.best, result.today
+    if best is None:
+        return (
+            f"{result.recording}: the application stays as it is, because nothing was better by "
+            "more than the noise."
+        )
+    return (
+        f"{result.recording}: a replay takes {best.ratio.value:.2f} "
+        f"({interval(best.ratio)}) of today's time, and its sessions add {best.peak_mib:.0f} MiB "
+        f"instead of {today.peak_mib:.0f} MiB."
+    )
+
+
+def _comparison_table(result: ApplicationResult) -> Table:
+    today = result.today
+    headings = ("", "replay s", "of today", "interval", "CPU s", "peak MiB", "held MiB")
+    rows = [
+        [
+            *("today", f"{today.seconds:.3g}", "1", "", f"{today.cpu_s:.3g}"),
+            *(f"{today.peak_mib:.0f}", f"{today.held_mib:.0f}"),
+        ]
+    ]
+    for number, item in enumerate(result.confirmed):
+        ratio = item.ratio
+        label = f"{'→ ' if number == result.selected else ''}{item.label}"
+        rows.append(
+            [
+                *(label, f"{item.seconds:.3g}", f"{ratio.value:.2f}", interval(ratio)),
+                *(f"{item.cpu_s:.3g}", f"{item.peak_mib:.0f}", f"{item.held_mib:.0f}"),
+            ]
+        )
+    marked = 0 if result.selected is None else 1 + result.selected
+    return Table(headings=headings, rows=rows, words=(0,), marked=marked)
+
+
+def _sessions_table(result: ApplicationResult) -> Table:
+    rows = [
+        (
+            session.name,
+            percent(session.share),
+            session.changes or (f"as it is: {session.reason}" if session.reason else "as it is"),
+        )
+        for session in result.sessions
+    ]
+    return Table(headings=("session", "share", "becomes"), rows=rows, words=(0, 2))
+
+
+def view_command(comparison: CommandComparison) -> View:
+    """Returns the view of a command as it is and tuned."""
+    ratio = comparison.ratio
+    rows = [
+        ("as it is", f"{comparison.today_s:.3g}", "1", "", f"{comparison.today_peak_mib:.0f}"),
+        (
+            *("tuned", f"{comparison.tuned_s:.3g}", f"{ratio.value:.2f}", interval(ratio)),
+            f"{comparison.tuned_peak_mib:.0f}",
+        ),
+    ]
+    better = "" if comparison.is_better else "It is not better by more than the noise. "
+    output = (
+        "Every run wrote the same to stdout."
+        if comparison.same_output
+        else "What the runs wrote to stdout differs; look at it where it is no time or date."
+    )
+    blocks: list[Block] = [
+        Table(headings=("command", "seconds", "of today", "interval", "peak MiB"), rows=rows),
+        BLANK,
+        *lines(f"{better}{comparison.rounds} runs of each in turns. {output}"),
+    ]
+    return View(blocks=blocks, data=comparison.to_json())

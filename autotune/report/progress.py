@@ -17,6 +17,8 @@ _STAGES = {
     "samples": "judging the config on all samples",
     "certify": "comparing answers on other processors",
     "process": "measuring options of the process",
+    "together": "all sessions together",
+    "confirming": "final comparison of the application",
 }
 _BAR_WIDTH = 12
 _LONGEST_CHANGES = 60

@@ -12,7 +12,8 @@ class Progress:
 
     Attributes:
         stage: ``"model"``, ``"baseline"``, ``"search"``, ``"final comparison"``,
-            ``"simplification"``, ``"samples"``, ``"process"``, ``"certify"`` or ``"done"``.
+            ``"simplification"``, ``"samples"``, ``"process"``, ``"certify"`` or ``"done"``; of an
+            application also ``"together"`` and ``"confirming"``.
         done: Finished steps of this stage: trials in the search, measurements afterwards.
         total: The most steps that the stage can have.
         best: The trial within the limits that is best in the first objective so far.

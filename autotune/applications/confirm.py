@@ -1,0 +1,189 @@
+"""The end of an application's study: the best arrangements and today's, in fresh processes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotune.applications.joint import Choices, JointSearch, JointTrial
+from autotune.applications.replay import Arrangement, Played, ReplayMeasurer
+from autotune.applications.replies import Replayed
+from autotune.deploy.config import Interval
+from autotune.measure.statistics import mean_log_interval
+
+ROUNDS = 5
+_TURNS = 2
+_MOST_FINALISTS = 4
+# What peaks of equal processes differ by, and a slower replay that less memory may cost.
+_MEMORY_TOLERANCE = 0.03
+_MOST_SLOWER = 1.01
+PREFERENCES = ("latency", "memory", "balanced")
+"""What can decide between arrangements."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed:
+    """An arrangement beside today's, in fresh processes.
+
+    Attributes:
+        label: What it is.
+        choices: The point of the joint search; None for ONNX Runtime's defaults.
+        words: The same in words.
+        ratio: Time of a replay over today's, with its 95 % interval.
+        seconds: Time of a replay: today's, times the ratio.
+        cpu_s: CPU time of a replay.
+        peak_mib: The most memory that the sessions added, in the largest of the processes.
+        held_mib: The most that they held at the end.
+    """
+
+    label: str
+    choices: Choices | None
+    words: str
+    ratio: Interval
+    seconds: float
+    cpu_s: float
+    peak_mib: float
+    held_mib: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Today:
+    """The application as it is.
+
+    Attributes:
+        seconds: Time of a replay.
+        cpu_s: CPU time of a replay.
+        peak_mib: The most memory that its sessions added.
+        held_mib: The most that they held at the end.
+    """
+
+    seconds: float
+    cpu_s: float
+    peak_mib: float
+    held_mib: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """What takes part.
+
+    Attributes:
+        label: What it is.
+        choices: The point of the joint search; None for ONNX Runtime's defaults.
+        words: The same in words.
+        arrangement: Its sessions.
+    """
+
+    label: str
+    choices: Choices | None
+    words: str
+    arrangement: Arrangement
+
+
+def finalists(search: JointSearch, today_peak_mib: float) -> list[JointTrial]:
+    """Returns the best of the search: fastest, leanest, both together; own bests come with them."""
+    measured = [trial for trial in search.trials if trial.played is not None]
+
+    def played(trial: JointTrial) -> Played:
+        assert trial.played is not None
+        return trial.played
+
+    def product(trial: JointTrial) -> float:
+        return played(trial).ratio * max(played(trial).peak_mib, 0.01 * today_peak_mib)
+
+    near = [trial for trial in measured if played(trial).ratio <= 1.05] or measured
+    ranked = [
+        *sorted(measured, key=lambda trial: played(trial).ratio)[:2],
+        *sorted(near, key=lambda trial: played(trial).peak_mib)[:1],
+        *sorted(measured, key=product)[:1],
+    ]
+    own_best = [trial for trial in measured if trial.label == "each model's own best"]
+    unique = {id(trial): trial for trial in (*ranked, *own_best)}
+    return list(unique.values())[: _MOST_FINALISTS + 1]
+
+
+def confirm(
+    measurer: ReplayMeasurer,
+    entrants: Sequence[Entrant],
+    on_step: Callable[[int, int], None],
+    rounds: int = ROUNDS,
+) -> tuple[Today, list[Confirmed]]:
+    """Returns today's numbers and those of each entrant that ran in every round."""
+    today: list[Replayed] = []
+    played: dict[int, list[Played]] = {number: [] for number in range(len(entrants))}
+    total = rounds * len(entrants)
+    for turn in range(rounds):
+        today.append(measurer.renew())
+        for number, entrant in enumerate(entrants):
+            own = measurer.measure(entrant.arrangement, _TURNS)
+            if isinstance(own, Played):
+                played[number].append(own)
+            on_step(turn * len(entrants) + number + 1, total)
+    seconds = sorted(item.seconds for item in today)[len(today) // 2]
+    confirmed = []
+    for number, entrant in enumerate(entrants):
+        own_rounds = played[number]
+        if len(own_rounds) < rounds:
+            continue
+        ratio = mean_log_interval([item.ratio for item in own_rounds])
+        confirmed.append(
+            Confirmed(
+                label=entrant.label,
+                choices=entrant.choices,
+                words=entrant.words,
+                ratio=ratio,
+                seconds=seconds * ratio.value,
+                cpu_s=sorted(item.cpu_s for item in own_rounds)[rounds // 2],
+                peak_mib=max(item.peak_mib for item in own_rounds),
+                held_mib=max(item.held_mib for item in own_rounds),
+            )
+        )
+    base = Today(
+        seconds=seconds,
+        cpu_s=sorted(item.cpu_s for item in today)[len(today) // 2],
+        peak_mib=max(item.peak_mib for item in today),
+        held_mib=max(item.held_mib for item in today),
+    )
+    return base, confirmed
+
+
+def select(
+    today: Today,
+    confirmed: Sequence[Confirmed],
+    prefer: str,
+    max_memory_mib: float | None = None,
+) -> Confirmed | None:
+    """Returns the arrangement that is written; None where none is better than today's.
+
+    Better means faster by more than the interval, or leaner by more than processes differ and at
+    most 1 % slower; one that keeps a memory limit which today's breaks is better as well.
+
+    Args:
+        today: The application as it is.
+        confirmed: What was measured beside it.
+        prefer: One of :data:`PREFERENCES`.
+        max_memory_mib: The most memory that the sessions may add at their peak.
+    """
+    limit = max_memory_mib if max_memory_mib is not None else float("inf")
+    candidates = [
+        item
+        for item in confirmed
+        if item.choices is not None
+        and item.peak_mib <= limit
+        and (_is_faster(item) or _is_leaner(item, today, prefer) or today.peak_mib > limit)
+    ]
+    if not candidates:
+        return None
+    keys: dict[str, Callable[[Confirmed], float]] = {
+        "latency": lambda item: item.ratio.value,
+        "memory": lambda item: item.peak_mib,
+        "balanced": lambda item: item.ratio.value * max(1.0, item.peak_mib),
+    }
+    return min(candidates, key=keys[prefer])
+
+
+def _is_faster(item: Confirmed) -> bool:
+    return item.ratio.high < 1
+
+
+def _is_leaner(item: Confirmed, today: Today, prefer: str) -> bool:
+    is_leaner = item.peak_mib < (1 - _MEMORY_TOLERANCE) * today.peak_mib
+    return is_leaner and (item.ratio.value <= _MOST_SLOWER or prefer == "memory")

@@ -1,0 +1,247 @@
+"""The search over all sessions of an application in one process.
+
+Which member of each model's front is opened, with how many threads, spinning, arena and memory
+pattern, or with one pool of threads for all.
+"""
+
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import optuna
+
+from autotune.applications.replay import Arrangement, Opening, Played, ReplayMeasurer
+from autotune.deploy.options import Value
+from autotune.deploy.session import SessionConfig
+
+TODAY = "today"
+"""The name of a session as the application opens it."""
+
+_TURNS = 2
+# A replay that takes so much longer than today's is not repeated.
+_HOPELESS = 1.5
+_SPINNING = "session.intra_op.allow_spinning"
+_AS_IS = "as it is"
+_SHARED_ARENA = SessionConfig(
+    entries={"session.use_env_allocators": "1"}, env_allocator={"arena_extend_strategy": 1}
+)
+_SHRINKING = {"memory.enable_memory_arena_shrinkage": "cpu:0"}
+
+Choices = Mapping[str, Value]
+"""A point of the joint search: for each session a member and its changes, and the pool."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A session in the joint search.
+
+    Attributes:
+        name: Its name.
+        members: What can be opened in its place by label, :data:`TODAY` first.
+        least_threads: The fewest threads with which it works.
+    """
+
+    name: str
+    members: Mapping[str, Opening]
+    least_threads: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointTrial:
+    """A point that was measured.
+
+    Attributes:
+        label: What it is, where it has a name.
+        choices: The point.
+        played: Its measurement; None where it failed.
+        failure: Why it failed.
+    """
+
+    label: str
+    choices: Choices
+    played: Played | None
+    failure: str = ""
+
+
+@dataclass(kw_only=True)
+class JointSearch:
+    """Searches arrangements of all sessions.
+
+    Attributes:
+        parts: The sessions.
+        cores: Cores that this process may use.
+        seed: Random seed.
+        trials: What was measured.
+    """
+
+    parts: Sequence[Part]
+    cores: int
+    seed: int
+    trials: list[JointTrial] = field(default_factory=list)
+
+    def run(
+        self, measurer: ReplayMeasurer, count: int, on_trial: Callable[[int, JointTrial], None]
+    ) -> None:
+        """Measures `count` different arrangements beside today's."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(
+                seed=self.seed, multivariate=True, group=True, n_startup_trials=max(4, count // 4)
+            )
+        study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler)
+        known: dict[str, JointTrial] = {}
+        named = self.starting_points()
+        for choices in named.values():
+            study.enqueue_trial(dict(choices))
+        labels = {_key(self.arrangement(choices)): label for label, choices in named.items()}
+        known[_key(self.arrangement({}))] = JointTrial(
+            label=TODAY, choices={}, played=_unchanged(measurer)
+        )
+        asked = 0
+        while len(self.trials) < count and asked < 20 * count:
+            asked += 1
+            trial = study.ask()
+            choices = self._suggest(trial)
+            arrangement = self.arrangement(choices)
+            key = _key(arrangement)
+            if key not in known:
+                played = measurer.measure(arrangement, _TURNS, _HOPELESS)
+                done = isinstance(played, Played)
+                known[key] = JointTrial(
+                    label=labels.get(key, ""),
+                    choices=choices,
+                    played=played if isinstance(played, Played) else None,
+                    failure="" if done else str(played),
+                )
+                self.trials.append(known[key])
+                on_trial(len(self.trials), known[key])
+            own = known[key].played
+            if own is None:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            else:
+                study.tell(trial, [own.ratio, max(1.0, own.peak_mib), max(1.0, own.held_mib)])
+
+    def starting_points(self) -> dict[str, Choices]:
+        """Returns the points that are measured first, by their names."""
+        best = {f"{part.name}.member": _label(part, 1) for part in self.parts}
+        leanest = {f"{part.name}.member": _label(part, -1) for part in self.parts}
+        quiet = {f"{part.name}.spinning": "off" for part in self.parts}
+        points: dict[str, Choices] = {
+            "each model's own best": best,
+            "each model's leanest": leanest,
+            "today without spinning": quiet,
+            "own best without spinning": best | quiet,
+        }
+        if len(self.parts) > 1:
+            points["own best on one pool"] = best | {"pool": True}
+        return points
+
+    def _suggest(self, trial: optuna.Trial) -> dict[str, Value]:
+        choices: dict[str, Any] = {}
+        if len(self.parts) > 1:
+            choices["pool"] = trial.suggest_categorical("pool", [False, True])
+        for part in self.parts:
+            for name, values in self._values(part).items():
+                choices[name] = trial.suggest_categorical(name, values)
+        return choices
+
+    def _values(self, part: Part) -> Mapping[str, Sequence[Any]]:
+        threads = {2**power for power in range(self.cores.bit_length()) if 2**power <= self.cores}
+        threads = {count for count in threads | {self.cores} if count >= part.least_threads}
+        return {
+            f"{part.name}.member": list(part.members),
+            f"{part.name}.threads": [0, *sorted(threads)],
+            f"{part.name}.spinning": [_AS_IS, "off"],
+            f"{part.name}.arena": [_AS_IS, "on", "off", "shared", "shrinking"],
+            f"{part.name}.pattern": [_AS_IS, "off"],
+        }
+
+    def arrangement(self, choices: Choices) -> Arrangement:
+        """Returns the sessions that a point stands for."""
+        openings = {}
+        for part in self.parts:
+            opening = part.members[str(choices.get(f"{part.name}.member", TODAY))]
+            own = {
+                name: choices.get(f"{part.name}.{name}")
+                for name in ("threads", "spinning", "arena", "pattern")
+            }
+            openings[part.name] = replace(opening, session=_changed(opening.session, own))
+        pool = self.cores if choices.get("pool") else None
+        return Arrangement(openings=openings, pool_threads=pool)
+
+
+def _changed(session: SessionConfig, own: Mapping[str, Any]) -> SessionConfig:
+    """Returns a session with the changes of a point."""
+    options, entries = dict(session.options), dict(session.entries)
+    runs, allocator = dict(session.run_entries), dict(session.env_allocator)
+    if own["threads"]:
+        options["intra_op_num_threads"] = own["threads"]
+    if own["spinning"] == "off":
+        entries[_SPINNING] = "0"
+        entries.pop("session.force_spinning_stop", None)
+    if own["pattern"] == "off":
+        options["enable_mem_pattern"] = False
+    if own["arena"] in ("on", "off", "shared", "shrinking"):
+        options.pop("enable_cpu_mem_arena", None)
+        entries.pop("session.use_env_allocators", None)
+        runs, allocator = {}, {}
+        if own["arena"] == "off":
+            options["enable_cpu_mem_arena"] = False
+            entries.pop("session.use_device_allocator_for_initializers", None)
+        elif own["arena"] == "shared":
+            entries |= _SHARED_ARENA.entries
+            allocator = dict(_SHARED_ARENA.env_allocator)
+        elif own["arena"] == "shrinking":
+            runs = dict(_SHRINKING)
+    return replace(
+        session, options=options, entries=entries, run_entries=runs, env_allocator=allocator
+    )
+
+
+def _label(part: Part, place: int) -> str:
+    """Returns the label of a member; today's where there is no other."""
+    labels = list(part.members)
+    return labels[place] if len(labels) > 1 else labels[0]
+
+
+def _key(arrangement: Arrangement) -> str:
+    """Returns a text that equal arrangements share."""
+    openings = {name: opening.to_json() for name, opening in arrangement.openings.items()}
+    return json.dumps([openings, arrangement.pool_threads], sort_keys=True)
+
+
+def _unchanged(measurer: ReplayMeasurer) -> Played:
+    """Returns today's sessions beside themselves."""
+    own = measurer.baseline
+    return Played(
+        ratios=(1.0,),
+        seconds=own.seconds,
+        cpu_s=own.cpu_s,
+        peak_mib=own.peak_mib,
+        held_mib=own.held_mib,
+        load_s=0.0,
+    )
+
+
+def choices_in_words(choices: Choices, parts: Sequence[Part]) -> str:
+    """Returns a point in words."""
+    words = ["one pool of threads"] if choices.get("pool") else []
+    for part in parts:
+        own = []
+        member = choices.get(f"{part.name}.member", TODAY)
+        if member != TODAY:
+            own.append(str(member))
+        threads = choices.get(f"{part.name}.threads")
+        if threads and not choices.get("pool"):
+            own.append(f"{threads} thread{'s' if threads != 1 else ''}")
+        for name, text in (("spinning", "no spinning"), ("pattern", "no memory pattern")):
+            if choices.get(f"{part.name}.{name}") == "off":
+                own.append(text)
+        arena = choices.get(f"{part.name}.arena", _AS_IS)
+        if arena != _AS_IS:
+            own.append({"off": "no arena"}.get(str(arena), f"arena {arena}"))
+        if own:
+            words.append(f"{part.name}: {', '.join(own)}")
+    return "; ".join(words) or "as today"

@@ -1,0 +1,217 @@
+"""The study of one model of an application, on the inputs that were recorded."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autotune.applications.recording import RecordedSession, Shape
+from autotune.applications.today import today_parameters
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.session import SessionConfig
+from autotune.facts.feeds import Feed
+from autotune.facts.model import Model
+from autotune.facts.workload import generate
+from autotune.graph.prepare import PreparationError, Preparer
+from autotune.results.result import FRONT, Member, StudyResult
+from autotune.results.writing import CACHE, CONFIG, write
+from autotune.space.configuration import Configuration
+from autotune.space.parameters import PARAMETERS
+from autotune.space.session import FIXED_DIMENSIONS, session_config
+from autotune.study.options import StudyOptions
+from autotune.study.progress import OnProgress, Progress
+from autotune.study.run import run_study
+
+if TYPE_CHECKING:
+    from autotune.applications.study import ApplicationOptions
+
+STUDIES = "studies"
+"""Folder of the models' own studies, in that of the tuned application."""
+
+_SAMPLES = 32
+_FEWEST_TRIALS = 2
+_MOST_MEMBERS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnMember:
+    """A member of a model's front.
+
+    Attributes:
+        label: Its trial, such as ``trial 12``.
+        model: The file that it opens.
+        session: How it is opened.
+        member: Its evidence.
+    """
+
+    label: str
+    model: Path
+    session: SessionConfig
+    member: Member
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnStudy:
+    """A model's own study.
+
+    Attributes:
+        result: Its result.
+        preparer: Makes its files.
+        members: Its best in the first objective first, the leanest last; the default is none.
+        notes: Remarks for the user.
+    """
+
+    result: StudyResult
+    preparer: Preparer
+    members: tuple[OwnMember, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the study."""
+        return self.result.folder
+
+    def words(self, label: str) -> str:
+        """Returns a member in words; empty for one that has none."""
+        return next((m.member.words for m in self.members if m.label == label), label)
+
+    def write(self, label: str, folder: Path) -> tuple[TunedConfig, Path]:
+        """Writes the config of a member with its model; returns it, and the folder of its model.
+
+        Args:
+            label: The member's label; any other stands for the default.
+            folder: A folder for this alone.
+        """
+        own = next((m.member for m in self.members if m.label == label), self.result.baseline)
+        folder.mkdir(parents=True, exist_ok=True)
+        write(replace(self.result, folder=folder, picked=own.trial), self.preparer)
+        (folder / FRONT).unlink()  # it stands in the folder of the study
+        return TunedConfig.read(folder / CONFIG), folder
+
+
+def own_study(
+    options: "ApplicationOptions",
+    session: RecordedSession,
+    model: Model,
+    trials: int,
+    report: OnProgress,
+) -> OwnStudy:
+    """Returns the study of one model, which goes on where an earlier one ended.
+
+    Args:
+        options: What the application's study is asked for.
+        session: The session with its shapes and inputs.
+        model: Its model.
+        trials: How many configurations to measure.
+        report: Called as the study goes on.
+
+    Raises:
+        AutotuneError: nothing can be measured here.
+    """
+    folder = options.folder / STUDIES
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / f"{session.name}.inputs"
+    generated = write_samples(session, model, data, options.seed)
+    first = _today_file(session, folder)
+    report(Progress(stage="model", note=f"{session.name}: its own study, {trials} trials"))
+    result = run_study(
+        StudyOptions.of(
+            model.path,
+            trials=trials,
+            data=data,
+            out=folder / f"{session.name}.autotune",
+            space=options.space,
+            providers=options.providers or None,
+            max_error=options.max_error,
+            fix={FIXED_DIMENSIONS: "false"},
+            first=first,
+            seed=options.seed,
+            wait=options.wait or None,
+        ),
+        report,
+    )
+    preparer = Preparer(model, result.folder / CACHE, workload=None, signature=result.workload)
+    notes = (f"{session.name}: {generated} of its samples are generated",) if generated else ()
+    return OwnStudy(
+        result=result, preparer=preparer, members=_members(result, preparer), notes=notes
+    )
+
+
+def trials_of(sessions: Sequence[RecordedSession], trials: int) -> Mapping[str, int]:
+    """Returns how many trials each session's model has, by its share of the time."""
+    whole = sum(session.seconds for session in sessions) or 1.0
+    return {
+        session.name: max(_FEWEST_TRIALS, round(trials * session.seconds / whole))
+        for session in sessions
+    }
+
+
+def write_samples(session: RecordedSession, model: Model, folder: Path, seed: int) -> int:
+    """Writes samples of a session to a folder, a file each; returns how many were generated.
+
+    There are as many of each shape as its calls ask for, in the order of their size, so that any
+    few taken evenly from them are a fair choice.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.npz"):
+        old.unlink()
+    shapes = sorted(
+        (shape for shape in session.shapes.values() if shape.calls),
+        key=lambda shape: sum(int(np.prod(item.shape)) for item in shape.inputs),
+    )
+    ends = np.cumsum([shape.calls for shape in shapes])
+    count = min(_SAMPLES, int(ends[-1]))
+    places = np.searchsorted(ends, (np.arange(count) + 0.5) * ends[-1] / count)
+    generated, used = 0, dict.fromkeys(range(len(shapes)), 0)
+    for number, place in enumerate(int(place) for place in places):
+        shape = shapes[place]
+        turn, used[place] = used[place], used[place] + 1
+        feed: Feed
+        if shape.files:
+            file = shape.files[turn % len(shape.files)]
+            feed = next(iter(Shape(inputs=shape.inputs, files=[file]).feeds()))
+        else:
+            sizes = {item.name: item.shape for item in shape.inputs}
+            feed = generate(model, sizes, seed + turn).feeds[0]
+            generated += 1
+        np.savez(folder / f"{number:04d}.npz", **feed)  # type: ignore[arg-type]
+    return generated
+
+
+def _today_file(session: RecordedSession, folder: Path) -> tuple[Path, ...]:
+    """Returns a file with the application's own options, which the study measures first."""
+    values = {
+        name: value
+        for name, value in today_parameters(session.opened.passed).items()
+        if name in PARAMETERS and PARAMETERS[name].problem(value) is None
+    }
+    if not values:
+        return ()
+    path = folder / f"{session.name}.today.json"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return (path,)
+
+
+def _members(result: StudyResult, preparer: Preparer) -> tuple[OwnMember, ...]:
+    """Returns members that keep the limits: the selected one, then others, the leanest last."""
+    admitted = [m for m in result.members[1:] if m.admitted]
+    admitted.sort(key=lambda member: member.trial != result.picked)
+    leanest = min(admitted[1:], key=lambda m: m.evidence.peak_memory_mib, default=None)
+    chosen = [m for m in admitted if m is not leanest][: _MOST_MEMBERS - 1]
+    members = []
+    for member in [*chosen, *([leanest] if leanest is not None else [])]:
+        configuration = Configuration.of(member.configuration)
+        try:
+            prepared = preparer.prepare(configuration.graph.to_json())
+        except PreparationError:
+            continue
+        session = session_config(configuration.session.to_json(), result.dimensions_of(member))
+        members.append(
+            OwnMember(
+                label=f"trial {member.trial}", model=prepared.path, session=session, member=member
+            )
+        )
+    return tuple(members)

@@ -1,0 +1,126 @@
+"""The child that holds all sessions of an application and replays its calls. It decides nothing."""
+
+import gc
+import threading
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+from autotune.applications.replies import OpenedSessions, Replayed, Speed
+from autotune.applications.schedule import Call
+from autotune.deploy.opening import make_run_options, opening_arguments
+from autotune.deploy.passed import interface_of
+from autotune.deploy.runtime import onnxruntime
+from autotune.deploy.session import SessionConfig
+from autotune.facts.feeds import Feed, load_samples
+from autotune.measure import memory
+from autotune.process.child_end import Message, serve
+
+# Work in an application's threads holds no lock of Python's for most of its time.
+_BLOCK = bytes(1 << 16)
+_LONGEST_PAUSE_S = 0.01
+_CALIBRATION_S = 0.2
+
+
+class Replayer:
+    """The state of the child: the sessions, the calls and their inputs."""
+
+    def __init__(self) -> None:
+        self._sessions: list[Any] = []
+        self._options: list[Any] = []
+        self._calls: list[Call] = []
+        self._feeds: list[Feed] = []
+        self._blocks_per_s = 0.0
+        self._base_mib = 0.0
+
+    def speed(self, _: Message) -> Speed:
+        """Returns how many blocks of work a thread does in a second."""
+        began, count = time.perf_counter(), 0
+        while time.perf_counter() - began < _CALIBRATION_S:
+            zlib.crc32(_BLOCK)
+            count += 1
+        return Speed(blocks_per_s=count / (time.perf_counter() - began))
+
+    def open(self, message: Message) -> OpenedSessions:
+        """Opens all sessions in the order of the recording."""
+        self._calls = [Call(**call) for call in message["calls"]]
+        self._feeds = list(load_samples(Path(message["feeds"])))
+        self._blocks_per_s = message["blocks_per_s"]
+        gc.collect()
+        memory.reset_peak()
+        self._base_mib = memory.usage().resident_mib
+        if message["pool_threads"] is not None:
+            pool = onnxruntime.capi.onnxruntime_inference_collection.C
+            pool.set_global_thread_pool_sizes(message["pool_threads"], 1)
+        began = time.perf_counter()
+        for item in message["sessions"]:
+            config = SessionConfig.from_json(item["session"])
+            cache = Path(item["cache"]) if item["cache"] else None
+            settings, named = opening_arguments(config, cache=cache)
+            if message["pool_threads"] is not None:
+                settings.use_per_session_threads = False
+            session = onnxruntime.InferenceSession(
+                item["model"], settings, enable_fallback=0, **named
+            )
+            self._sessions.append(session)
+            self._options.append(make_run_options(config) if config.run_entries else None)
+        return OpenedSessions(
+            load_s=time.perf_counter() - began,
+            interfaces=tuple(interface_of(session) for session in self._sessions),
+        )
+
+    def replay(self, _: Message) -> Replayed:
+        """Replays all calls; returns the time, and the memory that the sessions hold afterwards."""
+        own: dict[int, list[int]] = {}
+        for number, call in enumerate(self._calls):
+            own.setdefault(call.thread, []).append(number)
+        done = [threading.Event() for _ in self._calls] if len(own) > 1 else []
+        faults: list[BaseException] = []
+        others = [
+            threading.Thread(target=self._play, args=(numbers, done, faults))
+            for numbers in list(own.values())[1:]
+        ]
+        cpu_began, began = time.process_time(), time.perf_counter()
+        for thread in others:
+            thread.start()
+        self._play(next(iter(own.values())), done, faults)
+        for thread in others:
+            thread.join()
+        seconds = time.perf_counter() - began
+        cpu_s = time.process_time() - cpu_began
+        if faults:
+            raise faults[0]
+        gc.collect()
+        now = memory.usage()
+        return Replayed(
+            seconds=seconds,
+            cpu_s=cpu_s,
+            peak_mib=max(0.0, now.peak_mib - self._base_mib),
+            held_mib=max(0.0, now.resident_mib - self._base_mib),
+        )
+
+    def _play(
+        self, numbers: list[int], done: list[threading.Event], faults: list[BaseException]
+    ) -> None:
+        """Makes the calls of one thread; a fault lets all threads go on to their end."""
+        for number in numbers:
+            call = self._calls[number]
+            try:
+                if done and call.after >= 0:
+                    done[call.after].wait()
+                for _ in range(round(call.work_s * self._blocks_per_s)):
+                    zlib.crc32(_BLOCK)
+                if call.pause_s:
+                    time.sleep(min(call.pause_s, _LONGEST_PAUSE_S))
+                feed = dict(self._feeds[call.feed])
+                self._sessions[call.session].run(None, feed, self._options[call.session])
+            except Exception as error:  # noqa: BLE001  # the parent gets the first of them
+                faults.append(error)
+            if done:
+                done[number].set()
+
+
+if __name__ == "__main__":
+    replayer = Replayer()
+    serve({"speed": replayer.speed, "open": replayer.open, "replay": replayer.replay})

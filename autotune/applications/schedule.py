@@ -1,0 +1,203 @@
+"""What is replayed: a stretch of the recorded calls, with inputs, order, threads and overlaps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.applications.recording import Process, RecordedSession, Shape
+from autotune.errors import AutotuneError, RequestError
+from autotune.facts.feeds import Feed, save_samples
+from autotune.facts.model import Model
+from autotune.facts.workload import generate
+
+# Of a long recording this many stretches are looked at.
+_STRETCHES = 60
+_MOST_CALLS = 20_000
+_FEEDS_OF_SHAPE = 3
+_LARGEST_FEEDS_BYTES = 2 << 30
+_WARM_UP = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call of the schedule.
+
+    Attributes:
+        session: Number of its session.
+        feed: Number of its inputs.
+        thread: Number of its thread.
+        after: Number of the last call of another thread that ended before it began; -1 for none.
+        work_s: CPU time that the thread spent between its last call and this one.
+        pause_s: The rest of the time between them.
+    """
+
+    session: int
+    feed: int
+    thread: int
+    after: int
+    work_s: float
+    pause_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A stretch of a recording.
+
+    Attributes:
+        sessions: The sessions that it calls.
+        calls: Its calls, in the order in which they began.
+        feeds: Their inputs.
+        recorded_s: How long the stretch took when it was recorded.
+        generated: How many shapes have generated inputs, because none were kept.
+    """
+
+    sessions: tuple[RecordedSession, ...]
+    calls: tuple[Call, ...]
+    feeds: tuple[Feed, ...]
+    recorded_s: float
+    generated: int
+
+    def save(self, path: Path) -> None:
+        """Writes the inputs to an .npz file."""
+        save_samples(self.feeds, path)
+
+
+def schedule_of(
+    process: Process, models: Mapping[str, Model], longest_s: float, seed: int = 0
+) -> Schedule:
+    """Returns a stretch of a process that calls its sessions as the whole does.
+
+    Args:
+        process: The process.
+        models: The models of the sessions that can be replayed, by the sessions' names.
+        longest_s: How long the stretch may have taken.
+        seed: For inputs that are generated.
+
+    Raises:
+        RequestError: the process called none of these sessions.
+    """
+    is_known = np.array([session.name in models for session, _ in process.shapes] or [False])
+    calls = process.calls[is_known[process.calls["shape"]]] if len(process.calls) else process.calls
+    if not len(calls):
+        raise RequestError(
+            "the recording has no call of a session that can be tuned; record the application "
+            "while it works"
+        )
+    sessions = list({session.name: session for session, _ in process.shapes}.values())
+    sessions = [session for session in sessions if session.name in models]
+    numbers = {session.name: number for number, session in enumerate(sessions)}
+    of_session = np.array([numbers.get(session.name, -1) for session, _ in process.shapes])
+    chosen = _stretch(calls, of_session, longest_s)
+    feeds: list[Feed] = []
+    generated = 0
+    of_shape: dict[int, list[int]] = {}
+    room = _LARGEST_FEEDS_BYTES
+    for place in np.unique(chosen["shape"]):
+        session, shape = process.shapes[place]
+        own, was_generated = _feeds_of(shape, session, models[session.name], room, seed)
+        generated += was_generated
+        room -= sum(array.nbytes for feed in own for array in feed.values())
+        of_shape[int(place)] = list(range(len(feeds), len(feeds) + len(own)))
+        feeds += own
+    return Schedule(
+        sessions=tuple(sessions),
+        calls=_calls(chosen, of_session, of_shape),
+        feeds=tuple(feeds),
+        recorded_s=float(chosen["ended_ns"].max() - chosen["began_ns"].min()) / 1e9,
+        generated=generated,
+    )
+
+
+def _stretch(calls: NDArray[Any], of_session: NDArray[Any], longest_s: float) -> NDArray[Any]:
+    """Returns successive calls in which the sessions have shares of the time as in the whole."""
+    calls = calls[:]
+    longest_ns = int(longest_s * 1e9)
+    last_ns = int(calls["ended_ns"].max())
+    if last_ns - int(calls["began_ns"][0]) <= longest_ns and len(calls) <= _MOST_CALLS:
+        return calls
+    whole = _shares(calls, of_session)
+    best, best_distance = calls[:1], np.inf
+    starts = np.linspace(_WARM_UP * len(calls), len(calls) - 1, _STRETCHES).astype(int)
+    for start in np.unique(starts):
+        own = calls[start : start + _MOST_CALLS]
+        own = own[own["ended_ns"] - own["began_ns"][0] <= longest_ns]
+        if not len(own):
+            own = calls[start : start + 1]
+        # a short stretch at the end is no better for having the same shares
+        missing = 1 - float(own["ended_ns"].max() - own["began_ns"][0]) / longest_ns
+        distance = float(np.abs(_shares(own, of_session) - whole).sum()) + max(0.0, missing) / 2
+        if distance < best_distance:
+            best, best_distance = own, distance
+    return best
+
+
+def _shares(calls: NDArray[Any], of_session: NDArray[Any]) -> NDArray[np.float64]:
+    """Returns the share of the time of each session."""
+    times = (calls["ended_ns"] - calls["began_ns"]).astype(float)
+    sums = np.bincount(of_session[calls["shape"]], times, minlength=int(of_session.max()) + 1)
+    return np.asarray(sums / max(1.0, times.sum()))
+
+
+def _calls(
+    chosen: NDArray[Any], of_session: NDArray[Any], of_shape: Mapping[int, Sequence[int]]
+) -> tuple[Call, ...]:
+    threads: dict[int, int] = {}
+    last_of_thread: dict[int, int] = {}
+    seen: dict[int, int] = {}
+    ends = [int(end) for end in chosen["ended_ns"]]
+    by_end = sorted(range(len(ends)), key=ends.__getitem__)
+    latest, ended = -1, 0
+    calls = []
+    for number, row in enumerate(chosen):
+        began = int(row["began_ns"])
+        while ended < len(by_end) and ends[by_end[ended]] <= began:
+            latest, ended = by_end[ended], ended + 1
+        own = threads.setdefault(int(row["thread"]), len(threads))
+        before = last_of_thread.get(own)
+        work_s = pause_s = 0.0
+        if before is not None:
+            earlier = chosen[before]
+            whole_s = max(0, began - int(earlier["ended_ns"])) / 1e9
+            cpu_ns = int(row["cpu_began_ns"]) - int(earlier["cpu_ended_ns"])
+            work_s = min(whole_s, max(0, cpu_ns) / 1e9)
+            pause_s = whole_s - work_s
+        last_of_thread[own] = number
+        shape = int(row["shape"])
+        turn = seen[shape] = seen.get(shape, -1) + 1
+        feeds = of_shape[shape]
+        calls.append(
+            Call(
+                session=int(of_session[shape]),
+                feed=feeds[turn % len(feeds)],
+                thread=own,
+                after=latest if latest >= 0 and latest != before else -1,
+                work_s=work_s,
+                pause_s=pause_s,
+            )
+        )
+    return tuple(calls)
+
+
+def _feeds_of(
+    shape: Shape, session: RecordedSession, model: Model, room: int, seed: int
+) -> tuple[list[Feed], bool]:
+    """Returns inputs of a shape, and whether they were generated."""
+    kept: list[Feed] = []
+    names = {tensor.name for tensor in model.inputs}
+    for file in shape.files[-_FEEDS_OF_SHAPE:]:
+        own = next(iter(Shape(inputs=shape.inputs, files=[file]).feeds()), None)
+        if own is not None and own.keys() <= names and sum(a.nbytes for a in own.values()) < room:
+            kept.append(own)
+    if kept:
+        return kept, False
+    shapes = {item.name: item.shape for item in shape.inputs if item.name in names}
+    try:
+        return [generate(model, shapes, seed).feeds[0]], True
+    except AutotuneError as error:
+        raise RequestError(
+            f"no inputs of {session.name} were kept, and none can be generated: {error}"
+        ) from None

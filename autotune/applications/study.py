@@ -1,0 +1,346 @@
+"""The study of an application: each model for itself, then all sessions together."""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autotune.applications.confirm import (
+    PREFERENCES,
+    Confirmed,
+    Entrant,
+    confirm,
+    finalists,
+    select,
+)
+from autotune.applications.joint import TODAY, JointSearch, Part, choices_in_words
+from autotune.applications.own_study import OwnStudy, own_study, trials_of
+from autotune.applications.recording import RecordedSession, Recording
+from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer
+from autotune.applications.result import (
+    FORMAT,
+    FRONT,
+    ApplicationResult,
+    SearchedPoint,
+    SessionResult,
+)
+from autotune.applications.schedule import Schedule, schedule_of
+from autotune.applications.today import today_session
+from autotune.applications.writing import Replacement, write_application
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.cpu import usable_cores
+from autotune.deploy.model_files import DataFile
+from autotune.deploy.session import SessionConfig
+from autotune.errors import AutotuneError, RequestError, did_you_mean
+from autotune.facts.model import Model, describe
+from autotune.facts.runtime import runtime
+from autotune.results.writing import write_json
+from autotune.storage.database import quiet_optuna
+from autotune.storage.locks import exclusive_use
+from autotune.study.progress import OnProgress, Progress
+
+_JOINT_SHARE = 0.3
+_MOST_JOINT = 60
+_DEFAULTS = "ONNX Runtime's defaults"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationOptions:
+    """What an application's study is asked for.
+
+    Attributes:
+        recording: The folder of the recording.
+        out: The folder to write to; the recording's name with ``.tuned`` if None.
+        trials: How many configurations to measure in all, of the models and of all together.
+        space: Search space of the models' own studies.
+        providers: Execution providers that are searched; all if empty.
+        max_error: Largest relative L2 error of an output; None means the study's own.
+        max_memory_mib: The most memory that all sessions together may add.
+        prefer: What decides: ``latency``, ``memory`` or ``balanced``.
+        replay_s: How long the calls of a replay took when they were recorded, at most.
+        seed: Random seed.
+        wait: Whether to wait for another study on the same cores.
+    """
+
+    recording: Path
+    out: Path | None = None
+    trials: int = 100
+    space: str = "default"
+    providers: tuple[str, ...] = ()
+    max_error: float | None = None
+    max_memory_mib: float | None = None
+    prefer: str = "latency"
+    replay_s: float = 3.0
+    seed: int = 0
+    wait: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the study writes to."""
+        return self.out or Path(f"{self.recording.resolve().stem}.tuned")
+
+    def check(self) -> None:
+        """Refuses values that no study can work with.
+
+        Raises:
+            RequestError: there is one.
+        """
+        if self.trials < 1:
+            raise RequestError(f"--trials must be at least 1, not {self.trials}")
+        if self.prefer not in PREFERENCES:
+            near = did_you_mean(self.prefer, PREFERENCES)
+            raise RequestError(
+                f"--prefer must be one of {', '.join(PREFERENCES)}, not '{self.prefer}'.{near}"
+            )
+        if self.folder.resolve() == self.recording.resolve():
+            raise RequestError("--out must be another folder than the recording")
+
+
+@dataclass(kw_only=True)
+class _Tunable:
+    """A session that can be tuned: its model, how it is opened today, and its own study."""
+
+    session: RecordedSession
+    model: Model
+    today: SessionConfig
+    study: OwnStudy | None = None
+
+
+@dataclass(kw_only=True)
+class _State:
+    options: ApplicationOptions
+    recording: Recording
+    report: OnProgress
+    tunable: list[_Tunable] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, sentence: str) -> None:
+        """Keeps a remark, and tells it."""
+        self.notes.append(sentence)
+        self.report(Progress(stage="model", note=sentence))
+
+
+def study_application(
+    options: ApplicationOptions,
+    report: OnProgress,
+    measure: Callable[[Schedule, Arrangement], ReplayMeasurer] = ReplayMeasurer,
+    study: Callable[..., OwnStudy] = own_study,
+) -> ApplicationResult:
+    """Returns the result of an application's study, and writes the tuned application.
+
+    Args:
+        options: What the study is asked for.
+        report: Called as the study goes on.
+        measure: Makes what replays arrangements; tests bring their own.
+        study: The study of one model; tests bring their own.
+
+    Raises:
+        AutotuneError: the request is wrong, or nothing can be measured here.
+    """
+    options.check()
+    state = _State(options=options, recording=Recording.read(options.recording), report=report)
+    _find_tunable(state)
+    models = {item.session.name: item.model for item in state.tunable}
+    process = state.recording.processes[0]
+    schedule = schedule_of(process, models, options.replay_s, options.seed)
+    _note_on_schedule(state, schedule)
+    called = {session.name for session in schedule.sessions}
+    joint = min(_MOST_JOINT, max(1, round(_JOINT_SHARE * options.trials)))
+    budgets = trials_of([item.session for item in state.tunable], options.trials - joint)
+    for item in state.tunable:
+        item.study = study(options, item.session, item.model, budgets[item.session.name], report)
+        state.notes += item.study.notes
+    parts = [_part(item, options) for item in state.tunable if item.session.name in called]
+    today = Arrangement(openings={part.name: part.members[TODAY] for part in parts})
+    search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed)
+    with (
+        exclusive_use(None, wait=options.wait, on_note=state.note),
+        quiet_optuna(),
+        closing(measure(schedule, today)) as measurer,
+    ):
+        search.run(
+            measurer,
+            joint,
+            lambda done, _: report(Progress(stage="together", done=done, total=joint)),
+        )
+        entrants = _entrants(search, measurer, state)
+        base, confirmed = confirm(
+            measurer,
+            entrants,
+            lambda done, total: report(Progress(stage="confirming", done=done, total=total)),
+        )
+    best = select(base, confirmed, options.prefer, options.max_memory_mib)
+    changes = _write(state, search, best)
+    result = ApplicationResult(
+        format=FORMAT,
+        recording=str(options.recording),
+        folder=str(options.folder),
+        replayed_calls=len(schedule.calls),
+        recorded_s=schedule.recorded_s,
+        today=base,
+        confirmed=tuple(confirmed),
+        selected=None if best is None else confirmed.index(best),
+        sessions=_session_results(state, changes),
+        searched=_searched(search),
+        notes=tuple(state.notes),
+    )
+    write_json(result.to_json(), options.folder / FRONT)
+    return result
+
+
+def _find_tunable(state: _State) -> None:
+    """Finds the sessions that can be tuned, and says why others cannot.
+
+    Raises:
+        RequestError: there is none.
+    """
+    recording = state.recording
+    if not recording.sessions:
+        raise RequestError(
+            f"{recording.folder} holds no session; record the application while it works"
+        )
+    for session in recording.sessions:
+        path = recording.model_path(session)
+        try:
+            today = today_session(session.opened.passed, runtime().providers)
+            model = describe(path)
+            own = DataFile.of(path)
+            if own.sha256 != session.opened.sha256:
+                raise RequestError(f"{path} has changed since it was recorded; record again")
+        except AutotuneError as error:
+            state.reasons[session.name] = str(error)
+            state.note(f"{session.name} stays as it is: {error}")
+            continue
+        if session.calls:
+            state.tunable.append(_Tunable(session=session, model=model, today=today))
+        else:
+            state.reasons[session.name] = "it was never called"
+    if not state.tunable:
+        reasons = "; ".join(f"{name}: {text}" for name, text in state.reasons.items())
+        raise RequestError(f"no session of {recording.folder} can be tuned: {reasons}")
+
+
+def _note_on_schedule(state: _State, schedule: Schedule) -> None:
+    count = len(state.recording.processes)
+    if count > 1:
+        state.note(f"the application has {count} processes; the one with most calls is replayed")
+    if schedule.generated:
+        state.note(
+            f"{schedule.generated} shapes have generated inputs, because none of theirs were kept"
+        )
+    whole = sum(session.calls for session in state.recording.sessions)
+    state.note(
+        f"a replay makes {len(schedule.calls):,} of {whole:,} recorded calls, "
+        f"{schedule.recorded_s:.1f} s of the application"
+    )
+
+
+def _part(item: _Tunable, options: ApplicationOptions) -> Part:
+    assert item.study is not None
+    members = {TODAY: Opening(model=item.model.path, session=item.today)}
+    for member in item.study.members:
+        members[member.label] = Opening(
+            model=member.model, session=member.session, cache=options.folder / "provider-cache"
+        )
+    return Part(
+        name=item.session.name,
+        members=members,
+        least_threads=2 if item.session.is_asynchronous else 1,
+    )
+
+
+def _entrants(search: JointSearch, measurer: ReplayMeasurer, state: _State) -> list[Entrant]:
+    """Returns what takes part at the end: the best of the search, and the defaults."""
+    chosen = finalists(search, measurer.baseline.peak_mib)
+    entrants = [
+        Entrant(
+            label=trial.label or f"together {number}",
+            choices=trial.choices,
+            words=choices_in_words(trial.choices, search.parts),
+            arrangement=search.arrangement(trial.choices),
+        )
+        for number, trial in enumerate(chosen, start=1)
+    ]
+    plain = {
+        part.name: Opening(model=part.members[TODAY].model, session=SessionConfig())
+        for part in search.parts
+    }
+    if any(plain[part.name] != part.members[TODAY] for part in search.parts):
+        arrangement = Arrangement(openings=plain)
+        entrants.append(Entrant(label=_DEFAULTS, choices=None, words="", arrangement=arrangement))
+    failed = [trial.failure for trial in search.trials if trial.failure]
+    if failed:
+        state.notes.append(f"{len(failed)} arrangements failed, such as: {failed[0]}")
+    return entrants
+
+
+def _write(state: _State, search: JointSearch, best: Confirmed | None) -> Mapping[str, str]:
+    """Writes the tuned application; returns what changes by session, in words."""
+    arrangement = None if best is None else search.arrangement(best.choices or {})
+    changes: dict[str, str] = {}
+    tuned: dict[str, Replacement] = {}
+    for item in state.tunable:
+        session, name = item.session, item.session.name
+        opening = None if arrangement is None else arrangement.openings.get(name)
+        unchanged = Opening(model=item.model.path, session=item.today)
+        pooled = arrangement is not None and arrangement.pool_threads is not None
+        data = tuple(DataFile.of(path) for path in item.model.data_files)
+        if best is None or opening is None or (opening == unchanged and not pooled):
+            tuned[name] = Replacement(session=session, data_files=data, config=None, source=None)
+            continue
+        assert item.study is not None
+        label = str((best.choices or {}).get(f"{name}.member", TODAY))
+        config, source = item.study.write(label, state.options.folder / name)
+        tuned[name] = Replacement(
+            session=session,
+            data_files=data,
+            config=_opened_as(config, opening.session),
+            source=source,
+        )
+        part = next(part for part in search.parts if part.name == name)
+        words = choices_in_words(best.choices or {}, [part]).removeprefix(f"{name}: ")
+        own = "" if label == TODAY else f" ({item.study.words(label)})"
+        changes[name] = words.replace(label, f"{label}{own}", 1)
+    for session in state.recording.sessions:
+        tuned.setdefault(session.name, Replacement(session=session, config=None, source=None))
+    threads = None if arrangement is None else arrangement.pool_threads
+    write_application(state.options.folder, list(tuned.values()), threads)
+    return changes
+
+
+def _opened_as(config: TunedConfig, session: SessionConfig) -> TunedConfig:
+    """Returns a config whose model is opened as `session` says."""
+    providers = tuple(name for name, _ in session.providers)
+    return replace(config, session=session, requires=replace(config.requires, providers=providers))
+
+
+def _session_results(state: _State, changes: Mapping[str, str]) -> tuple[SessionResult, ...]:
+    whole = sum(session.seconds for session in state.recording.sessions) or 1.0
+    studies = {item.session.name: item.study for item in state.tunable}
+    results = []
+    for session in state.recording.sessions:
+        study = studies.get(session.name)
+        results.append(
+            SessionResult(
+                name=session.name,
+                share=session.seconds / whole,
+                study="" if study is None else str(study.folder),
+                changes=changes.get(session.name, ""),
+                reason=state.reasons.get(session.name, ""),
+            )
+        )
+    return tuple(results)
+
+
+def _searched(search: JointSearch) -> tuple[SearchedPoint, ...]:
+    return tuple(
+        SearchedPoint(
+            choices=trial.choices,
+            ratio=None if trial.played is None else trial.played.ratio,
+            peak_mib=None if trial.played is None else trial.played.peak_mib,
+            held_mib=None if trial.played is None else trial.played.held_mib,
+            failure=trial.failure[:1000],
+        )
+        for trial in search.trials
+    )

@@ -1,0 +1,179 @@
+"""Times an application's command itself, as it is and tuned, in turns."""
+
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from autotune.applications.command import cannot_start, tuned_environment
+from autotune.deploy.config import Interval
+from autotune.deploy.records import Json, to_plain
+from autotune.errors import CannotMeasureError
+from autotune.measure.statistics import mean_log_interval
+
+_POLL_S = 0.02
+_MOST_ROUNDS = 10
+_FEWEST_ROUNDS = 3
+_BUDGET_S = 180.0
+_MEMORY_TOLERANCE = 0.03
+_MOST_SLOWER = 1.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of the command.
+
+    Attributes:
+        seconds: How long it took, from its start to its end.
+        peak_mib: The most memory that its processes held, each at its own peak, added up.
+        exit_code: Its exit code.
+        output: What it wrote to stdout.
+    """
+
+    seconds: float
+    peak_mib: float
+    exit_code: int
+    output: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandComparison:
+    """A command as it is and tuned.
+
+    Attributes:
+        rounds: How often each ran.
+        today_s: Median time as it is.
+        tuned_s: Median time tuned.
+        ratio: Time tuned over time as it is, with its 95 % interval.
+        today_peak_mib: Median of the peaks as it is.
+        tuned_peak_mib: The same tuned.
+        same_output: Whether every run wrote the same to stdout.
+    """
+
+    rounds: int
+    today_s: float
+    tuned_s: float
+    ratio: Interval
+    today_peak_mib: float
+    tuned_peak_mib: float
+    same_output: bool
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it is faster by more than the noise, or leaner and not slower."""
+        is_leaner = self.tuned_peak_mib < (1 - _MEMORY_TOLERANCE) * self.today_peak_mib
+        return self.ratio.high < 1 or (is_leaner and self.ratio.value <= _MOST_SLOWER)
+
+    def to_json(self) -> Json:
+        """Returns the comparison as JSON values."""
+        data: Json = to_plain(self)
+        return {**data, "is_better": self.is_better}
+
+
+def compare_command(
+    folder: Path, command: Sequence[str], on_step: Callable[[int, int], None]
+) -> CommandComparison:
+    """Returns the comparison of a command as it is and with the sessions of a tuned application.
+
+    Args:
+        folder: The tuned application.
+        command: The command.
+        on_step: Called after each run.
+
+    Raises:
+        RequestError: the command cannot be started.
+        CannotMeasureError: it fails.
+    """
+    began = time.monotonic()
+    plain: list[Run] = []
+    tuned: list[Run] = []
+    while len(plain) < _FEWEST_ROUNDS or (
+        len(plain) < _MOST_ROUNDS and time.monotonic() - began < _BUDGET_S
+    ):
+        # each is the first in every second round: the files that it reads are warm for the other
+        sides = [(plain, dict(os.environ)), (tuned, tuned_environment(folder))]
+        for runs, environment in sides if len(plain) % 2 == 0 else reversed(sides):
+            run = run_once(command, environment)
+            if run.exit_code:
+                how = "as it is" if runs is plain else "tuned"
+                raise CannotMeasureError(
+                    f"the command {how} ends with exit code {run.exit_code}; run it with "
+                    f"`autotune run --verbose {folder} -- ...` to see what it says"
+                )
+            runs.append(run)
+            on_step(len(plain) + len(tuned), 2 * _MOST_ROUNDS)
+    pairs = zip(tuned, plain, strict=True)
+    return CommandComparison(
+        rounds=len(plain),
+        today_s=statistics.median(run.seconds for run in plain),
+        tuned_s=statistics.median(run.seconds for run in tuned),
+        ratio=mean_log_interval([mine.seconds / its.seconds for mine, its in pairs]),
+        today_peak_mib=statistics.median(run.peak_mib for run in plain),
+        tuned_peak_mib=statistics.median(run.peak_mib for run in tuned),
+        same_output=len({run.output for run in (*plain, *tuned)}) == 1,
+    )
+
+
+def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Run:
+    """Returns one run of a command; its stderr goes where this process's goes.
+
+    Raises:
+        RequestError: it cannot be started.
+    """
+    with tempfile.TemporaryFile() as output:
+        began = time.perf_counter()
+        try:
+            process = subprocess.Popen(list(command), env=dict(environment), stdout=output)
+        except OSError as error:
+            raise cannot_start(command, error) from None
+        peaks: dict[int, float] = {}
+        try:
+            while True:
+                _look(process.pid, peaks)
+                try:
+                    process.wait(_POLL_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    continue
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        seconds = time.perf_counter() - began
+        output.seek(0)
+        return Run(
+            seconds=seconds,
+            peak_mib=sum(peaks.values()),
+            exit_code=process.returncode,
+            output=output.read(),
+        )
+
+
+def _look(pid: int, peaks: dict[int, float]) -> None:
+    """Takes the memory of a process and of its children down."""
+    try:
+        family = [psutil.Process(pid)]
+        family += family[0].children(recursive=True)
+        for process in family:
+            used_mib = _peak_mib(process)
+            peaks[process.pid] = max(peaks.get(process.pid, 0.0), used_mib)
+    except psutil.Error:  # it ended meanwhile
+        return
+
+
+def _peak_mib(process: psutil.Process) -> float:
+    """Returns the most that a process held; where the system does not tell, what it holds."""
+    try:
+        text = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return float(process.memory_info().rss) / 2**20
+    for line in text.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0

@@ -1,0 +1,59 @@
+"""How an application opens a session today, as a config can say it."""
+
+from collections.abc import Mapping, Sequence
+
+from autotune.deploy.options import ATTRIBUTES, SESSION_ENTRIES, Value
+from autotune.deploy.passed import Passed
+from autotune.deploy.providers import CPU
+from autotune.deploy.session import SessionConfig
+from autotune.errors import ConfigError
+
+
+def today_session(passed: Passed, available: Sequence[str]) -> SessionConfig:
+    """Returns how a session with these arguments is opened.
+
+    Options of the CPU provider are left out, because ONNX Runtime does not read them, and so are
+    providers that this ONNX Runtime does not have, as it does itself.
+
+    Args:
+        passed: What the application passes.
+        available: The execution providers of this ONNX Runtime.
+
+    Raises:
+        ConfigError: a config cannot say it; the message says what.
+    """
+    unknown = [
+        *passed.foreign,
+        *(name for name in passed.options if name not in ATTRIBUTES),
+        *(name for name in passed.entries if name not in SESSION_ENTRIES),
+    ]
+    if unknown:
+        raise ConfigError(f"it sets {', '.join(unknown)}, which a config cannot hold")
+    providers = [
+        [item.name, {} if item.name == CPU else dict(item.options)]
+        for item in passed.providers or ()
+        if item.name in available
+    ]
+    if not any(name == CPU for name, _ in providers):
+        providers.append([CPU, {}])
+    return SessionConfig.from_json(
+        {
+            "providers": providers,
+            "options": dict(passed.options),
+            "entries": dict(passed.entries),
+            "free_dimensions": dict(passed.dimensions),
+            "disabled_optimizers": list(passed.disabled_optimizers),
+        },
+        "the recorded session",
+    )
+
+
+def today_parameters(passed: Passed) -> Mapping[str, Value]:
+    """Returns the same in parameters of a search, as far as there are some."""
+    values: dict[str, Value] = dict(passed.options)
+    if values.pop("enable_cpu_mem_arena", True) is False:
+        values["arena"] = "off"
+    entries = dict(passed.entries)
+    if entries.pop("session.intra_op.allow_spinning", "1") == "0":
+        values["spinning"] = "off"
+    return {**values, **entries}

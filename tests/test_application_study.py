@@ -1,0 +1,307 @@
+"""The study of an application: what is replayed, searched together, selected and written."""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from test_applications import write_model
+from test_config import make_config
+
+from autotune.applications.confirm import Confirmed, Today, select
+from autotune.applications.joint import TODAY, JointSearch, Part
+from autotune.applications.layout import CALL
+from autotune.applications.own_study import trials_of, write_samples
+from autotune.applications.recording import (
+    InputShape,
+    OpenedSession,
+    Process,
+    RecordedSession,
+    Recording,
+    Shape,
+)
+from autotune.applications.replay import Arrangement, Opening, Played, ReplayMeasurer
+from autotune.applications.replies import Replayed
+from autotune.applications.schedule import schedule_of
+from autotune.applications.study import ApplicationOptions, study_application
+from autotune.applications.timing import run_once
+from autotune.applications.today import today_parameters, today_session
+from autotune.deploy.application import TunedApplication
+from autotune.deploy.config import Interval
+from autotune.deploy.digest import digest_files
+from autotune.deploy.passed import Passed, PassedProvider, interface_of
+from autotune.deploy.records import to_plain
+from autotune.deploy.session import SessionConfig
+from autotune.errors import ConfigError, RequestError
+from autotune.facts.model import describe
+
+PASSED = Passed(
+    options={"intra_op_num_threads": 2, "enable_cpu_mem_arena": False},
+    entries={"session.intra_op.allow_spinning": "0"},
+    dimensions={},
+    providers=(PassedProvider(name="CPUExecutionProvider", options={"arena": "kSame"}),),
+    disabled_optimizers=(),
+    foreign=(),
+)
+CALLS = np.dtype(
+    [
+        *(("shape", "<u4"), ("flags", "<u4"), ("thread", "<u8"), ("began_ns", "<u8")),
+        *(("ended_ns", "<u8"), ("cpu_began_ns", "<u8"), ("cpu_ended_ns", "<u8")),
+    ]
+)
+
+
+def recorded_session(model: Path, name: str = "relu") -> RecordedSession:
+    """Returns a session with two shapes: one row, called thrice, and four rows, called once."""
+    opened = OpenedSession(
+        kind="session",
+        number=0,
+        sha256=digest_files([model]),
+        size_bytes=model.stat().st_size,
+        path=str(model),
+        is_copied=False,
+        passed=PASSED,
+        interface=interface_of(onnxruntime.InferenceSession(model)),
+        load_ns=1,
+    )
+    session = RecordedSession(name=name, opened=opened, count=1)
+    for rows, calls in ((1, 3), (4, 1)):
+        inputs = (InputShape(name="x", dtype="float32", shape=(rows, 64)),)
+        session.shapes[inputs] = Shape(inputs=inputs, calls=calls, seconds=0.01 * calls * rows)
+    return session
+
+
+def process_of(session: RecordedSession) -> Process:
+    """Returns a process: two threads whose second call waits for the first of the other one."""
+    ms = 1_000_000
+    rows = [
+        (0, 0, 7, 0, 10 * ms, 0, 10 * ms),
+        (1, 0, 8, 20 * ms, 50 * ms, 0, 1 * ms),
+        (0, 0, 7, 25 * ms, 35 * ms, 14 * ms, 24 * ms),
+        (0, 0, 7, 60 * ms, 70 * ms, 24 * ms, 34 * ms),
+    ]
+    shapes = [(session, shape) for shape in session.shapes.values()]
+    return Process(program="app.py", calls=np.array(rows, CALLS), shapes=shapes)
+
+
+def test_a_schedule_keeps_order_threads_and_work(tmp_path: Path) -> None:
+    """Calls know what came before them, and how much their thread worked in between."""
+    model = write_model(tmp_path / "relu.onnx")
+    session = recorded_session(model)
+    schedule = schedule_of(process_of(session), {"relu": describe(model)}, longest_s=1.0)
+    first, other, second, third = schedule.calls
+    assert [call.thread for call in schedule.calls] == [0, 1, 0, 0]
+    assert (first.after, other.after, second.after, third.after) == (-1, 0, -1, 1)
+    assert second.work_s == pytest.approx(0.004)
+    assert second.pause_s == pytest.approx(0.011)
+    assert [schedule.feeds[call.feed]["x"].shape for call in (first, other)] == [(1, 64), (4, 64)]
+    assert schedule.generated == 2
+    brief = schedule_of(process_of(session), {"relu": describe(model)}, longest_s=0.02)
+    assert len(brief.calls) < 4
+    with pytest.raises(RequestError, match="no call of a session"):
+        schedule_of(process_of(session), {}, longest_s=1.0)
+
+
+def test_what_an_application_passes_is_a_session() -> None:
+    """It is opened as the application opens it, or a sentence says why it cannot be."""
+    assert today_session(PASSED, ["CPUExecutionProvider"]) == SessionConfig(
+        options=PASSED.options, entries=PASSED.entries
+    )
+    assert today_parameters(PASSED) == {
+        "intra_op_num_threads": 2,
+        "arena": "off",
+        "spinning": "off",
+    }
+    strange = Passed(**{**vars(PASSED), "foreign": ("register_custom_ops_library",)})
+    with pytest.raises(ConfigError, match="register_custom_ops_library"):
+        today_session(strange, [])
+
+
+def test_samples_are_as_frequent_as_their_calls(tmp_path: Path) -> None:
+    """A folder of samples has each shape as often as it was called."""
+    model = write_model(tmp_path / "relu.onnx")
+    session = recorded_session(model)
+    assert write_samples(session, describe(model), tmp_path / "inputs", seed=0) == 4
+    with_rows = [np.load(file)["x"].shape[0] for file in sorted((tmp_path / "inputs").iterdir())]
+    assert with_rows == [1, 1, 1, 4]
+    assert trials_of([session], 70) == {"relu": 70}
+
+
+class FakeReplays:
+    """Replays in which spinning costs half of the time, and an arena half of the memory."""
+
+    baseline = Replayed(seconds=1.0, cpu_s=2.0, peak_mib=100.0, held_mib=80.0)
+
+    def __init__(self, *_: Any) -> None:
+        self.count = 0
+
+    def measure(self, arrangement: Arrangement, turns: int, _: float = 0.0) -> Played | str:
+        self.count += 1
+        ratio, memory = 1.0, 100.0
+        for opening in arrangement.openings.values():
+            if opening.session.options.get("intra_op_num_threads") == 1:
+                ratio *= 0.6
+            if opening.session.env_allocator:
+                memory *= 0.5
+            if opening.session.options.get("enable_mem_pattern") is False:
+                return "crashed: it did"
+        ratios = tuple(ratio * (1 + 0.001 * turn) for turn in range(turns))
+        return Played(
+            ratios=ratios, seconds=ratio, cpu_s=1.0, peak_mib=memory, held_mib=memory, load_s=0.1
+        )
+
+    def renew(self) -> Replayed:
+        return self.baseline
+
+    def close(self) -> None:
+        return
+
+
+def test_the_joint_search_finds_what_helps(quiet: None) -> None:
+    """Equal points are measured once, failures are told, and good values are found."""
+    opening = Opening(model=Path("m.onnx"), session=SessionConfig())
+    parts = [Part(name=name, members={TODAY: opening}) for name in ("a", "b")]
+    search = JointSearch(parts=parts, cores=2, seed=1)
+    measurer = FakeReplays()
+    search.run(measurer, 40, lambda *_: None)  # type: ignore[arg-type]  # a fake
+    assert measurer.count == len(search.trials) == 40
+    played = [trial.played for trial in search.trials if trial.played]
+    assert min(own.ratio for own in played) < 0.7
+    assert min(own.peak_mib for own in played) <= 50
+    assert any(trial.failure for trial in search.trials)
+    waits = Part(name="a", members={TODAY: opening}, least_threads=2)
+    assert 1 not in search._values(waits)["a.threads"], "run_async needs two"
+
+
+def confirmed(low: float, high: float, peak_mib: float) -> Confirmed:
+    """Returns an arrangement with these numbers."""
+    value = (low + high) / 2
+    return Confirmed(
+        label="x",
+        choices={},
+        words="",
+        ratio=Interval(value=value, low=low, high=high),
+        seconds=value,
+        cpu_s=1.0,
+        peak_mib=peak_mib,
+        held_mib=peak_mib,
+    )
+
+
+def test_nothing_within_the_noise_is_selected() -> None:
+    """An arrangement is faster beyond its interval, or leaner and no slower; limits count."""
+    today = Today(seconds=1.0, cpu_s=1.0, peak_mib=100.0, held_mib=100.0)
+    noise, fast = confirmed(0.9, 1.05, 100), confirmed(0.7, 0.9, 100)
+    lean, slow = confirmed(0.95, 1.05, 50), confirmed(1.3, 1.5, 10)
+    assert select(today, [noise, slow], "latency") is None
+    assert select(today, [noise, fast, lean], "latency") is fast
+    assert select(today, [fast, lean], "memory") is lean
+    assert select(today, [fast, slow], "memory") is slow
+    assert select(today, [fast, lean], "latency", max_memory_mib=60) is lean
+
+
+@dataclass(frozen=True)
+class FakeStudy:
+    """A model's own study that found nothing but the default."""
+
+    folder: Path
+    members: tuple[()] = ()
+    notes: tuple[()] = ()
+
+    def words(self, _: str) -> str:
+        return "the default"
+
+    def write(self, _: str, folder: Path) -> Any:
+        folder.mkdir(parents=True)
+        return make_config(), folder
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A recording of two calls of a model that is still there."""
+    model = write_model(tmp_path / "relu.onnx")
+    folder = tmp_path / "app.rec"
+    folder.mkdir()
+    session = recorded_session(model)
+    settings = {"autotune": "0", "max_mib": 1, "keep_inputs": True, "began_ns": 0}
+    text = json.dumps({"format": "autotune-recording/1"} | settings)
+    (folder / "recording.json").write_text(text)
+    inputs = [{"name": "x", "dtype": "float32", "shape": [1, 64]}]
+    shape = {"kind": "shape", "number": 0, "session": 0, "inputs": inputs}
+    lines = (to_plain(session.opened), shape)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "process-1-a.jsonl").write_text(text)
+    calls = [(1, 0, 1, begin, begin + 10**6, 0, 0) for begin in (10**7, 2 * 10**7)]
+    (folder / "calls-1-a-0.bin").write_bytes(b"".join(CALL.pack(*call) for call in calls))
+    return folder
+
+
+def test_a_study_writes_a_tuned_application(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session that is replaced names its folder; a model that has changed is refused."""
+    monkeypatch.setattr(
+        "autotune.applications.writing._write_config",
+        lambda folder, *_: folder.mkdir(exist_ok=True),
+    )
+    out = tmp_path / "app.tuned"
+    out.mkdir()
+    options = ApplicationOptions(recording=recording, trials=30, out=out)
+    result = study_application(
+        options,
+        lambda _: None,
+        measure=FakeReplays,  # type: ignore[arg-type]  # a fake
+        study=lambda *_: FakeStudy(tmp_path),  # type: ignore[arg-type]
+    )
+    assert result.best is not None
+    assert result.best.ratio.value == pytest.approx(0.6, rel=0.01)
+    (session,) = TunedApplication.read(out).sessions
+    assert (session.folder, session.passed) == ("relu", PASSED)
+    assert "1 thread" in result.sessions[0].changes
+    write_model(tmp_path / "relu.onnx", scale=2)
+    with pytest.raises(RequestError, match="has changed since it was recorded"):
+        study_application(options, lambda _: None)
+
+
+@pytest.mark.process
+def test_calls_are_replayed_in_turns(recording: Path, tmp_path: Path) -> None:
+    """Both processes replay all calls; a model with another interface is not measured."""
+    own = Recording.read(recording)
+    model = own.model_path(own.sessions[0])
+    schedule = schedule_of(own.processes[0], {"relu": describe(model)}, longest_s=1.0)
+    session = SessionConfig(options={"intra_op_num_threads": 1})
+    today = Arrangement(openings={"relu": Opening(model=model, session=session)})
+    measurer = ReplayMeasurer(schedule, today)
+    try:
+        pooled = Arrangement(openings=today.openings, pool_threads=2)
+        played = measurer.measure(pooled, 2)
+        assert isinstance(played, Played), played
+        assert len(played.ratios) == 2
+        assert played.ratio > 0
+        other = onnx.load(model)
+        other.metadata_props[0].value = "xyz"
+        onnx.save(other, tmp_path / "other.onnx")
+        changed = Opening(model=tmp_path / "other.onnx", session=session)
+        refused = measurer.measure(Arrangement(openings={"relu": changed}), 1)
+        assert "another interface" in str(refused)
+        missing = Opening(model=tmp_path / "missing.onnx", session=session)
+        assert "refused" in str(measurer.measure(Arrangement(openings={"relu": missing}), 1))
+    finally:
+        measurer.close()
+
+
+@pytest.mark.process
+def test_a_run_of_a_command_is_timed() -> None:
+    """A run has its output, its exit code and the peak of its processes; or is refused."""
+    script = "import time; x = bytearray(50 << 20); print('done'); time.sleep(0.3); exit(3)"
+    done = run_once([sys.executable, "-c", script], os.environ)
+    assert (done.exit_code, done.output) == (3, b"done\n")
+    assert done.peak_mib > 50
+    with pytest.raises(RequestError, match="cannot start"):
+        run_once(["/no/such/program"], {})
