@@ -17,6 +17,7 @@ from test_config import make_config
 from autotune.applications.confirm import Confirmed, Today, select
 from autotune.applications.joint import TODAY, JointSearch, Part
 from autotune.applications.layout import CALL
+from autotune.applications.options import ApplicationOptions
 from autotune.applications.own_study import trials_of, write_samples
 from autotune.applications.recording import (
     InputShape,
@@ -29,7 +30,7 @@ from autotune.applications.recording import (
 from autotune.applications.replay import Arrangement, Opening, Played, ReplayMeasurer
 from autotune.applications.replies import Replayed
 from autotune.applications.schedule import schedule_of
-from autotune.applications.study import ApplicationOptions, study_application
+from autotune.applications.study import study_application
 from autotune.applications.timing import run_once
 from autotune.applications.today import today_parameters, today_session
 from autotune.deploy.application import TunedApplication

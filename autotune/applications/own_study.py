@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autotune.applications.options import ApplicationOptions
 from autotune.applications.recording import RecordedSession, Shape
 from autotune.applications.today import today_parameters
 from autotune.deploy.config import TunedConfig
@@ -24,9 +24,6 @@ from autotune.space.session import FIXED_DIMENSIONS, session_config
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.run import run_study
-
-if TYPE_CHECKING:
-    from autotune.applications.study import ApplicationOptions
 
 STUDIES = "studies"
 """Folder of the models' own studies, in that of the tuned application."""
@@ -93,7 +90,7 @@ class OwnStudy:
 
 
 def own_study(
-    options: "ApplicationOptions",
+    options: ApplicationOptions,
     session: RecordedSession,
     model: Model,
     trials: int,

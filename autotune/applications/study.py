@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from autotune.applications.confirm import (
-    PREFERENCES,
     Confirmed,
     Entrant,
+    Today,
     confirm,
     finalists,
     select,
 )
-from autotune.applications.joint import TODAY, JointSearch, Part, choices_in_words
+from autotune.applications.joint import TODAY, JointSearch, JointTrial, Part, choices_in_words
+from autotune.applications.options import ApplicationOptions
 from autotune.applications.own_study import OwnStudy, own_study, trials_of
 from autotune.applications.recording import RecordedSession, Recording
 from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer
@@ -31,7 +31,7 @@ from autotune.deploy.config import TunedConfig
 from autotune.deploy.cpu import usable_cores
 from autotune.deploy.model_files import DataFile
 from autotune.deploy.session import SessionConfig
-from autotune.errors import AutotuneError, RequestError, did_you_mean
+from autotune.errors import AutotuneError, RequestError
 from autotune.facts.model import Model, describe
 from autotune.facts.runtime import runtime
 from autotune.results.writing import write_json
@@ -42,58 +42,6 @@ from autotune.study.progress import OnProgress, Progress
 _JOINT_SHARE = 0.3
 _MOST_JOINT = 60
 _DEFAULTS = "ONNX Runtime's defaults"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApplicationOptions:
-    """What an application's study is asked for.
-
-    Attributes:
-        recording: The folder of the recording.
-        out: The folder to write to; the recording's name with ``.tuned`` if None.
-        trials: How many configurations to measure in all, of the models and of all together.
-        space: Search space of the models' own studies.
-        providers: Execution providers that are searched; all if empty.
-        max_error: Largest relative L2 error of an output; None means the study's own.
-        max_memory_mib: The most memory that all sessions together may add.
-        prefer: What decides: ``latency``, ``memory`` or ``balanced``.
-        replay_s: How long the calls of a replay took when they were recorded, at most.
-        seed: Random seed.
-        wait: Whether to wait for another study on the same cores.
-    """
-
-    recording: Path
-    out: Path | None = None
-    trials: int = 100
-    space: str = "default"
-    providers: tuple[str, ...] = ()
-    max_error: float | None = None
-    max_memory_mib: float | None = None
-    prefer: str = "latency"
-    replay_s: float = 3.0
-    seed: int = 0
-    wait: bool = False
-
-    @property
-    def folder(self) -> Path:
-        """The folder that the study writes to."""
-        return self.out or Path(f"{self.recording.resolve().stem}.tuned")
-
-    def check(self) -> None:
-        """Refuses values that no study can work with.
-
-        Raises:
-            RequestError: there is one.
-        """
-        if self.trials < 1:
-            raise RequestError(f"--trials must be at least 1, not {self.trials}")
-        if self.prefer not in PREFERENCES:
-            near = did_you_mean(self.prefer, PREFERENCES)
-            raise RequestError(
-                f"--prefer must be one of {', '.join(PREFERENCES)}, not '{self.prefer}'.{near}"
-            )
-        if self.folder.resolve() == self.recording.resolve():
-            raise RequestError("--out must be another folder than the recording")
 
 
 @dataclass(kw_only=True)
@@ -152,24 +100,8 @@ def study_application(
         item.study = study(options, item.session, item.model, budgets[item.session.name], report)
         state.notes += item.study.notes
     parts = [_part(item, options) for item in state.tunable if item.session.name in called]
-    today = Arrangement(openings={part.name: part.members[TODAY] for part in parts})
     search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed)
-    with (
-        exclusive_use(None, wait=options.wait, on_note=state.note),
-        quiet_optuna(),
-        closing(measure(schedule, today)) as measurer,
-    ):
-        search.run(
-            measurer,
-            joint,
-            lambda done, _: report(Progress(stage="together", done=done, total=joint)),
-        )
-        entrants = _entrants(search, measurer, state)
-        base, confirmed = confirm(
-            measurer,
-            entrants,
-            lambda done, total: report(Progress(stage="confirming", done=done, total=total)),
-        )
+    base, confirmed = _together(state, search, schedule, joint, measure)
     best = select(base, confirmed, options.prefer, options.max_memory_mib)
     changes = _write(state, search, best)
     result = ApplicationResult(
@@ -187,6 +119,31 @@ def study_application(
     )
     write_json(result.to_json(), options.folder / FRONT)
     return result
+
+
+def _together(
+    state: _State,
+    search: JointSearch,
+    schedule: Schedule,
+    trials: int,
+    measure: Callable[[Schedule, Arrangement], ReplayMeasurer],
+) -> tuple[Today, list[Confirmed]]:
+    """Searches all sessions together; returns today's numbers and those of the best."""
+    today = Arrangement(openings={part.name: part.members[TODAY] for part in search.parts})
+
+    def on_trial(done: int, _: JointTrial) -> None:
+        state.report(Progress(stage="together", done=done, total=trials))
+
+    def on_step(done: int, total: int) -> None:
+        state.report(Progress(stage="confirming", done=done, total=total))
+
+    with (
+        exclusive_use(None, wait=state.options.wait, on_note=state.note),
+        quiet_optuna(),
+        closing(measure(schedule, today)) as measurer,
+    ):
+        search.run(measurer, trials, on_trial)
+        return confirm(measurer, _entrants(search, measurer, state), on_step)
 
 
 def _find_tunable(state: _State) -> None:

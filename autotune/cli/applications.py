@@ -149,7 +149,8 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
         as_json: Whether to print JSON.
     """
     with signals_later():
-        from autotune.applications.study import ApplicationOptions, study_application
+        from autotune.applications.options import ApplicationOptions
+        from autotune.applications.study import study_application
         from autotune.cli.interrupts import interruptible
         from autotune.cli.progress import StudyProgress
         from autotune.report.application import view_application

@@ -7,8 +7,9 @@ out is None here: the record has the defaults, and a study that is continued kee
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -246,6 +247,16 @@ def study(
         "early_stop": False if no_early_stop else None,
         "process_options": process_options or None,
     }
+    if what is not None and is_recording(what):
+        run_application_study(Path(what), given, as_json=as_json)
+    else:
+        run_study(_options(what, storage, model, given), as_json=as_json)
+
+
+def _options(
+    what: str | None, storage: str | None, model: Path | None, given: Mapping[str, Any]
+) -> "StudyOptions":
+    """Returns the options of a new study, or of one that is continued."""
     with signals_later():
         from autotune.storage.database import VARIABLE
         from autotune.study.options import StudyOptions
@@ -253,21 +264,16 @@ def study(
 
     if what is None and storage is None and VARIABLE not in os.environ:
         raise RequestError("name a model (.onnx), or the folder or storage of a study to continue")
-    if what is not None and is_recording(what):
-        run_application_study(Path(what), given, as_json=as_json)
-        return
     if what is None or "://" in what or Path(what).is_dir():
         if what is not None and storage is not None:
             raise RequestError(f"name either {what} or --storage, not both")
-        options = options_to_continue(what or storage, model=model, **given)
-    elif model is not None:
+        return options_to_continue(what or storage, model=model, **given)
+    if model is not None:
         raise RequestError(
             f"--model is for a study that is continued; name its folder in place of {what}, or "
             "leave --model out"
         )
-    else:
-        options = StudyOptions.of(what, storage=storage, **given)
-    run_study(options, as_json=as_json)
+    return StudyOptions.of(what, storage=storage, **given)
 
 
 def run_study(options: "StudyOptions", *, as_json: bool) -> None:
