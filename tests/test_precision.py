@@ -46,7 +46,6 @@ _REFUSED: list[tuple[Callable[..., None], str, dict[str, Any], str]] = [
     (int8.static, "transformer", _CONV, "no node with a constant weight"),
     (int8.static, "lstm", _KEPT, "no node left that can be quantised"),
     (int8.dynamic, "cnn", _KEPT, "no matrix product or LSTM"),
-    (weight_only.quantise, "cnn", {}, "no matrix product with a constant weight"),
 ]
 
 
@@ -225,3 +224,36 @@ def test_what_has_no_weights_is_refused(tmp_path: Path) -> None:
     for step in (int8.static, int8.dynamic, weight_only.quantise):
         with pytest.raises(StepRefusedError, match="there is no"):
             step(source, tmp_path / "out.onnx", [feed])
+
+
+@pytest.mark.parametrize(
+    ("node", "nodes"),
+    [
+        ("y = Gemm<transB = 1> (x, w, b)", ["MatMulNBits", "Add"]),
+        ("y = Gemm (x, v)", ["MatMulNBits"]),
+        ("z = Gemm<transB = 1> (x, w, b) t = Gemm (x, v) y = Add(z, t)", None),
+    ],
+)
+def test_weights_of_a_gemm_are_packed(tmp_path: Path, node: str, nodes: list[str] | None) -> None:
+    """The answers stay, with the weight the other way round and with a summand."""
+    constants = {"w": normal(0, 48, 64), "v": normal(1, 64, 48), "b": normal(2, 48)}
+    x = {"x": "float[4,64] x", "y": "float[4,48] y"}
+    source = save_onnx(tmp_path / "source.onnx", node, constants, **x)
+    feeds = [{"x": normal(3, 4, 64)}]
+    target = tmp_path / "out.onnx"
+    weight_only.quantise(source, target, feeds, bits=8, kept_in_float=0 if nodes else 1)
+    written = onnx.load(target).graph
+    types = [item.op_type for item in written.node]
+    assert types == nodes if nodes else types.count("MatMulNBits") == 1
+    assert 0 < distance(source, target, feeds) < 0.02
+    assert not {"w", "v"} & {item.name for item in written.initializer} or nodes is None
+
+
+@pytest.mark.parametrize("options", ["alpha = 0.5", "beta = 2.0", "transA = 1"])
+def test_a_gemm_with_factors_stays(tmp_path: Path, options: str) -> None:
+    constants = {"w": normal(0, 64, 64), "b": normal(2, 64)}
+    x = {"x": "float[64,64] x", "y": "float[64,64] y"}
+    node = f"y = Gemm<{options}> (x, w, b)"
+    source = save_onnx(tmp_path / "source.onnx", node, constants, **x)
+    with pytest.raises(StepRefusedError, match="no matrix product"):
+        weight_only.quantise(source, tmp_path / "out.onnx", [{"x": normal(3, 64, 64)}])

@@ -67,7 +67,7 @@ def test_no_configuration_keeps_all_nodes_in_float() -> None:
 
 def test_packed_weights_need_their_package_and_a_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "precision=int8_weight_only"
-    assert "MatMul" in resolved("quantize", operators={"Gemm": 2}).left_out[name]
+    assert "MatMul" in resolved("quantize", operators={"Conv": 2}).left_out[name]
     assert name not in resolved("quantize", operators={"MatMul": 2}).left_out
     find = importlib.util.find_spec
     monkeypatch.setattr(

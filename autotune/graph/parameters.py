@@ -137,7 +137,7 @@ def _weight_only(bits: int) -> Precision:
         needs=("matmul",),
         packages=("onnx_ir",),
         options=frozenset({"block_size", "accuracy_level", "kept_in_float"}),
-        float_types=("MatMul",),
+        float_types=OPERATOR_GROUPS["matmul"].types,
     )
 
 

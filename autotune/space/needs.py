@@ -105,8 +105,8 @@ NEEDS: Mapping[str, Need] = {
         ),
     ),
     "matmul": Need(
-        lacking="the model has no MatMul whose weights could be packed",
-        is_met=lambda model, *_: has_weighted(model, "MatMul"),
+        lacking="the model has no MatMul or Gemm whose weights could be packed",
+        is_met=lambda model, *_: has_weighted(model, "MatMul", "Gemm"),
     ),
     "conv_and_matrix_products": Need(
         lacking="the model does not have both convolutions and matrix products",
