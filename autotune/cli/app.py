@@ -12,6 +12,7 @@ import typer
 
 import autotune
 from autotune.cli.applications import record_command, run_tuned
+from autotune.cli.bisecting import bisect_releases
 from autotune.cli.comparing import compare_configs
 from autotune.cli.configs import certify_config, check_config, export_config
 from autotune.cli.console import drop_output, messages, output, prepare_streams
@@ -29,6 +30,7 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Applications": {"record": record_command, "run": run_tuned},
     "Deploy": {
         "compare": compare_configs,
+        "bisect": bisect_releases,
         "check": check_config,
         "certify": certify_config,
         "export": export_config,

@@ -5,6 +5,7 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
 
@@ -48,6 +49,12 @@ _BASELINE = typer.Option(
 _TRIAL = typer.Option(
     metavar="N", help="Measure this trial of the study again. Repeatable.", rich_help_panel=INPUTS
 )
+_RUNTIMES = typer.Option(
+    "--runtimes",
+    metavar="NAME==VERSION",
+    help="Measure one model or config on these ONNX Runtimes (see autotune runtimes).",
+    rich_help_panel=INPUTS,
+)
 _MIN_SPEEDUP = typer.Option(
     metavar="1.2",
     parser=parsing.factor,
@@ -70,6 +77,7 @@ def compare_configs(
     words: Annotated[list[str], _PATHS],
     baseline: Annotated[Path | None, _BASELINE] = None,
     trial: Annotated[list[int] | None, _TRIAL] = None,
+    runtimes: Annotated[list[str] | None, _RUNTIMES] = None,
     model: ModelOption = None,
     data: DataOption = None,
     shape: ShapeOption = None,
@@ -87,8 +95,9 @@ def compare_configs(
 
     The exit code is 3 if a limit is broken, and 4 if a config does not run here. Without
     --min-speedup and --max-memory, a single config has to be better than the baseline. With --qps,
-    each config has to keep up with the requests. After an upgrade of ONNX Runtime it says as well
-    what still holds of a config's numbers.
+    each config has to keep up with the requests. With --runtimes, one file is measured on several
+    builds or versions of ONNX Runtime, and how its memory grows with the runs. After an upgrade of
+    ONNX Runtime it says as well what still holds of a config's numbers.
     """
     messages().quiet = quiet
     if is_tuned_application(words[0]):
@@ -113,6 +122,11 @@ def compare_configs(
             "--qps offers the same load to all, so there is no speed-up, and memory is not "
             "measured; leave out --min-speedup and --max-memory, or --qps"
         )
+    if runtimes and (len(paths) != 1 or baseline is not None or trial or qps is not None):
+        raise RequestError(
+            "--runtimes measures one model or config on several ONNX Runtimes; name one file, and "
+            "leave out --baseline, --trial and --qps"
+        )
     gate = Gate(min_speedup=min_speedup, max_memory_mib=max_memory)
     with steps("comparing") as on_step:
         common = _Common(max_error=max_error, clients=clients, on_step=on_step)
@@ -121,11 +135,12 @@ def compare_configs(
         else:
             with _own_cores():
                 chosen = _read(paths, model, baseline, data, dict(shape or ()))
-                compared = (
-                    _compare(*chosen, gate, common)
-                    if qps is None
-                    else _compare_under_load(*chosen, qps, common)
-                )
+                if runtimes:
+                    compared = _compare_versions(*chosen, runtimes, gate, common)
+                elif qps is None:
+                    compared = _compare(*chosen, gate, common)
+                else:
+                    compared = _compare_under_load(*chosen, qps, common)
     _write_files(compared, junit, markdown)
     present(compared.view, as_json=as_json)
     if code := exit_code(compared.verdicts):
@@ -175,6 +190,29 @@ def _compare(lineup: "Lineup", workload: "Workload", gate: "Gate", common: _Comm
         from autotune.results.compare import compare
 
     return _judged(compare(lineup, workload, **common), gate)
+
+
+def _compare_versions(
+    lineup: "Lineup", workload: "Workload", names: list[str], gate: "Gate", common: _Common
+) -> _Compared:
+    with signals_later():
+        from autotune.report.comparison import comparison_table
+        from autotune.report.versions import view_versions
+        from autotune.results.gate import judge
+        from autotune.results.versions import compare_versions, on_releases
+        from autotune.runtimes.environments import check_model, chosen
+
+    releases = [each.release for each in chosen(names)]
+    if not releases:
+        raise RequestError("--runtimes: name other ONNX Runtimes than your own")
+    for release in releases:
+        check_model(release, lineup.subjects[0].model)
+    subjects = on_releases(lineup.subjects[0], releases)
+    versions = compare_versions(replace(lineup, subjects=subjects), workload, **common)
+    # of an older release nobody asks that it be better
+    verdicts = [v for v in judge(versions.comparison, gate) if v.limit != "better"]
+    table = comparison_table(versions.comparison) if versions.comparison.configs else None
+    return _Compared(view_versions(versions, verdicts), table, verdicts)
 
 
 def _compare_under_load(

@@ -1,0 +1,113 @@
+"""How much more memory a session holds with each run, long after its first runs."""
+
+import itertools
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.deploy.session import SessionConfig
+from autotune.facts.workload import Workload
+from autotune.measure.configuration_run import TimeLimits
+from autotune.measure.memory import Usage
+from autotune.measure.outcome import Failure
+from autotune.measure.replies import FirstRuns, SliceTimes
+from autotune.measure.requests import SampleFiles, request_session
+from autotune.process import scratch
+from autotune.process.child import Child, ChildFailure, memory_limit
+
+_WORKER = "autotune.measure.measure_child"
+_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
+# Arena and heap still grow in the first of them.
+_SETTLING = 4
+_BLOCKS = 16
+# Student's t for 95 % of a mean of sixteen.
+_T = 2.131
+_BLOCK_S = 0.15
+_FEWEST_RUNS, _MOST_RUNS = 20, 5000
+# A heap that finds its size grows in a few steps; a leak does not stop.
+_LEAST_GROWING = 0.75
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    """The growth of a session's memory with each run.
+
+    Attributes:
+        kib_per_run: Its mean over many runs.
+        low: The lower end of the mean's 95 % interval.
+        high: The upper end.
+        growing: Share of the blocks of runs in which the memory grew.
+        runs: How many runs there were.
+    """
+
+    kib_per_run: float
+    low: float
+    high: float
+    growing: float
+    runs: int
+
+    @property
+    def is_leak(self) -> bool:
+        """Whether the memory grows for as long as the session runs."""
+        return self.low > 0 and self.growing >= _LEAST_GROWING
+
+    @classmethod
+    def of(cls, held_kib: Sequence[float], runs: int) -> "Leak":
+        """Returns the growth by what was held after each block of so many runs.
+
+        Args:
+            held_kib: Memory after each block, that of the first ones left out.
+            runs: Runs of a block.
+        """
+        steps = [after - before for before, after in itertools.pairwise(held_kib)]
+        mean = statistics.fmean(steps) / runs
+        half = _T * statistics.stdev(steps) / runs / len(steps) ** 0.5
+        return cls(
+            kib_per_run=mean,
+            low=mean - half,
+            high=mean + half,
+            growing=sum(step > 0 for step in steps) / len(steps),
+            runs=runs * len(steps),
+        )
+
+
+def measure_leak(
+    model: Path, config: SessionConfig, workload: Workload, site: Path | None = None
+) -> Leak | Failure:
+    """Returns how a session's memory grows, in a process of its own; it takes a few seconds.
+
+    Args:
+        model: The model's file.
+        config: How it is opened.
+        workload: Its inputs.
+        site: The folder of another ONNX Runtime; None for the user's own.
+    """
+    with (
+        tempfile.TemporaryDirectory(dir=scratch.root()) as folder,
+        Child(_WORKER, memory_limit(), site) as child,
+    ):
+        files = SampleFiles.write(workload, Path(folder))
+        try:
+            request_session(child, files, model.resolve(), config, _LIMITS.load_s)
+            count = 1 if files.one_shape else 2 * len(workload.timing)
+            first = child.request({"do": "first_runs"}, _LIMITS.of_runs(count), FirstRuns)
+            runs = int(_BLOCK_S * 1e3 / first.run_ms)
+            runs = min(max(runs, _FEWEST_RUNS), _MOST_RUNS)
+            held_kib = []
+            for _ in range(_SETTLING + _BLOCKS + 1):
+                held_kib.append(_held_after(child, runs))
+        except ChildFailure as fault:
+            return Failure(kind=fault.kind, phase="run", message=fault.message)
+    per_call = 1 if files.one_shape else len(workload.timing)
+    return Leak.of(held_kib[_SETTLING:], runs * per_call)
+
+
+def _held_after(child: Child, runs: int) -> float:
+    """Returns the private memory after some runs, in KiB."""
+    order = {"do": "slice", "seconds": 0, "fewest_runs": runs, "unrecorded_runs": 0}
+    child.request(order, _LIMITS.of_runs(runs), SliceTimes)
+    held = child.request({"do": "held"}, _LIMITS.run_s, Usage)
+    mib = held.resident_mib if held.anonymous_mib is None else held.anonymous_mib
+    return mib * 1024
