@@ -37,7 +37,7 @@ def bisect_releases(
     messages().quiet = quiet
     with signals_later():
         from autotune.cli.progress import steps
-        from autotune.facts.workload import workload_for
+        from autotune.facts.inputs import workload_for
         from autotune.report.versions import view_changes
         from autotune.results.subjects import lineup_of, subject_of
         from autotune.results.versions import Bisection
