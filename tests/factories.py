@@ -26,7 +26,7 @@ def onnx_model(
     """Returns a model of nodes in ONNX's text form."""
     graph = parser.parse_graph(f"g ({x}) => ({y}) {{ {body} }}")
     for item in graph.output:
-        if [size.dim_param for size in item.type.tensor_type.shape.dim] == ["?"]:
+        if [size.WhichOneof("value") for size in item.type.tensor_type.shape.dim] == [None]:
             item.type.tensor_type.ClearField("shape")
     taken = _taken(graph)
     for name, value in (constants or {}).items():

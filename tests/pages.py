@@ -5,16 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import made_results
 from fakes import measurement, refusal
 from small_inspections import PEAKS, PROFILE, REPORT
 
-from autotune.deploy.config import Environment, Evidence, Interval
+from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
 from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare
 from autotune.measure.outcome import Outcome
 from autotune.report.page.state import StudyState
-from autotune.results.leave_one_out import Part, Simplification
+from autotune.results.leave_one_out import Simplification
 from autotune.results.profiling import DEFAULT, ProfiledSession, Profiling
 from autotune.results.result import Member, StudyResult
 from autotune.search.beliefs import Effect
@@ -45,71 +46,20 @@ def trials() -> tuple[Trial, ...]:
 
 def member(trial: int, values: Mapping[str, Value], ms: float, mib: float) -> Member:
     """Returns a member of the front with intervals of 10 % to either side."""
-
-    def gain(own: float, base: float) -> Interval:
-        return Interval(value=base / own, low=0.9 * base / own, high=1.1 * base / own)
-
-    return Member(
-        configuration=values,
-        words=Configuration.of(values).in_words(),
-        admitted=True,
-        gains={"latency_ms": gain(ms, BASE_MS), "peak_memory_mib": gain(mib, BASE_MIB)},
-        evidence=Evidence(
-            latency_ms=ms,
-            baseline_latency_ms=BASE_MS,
-            speedup=gain(ms, BASE_MS),
-            peak_memory_mib=mib,
-            baseline_peak_memory_mib=BASE_MIB,
-            cpu_s=0.02,
-            baseline_cpu_s=0.04,
-            load_ms=1.0,
-            baseline_load_ms=2.0,
-            p99_ms=None,
-            baseline_p99_ms=None,
-            error=0.01,
-            agreement=1.0,
-            metric=None,
-            error_data="generated",
-            rounds=3,
-            significant=ms < BASE_MS,
-            steady=True,
-            noise_floor=0.02,
-            trial=trial,
-        ),
-    )
+    made = made_results.member(trial, values, BASE_MS / ms, mib, 0.01)
+    speedup = _around(BASE_MS / ms, 0.1)
+    gains = {"latency_ms": speedup, "peak_memory_mib": _around(BASE_MIB / mib, 0.1)}
+    return replace(made, gains=gains, evidence=replace(made.evidence, speedup=speedup))
 
 
 def simplification() -> Simplification:
     """Returns what the two changes of the winner bring; a third one was dropped."""
-
-    def factor(value: float) -> Interval:
-        return Interval(value=value, low=0.95 * value, high=1.05 * value)
-
-    def part(changes: Mapping[str, Value], speedup: float, memory: float) -> Part:
-        return Part(
-            changes=changes,
-            words=Configuration.of(changes).in_words(),
-            kept=True,
-            matters_for=("latency_ms",),
-            speedup=factor(speedup),
-            memory=factor(memory),
-            error=0.0,
-            failure="",
-        )
-
     parts = [
-        part({"precision": WINNER["precision"]}, 1.8, 0.9),
-        part({"weight_storage": WINNER["weight_storage"]}, 1.01, 0.7),
+        made_results.part({"precision": WINNER["precision"]}, ["latency_ms"], 1.8, 0.9),
+        made_results.part({"weight_storage": WINNER["weight_storage"]}, ["latency_ms"], 1.01, 0.7),
+        made_results.part({"intra_op_num_threads": 2}),
     ]
-    threads = {"intra_op_num_threads": 2}
-    dropped = replace(parts[0], changes=threads, words="2 threads", kept=False, matters_for=())
-    return Simplification(
-        trial=1,
-        winner={**WINNER, **threads},
-        parts=(*parts, dropped),
-        whole=part(WINNER, 1.82, 0.63),
-        complete=True,
-    )
+    return made_results.simplification(1, parts, 1.82, 0.63)
 
 
 def result(**changes: Any) -> StudyResult:
@@ -121,50 +71,26 @@ def result(**changes: Any) -> StudyResult:
         factor=Interval(value=0.5, low=0.4, high=0.6),
         trials=1,
     )
-    made = StudyResult(
-        study="tiny-0123456789ab",
-        folder=Path("tiny.autotune"),
-        model=Path("/models/tiny.onnx"),
-        model_sha256="00",
-        workload="11",
-        picked=1,
-        objectives=("latency_ms", "peak_memory_mib"),
-        prefer="latency",
-        limits={
-            "max_error": 0.05,
-            "max_memory_mib": None,
-            "max_latency_ms": None,
-            "max_drop": None,
-            "max_p99_ms": None,
-        },
-        members=(
+    facts: dict[str, Any] = {
+        "study": "tiny-0123456789ab",
+        "folder": Path("tiny.autotune"),
+        "model": Path("/models/tiny.onnx"),
+        "picked": 1,
+        "members": (
             member(0, {}, BASE_MS, BASE_MIB),
             member(1, WINNER, 5.5, 61.0),
             member(2, {"arena": "off"}, 9.0, 50.0),
         ),
-        trials=6,
-        ended="",
-        failed={"refused": 1},
-        stopped_early=1,
-        never_undisturbed=0,
-        left_out={"spinning": "one core"},
-        effects=(effect, replace(effect, objective="peak_memory_mib")),
-        cache_bytes=0,
-        notes=("input 'x': float32 [1, 3]",),
-        dimensions={},
-        environment=Environment(
-            autotune="0", onnxruntime="1", cpu="a CPU", cores=2, fingerprint="22"
-        ),
-        complete=True,
-        files=("best.json",),
-        others=(),
-        simplification=None,
-        process=None,
-        judgements=(),
-        batching=None,
-        clients=1,
-    )
-    return replace(made, **changes)
+        "trials": 6,
+        "failed": {"refused": 1},
+        "stopped_early": 1,
+        "left_out": {"spinning": "one core"},
+        "effects": (effect, replace(effect, objective="peak_memory_mib")),
+        "notes": ("input 'x': float32 [1, 3]",),
+        "dimensions": {},
+        "files": ("best.json",),
+    }
+    return made_results.result(**{**facts, **changes})
 
 
 def state(made: StudyResult | None = None, **changes: Any) -> StudyState:
@@ -195,3 +121,7 @@ def profiling(node: TimeShare) -> Profiling:
         headroom=headroom(REPORT.work, PEAKS, 4.0),
     )
     return Profiling(sessions=(session,), peaks=PEAKS)
+
+
+def _around(value: float, share: float) -> Interval:
+    return Interval(value=value, low=(1 - share) * value, high=(1 + share) * value)

@@ -18,7 +18,7 @@ def test_the_answer_is_that_of_the_terminal() -> None:
     assert answer.headline.startswith("tiny.onnx: 1.82× faster than the default (1.64–2.00)")
     words = words_of(View(blocks=answer.blocks, data={}))
     assert "→ 1 5.5 1.82 (1.64–2.00) 61.0 0.01 int8 static, external data" in words
-    assert "int8 static 1.80× (1.71–1.89), 0.90 of the memory" in words
+    assert "int8 static 1.80× (1.78–1.82), 0.90 of the memory" in words
     assert "Answers: error 0.01 (limit 0.05) on generated inputs" in words
     assert answer.confirmed
 

@@ -12,14 +12,12 @@ import numpy as np
 import onnx
 import optuna
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import onnx_model
 
 import autotune
 from autotune.errors import DataError, ModelError, RequestError, SpaceError, StudyError
 from autotune.facts import sample_models
 from autotune.storage.database import quiet_optuna
-
-FLOAT = TensorProto.FLOAT
 
 
 @pytest.fixture
@@ -68,24 +66,6 @@ def assert_refused(code: int, stdout: str, stderr: str, phrases: Sequence[str]) 
         assert phrase in said
 
 
-def save(name: str, operator: str, *, opset: int = 17, domain: str = "", weight: Any = None) -> str:
-    """Writes a model of one node, sound or not, and returns its name."""
-    inputs = ["x"] if weight is None else ["x", weight.name]
-    graph = helper.make_graph(
-        [helper.make_node(operator, inputs, ["y"], domain=domain)],
-        "test",
-        [helper.make_tensor_value_info("x", FLOAT, ["b", 3])],
-        [helper.make_tensor_value_info("y", FLOAT, ["b", 3])],
-        [] if weight is None else [weight],
-    )
-    opsets = [helper.make_opsetid("", opset)]
-    if domain:
-        opsets.append(helper.make_opsetid(domain, 1))
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    Path(name).write_bytes(model.SerializeToString())
-    return name
-
-
 def test_a_missing_model(folder: Path) -> None:
     refused_by_program(["study", "absent.onnx"], ["there is no file absent.onnx"])
 
@@ -108,39 +88,39 @@ def test_a_truncated_model(folder: Path, share: float) -> None:
     refused(ModelError, ["cut.onnx", "no ONNX model"], "cut.onnx")
 
 
-def external(size: int = 36) -> Any:
-    tensor = numpy_helper.from_array(np.eye(3, dtype=np.float32), "w")
-    onnx.external_data_helper.set_external_data(tensor, "weights.bin", 0, size)
-    tensor.ClearField("raw_data")
-    return tensor
+@pytest.mark.parametrize(
+    ("size_bytes", "phrases"),
+    [
+        (0, ["'weights.bin' is missing", "beside the model"]),
+        (10, ["'weights.bin' is truncated"]),
+    ],
+)
+def test_wrong_external_data(folder: Path, size_bytes: int, phrases: list[str]) -> None:
+    weights: dict[str, Any] = {"location": "weights.bin", "size_threshold": 0}
+    model = onnx_model("y = MatMul (x, w)", {"w": np.eye(3, dtype=np.float32)}, x="float[b,3] x")
+    onnx.save(model, "external.onnx", save_as_external_data=True, **weights)
+    Path("weights.bin").unlink()
+    if size_bytes:
+        Path("weights.bin").write_bytes(bytes(size_bytes))
+    refused(ModelError, ["external.onnx", *phrases], "external.onnx")
 
 
-def test_missing_external_data(folder: Path) -> None:
-    name = save("external.onnx", "MatMul", weight=external())
-    refused(ModelError, [name, "'weights.bin' is missing", "beside the model"], name)
-
-
-def test_truncated_external_data(folder: Path) -> None:
-    name = save("external.onnx", "MatMul", weight=external())
-    Path("weights.bin").write_bytes(bytes(10))
-    refused(ModelError, [name, "'weights.bin' is truncated"], name)
-
-
-def test_an_unknown_operator(folder: Path) -> None:
-    """The operator that ONNX Runtime lacks is named, with the opset."""
-    name = save("odd.onnx", "Nonsense")
-    refused(ModelError, [name, "'Nonsense'", "opset 17"], name)
-
-
-def test_an_unknown_domain(folder: Path) -> None:
-    """An operator of a domain that nobody registered is named with its domain."""
-    name = save("odd.onnx", "Nonsense", domain="my.operators")
-    refused(ModelError, [name, "my.operators", "Nonsense", "custom operators"], name)
-
-
-def test_an_opset_of_the_future(folder: Path) -> None:
-    name = save("new.onnx", "Relu", opset=99)
-    refused(ModelError, [name, "opset 99", "upgrade onnxruntime"], name)
+@pytest.mark.parametrize(
+    ("node", "opset", "phrases"),
+    [
+        ("Nonsense", 17, ["'Nonsense'", "opset 17"]),
+        ("my.operators.Nonsense", 17, ["my.operators", "Nonsense", "custom operators"]),
+        ("Relu", 99, ["opset 99", "upgrade onnxruntime"]),
+    ],
+    ids=["operator", "domain", "opset"],
+)
+def test_what_onnxruntime_lacks(folder: Path, node: str, opset: int, phrases: list[str]) -> None:
+    """It is named, with what helps."""
+    model = onnx_model(f"y = {node} (x)", x="float[b,3] x", y="float[b,3] y", opset=opset)
+    if "." in node:
+        model.opset_import.add(domain="my.operators", version=1)
+    Path("odd.onnx").write_bytes(model.SerializeToString())
+    refused(ModelError, ["odd.onnx", *phrases], "odd.onnx")
 
 
 @pytest.mark.parametrize(

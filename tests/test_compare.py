@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from factories import save_onnx
 from fakes import measurement, refusal
-from onnx import TensorProto, helper, numpy_helper
 from test_config import make_config, requiring
 
 from autotune.deploy.model_files import DataFile, ModelFile
@@ -132,18 +132,10 @@ def test_another_model_under_the_name_is_refused(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_a_model_that_differs_from_run_to_run_is_named(tmp_path: Path) -> None:
     """Dropout in training mode is no wrong answer of the config: the sentence says what it is."""
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64]) for name in "xy"]
-    constants = {"ratio": np.asarray(0.5, np.float32), "training": np.asarray(True)}
-    graph = helper.make_graph(
-        [helper.make_node("Dropout", ["x", *constants], ["y"])],
-        "dropout",
-        values[:1],
-        values[1:],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    constants = {"ratio": 0.5, "training": np.asarray(True)}
+    model = save_onnx(
+        tmp_path / "best.onnx", "y = Dropout (x, ratio, training)", constants, x="float[64] x"
     )
-    model = tmp_path / "best.onnx"
-    opset = helper.make_opsetid("", 17)
-    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), model)
     with pytest.raises(CannotMeasureError, match="differ from run to run") as refusal:
         _compare(write_config(model))
     assert "without dropout" in str(refusal.value)

@@ -1,52 +1,26 @@
 """What is found in a model file."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import normal, onnx_model, save_onnx
 
 from autotune.errors import ModelError
 from autotune.facts import sample_models
 from autotune.facts.model import Model, describe
 from autotune.facts.model_facts import Tensor
 
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-node = helper.make_node
-value = helper.make_tensor_value_info
-
-
-def save(
-    path: Path,
-    nodes: Sequence[Any],
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-    weights: Sequence[Any] = (),
-    opset: int = 17,
-) -> Path:
-    graph = helper.make_graph(nodes, "test", inputs, outputs, list(weights))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def weight(name: str, array: Any, dtype: Any = np.float32) -> Any:
-    return numpy_helper.from_array(np.asarray(array, dtype), name)
-
-
-def external(name: str, location: str, size: int = 36) -> Any:
-    tensor = weight(name, np.ones((3, 3)))
-    onnx.external_data_helper.set_external_data(tensor, location, 0, size)
-    tensor.ClearField("raw_data")
-    return tensor
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "model.onnx"
+
+
+def _described(path: Path, body: str, *arguments: Any, **options: Any) -> Model:
+    return describe(save_onnx(path, body, *arguments, **options))
 
 
 def by_name(model: Model) -> dict[str, Tensor]:
@@ -84,65 +58,44 @@ def test_indices_of_a_table_are_bounded_by_its_rows(path: Path) -> None:
 
 
 def test_the_smallest_table_behind_carriers_bounds(path: Path) -> None:
-    model = describe(
-        save(
-            path,
-            [
-                node("Cast", ["x"], ["c"], to=INT64),
-                node("Reshape", ["c", "flat"], ["r"]),
-                node("Gather", ["big", "r"], ["a"]),
-                node("Gather", ["wide", "r"], ["b"], axis=1),
-            ],
-            [value("x", TensorProto.INT32, [2, "n"])],
-            [value("a", FLOAT, None), value("b", FLOAT, None)],
-            [
-                weight("big", np.ones((50, 4))),
-                weight("wide", np.ones((4, 20))),
-                weight("flat", [-1], np.int64),
-            ],
-        )
+    """The bound is found through casts and reshapes, along the axis, and is the smallest."""
+    model = _described(
+        path,
+        "c = Cast <to = 7> (x) r = Reshape (c, flat) a = Gather (big, r) "
+        "b = Gather <axis = 1> (wide, r)",
+        {"flat": np.array([-1]), "big": normal(0, 50, 4), "wide": normal(0, 4, 20)},
+        x="int32[2,n] x",
+        y="float[?] a, float[?] b",
     )
     assert by_name(model)["x"].index_bound == 20
 
 
 def test_a_table_in_a_constant_node_bounds(path: Path) -> None:
-    model = describe(
-        save(
-            path,
-            [
-                node("Constant", [], ["table"], value=weight("t", np.ones((9, 2)))),
-                node("Gather", ["table", "x"], ["y"]),
-            ],
-            [value("x", INT64, ["n"])],
-            [value("y", FLOAT, ["n", 2])],
-        )
-    )
-    assert by_name(model)["x"].index_bound == 9
-    assert model.parameters == 18
+    body = "table = Constant <value = float[3,2] {1, 2, 3, 4, 5, 6}> () y = Gather (table, x)"
+    model = _described(path, body, x="int64[n] x")
+    assert by_name(model)["x"].index_bound == 3
+    assert model.parameters == 6
 
 
-def test_branches_count_what_can_run_side_by_side(path: Path) -> None:
-    x, y = value("x", FLOAT, ["b", 3]), value("y", FLOAT, ["b", 3])
-    w = weight("w", np.eye(3))
-    aside = [
-        node("MatMul", ["x", "w"], ["p"]),
-        node("MatMul", ["x", "w"], ["q"]),
-        node("Add", ["p", "q"], ["y"]),
-    ]
-    chain = [node("MatMul", ["x", "w"], ["p"]), node("MatMul", ["p", "w"], ["y"])]
-    assert describe(save(path, aside, [x], [y], [w])).branches == 2
-    assert describe(save(path, chain, [x], [y], [w])).branches == 1
+@pytest.mark.parametrize(
+    ("body", "branches"),
+    [
+        ("p = MatMul (x, w) q = MatMul (x, w) y = Add (p, q)", 2),
+        ("p = MatMul (x, w) y = MatMul (p, w)", 1),
+    ],
+)
+def test_branches_count_what_can_run_side_by_side(path: Path, body: str, branches: int) -> None:
+    """Two products of the same input are two branches, a chain is one."""
+    assert _described(path, body, {"w": normal(0, 3, 3)}, x="float[b,3] x").branches == branches
 
 
 def test_nodes_of_subgraphs_count(path: Path) -> None:
-    branch = helper.make_graph([node("Erf", ["x"], ["z"])], "b", [], [value("z", FLOAT, [2])])
-    model = describe(
-        save(
-            path,
-            [node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)],
-            [value("x", FLOAT, [2]), value("c", TensorProto.BOOL, [])],
-            [value("y", FLOAT, [2])],
-        )
+    branches = [f"{name} () => (float[2] {name}) {{ {name} = Erf (x) }}" for name in "pq"]
+    model = _described(
+        path,
+        f"y = If (c) <then_branch = {branches[0]}, else_branch = {branches[1]}>",
+        x="float[2] x, bool c",
+        y="float[2] y",
     )
     assert model.operators == {"Erf": 2, "If": 1}
     assert model.has_gelu
@@ -151,79 +104,72 @@ def test_nodes_of_subgraphs_count(path: Path) -> None:
 
 def test_shapes_keep_names_and_gaps(path: Path) -> None:
     """Fixed sizes, names and unnamed open dimensions are told apart; fixed is not dynamic."""
-    relu = [node("Relu", ["x"], ["y"])]
-    y = value("y", FLOAT, None)
-    model = describe(save(path, relu, [value("x", FLOAT, ["b", None, 4])], [y]))
+    unnamed = onnx_model("y = Relu (x)", x="float[b,gap,4] x")
+    unnamed.graph.input[0].type.tensor_type.shape.dim[1].ClearField("dim_param")
+    path.write_bytes(unnamed.SerializeToString())
+    model = describe(path)
     assert model.inputs[0].shape == ("b", None, 4)
     assert model.is_dynamic
-    assert not describe(save(path, relu, [value("x", FLOAT, [1, 4])], [y])).is_dynamic
+    assert not _described(path, "y = Relu (x)", x="float[1,4] x").is_dynamic
 
 
-def normalised_convolution(path: Path, scale: float) -> Path:
-    ones = np.ones(2)
-    return save(
+@pytest.mark.parametrize(("scale", "subnormals"), [(1e-20, 4), (1.0, 0)])
+def test_subnormals_are_counted_after_folding(path: Path, scale: float, subnormals: int) -> None:
+    """Weights that become subnormal when a normalisation is folded into them are counted."""
+    ones = np.ones(2, np.float32)
+    model = _described(
         path,
-        [
-            node("Conv", ["x", "w"], ["c"], kernel_shape=[1, 1]),
-            node("BatchNormalization", ["c", "s", "o", "o", "v"], ["y"]),
-        ],
-        [value("x", FLOAT, [1, 2, 4, 4])],
-        [value("y", FLOAT, [1, 2, 4, 4])],
-        [
-            weight("w", np.full((2, 2, 1, 1), 1e-20)),
-            weight("s", ones * scale),
-            weight("o", ones * 0),
-            weight("v", ones),
-        ],
+        "c = Conv (x, w) y = BatchNormalization (c, s, o, o, v)",
+        {"w": np.full((2, 2, 1, 1), 1e-20, "f4"), "s": ones * scale, "o": ones * 0, "v": ones},
+        x="float[1,2,4,4] x",
+        y="float[1,2,4,4] y",
     )
-
-
-def test_subnormals_are_counted_after_folding(path: Path) -> None:
-    assert describe(normalised_convolution(path, 1e-20)).subnormals == 4
-    assert describe(normalised_convolution(path, 1.0)).subnormals == 0
+    assert model.subnormals == subnormals
 
 
 def test_an_input_with_a_default_is_not_fed(path: Path) -> None:
-    model = describe(
-        save(
-            path,
-            [node("MatMul", ["x", "w"], ["y"])],
-            [value("x", FLOAT, ["b", 3]), value("w", FLOAT, [3, 3])],
-            [value("y", FLOAT, ["b", 3])],
-            [weight("w", np.eye(3))],
-        )
-    )
+    weight = {"w": normal(0, 3, 3)}
+    model = _described(path, "y = MatMul (x, w)", weight, x="float[b,3] x, float[3,3] w")
     assert list(by_name(model)) == ["x"]
 
 
 @pytest.mark.parametrize(
     ("element", "dtype"),
-    [
-        (TensorProto.FLOAT16, "float16"),
-        (TensorProto.INT32, "int32"),
-        (TensorProto.UINT8, "uint8"),
-        (TensorProto.STRING, "str"),
-    ],
+    [("float16", "float16"), ("int32", "int32"), ("uint8", "uint8"), ("string", "str")],
 )
-def test_types_are_spelt_as_numpy_does(path: Path, element: int, dtype: str) -> None:
-    """Element types have the names that numpy gives them; text is ``str``."""
-    nodes = [node("Identity", ["x"], ["y"])]
-    file = save(path, nodes, [value("x", element, [2])], [value("y", element, [2])])
-    assert describe(file).inputs[0].dtype == dtype
+def test_types_are_spelt_as_numpy_does(path: Path, element: str, dtype: str) -> None:
+    model = _described(path, "y = Identity (x)", x=f"{element}[2] x", y=f"{element}[2] y")
+    assert model.inputs[0].dtype == dtype
 
 
-def test_a_sequence_input_is_refused(path: Path) -> None:
-    sequence = helper.make_tensor_sequence_value_info("frames", FLOAT, [2])
-    at = [node("SequenceAt", ["frames", "i"], ["y"])]
-    save(path, at, [sequence, value("i", INT64, [])], [value("y", FLOAT, [2])])
-    with pytest.raises(ModelError, match=r"model\.onnx.*input 'frames' is a sequence.*export"):
-        describe(path)
+_RNN = "y = RNN <hidden_size = 4, layout = 1> (x, w, r)"
+
+
+@pytest.mark.parametrize(
+    ("body", "x", "words"),
+    [
+        (
+            "y = SequenceAt (frames, i)",
+            "seq(float[2]) frames, int64 i",
+            r"model\.onnx.*input 'frames' is a sequence.*export",
+        ),
+        ("y = Cast <to = 1> (x)", "bfloat16[2] x", "input 'x' has the type bfloat16.*export"),
+        (_RNN, "float[1,3,2] x", "Batchwise recurrent operations"),
+    ],
+    ids=["sequence", "bfloat16", "operator"],
+)
+def test_what_cannot_be_fed_or_run_is_refused(path: Path, body: str, x: str, words: str) -> None:
+    """By name, with what to do; without ONNX Runtime's own file and function."""
+    weights = {"w": normal(0, 1, 4, 2), "r": normal(0, 1, 4, 4)}
+    with pytest.raises(ModelError, match=words) as refusal:
+        _described(path, body, weights, x=x)
+    assert "::" not in str(refusal.value)
+    assert ".h:" not in str(refusal.value)
 
 
 def test_an_ir_version_of_the_future_is_refused(path: Path) -> None:
     """A file format that this ONNX Runtime does not know is refused with both versions."""
-    save(path, [node("Relu", ["x"], ["y"])], [value("x", FLOAT, [2])], [value("y", FLOAT, [2])])
-    model = onnx.load(path)
+    model = onnx_model("y = Relu (x)")
     model.ir_version = 99
     path.write_bytes(model.SerializeToString())
     with pytest.raises(
@@ -232,53 +178,34 @@ def test_an_ir_version_of_the_future_is_refused(path: Path) -> None:
         describe(path)
 
 
-def test_a_refusal_names_no_place_in_the_source_of_onnxruntime(path: Path) -> None:
-    """The reason why ONNX Runtime cannot make a kernel comes without its own file and function."""
-    weights = [weight("w", np.ones((1, 4, 2))), weight("r", np.ones((1, 4, 4)))]
-    batchwise = [node("RNN", ["x", "w", "r"], ["y"], hidden_size=4, layout=1)]
-    save(path, batchwise, [value("x", FLOAT, [1, 3, 2])], [value("y", FLOAT, None)], weights)
-    with pytest.raises(ModelError, match=r"Batchwise recurrent operations") as refusal:
-        describe(path)
-    assert "::" not in str(refusal.value)
-    assert ".h:" not in str(refusal.value)
-
-
 @pytest.mark.parametrize("place", ["input", "dimension", "output"])
 def test_a_line_break_in_a_name_is_refused(path: Path, place: str) -> None:
     """Such a name could print lines that look like ours."""
-    names = dict.fromkeys(("input", "dimension", "output"), "x")
-    names |= {"output": "y", place: "no\nproblems found"}
-    save(
-        path,
-        [node("Relu", [names["input"]], [names["output"]])],
-        [value(names["input"], FLOAT, [names["dimension"]])],
-        [value(names["output"], FLOAT, None)],
-    )
+    model, name = onnx_model("y = Relu (x)", x="float[x] x"), "no\nproblems found"
+    (node,), (x,), (y,) = model.graph.node, model.graph.input, model.graph.output
+    if place == "input":
+        x.name = node.input[0] = name
+    elif place == "output":
+        y.name = node.output[0] = name
+    else:
+        x.type.tensor_type.shape.dim[0].dim_param = name
+    path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match=r"line break in the name 'no.nproblems found'") as refused:
         describe(path)
     assert "\n" not in str(refused.value)
 
 
-def test_a_bfloat16_input_is_refused(path: Path) -> None:
-    cast = [node("Cast", ["x"], ["y"], to=FLOAT)]
-    save(path, cast, [value("x", TensorProto.BFLOAT16, [2])], [value("y", FLOAT, [2])])
-    with pytest.raises(ModelError, match=r"input 'x' has the type bfloat16.*export"):
-        describe(path)
-
-
 def with_external(path: Path, location: str) -> Path:
-    return save(
-        path,
-        [node("MatMul", ["x", "w"], ["y"])],
-        [value("x", FLOAT, ["b", 3])],
-        [value("y", FLOAT, ["b", 3])],
-        [external("w", location)],
-    )
+    model = onnx_model("y = MatMul (x, w)", {"w": normal(0, 3, 3)}, x="float[b,3] x")
+    (weight,) = model.graph.initializer
+    onnx.external_data_helper.set_external_data(weight, location, 0, 36)
+    weight.ClearField("raw_data")
+    path.write_bytes(model.SerializeToString())
+    return path
 
 
 @pytest.mark.parametrize("location", ["../w.bin", "/etc/hostname", "a/../../w.bin"])
 def test_external_data_outside_the_folder_are_refused(tmp_path: Path, location: str) -> None:
-    """A model cannot name files that lie outside its folder."""
     folder = tmp_path / "inner"
     folder.mkdir()
     (tmp_path / "w.bin").write_bytes(bytes(36))

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import save_onnx
 from small_models import write
 
 from autotune.errors import CannotMeasureError
@@ -17,23 +17,6 @@ from autotune.inspection.model_report import ModelReport, read_model
 def _read(path: Path) -> ModelReport:
     described = describe(path)
     return read_model(described, generate(described, {}))
-
-
-def _save(
-    path: Path, nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], inputs: tuple[str, ...]
-) -> Path:
-    """Writes a model of 4 x 4 matrices; weights named in `inputs` are graph inputs too."""
-    matrices = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in inputs]
-    graph = helper.make_graph(
-        nodes,
-        "made",
-        matrices,
-        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
-    return path
 
 
 def test_facts_of_a_small_cnn(tmp_path: Path) -> None:
@@ -65,8 +48,8 @@ def test_subnormal_weights_are_named(tmp_path: Path) -> None:
     """Of 16 weights 12 are below the smallest normal number."""
     weight = np.ones((4, 4), np.float32)
     weight[1:] = 1e-39
-    node = helper.make_node("MatMul", ["x", "weight"], ["y"])
-    reading = _read(_save(tmp_path / "m.onnx", [node], {"weight": weight}, ("x",)))
+    path = tmp_path / "m.onnx"
+    reading = _read(save_onnx(path, "y = MatMul (x, w)", {"w": weight}, x="float[4,4] x"))
     assert reading.optimised is not None
     assert reading.optimised.subnormals == 12
     assert reading.optimised.subnormal_weights[0].elements == 16
@@ -74,14 +57,12 @@ def test_subnormal_weights_are_named(tmp_path: Path) -> None:
 
 def test_weights_as_inputs_block_folding(tmp_path: Path) -> None:
     """An initializer that is an input too is counted, and so is the node that it keeps."""
-    nodes = [
-        helper.make_node("Transpose", ["weight"], ["turned"]),
-        helper.make_node("MatMul", ["x", "turned"], ["y"]),
-    ]
-    weight = np.arange(16, dtype=np.float32).reshape(4, 4)
-    blocked = _read(_save(tmp_path / "b.onnx", nodes, {"weight": weight}, ("x", "weight")))
+    body = "turned = Transpose (weight) y = MatMul (x, turned)"
+    weight = {"weight": np.arange(16, dtype=np.float32).reshape(4, 4)}
+    inputs = "float[4,4] x, float[4,4] weight"
+    blocked = _read(save_onnx(tmp_path / "b.onnx", body, weight, x=inputs))
     assert blocked.weights_as_inputs == 1
-    free = _read(_save(tmp_path / "f.onnx", nodes, {"weight": weight}, ("x",)))
+    free = _read(save_onnx(tmp_path / "f.onnx", body, weight, x="float[4,4] x"))
     assert free.weights_as_inputs == 0
     assert free.optimised is not None
     assert free.optimised.unfolded == {}

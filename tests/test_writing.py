@@ -109,7 +109,7 @@ def test_a_study_that_was_cut_short_says_so() -> None:
 
 def test_what_each_change_brings_is_shown() -> None:
     page = render_page(pages.state(pages.result(simplification=pages.simplification())))
-    assert "1.80× (1.71–1.89), 0.90 of the memory" in page.split("<main>")[0]
+    assert "1.80× (1.78–1.82), 0.90 of the memory" in page.split("<main>")[0]
     section = page.split('<section id="changes">')[1].split("</section>")[0]
     rows = [
         re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)

@@ -10,10 +10,12 @@ from typing import Any
 
 import made_results
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from factories import onnx_model, save_onnx
 from fakes import FakeMeasurer, FakeWorld, thread_cost
-from onnx import TensorProto, external_data_helper, helper, numpy_helper
+from onnx import external_data_helper, numpy_helper
 
 import autotune
 from autotune.deploy.config import Evidence, TunedConfig
@@ -33,53 +35,39 @@ pytestmark = pytest.mark.usefixtures("quiet")
 _FEED = {"x": np.asarray([[1.0, 2.0]], np.float32), "flag": np.asarray(True)}
 
 
-def _weight(name: str, file: str, value: float, folder: Path) -> TensorProto:
-    """Returns a weight that is stored in an external data file, appended to it."""
-    tensor = numpy_helper.from_array(np.full((2, 2), value, np.float32), name)
-    path = folder / file
-    offset = path.stat().st_size if path.exists() else 0
-    with path.open("ab") as stream:
-        stream.write(tensor.raw_data)
-    external_data_helper.set_external_data(tensor, file, offset, len(tensor.raw_data))
-    tensor.ClearField("raw_data")
-    return tensor
+def _outside(graph: onnx.GraphProto, places: dict[str, tuple[str, float]], folder: Path) -> None:
+    """Puts the weights of a graph, of that size, into external data files."""
+    for name, (file, value) in places.items():
+        tensor = numpy_helper.from_array(np.full((2, 2), value, np.float32), name)
+        path = folder / file
+        offset = path.stat().st_size if path.exists() else 0
+        with path.open("ab") as stream:
+            stream.write(tensor.raw_data)
+        external_data_helper.set_external_data(tensor, file, offset, len(tensor.raw_data))
+        tensor.ClearField("raw_data")
+        (node,) = [node for node in graph.node if name in node.output] or [None]
+        if node is None:
+            graph.initializer.append(tensor)
+        else:
+            node.attribute[0].t.CopyFrom(tensor)
 
 
 def _model(folder: Path, files: Sequence[str]) -> Path:
     """Writes a model with weights outside: in its graph, in a branch, and in a constant."""
-    out = helper.make_tensor_value_info("b", TensorProto.FLOAT, [1, 2])
-    then, other = (
-        helper.make_graph(
-            [
-                helper.make_node("Constant", [], ["k"], value=_weight("k", file, 0.25, folder)),
-                helper.make_node("MatMul", ["m", "v"], ["p"]),
-                helper.make_node("MatMul", ["p", "k"], ["b"]),
-            ],
-            "branch",
-            [],
-            [out],
-            [_weight("v", file, value, folder)],
-        )
-        for file, value in ((files[0], 2.0), (files[-1], 3.0))
+    nodes = "{ k = Constant <value = float {0}> () p = MatMul (m, v) b = MatMul (p, k) }"
+    branch = f"branch () => (float[1,2] b) {nodes}"
+    model = onnx_model(
+        f"m = MatMul (x, w) y = If (flag) <then_branch = {branch}, else_branch = {branch}>",
+        x="float[1,2] x, bool flag",
+        y="float[1,2] y",
     )
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "w"], ["m"]),
-            helper.make_node("If", ["flag"], ["y"], then_branch=then, else_branch=other),
-        ],
-        "outside",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2]),
-            helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])],
-        [_weight("w", files[-1], 0.5, folder)],
-    )
+    for attribute, file, value in zip(
+        model.graph.node[1].attribute, (files[0], files[-1]), (2.0, 3.0), strict=True
+    ):
+        _outside(attribute.g, {"k": (file, 0.25), "v": (file, value)}, folder)
+    _outside(model.graph, {"w": (files[-1], 0.5)}, folder)
     path = folder / "net.onnx"
-    opset = helper.make_opsetid("", 17)
-    path.write_bytes(
-        helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
-    )
+    path.write_bytes(model.SerializeToString())
     return path
 
 
@@ -217,18 +205,8 @@ def _rewrite(result: StudyResult, evidence: Evidence, model: Path) -> None:
 
 def _made(folder: Path, value: float) -> PreparedModel:
     """Returns a model of one addition, as a study's cache holds it."""
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "w"], ["y"])],
-        "add",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])],
-        [numpy_helper.from_array(np.full((1, 2), value, np.float32), "w")],
-    )
-    path = folder / f"{value}.onnx"
-    opset = helper.make_opsetid("", 17)
-    path.write_bytes(
-        helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
-    )
+    path, weight = folder / f"{value}.onnx", np.full((1, 2), value, np.float32)
+    save_onnx(path, "y = Add (x, w)", {"w": weight}, x="float[1,2] x", y="float[1,2] y")
     return PreparedModel(path=path, data_files=(), sha256=digest_files([path]), steps=())
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import sqlite3
 import subprocess
 import sys
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hostile_world import World
 from mutations import VALUES, Random, changed_bytes, changed_json, changed_npz, changed_values
 
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.options import ATTRIBUTES, OPTIMIZERS, RUN_ENTRIES, SESSION_ENTRIES
 from autotune.deploy.records import to_plain
 from autotune.facts.model import describe
 from autotune.facts.workload import read
@@ -34,6 +33,11 @@ from autotune.space.files import read_space
 from autotune.space.parameters import PARAMETERS
 from autotune.space.start import read_configuration
 
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+
+_SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / "schemas" / "autotune-1.json").read_text("utf-8")
+)
 _LOAD = """
 import sys, warnings, autotune
 warnings.simplefilter("ignore")
@@ -83,103 +87,10 @@ def _read_config(_: World, path: Path) -> str | None:
     return config_fault(json.loads(path.read_bytes()))
 
 
-_CERTIFICATE = "batch error how outcome padding processor samples"
-
-
 def config_fault(data: Any) -> str | None:
-    """Returns what is wrong with the JSON value of a config, by a reading of docs/formats.md."""
-    sections = {
-        "model": "data_files file sha256 size_bytes source_sha256 steps",
-        "evidence": "agreement baseline_cpu_s baseline_latency_ms baseline_load_ms baseline_p99_ms "
-        "baseline_peak_memory_mib cpu_s error error_data latency_ms load_ms metric noise_floor "
-        "p99_ms peak_memory_mib rounds significant speedup steady trial",
-        "requires": "exact_products float16_in_float32 providers vnni weight_block",
-        "environment": "autotune cores cpu fingerprint onnxruntime",
-    }
-    optional = {"model": {"data_files", "steps"}, "evidence": {"coverage", *_LATER_EVIDENCE}}
-    if sorted(set(data) - _FURTHER.keys() - {"certified"}) != sorted(
-        [*sections, "configuration", "format", "session"]
-    ):
-        return "its keys"
-    if any(sorted(item) != _CERTIFICATE.split() for item in data.get("certified", [])):
-        return "the keys of a certificate"
-    for name, allowed in _FURTHER.items():
-        if not set(data.get(name) or {}) <= allowed:
-            return f"the keys of {name}"
-    for name, keys in sections.items():
-        more = optional.get(name, set())
-        if not set(keys.split()) - more <= data[name].keys() <= set(keys.split()) | more:
-            return f"the keys of {name}"
-    data_files = data["model"].get("data_files", [])
-    if any(sorted(item) != ["file", "sha256", "size_bytes"] for item in data_files):
-        return "the keys of a data file"
-    names = [data["model"]["file"], *(item["file"] for item in data_files)]
-    if any(not re.fullmatch(r"[^/\\\0:]+", name) or name in {".", ".."} for name in names):
-        return "a file that is not beside the config"
-    if fault := _evidence_fault(data["evidence"]):
-        return fault
-    if any(type(value) not in {bool, int, str} for value in data["configuration"].values()):
-        return "a value of the configuration"  # its names are not checked: loading ignores it
-    return _session_fault(data["session"])
-
-
-_LATER_EVIDENCE = {
-    "provider",
-    "peak_device_memory_mib",
-    "peak_memory_interval_mib",
-    "baseline_peak_memory_interval_mib",
-    "memory_noise_floor",
-    "throughput_per_s",
-    "baseline_throughput_per_s",
-    "max_error",
-}
-_INTERVALS = {"speedup", "peak_memory_interval_mib", "baseline_peak_memory_interval_mib"}
-_FURTHER = {
-    "process": {"malloc_mmap_threshold_bytes", "malloc_trim_threshold_bytes"},
-    "serving": {"clients", "sessions", "batch", "baseline_batch"},
-}
-"""Sections that a config need not have, with their keys."""
-
-
-def _evidence_fault(evidence: Mapping[str, Any]) -> str | None:
-    for name, value in evidence.items():
-        if name == "coverage":
-            if value is not None and _coverage_fault(value):
-                return "evidence.coverage"
-            continue
-        numbers = value.values() if name in _INTERVALS and value is not None else [value]
-        if any(isinstance(n, float) and not math.isfinite(n) for n in numbers):
-            return f"evidence.{name} is not finite"
-        flag = name in {"significant", "steady"}
-        if name != "error_data" and any(isinstance(n, bool) != flag for n in numbers):
-            return f"the type of evidence.{name}"
-    return None
-
-
-def _coverage_fault(coverage: Mapping[str, Any]) -> bool:
-    numbers: list[Any] = [coverage.get(n) for n in ("samples", "share", "repeat_error")]
-    return (
-        sorted(coverage) != ["constant_outputs", "repeat_error", "samples", "share"]
-        or any(type(n) not in {int, float} or not math.isfinite(n) or n < 0 for n in numbers)
-        or not isinstance(coverage["constant_outputs"], list)
-    )
-
-
-def _session_fault(session: Mapping[str, Any]) -> str | None:
-    for name, allowed in (
-        ("options", ATTRIBUTES),
-        ("entries", SESSION_ENTRIES),
-        ("run_entries", RUN_ENTRIES),
-    ):
-        chosen = session.get(name, {})
-        if not chosen.keys() <= allowed.keys():
-            return f"session.{name} has an unknown key"
-        for key, value in chosen.items():
-            if not _is_value(allowed[key], value):
-                return f"session.{name}.{key}"
-    if not set(session.get("disabled_optimizers", [])) <= OPTIMIZERS:
-        return "an unknown optimizer"
-    return None if session.get("providers", 1) in (1, [["CPUExecutionProvider", {}]], []) else "?"
+    """Returns what the published schema says is wrong with the JSON value of a config."""
+    faults = jsonschema.Draft202012Validator(_SCHEMA).iter_errors(data)
+    return next((f"{fault.json_path}: {fault.message}" for fault in faults), None)
 
 
 def _is_value(domain: Any, value: Any) -> bool:
