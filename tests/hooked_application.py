@@ -59,6 +59,7 @@ def main() -> None:
 
     session.run_async(None, {"x": FEED}, called, "me")
     done.wait()
+    print(session.run(None, {"x": [[1.0] * 64, [-1.0] * 64]})[0].sum())
     value = onnxruntime.OrtValue.ortvalue_from_numpy(FEED)
     print(session.run_with_ort_values(None, {"x": value})[0].numpy().sum())
     for wrong in ({}, {"x": FEED.astype(np.float64)}, {"x": [1.0]}):

@@ -120,12 +120,13 @@ def test_a_recording_holds_what_ran(recorded: tuple[Path, Path, str]) -> None:
     threaded = [s for s in recording.sessions if "intra_op_num_threads" in s.opened.passed.options]
     assert len(threaded) == 2, "one of them names its providers"
     first = max(threaded, key=lambda session: session.calls)
-    assert first.calls == 8, "two runs, one asynchronous, one of values, four threads"
+    assert first.calls == 9, "three runs, one asynchronous, one of values, four threads"
     assert first.opened.passed.entries == {"session.intra_op.allow_spinning": "0"}
     default = passed[()]
     assert (default.count, default.calls) == (3, 3), "opened twice, and known to the fork"
     assert {session.opened.sha256 for session in recording.sessions} == {digest_files([model])}
-    (shape,) = first.shapes.values()
+    shape, listed = first.shapes.values()
+    assert [feed["x"].shape for feed in listed.feeds()] == [(2, 64)], "lists of numbers"
     feeds = list(shape.feeds())
     assert [item.shape for item in shape.inputs] == [(1, 64)]
     assert len(feeds) == 4, "the first, second, fourth and eighth"

@@ -71,6 +71,14 @@ class _Watched:
         self.token = token
         self.cells: dict[object, list[Any]] = {}
 
+    def listed(self, name: str, value: Any) -> Any:
+        """Returns an input with its shape, where it is a list of lists or a number."""
+        if hasattr(value, "shape"):
+            return value
+        inputs = self.line["interface"]["inputs"]
+        words = next(text for text in inputs if text.startswith(f"{name} "))
+        return _Listed(value, words.removeprefix(f"{name} ").split(" ")[0])
+
 
 class Recorder:
     """Writes the recording of one process; a forked child goes on with files of its own.
@@ -183,7 +191,11 @@ class Recorder:
             times: Begin and end in ns, then the thread's CPU time at both.
         """
         try:
-            key: object = (tuple(feed), tuple([value.shape for value in feed.values()]))
+            try:
+                key: object = (tuple(feed), tuple([value.shape for value in feed.values()]))
+            except AttributeError:  # lists, which ONNX Runtime takes as well
+                feed = {name: watched.listed(name, value) for name, value in feed.items()}
+                key = (tuple(feed), tuple([value.shape for value in feed.values()]))
             cell = watched.cells.get(key)
             if cell is None:
                 if flags & FAILED:  # a shape that the model does not take
@@ -293,10 +305,32 @@ def _array(value: Any) -> Any:
     Raises:
         Exception: it has none that can be kept.
     """
-    if isinstance(value, _Bound):
+    if isinstance(value, _Bound | _Listed):
         value = value.held()
     array = value.numpy() if hasattr(value, "numpy") else value
     return array.astype("U") if array.dtype.hasobject else array
+
+
+class _Listed:
+    """An input that is a list of lists, all of one length, or a number."""
+
+    __slots__ = ("dtype", "held", "shape")
+
+    def __init__(self, value: Any, kind: str) -> None:
+        words = kind.removeprefix("tensor(").removesuffix(")")
+        sizes, item = [], value
+        while isinstance(item, list | tuple):
+            sizes.append(len(item))
+            item = item[0] if item else None
+        self.held: Callable[[], Any] = lambda: _as_array(value, self.dtype.name)
+        self.shape = tuple(sizes)
+        self.dtype = _Named(_DTYPES.get(words, words))
+
+
+def _as_array(value: Any, dtype: str) -> Any:
+    import numpy as np  # the application has imported it with onnxruntime
+
+    return np.asarray(value, dtype)
 
 
 class _Bound:

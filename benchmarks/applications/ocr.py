@@ -1,0 +1,104 @@
+"""RapidOCR over generated pages: recorded, tuned, and run tuned without a change.
+
+    pip install rapidocr-onnxruntime          # best in an environment of its own
+    python benchmarks/applications/ocr.py --python /path/to/its/python [--pages 40] [--trials 100]
+
+RapidOCR creates three sessions whose options it sets itself. The pages have eight lines of words.
+The program is run in turns as it is and tuned; its own clock times each page, and the text of all
+pages is compared: the character error rate is that of the tuned text against today's.
+"""
+
+import argparse
+import difflib
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from program import AUTOTUNE
+
+from autotune.applications.command import tuned_environment
+
+APPLICATION = Path(__file__).parent / "ocr_application.py"
+
+
+def run(python: str, pages: int, environment: dict[str, str]) -> dict[str, object]:
+    """Returns what one run of the application says: ms of each page, peak in MiB, lines of text."""
+    command = [python, str(APPLICATION), str(pages)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    said: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def character_errors(today: list[str], tuned: list[str]) -> float:
+    """Returns the share of characters that differ."""
+    first, second = "\n".join(today), "\n".join(tuned)
+    blocks = difflib.SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()
+    same = sum(block.size for block in blocks)
+    return 1 - same / max(1, len(first), len(second))
+
+
+def tune(python: str, pages: int, options: argparse.Namespace) -> None:
+    """Records the application and tunes it."""
+    command = [python, str(APPLICATION), str(pages)]
+    recording, tuned = options.folder / "ocr.rec", options.folder / "ocr.tuned"
+    if not recording.exists():
+        subprocess.run([*AUTOTUNE, "record", "-o", str(recording), "--", *command], check=True)
+    study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned)]
+    study += ["--trials", str(options.trials), "--space", options.space, "--wait"]
+    subprocess.run(study, check=True)
+
+
+def compare(python: str, pages: int, rounds: int, tuned: Path) -> dict[str, object]:
+    """Returns the comparison of plain runs in turns."""
+    runs: dict[str, list[dict[str, object]]] = {"today": [], "tuned": []}
+    environments = {"today": dict(os.environ), "tuned": tuned_environment(tuned)}
+    for turn in range(rounds):
+        names = list(environments) if turn % 2 == 0 else list(reversed(environments))
+        for name in names:
+            runs[name].append(run(python, pages, environments[name]))
+    page_ms = {
+        name: [statistics.median(map(float, item["page_ms"])) for item in own]  # type: ignore[call-overload]
+        for name, own in runs.items()
+    }
+    peak_mib = {
+        name: statistics.median(float(str(item["peak_mib"])) for item in own)
+        for name, own in runs.items()
+    }
+    pairs = zip(page_ms["tuned"], page_ms["today"], strict=True)
+    return {
+        "page_ms": {name: statistics.median(values) for name, values in page_ms.items()},
+        "time_ratio": statistics.median(mine / its for mine, its in pairs),
+        "peak_mib": peak_mib,
+        "peak_ratio": peak_mib["tuned"] / peak_mib["today"],
+        "character_errors": character_errors(runs["today"][0]["lines"], runs["tuned"][0]["lines"]),  # type: ignore[arg-type]
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--python", default=sys.executable, help="where RapidOCR is installed")
+    parser.add_argument("--pages", type=int, default=40)
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--space", default="default")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, default=Path("ocr"))
+    parser.add_argument("--quick", action="store_true", help="4 pages, 12 trials, 2 rounds")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.quick:
+        options.pages, options.trials, options.rounds = 4, 12, 2
+        options.space = "session"
+    options.folder.mkdir(parents=True, exist_ok=True)
+    tune(options.python, options.pages, options)
+    numbers = compare(options.python, options.pages, options.rounds, options.folder / "ocr.tuned")
+    for name, value in numbers.items():
+        print(f"{name:18} {value}")
+    if options.json:
+        print(json.dumps(numbers))
+
+
+if __name__ == "__main__":
+    main()
