@@ -146,6 +146,16 @@ def test_a_tuned_application_sees_no_difference(
     assert said == plain.replace("True True", "False True", 1).replace("(True", "(False")
     assert errors.count("ran tuned") >= 3
 
+    script = f"import autotune; autotune.apply({str(tmp_path / 'app.tuned')!r}, verbose=True)\n"
+    script += "import numpy, onnxruntime; settings = onnxruntime.SessionOptions()\n"
+    script += f"session = onnxruntime.InferenceSession({str(model)!r}, settings)\n"
+    script += "print(session.run(None, {'x': numpy.ones((2, 64), 'f')})[0].sum())"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "128.0\n"
+    assert "tuned elsewhere" in done.stderr, "as `load` says it"
+    assert done.stderr.endswith("ran tuned (1 session)\n")
+
     other = write_model(tmp_path / "other.onnx", scale=3)
     grown = onnx.load(other)
     grown.metadata_props[0].value = "xyz"

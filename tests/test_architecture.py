@@ -243,6 +243,7 @@ def test_loader_brings_in_nothing_heavy() -> None:
     own = "autotune.deploy.plugins autotune.deploy.allocator".split()
     script = (
         "import sys, onnxruntime; before = set(sys.modules); import autotune; autotune.load; "
+        "autotune.apply; "
         f"print([n for n in {heavy + own} if n in sys.modules and n not in before])"
     )
     assert printed(script) == "[]"

@@ -27,7 +27,7 @@ MODELS = "models"
 
 CALL = struct.Struct("<IIQQQQQ")
 """A call: number of its shape and one more, flags, thread, begin and end (ns), CPU time of the
-thread at both (ns). A call whose first number is 0 was never written."""
+thread at both (ns; 0 where unknown). A call whose first number is 0 was never written."""
 
 CHUNK_CALLS = 1 << 16
 """Calls in one file."""
@@ -37,6 +37,10 @@ KINDS = ("run", "run_with_iobinding", "run_async", "run_with_ort_values")
 
 FAILED = 1 << 8
 """The flag of a call that raised."""
+
+LONG_NS = 200_000
+"""To ask for a thread's CPU time takes a microsecond: it is asked for after a call, and before one
+that follows a pause, where these took longer; else the time is written as 0."""
 
 _LARGEST_BYTES = 1 << 20
 

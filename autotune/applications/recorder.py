@@ -27,6 +27,7 @@ from autotune.applications.layout import (
     FAILED,
     INPUTS,
     KINDS,
+    LONG_NS,
     MODELS,
     Settings,
 )
@@ -39,6 +40,7 @@ _SHARE_OF_FURTHER = 0.5
 # ONNX Runtime's names of types that NumPy calls by another.
 _DTYPES = {"float": "float32", "double": "float64", "string": "str"}
 _ATTRIBUTE = "_autotune_watched"
+_thread = threading.get_ident
 _BOUND = "_autotune_bound"
 
 
@@ -192,10 +194,10 @@ class Recorder:
         """
         try:
             try:
-                key: object = (tuple(feed), tuple([value.shape for value in feed.values()]))
+                key: object = (*feed, *[value.shape for value in feed.values()])
             except AttributeError:  # lists, which ONNX Runtime takes as well
                 feed = {name: watched.listed(name, value) for name, value in feed.items()}
-                key = (tuple(feed), tuple([value.shape for value in feed.values()]))
+                key = (*feed, *[value.shape for value in feed.values()])
             cell = watched.cells.get(key)
             if cell is None:
                 if flags & FAILED:  # a shape that the model does not take
@@ -208,7 +210,7 @@ class Recorder:
                 self._grow(number)
             CALL.pack_into(
                 *(self._chunks[number], place * CALL.size, cell[0] + 1, flags),
-                *(threading.get_ident(), *times),
+                *(_thread(), *times),
             )
             if cell[1] >= cell[2] and not flags & FAILED:
                 self._keep(cell, feed)
@@ -390,21 +392,33 @@ def _recording_open(module: ModuleType, original: Any, recorder: Recorder) -> An
     return __init__
 
 
+class _LastCall(threading.local):
+    """When the last call of a thread ended."""
+
+    ended = 0
+
+
+_last = _LastCall()
+
+
 def _recording_run(original: Any, recorder: Recorder, kind: int) -> Any:
-    now_ns, cpu_ns, note = time.monotonic_ns, time.thread_time_ns, recorder.call
+    now_ns, cpu_ns, note, last = time.monotonic_ns, time.thread_time_ns, recorder.call, _last
 
     @functools.wraps(original)
     def run(self: Any, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         watched = self.__dict__.get(_ATTRIBUTE)
         if watched is None:
             return original(self, output_names, input_feed, run_options)
-        cpu_began, began = cpu_ns(), now_ns()
+        began = now_ns()
+        cpu_began = cpu_ns() if began - last.ended > LONG_NS else 0
         try:
             result = original(self, output_names, input_feed, run_options)
         except BaseException:
-            note(watched, input_feed, kind | FAILED, (began, now_ns(), cpu_began, cpu_ns()))
+            note(watched, input_feed, kind | FAILED, (began, now_ns(), cpu_began, 0))
             raise
-        note(watched, input_feed, kind, (began, now_ns(), cpu_began, cpu_ns()))
+        last.ended = ended = now_ns()
+        cpu_ended = cpu_ns() if ended - began > LONG_NS else 0
+        note(watched, input_feed, kind, (began, ended, cpu_began, cpu_ended))
         return result
 
     if kind == KINDS.index("run_with_ort_values"):

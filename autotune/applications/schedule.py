@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.applications.layout import LONG_NS
 from autotune.applications.recording import Process, RecordedSession, Shape
 from autotune.errors import AutotuneError, RequestError
 from autotune.facts.feeds import Feed, save_samples
@@ -161,10 +162,9 @@ def _calls(
         work_s = pause_s = 0.0
         if before is not None:
             earlier = chosen[before]
-            whole_s = max(0, began - int(earlier["ended_ns"])) / 1e9
-            cpu_ns = int(row["cpu_began_ns"]) - int(earlier["cpu_ended_ns"])
-            work_s = min(whole_s, max(0, cpu_ns) / 1e9)
-            pause_s = whole_s - work_s
+            whole_ns = max(0, began - int(earlier["ended_ns"]))
+            work_ns = _work_ns(earlier, row, whole_ns)
+            work_s, pause_s = work_ns / 1e9, (whole_ns - work_ns) / 1e9
         last_of_thread[own] = number
         shape = int(row["shape"])
         turn = seen[shape] = seen.get(shape, -1) + 1
@@ -180,6 +180,17 @@ def _calls(
             )
         )
     return tuple(calls)
+
+
+def _work_ns(earlier: Any, row: Any, whole_ns: int) -> int:
+    """Returns the CPU time of a thread between two of its calls; all of it where it was short."""
+    cpu_ended = int(earlier["cpu_ended_ns"])
+    if not cpu_ended and earlier["cpu_began_ns"]:  # a short call, which computes all the time
+        lasted = int(earlier["ended_ns"]) - int(earlier["began_ns"])
+        cpu_ended = int(earlier["cpu_began_ns"]) + lasted
+    if cpu_ended and row["cpu_began_ns"]:
+        return min(whole_ns, max(0, int(row["cpu_began_ns"]) - cpu_ended))
+    return whole_ns if whole_ns <= LONG_NS else 0
 
 
 def _feeds_of(
