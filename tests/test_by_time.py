@@ -88,6 +88,30 @@ def test_what_one_kernel_computes_is_one_unit() -> None:
     assert by_time.best_in_float(_chain(), times) == ["first", "gate", "swish", "second"]
 
 
+def test_nodes_before_a_kernel_belong_to_it_or_to_what_they_take() -> None:
+    """Of two nodes without a kernel the sigmoid is a part of a SiLU, the other of the product."""
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "conv"),
+        helper.make_node("Sigmoid", ["a"], ["b"], "gate"),
+        helper.make_node("Mul", ["a", "b"], ["c"], "silu"),
+        helper.make_node("Conv", ["c", "v"], ["d"], "fused"),
+        helper.make_node("Relu", ["d"], ["e"], "relu"),
+        helper.make_node("GlobalAveragePool", ["e"], ["f"], "pool"),
+    ]
+    x, f = (value(name, TensorProto.FLOAT, None) for name in "xf")
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [f]))
+    executed = [
+        _node("Conv", 0, 1.0),
+        _node("QuickGelu", 2, 1.0),
+        _node("Conv", 3, 1.0),
+        _node("GlobalAveragePool", 5, 1.0),
+    ]
+    assert by_time.times_of(model, executed, [], ()).units == [[0], [1, 2], [3, 4], [5]]
+    executed[2] = _node("Conv", 4, 1.0)
+    assert by_time.times_of(model, executed, [], ()).units == [[0], [1, 2], [3, 4], [5]]
+
+
 def test_a_fast_node_between_slow_ones_pays_for_both_edges() -> None:
     """It goes to eight bits only where it saves more than the change of types costs."""
     model = _chain()
@@ -148,6 +172,7 @@ def test_nothing_is_written_where_every_node_is_slower(
     def all_slow(model: onnx.ModelProto, *_: Any) -> dict[str, Any]:
         return {"names": [node.name for node in model.graph.node], "lost_us": {}}
 
+    monkeypatch.setattr(by_time, "measure", lambda *_: None)
     monkeypatch.setattr(by_time, "slow", all_slow)
     source, feeds = write("cnn", tmp_path)
     with pytest.raises(StepRefusedError, match="eight bits make every node slower"):
@@ -160,7 +185,7 @@ def test_a_node_with_a_graph_inside_is_refused() -> None:
     node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
     model = helper.make_model(helper.make_graph([node], "g", [], []))
     with pytest.raises(StepRefusedError, match="a graph inside"):
-        by_time.slow(model, [], lambda *_: None)
+        by_time.measure(model, [], lambda *_: None)
 
 
 def test_what_float_costs_may_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,14 @@ from autotune.graph.calibration import quantisable_types
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.node_times import MOVES, Executed, execute, marked
 
+Quantise = Callable[[onnx.ModelProto, Mapping[str, str], Path], None]
+"""Writes a copy of a model in eight bits; it gets the copy, the new names of what was renamed in
+it, and where to write."""
+
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
 
-# What a node costs that cannot be computed so.
-_NEVER_US = 1e9
+NEVER_US = 1e9
+"""The time of a unit that cannot be computed so."""
 
 
 # Smaller tensors show what a node costs in any case.
@@ -75,18 +79,29 @@ class Times(NamedTuple):
     crossing: Line
 
 
-def slow(
-    model: onnx.ModelProto,
-    samples: Sequence[Feed],
-    quantise: Callable[[onnx.ModelProto, Mapping[str, str], Path], None],
-) -> dict[str, Any]:
-    """Returns the fields of :class:`Slow`, by the times of both forms on this machine.
+def slow(model: onnx.ModelProto, times: Times) -> dict[str, Any]:
+    """Returns the fields of :class:`Slow`.
 
     Args:
-        model: The float model, its nodes named; weights in memory.
+        model: The float model, its nodes named.
+        times: Of its nodes.
+    """
+    names = best_in_float(model, times)
+    lost_us = {
+        model.graph.node[i].name: max(1.0, times.float_us[unit] - times.int8_us[unit])
+        for unit, members in enumerate(times.units)
+        for i in members
+    }
+    return Slow(names, {name: us for name, us in lost_us.items() if name not in names})._asdict()
+
+
+def measure(model: onnx.ModelProto, samples: Sequence[Feed], quantise: Quantise) -> Times:
+    """Returns the times of a model's nodes in both forms on this machine.
+
+    Args:
+        model: The float model; weights in memory.
         samples: Inputs that are run.
-        quantise: Writes a copy in eight bits; it gets the copy, the new names of what was renamed
-            in it, and where to write.
+        quantise: Writes a copy of it in eight bits.
 
     Raises:
         StepRefusedError: a node has a graph inside it.
@@ -100,14 +115,7 @@ def slow(
         onnx.save(copy, files[0])
         quantise(copy, renamed, files[1])
         in_float, in_int8 = execute(files, samples)
-    times = times_of(model, in_float, in_int8, quantisable_types())
-    names = best_in_float(model, times)
-    lost_us = {
-        model.graph.node[i].name: max(1.0, times.float_us[unit] - times.int8_us[unit])
-        for unit, members in enumerate(times.units)
-        for i in members
-    }
-    return Slow(names, {name: us for name, us in lost_us.items() if name not in names})._asdict()
+    return times_of(model, in_float, in_int8, quantisable_types())
 
 
 def times_of(
@@ -142,7 +150,7 @@ def times_of(
                     has_kernel[unit] |= nodes[place].op_type in quantised
     for unit, known in enumerate(has_kernel):
         if not known:
-            int8_us[unit] = _NEVER_US
+            int8_us[unit] = NEVER_US
     edges: dict[tuple[int, int], float] = defaultdict(float)
     for name, first in producers.items():
         takers = {unit_of[j] for j, node in enumerate(nodes) if name in node.input}
@@ -157,13 +165,15 @@ def _units(
 ) -> tuple[dict[int, int], list[list[int]]]:
     """Returns the unit of each node, and the nodes of each: those that one float kernel computes.
 
-    A kernel has the number of one of its nodes. Those without a kernel belong to the one that takes
-    what they give, up to the product that a kernel begins with, or else to what they take.
+    A kernel has the number of one of its nodes. Where that is its last one, the nodes before it
+    belong to it, up to the product that a kernel begins with. All others without a kernel belong to
+    what they take.
     """
-    own = {item.source for item in executed if item.source is not None}
+    own = {item.source: item.operator for item in executed if item.source is not None}
     head = {i: i for i in own}
     for i in sorted(own):
-        waiting = [] if nodes[i].op_type in PRODUCTS else [i]
+        # a kernel of the node's own type computes nothing before it
+        waiting = [] if nodes[i].op_type in PRODUCTS | {own[i]} else [i]
         while waiting:
             for name in nodes[waiting.pop()].input:
                 before = producers.get(name)

@@ -2,16 +2,17 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import version_converter
 
 from autotune.facts.feeds import Feed
 from autotune.graph import by_time, calibration, sensitivity, smoothing
-from autotune.graph.by_time import Slow
+from autotune.graph.by_time import Quantise, Slow
 from autotune.graph.calibration import Ranges
 from autotune.graph.distance import open_exactly
 from autotune.graph.entries import OFF, StepRefusedError
@@ -99,20 +100,21 @@ class FloatModel:
         ranges: dict[str, Ranges] = self._shared.record(f"{self._name}-ranges_{source}", make)
         return ranges[method]
 
-    def slow(self, quantise: Callable[[onnx.ModelProto, Mapping[str, str], Path], None]) -> Slow:
+    def slow(self, quantise: Quantise) -> Slow:
         """Returns which nodes eight bits make slower, measured once.
 
         Args:
-            quantise: Writes a copy of the model, all in eight bits; it gets the copy, the new names
-                of what was renamed in it, and where to write.
+            quantise: Writes a copy of the model, all in eight bits.
 
         Raises:
             StepRefusedError: the times cannot be told apart by nodes.
         """
-        record = self._shared.record(
-            f"{self._name}-slow", lambda: by_time.slow(self.load(), self._samples, quantise)
-        )
-        return Slow(**record)
+
+        def make() -> dict[str, Any]:
+            model = self.load()
+            return by_time.slow(model, by_time.measure(model, self._samples, quantise))
+
+        return Slow(**self._shared.record(f"{self._name}-slow", make))
 
     def most_sensitive(
         self, types: Sequence[str], count: int, slow: Slow | None = None

@@ -17,7 +17,7 @@ from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_nodes
 from autotune.facts.weights import embedding_nodes
 from autotune.graph import sensitivity
-from autotune.graph.by_time import Slow
+from autotune.graph.by_time import Quantise
 from autotune.graph.calibration import Ranges, quantisable_types
 from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, StepRefusedError
 from autotune.graph.float_model import FloatModel, added_products
@@ -102,7 +102,8 @@ def static(
     model = adjusted.load()
     ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
     in_float = _unfit(model, ranges, how)
-    slow = _slow_nodes(adjusted, ranges, how) if how.slow_in_float else None
+    # smoothing changes no time: one measurement serves all its values
+    slow = ready.slow(quantiser(ranges, how)) if how.slow_in_float else None
     in_float += adjusted.most_sensitive(how.weighted_types, how.kept_in_float, slow)
     in_float += slow.names if slow else []
     if not set(sensitivity.quantisable(model, how.weighted_types)) - set(in_float):
@@ -123,14 +124,14 @@ def _unfit(model: onnx.ModelProto, ranges: Ranges, how: StaticOptions) -> list[s
     ]
 
 
-def _slow_nodes(adjusted: FloatModel, ranges: Ranges, how: StaticOptions) -> Slow:
-    """Returns which nodes eight bits make slower."""
+def quantiser(ranges: Ranges, how: StaticOptions) -> Quantise:
+    """Returns what writes a copy of a model with these ranges, all in eight bits."""
 
     def quantise(model: onnx.ModelProto, renamed: Mapping[str, str], path: Path) -> None:
         own = {renamed.get(name, name): values for name, values in ranges.items()}
         _quantise_statically(model, path, own, _unfit(model, own, how), how)
 
-    return adjusted.slow(quantise)
+    return quantise
 
 
 def _embeddings_apart(model: onnx.ModelProto, embeddings: str) -> list[str]:

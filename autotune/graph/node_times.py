@@ -26,7 +26,7 @@ MOVES = frozenset({"QuantizeLinear", "DequantizeLinear", "Transpose", "ReorderIn
 """Operators that only bring numbers into another type or layout."""
 
 _ENDING = "_kernel_time"
-_SECONDS = 2.5
+_SECONDS = 1.5
 _FEWEST_RUNS, _MOST_RUNS = 8, 200
 _MARK = "autotune_{}_"
 _MARKED = re.compile(r"autotune_(\d+)_")

@@ -132,6 +132,13 @@ CASES = {
         holds=lambda it: 0 < it["strategies"]["random"]["hv"]["100"] <= 1,
         alone=True,
     ),
+    "nodes": Case(
+        arguments="--quick",
+        holds=lambda it: all(
+            model["rows"] and {"float", "int8", "slow in float"} == model["forms"].keys()
+            for model in it.values()
+        ),
+    ),
     "sensitivity": Case(
         arguments="cnn.onnx --most 1 --seconds 0.1",
         holds=lambda it: max(row["error"] for row in it[1:]) <= it[0]["error"] > 0,
