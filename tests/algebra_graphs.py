@@ -46,7 +46,6 @@ class _Builder:
         return str(tensor.name)
 
     def weight(self, *shape: int) -> str:
-        """Returns the name of a random constant."""
         return self.constant(self._values.normal(0, 0.5, shape).astype(np.float32))
 
     def number(self, value: float) -> str:
@@ -55,7 +54,6 @@ class _Builder:
         return self.constant(np.full(shape, value, np.float32))
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Returns the output of a new node."""
         output = f"t{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [output], **attributes))
         return output
@@ -71,17 +69,14 @@ class _Builder:
         return self.add("Clip", x, *names)
 
     def mean(self, x: str) -> str:
-        """Returns the mean over the last axis."""
         if self.opset >= 18:
             return self.add("ReduceMean", x, self.constant(np.array([-1], np.int64)))
         return self.add("ReduceMean", x, axes=[3])
 
     def either_way(self, operator: str, x: str, y: str) -> str:
-        """Returns the result of a commutative operator."""
         return self.add(operator, *((x, y) if self._draw(st.booleans()) else (y, x)))
 
     def step(self) -> None:
-        """Adds the nodes of one random step."""
         x = self._draw(st.sampled_from(self.tensors[-3:]))
         self.tensors.append(self._draw(st.sampled_from(_STEPS))(self, x))
 
@@ -188,7 +183,6 @@ class _Builder:
         return self.add("Transpose", mixed, perm=[0, 2, 1, 3])
 
     def model(self) -> onnx.ModelProto:
-        """Returns the model; a few of its tensors are outputs."""
         made = [name for name in dict.fromkeys(self.tensors) if name != "x"]
         outputs = {made[-1], *self._draw(st.lists(st.sampled_from(made), max_size=2))}
         shape = [2, self.channels, self.size, self.size]

@@ -120,7 +120,6 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture
 def study() -> optuna.Study:
-    """A new study in memory."""
     return optuna.create_study(directions=["minimize", "minimize"])
 
 

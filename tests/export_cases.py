@@ -65,7 +65,6 @@ def render(target: str, session: SessionConfig, model: str = "best.onnx") -> Ren
 
 
 def text_of(rendering: Rendering) -> str:
-    """Returns the text of the only file."""
     (text,) = rendering.texts.values()
     return text
 

@@ -45,7 +45,6 @@ def _taken(graph: onnx.GraphProto) -> set[str]:
 
 
 def save_onnx(path: Path, body: str, *arguments: Any, **options: Any) -> Path:
-    """Writes :func:`onnx_model`; returns its path."""
     onnx.save(onnx_model(body, *arguments, **options), path)
     return path
 
@@ -56,7 +55,6 @@ def normal(seed: int, *shape: int) -> Array:
 
 
 def tensor(name: str, dtype: str, *shape: Dimension, bound: int | None = None) -> Tensor:
-    """Returns an input of a model."""
     return Tensor(name=name, dtype=dtype, shape=shape, index_bound=bound)
 
 

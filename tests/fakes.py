@@ -121,7 +121,6 @@ class FakeMeasurer:
 
     @property
     def reference_ms(self) -> float:
-        """Latency of the imagined baseline."""
         return REFERENCE_MS
 
     def measure(
@@ -156,11 +155,9 @@ class FakeMeasurer:
         )
 
     def canonical(self, configuration: Configuration) -> Configuration:
-        """Every configuration stands for itself."""
         return configuration
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
-        """Returns right answers for any config that is there."""
         assert config.is_file()
         return Fidelity(error=0.0, cosine=1.0, max_difference=0.0, agreement=None)
 
@@ -168,11 +165,9 @@ class FakeMeasurer:
         """Ignores it."""
 
     def renew(self) -> None:
-        """Counts."""
         self.renewals += 1
 
     def close(self) -> None:
-        """Notes it."""
         self.closed = True
 
 
@@ -186,7 +181,6 @@ def thread_cost(configuration: Configuration) -> tuple[float, float] | Failure:
 
 
 def parameter(name: str, *values: Value, unless: Condition | None = None) -> Parameter:
-    """Returns a parameter of a space made by hand."""
     return Parameter(
         name=name,
         values=values,
@@ -198,12 +192,10 @@ def parameter(name: str, *values: Value, unless: Condition | None = None) -> Par
 
 
 def space(*parameters: Parameter) -> Space:
-    """Returns a resolved space of these parameters."""
     return Space(name="made", description="made by hand", parameters=parameters, left_out={})
 
 
 def thread_space() -> Space:
-    """Returns a space of thirty configurations, with a condition."""
     return space(
         parameter("intra_op_num_threads", 0, 1, 2, 4),
         parameter("spinning", "on", "stop_after_run", "off", unless={"intra_op_num_threads": (1,)}),
@@ -237,7 +229,6 @@ def build_proposer(
     seed: int = 0,
     prior: Prior | None = None,
 ) -> Proposer:
-    """Returns a proposer for these objectives and limits."""
     names = [objective.name for objective in find(objectives)]
     return Proposer(within, names, (limits or Limits()).bounds, seed, prior)
 
@@ -245,7 +236,6 @@ def build_proposer(
 def observed(
     trials: Sequence[Trial], objectives: Sequence[str] = DEFAULT, limits: Limits | None = None
 ) -> list[Observation]:
-    """Returns the trials as a proposer sees them."""
     return [observe(trial, find(objectives), limits or Limits()) for trial in trials]
 
 
@@ -290,7 +280,6 @@ class FakeWorld:
         self.reference_ms: list[float | None] = []
 
     def measurer(self, ctx: Context, _: Preparer, reference_ms: float | None) -> FakeMeasurer:
-        """Returns a new measurer."""
         smallest = None if ctx.batching is None else ctx.batching.smallest
         self.measurers.append(FakeMeasurer(self.cost, ctx.clients, smallest))
         self.reference_ms.append(reference_ms)
@@ -298,7 +287,6 @@ class FakeWorld:
 
     @property
     def searched(self) -> list[Configuration]:
-        """The configurations that all of them measured in the search."""
         return [configuration for measurer in self.measurers for configuration in measurer.searched]
 
     def seams(self, **others: Any) -> Seams:
@@ -326,7 +314,6 @@ class FakeWorld:
 
 
 def _no_judge(*_: object) -> Callable[[object], None]:
-    """A computing measurer has no answers to judge."""
     return lambda finalist: None
 
 

@@ -27,7 +27,6 @@ LONG_S = 600
 
 
 def segfault(_: Message, __: Message) -> None:
-    """Reads where there is nothing."""
     ctypes.string_at(0)
 
 
@@ -62,13 +61,11 @@ def killed(_: Message, __: Message) -> None:
 
 
 def garbage(_: Message, plan: Message) -> None:
-    """Writes something to the channel that is no reply."""
     os.write(CHANNEL, plan["text"].encode() + b"\n")
     time.sleep(LONG_S)
 
 
 def endless_line(_: Message, __: Message) -> None:
-    """Writes without an end."""
     while True:
         os.write(CHANNEL, b"x" * 65536)
 
@@ -89,12 +86,10 @@ def grandchild(_: Message, plan: Message) -> None:
 
 
 def no_file(message: Message, _: Message) -> None:
-    """Removes the file of outputs that it wrote."""
     Path(message["to"]).unlink()
 
 
 def other_file(message: Message, plan: Message) -> None:
-    """Writes something else in its place."""
     Path(message["to"]).write_bytes(plan["text"].encode())
 
 
@@ -116,7 +111,6 @@ _AFTERWARDS = (no_file, other_file, pipe)
 
 
 def _misbehaving(handler: Handler, plan: Message) -> Handler:
-    """Returns `handler` with the fault of `plan`."""
     calls = 0
 
     def handle(message: Message) -> object:

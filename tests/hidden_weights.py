@@ -9,7 +9,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def in_constants(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns the model with every initializer in a Constant node."""
     hidden = _copy(model)
     constants = [
         helper.make_node("Constant", [], [item.name], value=item)

@@ -31,12 +31,10 @@ class Server:
         return "\n".join((self.folder / "log").read_text().splitlines()[-20:])
 
     def url(self, database: str, port: int | None = None) -> str:
-        """Returns the URL of a new, empty database."""
         self.run(f"CREATE DATABASE {database}")
         return f"postgresql://{_USER}:{PASSWORD}@127.0.0.1:{port or self.port}/{database}"
 
     def run(self, statement: str) -> None:
-        """Runs a statement as the owner of the server."""
         import psycopg
 
         place = f"host=127.0.0.1 port={self.port} dbname=postgres user={_USER}"

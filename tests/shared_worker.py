@@ -22,7 +22,6 @@ from autotune.study.progress import Progress
 
 
 def cost(configuration: Configuration) -> tuple[float, float]:
-    """Returns a cost that depends on the configuration alone."""
     digits = hashlib.sha256(configuration.key.encode()).digest()
     if configuration == BASELINE:
         return 10.0, 100.0

@@ -19,7 +19,6 @@ from autotune.space.space import Space
 
 
 def values_of(domain: Domain) -> st.SearchStrategy[Value]:
-    """Returns a strategy of the values that `domain` takes."""
     if domain.choices:
         return st.sampled_from(domain.choices)
     if domain.pattern:
@@ -35,7 +34,6 @@ VALUES: st.SearchStrategy[dict[str, Value]] = st.fixed_dictionaries(
 
 
 def machine(cores: int, features: tuple[str, ...] = (), architecture: str = "x86_64") -> Hardware:
-    """Returns a machine with so many usable cores."""
     return Hardware(
         cpu="a cpu",
         features=features,

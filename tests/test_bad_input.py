@@ -49,7 +49,6 @@ def refused(kind: type[RequestError], phrases: Sequence[str], model: str, **wish
 
 
 def refused_by_program(arguments: Sequence[str], phrases: Sequence[str]) -> None:
-    """Checks the same of the program."""
     before = snapshot(Path.cwd())
     done = command_line.run(Path.cwd(), *arguments)
     assert_refused(done.returncode, done.stdout, done.stderr, phrases)

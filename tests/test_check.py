@@ -20,7 +20,6 @@ from autotune.report.deploying import view_check
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A small model."""
     path = tmp_path / "best.onnx"
     onnx.save(sample_models.separable_cnn(), path)
     return path

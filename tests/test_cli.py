@@ -461,7 +461,6 @@ def record(place: Path) -> optuna.Study:
 
 
 def configurations(place: Path) -> list[str]:
-    """Returns every configuration that was measured, in the order of the record."""
     return [trial.configuration.key for trial in read_trials(record(place))]
 
 

@@ -23,7 +23,6 @@ DATA = Path(__file__).parent / "data"
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A frozen config in the folder of the command."""
     shutil.copytree(DATA / "config", tmp_path / "lstm.autotune")
     monkeypatch.chdir(tmp_path)
     return Path("lstm.autotune/best.json")
@@ -165,7 +164,6 @@ def test_a_config_of_batches_is_measured_in_batches(
 
 
 def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """Returns what a command prints with --json."""
     _, text, fault = _ended(capsys, *arguments, "--json")
     assert not fault
     return json.loads(text)

@@ -26,22 +26,6 @@ def test_throughput_counts_the_time_in_which_all_clients_are_busy() -> None:
     assert burst.throughput_per_s == pytest.approx(6 / 300e-9)
 
 
-def test_a_call_over_the_end_counts_by_its_part() -> None:
-    burst = _burst((0, 0, 100), (0, 100, 200), (1, 0, 150))
-    assert burst.throughput_per_s == pytest.approx((1 + 0.5 + 1) / 150e-9)
-
-
-def test_mean_latency_is_clients_over_throughput() -> None:
-    """Two clients whose calls take 100 ns each see a latency of 100 ns."""
-    burst = _burst((0, 0, 100), (0, 100, 200), (1, 0, 100), (1, 100, 200))
-    assert burst.mean_ms == pytest.approx(100e-6)
-
-
-def test_clients_that_never_meet_count_with_all_of_the_burst() -> None:
-    """Where one client ends before another begins there is still a throughput."""
-    assert _burst((0, 0, 100), (1, 300, 400)).throughput_per_s == pytest.approx(2 / 400e-9)
-
-
 def test_a_call_of_several_runs_counts_as_such() -> None:
     burst = _burst((0, 0, 300), (0, 300, 600), runs_per_call=3)
     assert burst.run_ns == (100, 100)
@@ -90,3 +74,21 @@ def test_a_failure_ends_the_burst() -> None:
 
     with Clients([fail, lambda: None]) as clients, pytest.raises(ValueError, match="no"):
         clients.burst(seconds=0, fewest=1)
+
+
+@pytest.mark.parametrize(
+    ("calls", "throughput_per_s"),
+    [
+        # a call over the end counts by its part: short bursts are not rounded to whole calls
+        ([(0, 0, 100), (0, 100, 200), (1, 0, 150)], (1 + 0.5 + 1) / 150e-9),
+        ([(0, 0, 100), (0, 100, 200), (1, 0, 100), (1, 100, 200)], 2 / 100e-9),
+        # clients that never meet count with all of the burst
+        ([(0, 0, 100), (1, 300, 400)], 2 / 400e-9),
+    ],
+)
+def test_throughput_and_mean_latency(
+    calls: list[tuple[int, int, int]], throughput_per_s: float
+) -> None:
+    burst = _burst(*calls)
+    assert burst.throughput_per_s == pytest.approx(throughput_per_s)
+    assert burst.mean_ms == pytest.approx(2e3 / throughput_per_s)

@@ -47,7 +47,6 @@ class FakeSessions:
         sessions: str,
         site: Path | None = None,
     ) -> Outcome:
-        """Returns what the cost function says."""
         self.sessions.append(sessions)
         threads = config.options.get("intra_op_num_threads", 0)
         self.opened.append(path.name)
@@ -63,12 +62,10 @@ class FakeSessions:
         """Starts nothing."""
 
     def close(self) -> None:
-        """Notes it."""
         self.closed = True
 
 
 def make_fake(cost: Callable[[str, int], Outcome]) -> tuple[FakeSessions, MakeMeasurer]:
-    """Returns a fake measurer, and what makes it."""
     fake = FakeSessions(cost)
 
     def make(
@@ -103,7 +100,6 @@ def write_config(
 
 
 def save_model(folder: Path, name: str = "best.onnx", width: int = 8) -> Path:
-    """Writes a small model and returns its path."""
     path = folder / name
     onnx.save(sample_models.lstm(features=4, width=width), path)
     return path

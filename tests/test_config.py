@@ -25,7 +25,6 @@ def requiring(
     float16_in_float32: bool = False,
     weight_block: int | None = None,
 ) -> Requires:
-    """Returns requirements: nothing but these."""
     return Requires(
         providers=providers,
         vnni=vnni,
@@ -36,7 +35,6 @@ def requiring(
 
 
 def make_config(**changes: Any) -> TunedConfig:
-    """Returns a config with plausible contents."""
     parts: dict[str, Any] = {
         "model": ModelFile(file="best.onnx", sha256="0" * 64, size_bytes=1, source_sha256="1" * 64),
         "session": SessionConfig(options={"intra_op_num_threads": 1}),

@@ -31,7 +31,6 @@ def is_safe(text: str) -> bool:
 
 
 def printed(renderable: object, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Returns what the console for results writes for an object."""
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)
     SafeConsole(width=300).print(renderable)

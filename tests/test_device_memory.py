@@ -45,7 +45,6 @@ class FakeDriver:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    """A driver that `pynvml` speaks to."""
     made = FakeDriver()
     monkeypatch.setitem(sys.modules, "pynvml", made)
     return made

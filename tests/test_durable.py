@@ -216,7 +216,6 @@ class Away:
         self._before = after
 
     def __call__(self, *_: object, **__: object) -> None:
-        """Fails so often."""
         self._before -= 1
         if self._before < 0 and self._left > 0:
             self._left -= 1

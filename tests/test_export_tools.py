@@ -21,7 +21,6 @@ _WITHOUT_VALUE = {"-I", "-P", "-A", "-M"}
 
 
 def _arguments(rendering: Rendering, folder: Path) -> list[str]:
-    """Returns the arguments that the script gives to the program."""
     program = folder / "bin" / "onnxruntime_perf_test"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nfor argument in "$@"; do printf "%s\\0" "$argument"; done\n')

@@ -45,7 +45,6 @@ _LINUX = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A tiny image classifier."""
     path = tmp_path_factory.mktemp("model") / "tiny.onnx"
     onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
     return describe(path)
@@ -250,7 +249,6 @@ class Study:
         return max((int(done) for done in re.findall(r"(\d+)/400", self.words())), default=0)
 
     def words(self) -> str:
-        """Returns all that the program said so far."""
         return self._said.read_text(encoding="utf-8")
 
     def wait(self, for_s: float) -> None:

@@ -18,7 +18,6 @@ from autotune.search.objective import find
 
 
 def _front(state: StudyState) -> dict[str, Any]:
-    """Returns the traces of the front by name."""
     figure = front_figure(state, rows_of(state))
     return {trace.get("name", "line"): trace for trace in figure.plot["data"]}
 

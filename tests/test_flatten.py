@@ -45,12 +45,3 @@ def test_no_two_outputs_have_one_name() -> None:
             zip(kinds, counts, strict=True), repeat=2
         ):
             assert len(flatten(pair, [first, second])) == count + more, pair
-
-
-def test_a_sequence_and_a_tensor_of_its_elements_name() -> None:
-    flat = flatten(["y", "y[0]"], [[np.ones(1)], np.zeros(1)])
-    assert {name: array.tolist() for name, array in flat.items()} == {
-        "y.length": 1,
-        "y[0]": [1.0],
-        "y[0]'": [0.0],
-    }

@@ -47,7 +47,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def measurer(model: Path) -> Iterator[DuetMeasurer]:
-    """The real measurer of that model."""
     described = describe(model)
     opened = DuetMeasurer(described, generate(described, {}), max_error=0.05)
     yield opened

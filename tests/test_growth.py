@@ -21,20 +21,6 @@ def _inputs(**shapes: tuple[int | str | None, ...]) -> tuple[Tensor, ...]:
     return tuple(Tensor(name=n, dtype="float32", shape=shape) for n, shape in shapes.items())
 
 
-def test_axes_of_one_name_vary_together() -> None:
-    """The batch of both inputs; the open length keeps its size."""
-    described = model(inputs=_inputs(ids=("batch", "length"), mask=("batch", "length"), size=(3,)))
-    feed = generate(described, {}).feeds[0]
-    assert varying_axes(described, feed) == {"ids": 0, "mask": 0}
-
-
-def test_nameless_axes_of_one_size_vary_together() -> None:
-    """A state may hold the batch along another axis."""
-    described = model(inputs=_inputs(x=(None, None), state=(2, None, 4)))
-    feed = {"x": np.zeros((1, 512), np.float32), "state": np.zeros((2, 1, 4), np.float32)}
-    assert varying_axes(described, feed) == {"x": 0, "state": 1}
-
-
 def test_one_shape_is_repeated_along_the_open_axis() -> None:
     """Six sizes, the values those of the first sample."""
     described = model(inputs=_inputs(x=("batch", 4)))
@@ -74,3 +60,29 @@ def test_memory_is_measured_over_shapes(tmp_path: Path) -> None:
     assert growth is not None
     assert len(growth.shapes) == len(growth.held_mib) == 6
     assert growth.peak_mib >= max(growth.held_mib) > 0
+
+
+@pytest.mark.parametrize(
+    ("shapes", "feed", "axes"),
+    [
+        # the batch of both inputs; the open length keeps its size
+        (
+            {"ids": ("batch", "length"), "mask": ("batch", "length"), "size": (3,)},
+            {"ids": (1, 1), "mask": (1, 1), "size": (3,)},
+            {"ids": 0, "mask": 0},
+        ),
+        # without names, a state may hold the batch along another axis
+        (
+            {"x": (None, None), "state": (2, None, 4)},
+            {"x": (1, 512), "state": (2, 1, 4)},
+            {"x": 0, "state": 1},
+        ),
+    ],
+)
+def test_axes_of_one_name_or_size_vary_together(
+    shapes: dict[str, tuple[int | str | None, ...]],
+    feed: dict[str, tuple[int, ...]],
+    axes: dict[str, int],
+) -> None:
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in feed.items()}
+    assert varying_axes(model(inputs=_inputs(**shapes)), arrays) == axes

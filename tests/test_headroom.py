@@ -19,30 +19,6 @@ def _work(**others: int) -> Work:
     return Work(**{**numbers, **others}, by_operator={})
 
 
-def test_arithmetic_sets_the_roof() -> None:
-    """Two million operations at a billion a second take 2 ms: a run of 4 ms reaches a half."""
-    room = headroom(_work(float_operations=2_000_000, weight_bytes=100), PEAKS, 4.0)
-    assert room.roof_ms == pytest.approx(2)
-    assert room.share == pytest.approx(0.5)
-    assert room.bound == "arithmetic"
-
-
-def test_memory_sets_the_roof() -> None:
-    """A million bytes at a hundred million a second take 10 ms, however few the operations."""
-    room = headroom(_work(float_operations=1000, boundary_bytes=1_000_000), PEAKS, 20.0)
-    assert room.bound == "memory"
-    assert room.share == pytest.approx(0.5)
-
-
-def test_eight_bit_work_has_a_peak_of_its_own() -> None:
-    work = _work(float_operations=1_000_000, int8_operations=4_000_000)
-    assert headroom(work, PEAKS, 4.0).arithmetic_ms == pytest.approx(2)
-
-
-def test_uncounted_nodes_are_said() -> None:
-    assert not headroom(_work(unknown=1, float_operations=1), PEAKS, 1.0).is_complete
-
-
 def test_json_has_what_follows_from_the_fields() -> None:
     """A reader of the JSON need not repeat the formulas."""
     data = headroom(_work(float_operations=2_000_000), PEAKS, 4.0).to_json()
@@ -57,3 +33,31 @@ def test_peaks_of_this_machine() -> None:
     assert peaks.int8_per_s > 1e8
     assert peaks.bytes_per_s > 1e8
     assert 0.9 < peaks.moved_bytes / (64 << 20) < 1.1
+
+
+@pytest.mark.parametrize(
+    ("work", "latency_ms", "bound", "roof_ms", "is_complete"),
+    [
+        # two million operations at a billion a second take 2 ms
+        ({"float_operations": 2_000_000, "weight_bytes": 100}, 4.0, "arithmetic", 2.0, True),
+        # a million bytes at a hundred million a second take 10 ms
+        ({"float_operations": 1000, "boundary_bytes": 1_000_000}, 20.0, "memory", 10.0, True),
+        # both kinds of arithmetic add up
+        (
+            {"float_operations": 1_000_000, "int8_operations": 4_000_000},
+            4.0,
+            "arithmetic",
+            2.0,
+            True,
+        ),
+        ({"float_operations": 2_000_000, "unknown": 1}, 4.0, "arithmetic", 2.0, False),
+    ],
+    ids=["arithmetic", "memory", "eight bits", "uncounted nodes"],
+)
+def test_the_slower_of_arithmetic_and_memory_is_the_roof(
+    work: dict[str, int], latency_ms: float, bound: str, roof_ms: float, is_complete: bool
+) -> None:
+    room = headroom(_work(**work), PEAKS, latency_ms)
+    assert (room.bound, room.is_complete) == (bound, is_complete)
+    assert room.roof_ms == pytest.approx(roof_ms)
+    assert room.share == pytest.approx(0.5)

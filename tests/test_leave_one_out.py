@@ -67,7 +67,6 @@ class Planted(FakeMeasurer):
         self._deviation = noise
 
     def factors(self, configuration: Configuration) -> tuple[float, float]:
-        """Returns the factors of a configuration without noise."""
         own = [self.effects.get(name, (1.0, 1.0)) for name in configuration.to_json()]
         return math.prod(latency for latency, _ in own), math.prod(memory for _, memory in own)
 
@@ -178,7 +177,6 @@ class Redundant(Planted):
     """Either of two changes is enough for the gain."""
 
     def factors(self, configuration: Configuration) -> tuple[float, float]:
-        """Returns half of the latency where one of them is there."""
         latency, memory = super().factors(configuration)
         return latency * (
             0.5 if {"arena", "optimizer.NchwcTransformer"} & configuration.to_json().keys() else 1

@@ -18,13 +18,11 @@ class Clock:
         self.now_s = 100.0
 
     def __call__(self) -> float:
-        """Returns the time."""
         return self.now_s
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """The clock of the page."""
     return Clock()
 
 

@@ -31,7 +31,6 @@ from autotune.facts import sample_models
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A small model."""
     path = tmp_path / "best.onnx"
     onnx.save(sample_models.separable_cnn(), path)
     return path

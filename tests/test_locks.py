@@ -50,7 +50,6 @@ def _held(script: str, *arguments: object) -> Iterator[Callable[[], None]]:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
-    """The folders of two studies."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     return tmp_path / "one", tmp_path / "two"

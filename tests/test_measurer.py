@@ -40,7 +40,6 @@ _SHORT = Effort(time_cap_s=0.05, patience_s=0.2, half_width=1.0)
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A tiny image classifier."""
     path = tmp_path_factory.mktemp("model") / "tiny.onnx"
     onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
     return describe(path)
@@ -48,7 +47,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(scope="module")
 def measurer(model: Model) -> Iterator[DuetMeasurer]:
-    """A measurer of that model."""
     opened = DuetMeasurer(model, generate(model, {}), max_error=0.05)
     yield opened
     opened.close()

@@ -108,7 +108,6 @@ def test_a_history_leaves_no_memory_behind() -> None:
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> _Blocks:
-    """Blocks that take no memory."""
     made = _Blocks()
     monkeypatch.setattr(np, "empty", made)
     return made

@@ -27,7 +27,6 @@ number = 5
 
 @pytest.fixture(autouse=True)
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module in the working directory."""
     (tmp_path / "my_judge.py").write_text(_MODULE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

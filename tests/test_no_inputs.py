@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A model that multiplies its weights with themselves."""
     weights = numpy_helper.from_array(np.eye(64, dtype=np.float32), "weights")
     nodes = [helper.make_node("MatMul", ["weights", "weights"], ["y"])]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 64])]

@@ -18,7 +18,6 @@ class SimulatedClock:
         self._now_s = 100.0
 
     def now(self) -> float:
-        """Returns the simulated time."""
         return self._now_s
 
     def wait_until(self, time_s: float) -> None:
@@ -26,7 +25,6 @@ class SimulatedClock:
         self._now_s = max(self._now_s, time_s)
 
     def spend(self, seconds: float) -> None:
-        """Moves on by the time of a service."""
         self._now_s += seconds
 
 
@@ -131,13 +129,11 @@ class Ticks:
         self.looks = 0
 
     def now(self) -> float:
-        """Returns the time after a look."""
         self.looks += 1
         self.now_s += 10e-6
         return self.now_s
 
     def sleep(self, seconds: float) -> None:
-        """Passes the time and notes it."""
         self.slept_s += seconds
         if seconds:
             self.now_s += seconds + 60e-6

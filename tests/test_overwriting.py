@@ -27,7 +27,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _model(path: Path) -> Path:
-    """Writes a small model."""
     onnx.save(sample_models.lstm(features=4, width=8), path)
     return path
 

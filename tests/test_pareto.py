@@ -82,13 +82,6 @@ def test_what_is_picked_is_near_the_best(points: list[Point], prefer: str) -> No
         assert latency * memory == min(point[0] * point[1] for point in points)
 
 
-def test_each_preference_has_its_choice() -> None:
-    points = [(1.0, 100.0), (1.5, 20.0), (10.0, 10.0)]
-    assert {
-        name: pick(points, _named, _BOTH, name) for name in ("latency", "balanced", "memory")
-    } == {"latency": (1.0, 100.0), "balanced": (1.5, 20.0), "memory": (10.0, 10.0)}
-
-
 def test_ties_go_to_the_other_axis() -> None:
     assert pick([(1.0, 100.0), (1.005, 50.0)], _named, _BOTH, "latency") == (1.005, 50.0)
     assert pick([(9.0, 50.0), (1.0, 50.4)], _named, _BOTH, "memory") == (1.0, 50.4)

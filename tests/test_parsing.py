@@ -68,34 +68,39 @@ def test_quantities_are_finite_and_above_zero(parse: Callable[[str], float], tex
     assert "such as" in refusal.value.message
 
 
-@pytest.mark.parametrize("text", ["", "x", "-0.1", "0", "nan", "inf", "1e400", "５", "5 %"])
-def test_errors_are_finite_and_above_zero(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match=r"is not a number above 0, such as 0\.05"):
-        parsing.error(text)
+_PAIR = "not of the form KEY=VALUE, such as arena=off"
 
 
-@pytest.mark.parametrize("text", ["", "arena", "arena=", "=off", " = "])
-def test_pairs_have_two_sides(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="not of the form KEY=VALUE, such as arena=off"):
-        parsing.pair(text)
+_SHAPE = r"not of the form NAME=1,3,224,224"
 
 
 @pytest.mark.parametrize(
-    "text", ["x=1,x", "x=1,,3", "x=0,3", "x=-1", "x=1.5", "x=３", "x=" + "9" * 19]
+    ("parse", "words", "texts"),
+    [
+        (
+            parsing.error,
+            r"is not a number above 0, such as 0\.05",
+            ["", "x", "-0.1", "0", "nan", "inf", "1e400", "５", "5 %"],
+        ),
+        (parsing.pair, _PAIR, ["", "arena", "arena=", "=off", " = "]),
+        (parsing.named_shape, _SHAPE, ["", "x", "x=", "=1,3"]),
+        # digits of other scripts are none, although Python reads them
+        (
+            parsing.named_shape,
+            "is not a list of sizes",
+            ["x=1,x", "x=1,,3", "x=0,3", "x=-1", "x=1.5", "x=３", "x=" + "9" * 19],
+        ),
+        (
+            parsing.batch_sizes,
+            "not a list of batch sizes",
+            ["", "1,", "1;2", "-1", "1.5", "two", "1,٣", "²", "1" * 10],
+        ),
+    ],
 )
-def test_sizes_are_whole_numbers_above_zero(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is not a list of sizes"):
-        parsing.named_shape(text)
-
-
-@pytest.mark.parametrize("text", ["", "x", "x=", "=1,3"])
-def test_shapes_have_a_name(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="not of the form NAME=1,3,224,224"):
-        parsing.named_shape(text)
-
-
-@pytest.mark.parametrize("text", ["", "1,", "1;2", "-1", "1.5", "two", "1,٣", "²", "1" * 10])
-def test_batch_sizes_are_whole_numbers_in_ascii_digits(text: str) -> None:
-    """Digits of other scripts are none, although Python reads them."""
-    with pytest.raises(typer.BadParameter, match="not a list of batch sizes"):
-        parsing.batch_sizes(text)
+def test_other_texts_are_refused(
+    parse: Callable[[str], object], words: str, texts: list[str]
+) -> None:
+    """With the form, or an example."""
+    for text in texts:
+        with pytest.raises(typer.BadParameter, match=words):
+            parse(text)

@@ -27,7 +27,6 @@ def _found(folder: Path, body: str, **constants: Any) -> Elementwise:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Returns the folder in which the child works."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -58,7 +58,6 @@ class FakeRuntime:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The installed package of the provider, a module."""
     path = tmp_path / f"{_MODULE}.py"
     path.write_text(
         f"def get_ep_name(): return '{_NAME}'\ndef get_library_path(): return '/lib/made_up.so'\n"

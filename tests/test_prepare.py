@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -39,7 +38,6 @@ _NARROW: dict[str, Value] = {**_INT8, "reduce_range": True}
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A small transformer."""
     path, _ = write("transformer", tmp_path_factory.mktemp("model"))
     return describe(path)
 
@@ -122,23 +120,6 @@ def test_a_relative_folder_will_do(
     """The child works elsewhere, and finds the samples and the place all the same."""
     monkeypatch.chdir(tmp_path)
     assert _preparer(model, Path("cache")).prepare(_INT8).path.is_file()
-
-
-def test_two_at_once_get_the_same(model: Model, tmp_path: Path) -> None:
-    """The second of two threads takes the model that the first one made."""
-    digests: list[str] = []
-
-    def work() -> None:
-        digests.append(_preparer(model, tmp_path).prepare(_SHRUNK).sha256)
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(digests) == 2
-    assert len(set(digests)) == 1
-    assert not list(tmp_path.glob(".making-*"))
 
 
 def test_a_refusal_is_remembered(
@@ -402,7 +383,6 @@ def test_products_between_fused_operators_are_quantised(tmp_path: Path, precisio
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
-    """The children that preparers start, in order."""
     children: list[Child] = []
 
     def start(*arguments: Any) -> Child:

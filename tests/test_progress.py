@@ -1,5 +1,6 @@
 """What a study says as it goes."""
 
+from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
@@ -39,7 +40,6 @@ def _lines(progress: Progress) -> list[str]:
 
 
 def _screen(progress: Progress, width: int = 80) -> str:
-    """Returns what a terminal shows."""
     text = StringIO()
     console = Console(file=text, force_terminal=True, width=width, color_system=None)
     with StudyProgress(console) as show:
@@ -72,15 +72,11 @@ def test_the_default_may_be_the_best() -> None:
     progress = _search(measurement(14.2, 57.0), best=DEFAULT, baseline=DEFAULT)
     assert standing(progress) == "best so far: the default"
     assert standing(_search(refusal("no"), baseline=DEFAULT)) == ""
-    assert standing(Progress(stage="final comparison", best=DEFAULT, baseline=DEFAULT)) == ""
-
-
-def test_small_memory_has_a_decimal() -> None:
-    """Below 10 MiB a whole number would hide the difference."""
+    # below 10 MiB a whole number would hide the difference
     small = Trial(number=0, configuration=BASELINE, outcome=measurement(10.0, 9.6))
-    best = _trial(measurement(10.0, 9.4))
-    progress = _search(measurement(12.0), best=best, baseline=small)
-    assert standing(progress) == "best 1.00×, 9.4 MiB (default 9.6)"
+    near = _search(measurement(12.0), best=_trial(measurement(10.0, 9.4)), baseline=small)
+    assert standing(near) == "best 1.00×, 9.4 MiB (default 9.6)"
+    assert standing(Progress(stage="final comparison", best=DEFAULT, baseline=DEFAULT)) == ""
 
 
 def test_a_failure_says_why() -> None:
@@ -116,12 +112,15 @@ def test_notes_are_no_markup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(45, "45 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+    ("words_of", "number", "words"),
+    [
+        (duration, 45, "45 s"),
+        (duration, 200, "3 min 20 s"),
+        (duration, 7500, "2 h 5 min"),
+        (percent, 0.98, "98 %"),
+        (percent, 0.0063, "0.6 %"),
+        (percent, 1.0, "100 %"),
+    ],
 )
-def test_durations(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
-
-
-@pytest.mark.parametrize(("share", "words"), [(0.98, "98 %"), (0.0063, "0.6 %"), (1.0, "100 %")])
-def test_percentages(share: float, words: str) -> None:
-    assert percent(share) == words
+def test_numbers_in_words(words_of: Callable[[float], str], number: float, words: str) -> None:
+    assert words_of(number) == words

@@ -152,7 +152,6 @@ class Watch:
         self._names: dict[int, str] = {}
 
     def add(self, path: Path, mask: int) -> None:
-        """Watches a file or a folder."""
         number = self._library.inotify_add_watch(self._descriptor, os.fsencode(path), mask)
         assert number > 0
         self._names[number] = path.name
@@ -172,13 +171,11 @@ class Watch:
         return events
 
     def close(self) -> None:
-        """Ends the watch."""
         os.close(self._descriptor)
 
 
 @contextmanager
 def watch() -> Iterator[Watch]:
-    """Gives a watch that ends with the block."""
     made = Watch()
     try:
         yield made

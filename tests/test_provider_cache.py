@@ -19,7 +19,6 @@ def _config(**options: str) -> SessionConfig:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> ProviderCache:
-    """A cache in which nothing is."""
     return ProviderCache(tmp_path)
 
 

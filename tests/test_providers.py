@@ -79,27 +79,6 @@ def _state(word: str, monkeypatch: pytest.MonkeyPatch, **fakes: Any) -> Provider
         provider_states.cache_clear()
 
 
-def test_a_provider_that_is_not_installed_names_its_packages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Both the flavour of ONNX Runtime and the plugin are named."""
-    state = _state("openvino", monkeypatch)
-    assert state.state == NOT_INSTALLED
-    assert state.reason == "onnxruntime-openvino or onnxruntime-ep-openvino brings it"
-
-
-def test_a_provider_is_ready_where_a_small_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe = Probe(devices=("CPU", "GPU"), problem="")
-    state = _state("openvino", monkeypatch, built_in=True, probe=probe)
-    assert (state.state, state.devices, state.reason) == (READY, ("CPU", "GPU"), "")
-
-
-def test_a_library_that_fails_is_no_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe = Probe(devices=(), problem="its library fails (crashed)")
-    state = _state("webgpu", monkeypatch, plugin=True, probe=probe)
-    assert (state.state, state.reason) == (NO_DEVICE, "its library fails (crashed)")
-
-
 _STATES = (
     CPU_STATE,
     ProviderState(word="openvino", state=READY),
@@ -124,3 +103,42 @@ def test_a_study_searches_all_that_are_ready() -> None:
 def test_a_provider_that_cannot_be_used_is_refused(words: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(RequestError, match=sentence):
         choose_providers(words, _STATES)
+
+
+_NOT_INSTALLED = "onnxruntime-openvino or onnxruntime-ep-openvino brings it"
+
+
+_FAILS = "its library fails (crashed)"
+
+
+@pytest.mark.parametrize(
+    ("word", "fakes", "state", "devices", "reason"),
+    [
+        ("openvino", {}, NOT_INSTALLED, (), _NOT_INSTALLED),
+        (
+            "openvino",
+            {"built_in": True, "probe": Probe(devices=("CPU", "GPU"), problem="")},
+            READY,
+            ("CPU", "GPU"),
+            "",
+        ),
+        (
+            "webgpu",
+            {"plugin": True, "probe": Probe(devices=(), problem=_FAILS)},
+            NO_DEVICE,
+            (),
+            _FAILS,
+        ),
+    ],
+    ids=["not installed", "a small model runs", "a library that fails"],
+)
+def test_the_state_of_a_provider(
+    monkeypatch: pytest.MonkeyPatch,
+    word: str,
+    fakes: dict[str, Any],
+    state: str,
+    devices: tuple[str, ...],
+    reason: str,
+) -> None:
+    found = _state(word, monkeypatch, **fakes)
+    assert (found.state, found.devices, found.reason) == (state, devices, reason)

@@ -32,7 +32,6 @@ class FakeChild:
         self._compute = compute
 
     def request(self, message: dict[str, Any], limit_s: float, reply: type) -> object:
-        """Answers samples."""
         if message["do"] == "answers":
             feeds = [feed["x"] for feed in load_samples(Path(message["samples"]))]
             self.runs += [array.shape for array in feeds]

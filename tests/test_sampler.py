@@ -28,7 +28,6 @@ class TestWithOptunasCases(
 
     @pytest.fixture
     def sampler(self) -> Callable[[], BaseSampler]:
-        """Makes the sampler under test."""
         return lambda: EffectsSampler(seed=0)
 
 

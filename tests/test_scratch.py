@@ -39,7 +39,6 @@ class Holder:
         self.folder = Path(self.process.stdout.readline().strip())
 
     def end(self, *, kill: bool) -> None:
-        """Lets it end, or kills it."""
         if kill:
             self.process.kill()
         self.process.communicate("\n")
@@ -109,40 +108,6 @@ def everything_in(place: Path) -> dict[str, bytes | None]:
         else None
         for path in sorted(place.rglob("*"))
     }
-
-
-def test_a_marked_folder_goes(tmp_path: Path) -> None:
-    left_over(tmp_path)
-    scratch.sweep(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "autotune-results",
-        "autotune-1",
-        "autotune-0123456789AB",
-        f"{NAME}c",
-        "autotune-0123456789a²",
-    ],
-)
-def test_folders_of_other_names_stay(tmp_path: Path, name: str) -> None:
-    """A folder beside a lock file is no root unless its name has the exact form."""
-    left_over(tmp_path, name)
-    before = everything_in(tmp_path)
-    scratch.sweep(tmp_path)
-    assert everything_in(tmp_path) == before
-
-
-def test_a_folder_without_the_mark_stays(tmp_path: Path) -> None:
-    """The name alone makes no folder ours, and neither does a mark of other content."""
-    left_over(tmp_path, marked=False)
-    other = left_over(tmp_path, "autotune-ba9876543210")
-    (other / marks.MARK_FILE).write_bytes(b"mine")
-    before = everything_in(tmp_path)
-    scratch.sweep(tmp_path)
-    assert everything_in(tmp_path) == before
 
 
 def test_a_link_for_a_mark_is_none(tmp_path: Path) -> None:
@@ -221,3 +186,35 @@ def test_processes_of_a_swept_folder_end(tmp_path: Path) -> None:
     orphans[1].kill()
     orphans[1].wait()
     alive.end(kill=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "mark", "goes"),
+    [
+        (NAME, "ours", True),
+        # the name alone makes no folder ours, and neither does a mark of other content
+        (NAME, "", False),
+        (NAME, "mine", False),
+        # the name has the exact form
+        *(
+            (name, "ours", False)
+            for name in (
+                "autotune-results",
+                "autotune-1",
+                "autotune-0123456789AB",
+                f"{NAME}c",
+                "autotune-0123456789a²",
+            )
+        ),
+    ],
+)
+def test_a_marked_folder_of_the_exact_name_goes(
+    tmp_path: Path, name: str, mark: str, goes: bool
+) -> None:
+    """Where a free lock is beside it."""
+    folder = left_over(tmp_path, name, marked=mark == "ours")
+    if mark == "mine":
+        (folder / marks.MARK_FILE).write_bytes(b"mine")
+    before = everything_in(tmp_path)
+    scratch.sweep(tmp_path)
+    assert everything_in(tmp_path) == ({} if goes else before)

@@ -121,7 +121,6 @@ def test_conditions_are_honoured(seed: int, sampler: str) -> None:
 
 
 def _small_space() -> Space:
-    """Returns a space of a few hundred configurations."""
     return space(
         parameter("intra_op_num_threads", 0, 1, 2),
         parameter("graph_optimization_level", "ORT_ENABLE_ALL", "ORT_ENABLE_EXTENDED"),

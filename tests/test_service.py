@@ -39,7 +39,6 @@ class Service:
     url: str
 
     def ask(self, path: str, body: object = None) -> tuple[int, Any]:
-        """Returns the status and the JSON of an answer."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
             self.url + path, data, headers={"content-type": "application/json"}
@@ -51,7 +50,6 @@ class Service:
             return error.code, json.load(error)
 
     def wait(self) -> None:
-        """Waits until the service answers."""
         end = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end:
             assert self.process.poll() is None, "the service ended"
@@ -81,7 +79,6 @@ def _start(config: Path) -> Service:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    """The example with a frozen config."""
     shutil.copytree(DATA / "config", tmp_path / "model")
     started = _start(tmp_path / "model" / "best.json")
     try:

@@ -49,7 +49,6 @@ def _cost(configuration: Configuration) -> tuple[float, float]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny image classifier."""
     path = tmp_path_factory.mktemp("model") / "tiny.onnx"
     onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
     return path
@@ -57,7 +56,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def space(tmp_path: Path) -> str:
-    """The file of a space of four configurations."""
     file = tmp_path / "serving.toml"
     file.write_text(_SPACE, encoding="utf-8")
     return str(file)

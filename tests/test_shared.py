@@ -32,7 +32,6 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[postgresql.Server]:
-    """A server for the tests of this module."""
     pytest.importorskip("psycopg", reason="the driver for PostgreSQL is not installed")
     with postgresql.server() as started:
         yield started
@@ -40,7 +39,6 @@ def server() -> Iterator[postgresql.Server]:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A small model."""
     sample_models.write("lstm", tmp_path / "model.onnx")
     return tmp_path / "model.onnx"
 
@@ -125,7 +123,6 @@ class Wire:
         self._cut.clear()
 
     def close(self) -> None:
-        """Ends it."""
         self._listener.close()
         for pair in (*self._open, *self._forgotten):
             for end in pair:

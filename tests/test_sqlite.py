@@ -19,7 +19,6 @@ _ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELE
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Path:
-    """A storage with a study of one trial."""
     with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
         study = optuna.create_study(storage=database, study_name="s")
         study.set_user_attr("note", "sound")

@@ -29,29 +29,6 @@ def test_one_lucky_slice_does_not_make_the_rest_loud() -> None:
     assert undisturbed_limit([0.5, *[1.0] * 39]) >= 1.0
 
 
-def test_contamination_of_the_configuration_alone_is_outvoted() -> None:
-    """Hits on a minority of the configuration's own time slices do not move the median."""
-    ratios = [0.8 if i % 4 else 3.0 for i in range(40)]
-    assert duet_ratio(ratios, [True] * 40).value == pytest.approx(0.8)
-
-
-def test_loud_slices_do_not_count() -> None:
-    """Ratios between noisy time slices are left out, however many: they may be biased."""
-    ratios = [1.9] * 10 + [1.2] * 30
-    assert duet_ratio(ratios, [True] * 10 + [False] * 30).value == pytest.approx(1.9)
-
-
-def test_a_machine_that_is_never_quiet_still_gives_a_ratio() -> None:
-    """Where hardly a time slice lies between quiet ones, all time slices are taken."""
-    ratios = [1.0] * 19 + [5.0]
-    assert duet_ratio(ratios, [False] * 19 + [True]).value == pytest.approx(1.0)
-
-
-def test_three_long_runs_are_enough() -> None:
-    """A model of seconds a run has three time slices, and two quiet ones count."""
-    assert duet_ratio([2.0, 2.1, 9.0], [True, True, False]).value == pytest.approx(2.05)
-
-
 def test_no_warm_up_in_a_steady_series() -> None:
     noise = np.random.default_rng(3)
     estimate = [
@@ -245,3 +222,23 @@ def test_borrowed_scatter_holds_the_truth_as_often(count: int, spread: float) ->
         estimate = mean_log_interval(ratios[0].tolist(), Scatter.of(ratios[1:].tolist()))
         held.append(estimate.low <= 1 <= estimate.high)
     assert np.mean(held) > 0.93
+
+
+@pytest.mark.parametrize(
+    ("ratios", "quiet", "ratio"),
+    [
+        # hits on a minority of the configuration's own time slices do not move the median
+        ([0.8 if i % 4 else 3.0 for i in range(40)], [True] * 40, 0.8),
+        # ratios between noisy time slices are left out, however many: they may be biased
+        ([1.9] * 10 + [1.2] * 30, [True] * 10 + [False] * 30, 1.9),
+        # where hardly a time slice lies between quiet ones, all are taken
+        ([1.0] * 19 + [5.0], [False] * 19 + [True], 1.0),
+        # a model of seconds a run has three time slices, and two quiet ones count
+        ([2.0, 2.1, 9.0], [True, True, False], 2.05),
+    ],
+    ids=["outvoted", "noisy", "never quiet", "three"],
+)
+def test_the_ratio_is_that_of_quiet_slices(
+    ratios: list[float], quiet: list[bool], ratio: float
+) -> None:
+    assert duet_ratio(ratios, quiet).value == pytest.approx(ratio)

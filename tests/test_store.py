@@ -46,11 +46,9 @@ class Shared:
     database: optuna.storages.RDBStorage
 
     def study(self) -> optuna.Study:
-        """Returns the study as another worker loads it."""
         return optuna.load_study(study_name="shared", storage=self.database)
 
     def store(self, worker: str, **options: Any) -> Store:
-        """Returns the record as a worker sees it."""
         study = self.study()
         number = self.database.get_study_id_from_name("shared")
         given: dict[str, Any] = {"clock": Clock(sleep=lambda _: None), "worker": worker}
@@ -58,7 +56,6 @@ class Shared:
         return Store(study, thread_space(), find(DEFAULT), Limits(), **{**given, **options})
 
     def states(self) -> list[str]:
-        """Returns the states of all trials, in order."""
         return [frozen.state.name for frozen in self.study().trials]
 
     def fail(self, number: int) -> None:

@@ -64,13 +64,6 @@ def _search(
     return build_search(measurer, within, study=study, **options), measurer
 
 
-def test_the_budget_counts_what_is_measured(study: optuna.Study) -> None:
-    search, measurer = _search(study)
-    search.run(25, None)
-    assert len(search.trials) == len(measurer.searched) == len(set(measurer.searched)) == 25
-    assert read_trials(study) == search.trials
-
-
 def test_duplicates_are_measured_once_and_remembered(study: optuna.Study) -> None:
 
     class Duplicates(FakeMeasurer):
@@ -224,7 +217,6 @@ def world() -> FakeWorld:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny image classifier."""
     path = tmp_path_factory.mktemp("model") / "tiny.onnx"
     onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
     return path

@@ -38,7 +38,6 @@ def _files(folder: Path) -> list[str]:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A small model in a folder of its own."""
     (tmp_path / "model").mkdir()
     path = tmp_path / "model" / "best.onnx"
     onnx.save(BUILDERS["lstm"](), path)

@@ -46,7 +46,6 @@ class FakeServers(FakeSessions):
     def measure_open_loop(
         self, path: Path, config: SessionConfig, arrivals_s: Sequence[float], *, sessions: str
     ) -> LoadMeasurement | Failure:
-        """Returns what the open loop measures of the server."""
         threads = int(config.options.get("intra_op_num_threads", 0))
         self.schedules.setdefault(threads, []).append(arrivals_s)
         service_s = self._service(threads)
@@ -59,7 +58,6 @@ class FakeServers(FakeSessions):
 
 
 def make_fake(service: Service) -> tuple[FakeServers, MakeMeasurer]:
-    """Returns a fake measurer, and what makes it."""
     fake = FakeServers(service)
     return fake, lambda *_: fake
 
@@ -79,7 +77,6 @@ def _compare(
 
 
 def make_row(name: str = "best.json", **changes: Any) -> UnderLoad:
-    """Returns a configuration that keeps up."""
     parts: dict[str, Any] = {
         "kept_up": True,
         "p50_ms": 2.0,
@@ -103,7 +100,6 @@ OVERLOADED: dict[str, Any] = {
 
 
 def make_load_comparison(*configs: UnderLoad, **failures: Failure) -> LoadComparison:
-    """Returns a comparison with the default."""
     return LoadComparison(
         offered_per_s=100.0,
         clients=2,

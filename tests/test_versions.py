@@ -61,7 +61,6 @@ class Releases(FakeSessions):
         self._noise = random.Random(1)
 
     def measure_session(self, *_: Any, site: Path | None = None, **__: Any) -> Outcome:
-        """Returns what comes of the release in a folder."""
         assert site is not None
         outcome = self._cost_of(int(site.name.split(".")[1]))
         if isinstance(outcome, Failure):

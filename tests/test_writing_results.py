@@ -138,7 +138,6 @@ class Doubting(FakeMeasurer):
     verdict: Fidelity | Failure = Failure(kind="refused", phase="answers", message="it is broken")
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
-        """Returns the verdict."""
         assert config.is_file()
         return self.verdict
 

@@ -15,5 +15,4 @@ def lines_of(view: View) -> list[str]:
 
 
 def words_of(view: View) -> str:
-    """Returns all of it on one line."""
     return " ".join(" ".join(lines_of(view)).split())

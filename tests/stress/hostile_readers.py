@@ -103,7 +103,6 @@ def _is_value(domain: Any, value: Any) -> bool:
 
 
 def configuration_fault(values: Mapping[str, Any]) -> str | None:
-    """Returns what is wrong with a configuration's values."""
     for name, value in values.items():
         if name not in PARAMETERS or not _is_value(PARAMETERS[name], value):
             return f"the value of {name}"
@@ -260,7 +259,6 @@ def _go_on(world: World, path: Path) -> str | None:
 
 
 def trials_fault(trials: Sequence[Trial]) -> str | None:
-    """Returns what is wrong with the trials of a study."""
     for trial in trials:
         if fault := configuration_fault(trial.configuration.to_json()):
             return fault

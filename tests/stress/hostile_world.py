@@ -88,7 +88,6 @@ class World:
         )
 
     def _write_profile(self) -> None:
-        """Writes a made-up profile of the config."""
         node = TimeShare(name="/lstm", operator="LSTM", nodes=1, time_ms=0.5, share=0.5)
         profile = replace(
             PROFILE, operators=(node,), slowest=(node,), overheads=(node,), providers=(node,)

@@ -36,7 +36,6 @@ WORDS: list[bytes] = [
 
 
 def changed_bytes(sound: bytes, choose: Random) -> bytes:
-    """Returns the bytes with up to four changes."""
     data = bytearray(sound)
     for _ in range(choose.choice((0, 1, 1, 1, 2, 4))):
         place = choose.randrange(len(data) + 1)

@@ -79,7 +79,6 @@ def collect() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def node_tests() -> dict[str, Any]:
-    """All of ONNX's node tests by name."""
     return collect()
 
 

@@ -87,7 +87,6 @@ class Hazard:
 
     @property
     def reference_ms(self) -> float:
-        """As the measurer knows it."""
         return self._measurer.reference_ms
 
     def measure(
@@ -96,7 +95,6 @@ class Hazard:
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
     ) -> Outcome:
-        """Returns the outcome, of a fault or of the configuration."""
         del effort
         drawn = self._random.random()
         if drawn < 0.5:
@@ -120,11 +118,9 @@ class Hazard:
                 self._measurer.renew()
 
     def rescale(self, reference_ms: float) -> None:
-        """Hands it on."""
         self._measurer.rescale(reference_ms)
 
     def answers_of(self, config: Path) -> Fidelity | Failure:
-        """As the measurer does."""
         return self._measurer.answers_of(config)
 
     def measure_with(
@@ -134,15 +130,12 @@ class Hazard:
         return self.measure(configuration, effort)
 
     def canonical(self, configuration: Configuration) -> Configuration:
-        """As the measurer does."""
         return self._measurer.canonical(configuration)
 
     def renew(self) -> None:
-        """As the measurer does."""
         self._measurer.renew()
 
     def close(self) -> None:
-        """As the measurer does."""
         self._measurer.close()
 
     def _reference(self) -> psutil.Process:
