@@ -111,7 +111,9 @@ class _Application:
             sys.stderr.write(f"autotune: {name} ran tuned ({count} session{'s' * (count > 1)})\n")
         for reason, count in self.kept.items():
             sys.stderr.write(f"autotune: left as it was ({count} times): {reason}\n")
-        if not self.replaced and not self.kept:
+        if not self.sizes:
+            sys.stderr.write("autotune: the tuned application replaces no session\n")
+        elif not self.replaced and not self.kept:
             sys.stderr.write("autotune: no session of this process was recorded\n")
 
 

@@ -260,6 +260,10 @@ class Interface:
     metadata: Text
 
 
+# ONNX Runtime adds entries of its own to a model that it optimised or quantised.
+_TOOLS = ("ort", "onnx.infer")
+
+
 def interface_of(session: Any) -> Interface:
     """Returns the interface of a session."""
     inputs = [
@@ -267,11 +271,10 @@ def interface_of(session: Any) -> Interface:
         + ",".join(str(size) if isinstance(size, int) else "?" for size in item.shape)
         for item in session.get_inputs()
     ]
-    # ONNX Runtime adds entries of its own to a model that it optimised
     own = sorted(
         (key, text)
         for key, text in session.get_modelmeta().custom_metadata_map.items()
-        if not key.startswith("ort")
+        if not key.startswith(_TOOLS)
     )
     metadata = ""
     if own:
