@@ -114,10 +114,10 @@ def explain(
     for objective, scale in base.items():
         logs = np.log([max(values[objective], 1e-9) / scale for _, values in covered])
         effects = Model(coding, rows, logs, sweeps=_SWEEPS_TO_EXPLAIN).effects()
-        for (name, value), (mean, deviation), count in zip(
-            coding.columns, effects, counts, strict=True
+        for (name, value), word, (mean, deviation), count in zip(
+            coding.columns, coding.providers, effects, counts, strict=True
         ):
-            if count:
+            if count and not word:  # what a value does beside another provider is not its effect
                 low, middle, high = np.exp(mean + 1.96 * deviation * np.asarray([-1.0, 0.0, 1.0]))
                 explained.append(
                     Effect(
