@@ -63,7 +63,8 @@ def view_removed(releases: Sequence[Release], freed_bytes: int) -> View:
 
 
 def _words(providers: Sequence[str]) -> str:
-    return ", ".join(WORDS.get(name, name) for name in providers)
+    # every wheel has that of Azure, which runs no model here
+    return ", ".join(WORDS[name] for name in providers if name in WORDS) or "cpu"
 
 
 def _size(size_bytes: int) -> str:
