@@ -230,7 +230,7 @@ def test_a_hostile_recording_is_refused(tmp_path: Path) -> None:
         "is_copied": False,
         "load_ns": 1,
         "passed": {**passed, "disabled_optimizers": [], "foreign": []},
-        "interface": {"inputs": [], "outputs": [], "metadata": ""},
+        "interface": {"inputs": [], "outputs": [], "metadata": {}},
     }
     shape = {"kind": "shape", "number": 4, "session": 0, "inputs": []}
     stolen = {"kind": "input", "shape": 4, "file": "../../passwd"}

@@ -143,7 +143,7 @@ class ReplayMeasurer:
                 for session, interface in zip(
                     self._schedule.sessions, opened.interfaces, strict=True
                 ):
-                    if interface != session.opened.interface:
+                    if not interface.shows(session.opened.interface):
                         return f"{session.name} would show the application another interface"
                 self._replay(child)
                 before = self._replay(self._reference)

@@ -177,8 +177,8 @@ def _open(
     if application.tuned.pool_threads is not None:
         _share_pool(application, settings)
     original(opened, str(model), settings, enable_fallback=0, **named)
-    if (shown := interface_of(opened)) != session.interface:
-        raise ConfigError(f"the tuned model has another interface ({shown})")
+    if not interface_of(opened).shows(session.interface):
+        raise ConfigError("the tuned model has another interface than the recorded one")
     dropped = [name for name, _ in chosen.providers if name not in opened.get_providers()]
     if dropped:
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")

@@ -252,16 +252,19 @@ class Interface:
     Attributes:
         inputs: Name, type and sizes of each input, open ones as ``?``.
         outputs: Name and type of each output.
-        metadata: Digest of the model's own metadata; empty without any.
+        metadata: Digests of the model's own metadata, by the name of each entry.
     """
 
     inputs: tuple[Text, ...]
     outputs: tuple[Text, ...]
-    metadata: Text
+    metadata: Mapping[str, Text]
 
-
-# ONNX Runtime adds entries of its own to a model that it optimised or quantised.
-_TOOLS = ("ort", "onnx.infer")
+    def shows(self, expected: "Interface") -> bool:
+        """Returns whether an application sees all that it expects; tools add metadata of theirs."""
+        return (self.inputs, self.outputs) == (
+            expected.inputs,
+            expected.outputs,
+        ) and self.metadata.items() >= expected.metadata.items()
 
 
 def interface_of(session: Any) -> Interface:
@@ -271,16 +274,15 @@ def interface_of(session: Any) -> Interface:
         + ",".join(str(size) if isinstance(size, int) else "?" for size in item.shape)
         for item in session.get_inputs()
     ]
-    own = sorted(
-        (key, text)
-        for key, text in session.get_modelmeta().custom_metadata_map.items()
-        if not key.startswith(_TOOLS)
-    )
-    metadata = ""
+    own = session.get_modelmeta().custom_metadata_map
+    metadata = {}
     if own:
         import hashlib
 
-        metadata = hashlib.sha256(repr(own).encode("utf-8", "surrogatepass")).hexdigest()
+        metadata = {
+            key: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+            for key, text in own.items()
+        }
     return Interface(
         inputs=tuple(inputs),
         outputs=tuple(f"{item.name} {item.type}" for item in session.get_outputs()),

@@ -17,10 +17,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from program import AUTOTUNE
-
 from autotune.applications.command import tuned_environment
 
+AUTOTUNE = (sys.executable, "-m", "autotune")
 APPLICATION = Path(__file__).parent / "ocr_application.py"
 
 
