@@ -84,6 +84,8 @@ def copy_config(folder: Path) -> Path:
         "cores": cpu.usable_cores(),
     }
     path.write_text(json.dumps(data), encoding="utf-8")
+    genai = json.dumps({"model": {"decoder": {}}})
+    path.with_name("genai_config.json").write_text(genai, encoding="utf-8")
     return path
 
 

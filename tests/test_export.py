@@ -167,3 +167,21 @@ def test_the_config_is_not_changed_by_an_export(frozen_config: Path) -> None:
         export(frozen_config, target)
     assert {path: path.read_bytes() for path in before} == before
     assert TunedConfig.read(frozen_config).session == PLAIN
+
+
+def test_genai_gets_the_users_own_config(frozen_config: Path) -> None:
+    """The model's file and the session's options are replaced; all else is the user's."""
+    own = {"model": {"type": "llama", "decoder": {"head_size": 8, "filename": "model.onnx"}}}
+    (frozen_config.parent / "genai_config.json").write_text(json.dumps(own), encoding="utf-8")
+    (frozen_config.parent / "tokenizer.json").write_text("{}", encoding="utf-8")
+    exported = export(frozen_config, "genai")
+    folder = exported.files[0].parent
+    written = json.loads((folder / "genai_config.json").read_text(encoding="utf-8"))["model"]
+    decoder = written["decoder"]
+    assert (written["type"], decoder["head_size"]) == ("llama", 8)
+    assert (folder / decoder["filename"]).is_file()
+    assert decoder["session_options"]["intra_op_num_threads"] == 1
+    assert (folder / "tokenizer.json").read_text(encoding="utf-8") == "{}"
+    (frozen_config.parent / "genai_config.json").unlink()
+    with pytest.raises(RequestError, match=r"needs genai_config\.json beside the model"):
+        export(frozen_config, "genai", frozen_config.parent / "other")

@@ -102,7 +102,7 @@ def export_config(
             "--to",
             metavar="TARGET",
             help="python, triton, perf_test, cpp, csharp, java, rust, javascript, olive, "
-            "ort_config.",
+            "ort_config, genai.",
         ),
     ],
     out: Annotated[

@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from autotune.cli.console import messages, present
-from autotune.cli.options import DataOption, JsonOption, ModelOption, QuietOption, ShapeOption
+from autotune.cli.options import (
+    DataOption,
+    JsonOption,
+    ModelOption,
+    PairOption,
+    QuietOption,
+    ShapeOption,
+)
 from autotune.cli.report import write_last_page
 from autotune.process.signals import signals_later
 
@@ -18,6 +25,7 @@ def inspect_file(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The .onnx file of the model.")],
     data: DataOption = None,
     shape: ShapeOption = None,
+    pairs: PairOption = None,
     quick: Annotated[
         bool,
         typer.Option("--quick", metavar="", help="Only read the file; measure nothing."),
@@ -34,7 +42,12 @@ def inspect_file(
 
     with steps("inspecting") as on_step:
         inspection = inspect_model(
-            model, data=data, shapes=dict(shape or ()), quick=quick, on_step=on_step
+            model,
+            data=data,
+            shapes=dict(shape or ()),
+            pairs=dict(pairs or ()),
+            quick=quick,
+            on_step=on_step,
         )
     present(view_inspection(inspection), as_json=as_json)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from autotune.deploy.config import TunedConfig
-from autotune.export import ort_config, python
+from autotune.export import genai, ort_config, python
 from autotune.export.literals import java_literal, octal_literal, rust_literal, unicode_literal
 from autotune.export.rendering import Rendering, Target, render_text
 
@@ -216,5 +216,6 @@ TARGETS: Mapping[str, Callable[[TunedConfig, str, str], Rendering]] = {
     "python": python.render,
     **{name: partial(render_text, target, name) for name, target in TEXTS.items()},
     "ort_config": ort_config.render,
+    "genai": genai.render,
 }
 """What renders a config for each target, given the name of its file and the model's name."""

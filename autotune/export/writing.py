@@ -9,6 +9,7 @@ from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import create, open_file
 from autotune.deploy.loader import check_files
 from autotune.errors import FormatError, RequestError, StorageError, did_you_mean
+from autotune.export import genai
 from autotune.export.rendering import Rendering
 from autotune.export.targets import TARGETS
 
@@ -66,6 +67,8 @@ def export(
     check_files(config_path, config, read_all=False)
     name = model_name(config_path)
     rendering = TARGETS[target](config, config_path.name, name)
+    if target == "genai":
+        rendering = genai.complete(rendering, config_path)
     if rendering.needs and not accept_processor:
         raise RequestError(
             f"{config_path} answers wrongly on some processors, and no export to {target} checks "

@@ -187,6 +187,8 @@ def _large_tables(graph: onnx.GraphProto) -> set[str]:
         and element_count(item) >= _SMALLEST_TABLE
     }
     for node in graph.node:
+        if node.op_type == "Transpose" and node.input[0] in kinds:  # a tied table
+            kinds[node.output[0]] = kinds[node.input[0]]
         if node.op_type in _ELEMENTWISE and node.input[0] in kinds:
             cast = [item.i for item in node.attribute if item.name == "to"]
             kinds[node.output[0]] = cast[0] if cast else kinds[node.input[0]]

@@ -131,5 +131,7 @@ def is_installed(package: str) -> bool:
 
 def not_installed(package: str) -> str:
     """Returns the sentence that says that a package is missing, and how to install it."""
+    if package == "torch":
+        return "the package torch is not installed: pip install torch"
     name = package.replace("_", "-")
     return f"the package {name} is not installed; the extra [passes] brings it"

@@ -45,6 +45,18 @@ EMBEDDINGS: Mapping[str, Entry] = {
 """Values of ``embeddings`` besides ``as_precision``."""
 
 
+ROUNDINGS: Mapping[str, Entry] = {
+    "k_quant": Entry(words="rounded by k-quant", needs=("small_model",)),
+    "hqq": Entry(words="rounded by HQQ", needs=("small_model",), packages=("torch",)),
+}
+"""Values of ``rounding`` besides ``nearest``."""
+
+LAST_PRODUCTS: Mapping[str, Entry] = {
+    name: Entry(words=f"last product in {name}") for name in ("float", "int8", "int4")
+}
+"""Values of ``last_product`` besides ``as_precision``."""
+
+
 def _flag(words: str) -> GraphParameter:
     return GraphParameter(
         domain=Domain(choices=(True, False), default=False), words=lambda _: words
@@ -72,6 +84,9 @@ OPTIONS: Mapping[str, GraphParameter] = {
         domain=Domain(choices=(16, 32, 64, 128, 256), default=32),
         words=lambda value: f"blocks of {value}",
     ),
+    "zero_points": _flag("zero points"),
+    "rounding": GraphParameter.of_entries("nearest", ROUNDINGS),
+    "last_product": GraphParameter.of_entries(AS_PRECISION, LAST_PRODUCTS),
     "accuracy_level": GraphParameter(
         domain=Domain(choices=(0, 1, 2, 3, 4), default=4),
         words=lambda value: f"accuracy_level={value}",
@@ -136,7 +151,10 @@ def _weight_only(bits: int) -> Precision:
         words=f"int{bits} weights",
         needs=("matmul",),
         packages=("onnx_ir",),
-        options=frozenset({"block_size", "accuracy_level", "kept_in_float"}),
+        options=frozenset(
+            {"block_size", "accuracy_level", "kept_in_float", "zero_points", "last_product"}
+            | ({"rounding"} if bits == 4 else set())
+        ),
         float_types=OPERATOR_GROUPS["matmul"].types,
     )
 

@@ -4,6 +4,7 @@ To add a storage form, write its function and its entry in :data:`STORAGE_FORMS`
 """
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,6 +24,10 @@ def _external_data(source: Path, target: Path) -> None:
     from autotune.facts.graphs import all_weights
     from autotune.graph.model_file import load
 
+    if _is_stored_outside(source, target.name):
+        for name in (target.name, f"{target.name}.data"):
+            shutil.copyfile(source.with_name(name), target.with_name(name))
+        return
     model = load(source)
     for tensor in all_weights(model.graph):
         # some exporters write one field for each number, which onnx does not move to a file
@@ -37,6 +42,24 @@ def _external_data(source: Path, target: Path) -> None:
     onnx.save(model, target)
     if not target.with_name(f"{target.name}.data").exists():
         raise StepRefusedError("no weight is large enough to be stored outside")
+
+
+def _is_stored_outside(source: Path, name: str) -> bool:
+    """Returns whether all large weights lie in one file of that name already, which is copied.
+
+    A large model is written so, and must not be in memory as a whole.
+    """
+    import onnx
+
+    from autotune.facts.graphs import all_weights
+    from autotune.graph.model_file import data_file
+
+    if source.name != name:
+        return False
+    weights = all_weights(onnx.load(source, load_external_data=False).graph)
+    files = [data_file(item) for item in weights if item.ByteSize() > _SMALLEST_BYTES]
+    outside = {data_file(item) for item in weights} - {None}
+    return outside == {f"{name}.data"} and None not in files
 
 
 def _prepacked(source: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -9,12 +10,23 @@ import onnx
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_nodes
 from autotune.facts.weights import fold_constants, quantisable_nodes
-from autotune.graph import sensitivity
-from autotune.graph.entries import StepRefusedError
+from autotune.graph import sensitivity, streamed_weights
+from autotune.graph.entries import AS_PRECISION, StepRefusedError
 from autotune.graph.intermediates import Intermediates
-from autotune.graph.model_file import is_large, load, save
+from autotune.graph.model_file import (
+    LARGEST_PROTO_BYTES,
+    is_large,
+    load,
+    save,
+    size_with_data,
+)
 from autotune.graph.sensitivity import Rounding
 from autotune.graph.silence import silent_tools
+
+# Larger models are not in memory as a whole, unless what is asked for needs all of it.
+_STREAMED_BYTES = 1 << 30
+_FLOAT = "float"
+_BITS = {"int8": 8, "int4": 4}
 
 
 def quantise(
@@ -27,6 +39,9 @@ def quantise(
     block_size: int = 32,
     accuracy_level: int = 4,
     kept_in_float: int = 0,
+    zero_points: bool = False,
+    rounding: str = "nearest",
+    last_product: str = AS_PRECISION,
 ) -> None:
     """Writes the model with the weights of matrix products in blocks of `bits` bits.
 
@@ -40,10 +55,21 @@ def quantise(
         accuracy_level: What ONNX Runtime may round activations to: 0 leaves them in fp32, 4 takes
             eight bits.
         kept_in_float: How many of the most sensitive nodes are excluded.
+        zero_points: Whether each block has a zero point of its own.
+        rounding: How scales are found: ``nearest``, ``k_quant`` or ``hqq``.
+        last_product: The precision of the last product, which gives a decoder's logits.
 
     Raises:
         StepRefusedError: there is nothing to quantise, or too much to rank.
     """
+    forms: dict[str, Any] = {"block_size": block_size, "accuracy_level": accuracy_level}
+    needs_whole = kept_in_float > 0 or rounding != "nearest"
+    size_bytes = size_with_data(source)
+    if needs_whole and size_bytes > LARGEST_PROTO_BYTES:
+        raise StepRefusedError("a model over 2 GiB is rounded to the nearest, node by node")
+    if not needs_whole and size_bytes > _STREAMED_BYTES:
+        _stream(source, target, last_product, bits, zero_points=zero_points, **forms)
+        return
     model = load(source)
     fold_constants(model)
     sensitivity.name_nodes(model)
@@ -64,8 +90,16 @@ def quantise(
             rounding=Rounding(bits=bits, block=block_size, activations=False),
         )
         excluded = names[:kept_in_float]
+    last = _last_product(model)
+    if last_product == _FLOAT:
+        excluded.append(last)
+    elif last_product != AS_PRECISION and last not in excluded:
+        others = [n.name for n in model.graph.node if n.op_type == "MatMul" and n.name != last]
+        model = with_packed_weights(
+            model, others, bits=_BITS[last_product], zero_points=zero_points, **forms
+        )
     packed = with_packed_weights(
-        model, excluded, bits=bits, block_size=block_size, accuracy_level=accuracy_level
+        model, excluded, bits=bits, zero_points=zero_points, rounding=rounding, **forms
     )
     save(packed, target)
 
@@ -106,6 +140,28 @@ def _split_gemm(graph: onnx.GraphProto) -> None:
         graph.initializer.remove(weights[name])
 
 
+def _last_product(model: onnx.ModelProto) -> str:
+    """Returns the name of the last matrix product with a constant weight, in the main graph."""
+    constants = {item.name for item in model.graph.initializer}
+    products = [n for n in model.graph.node if n.op_type == "MatMul" and n.input[1] in constants]
+    return products[-1].name if products else ""
+
+
+def _stream(source: Path, target: Path, last_product: str, bits: int, **forms: Any) -> None:
+    """Writes a large model, tensor by tensor."""
+    model = onnx.load(source, load_external_data=False)
+    tensors = {item.name: item for item in model.graph.initializer}
+    outputs = [node.output[0] for node in streamed_weights.products(model.graph, tensors)]
+    last = outputs[-1] if outputs else ""
+
+    def bits_of(node: onnx.NodeProto) -> int | None:
+        if node.output[0] != last or last_product == AS_PRECISION:
+            return bits
+        return _BITS.get(last_product)
+
+    streamed_weights.quantise(source, target, bits_of=bits_of, **forms)
+
+
 def with_packed_weights(
     model: onnx.ModelProto,
     excluded: Sequence[str],
@@ -113,6 +169,8 @@ def with_packed_weights(
     bits: int = 8,
     block_size: int = 32,
     accuracy_level: int = 4,
+    zero_points: bool = False,
+    rounding: str = "nearest",
 ) -> onnx.ModelProto:
     """Returns the model with the weights of its MatMul nodes in blocks of `bits` bits.
 
@@ -122,18 +180,28 @@ def with_packed_weights(
         bits: 4 or 8.
         block_size: How many weights share a scale.
         accuracy_level: What ONNX Runtime may round activations to.
+        zero_points: Whether each block has a zero point of its own.
+        rounding: How scales are found.
     """
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+    from onnxruntime.quantization import matmul_nbits_quantizer as tools
 
+    algorithm = None
+    if rounding == "k_quant":
+        algorithm = tools.KQuantWeightOnlyQuantConfig(op_types_to_quantize=("MatMul",))
+    elif rounding == "hqq":
+        algorithm = tools.HQQWeightOnlyQuantConfig(
+            block_size=block_size, bits=bits, op_types_to_quantize=("MatMul",)
+        )
     with silent_tools():
-        quantizer = MatMulNBitsQuantizer(
+        quantizer = tools.MatMulNBitsQuantizer(
             model,
             bits=bits,
             block_size=block_size,
-            is_symmetric=True,
+            is_symmetric=not zero_points,
             accuracy_level=accuracy_level,
             nodes_to_exclude=list(excluded),
             op_types_to_quantize=("MatMul",),
+            algo_config=algorithm,
         )
         quantizer.process()
     packed: onnx.ModelProto = quantizer.model.model

@@ -82,6 +82,7 @@ def inspect_model(
     *,
     data: Path | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    pairs: Mapping[str, str] | None = None,
     quick: bool = False,
     on_step: OnStep = lambda _done, _total: None,
 ) -> Inspection:
@@ -91,6 +92,7 @@ def inspect_model(
         path: The model's file.
         data: Inputs; generated if None.
         shapes: Shapes of generated inputs.
+        pairs: Outputs that are inputs of the next step, by the names of the inputs.
         quick: Whether to read alone and measure nothing.
         on_step: Called after each step of measuring.
 
@@ -99,7 +101,7 @@ def inspect_model(
         DataError: the inputs cannot be read, or do not fit the model.
         RequestError: `shapes` does not fit the model.
     """
-    model = describe(path)
+    model = describe(path, pairs)
     workload = workload_for(model, data, shapes or {})
     report = read_model(model, workload)
     plain = InspectedModel(model=model, report=report, machine=hardware(), workload=workload)

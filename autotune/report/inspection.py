@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from autotune.deploy.decoder import Decoder
 from autotune.inspection.findings import LOW, Effect, Finding
 from autotune.inspection.inspect import Inspection
 from autotune.inspection.patterns import Elementwise
@@ -11,6 +12,7 @@ from autotune.report.view import BLANK, Block, Line, Tone, View, lines
 
 _TONES: dict[str, Tone] = {"high": "bad", "medium": "warning", "low": "title"}
 _MOST_KINDS = 6
+_MOST_PAIRS = 6
 _MOST_PATTERNS = 5
 _LEAST_SHOWN_BYTES = 100 << 10
 _INDENT = " " * 8
@@ -86,6 +88,8 @@ def _facts(inspection: Inspection) -> Iterator[str]:
     )
     yield _weights(inspection)
     yield from _inputs(inspection)
+    if model.decoder is not None:
+        yield from _fed_back(model.decoder)
     if inspection.unmeasured:
         yield f"Only a measurement shows: {', '.join(inspection.unmeasured)}."
     if inspection.clear:
@@ -101,6 +105,25 @@ def _patterns(elementwise: Elementwise) -> Iterator[str]:
     for pattern in elementwise.patterns[:_MOST_PATTERNS]:
         rules = ", ".join(pattern.rules) or "no rule"
         yield f"  {percent(pattern.share)}, {pattern.times} times: {pattern.expression}; {rules}"
+
+
+def _fed_back(decoder: Decoder) -> Iterator[str]:
+    """Gives the outputs that are inputs of the next step, and the names of the other inputs."""
+    kind = "A decoder" if decoder.generates else "A recurrent model"
+    count = len(decoder.pairs)
+    yield f"{kind}: {count} output{'s are' if count > 1 else ' is'} fed back."
+    for pair in decoder.pairs[:_MOST_PAIRS]:
+        sizes = ", ".join("?" if size is None else str(size) for size in pair.shape)
+        grows = "" if pair.axis is None else f", grows along dimension {pair.axis}"
+        yield f"  {pair.past} = {pair.present}: {pair.kind} [{sizes}]{grows}"
+    if count > _MOST_PAIRS:
+        yield f"  and {count - _MOST_PAIRS} more; --json lists them all"
+    if decoder.generates:
+        roles = {"tokens": decoder.tokens, "logits": decoder.logits, "mask": decoder.mask}
+        roles |= {"positions": decoder.positions, "cache flag": decoder.branch}
+        named = ", ".join(f"{role} {name}" for role, name in roles.items() if name)
+        context = f", a context of {decoder.context} tokens" if decoder.context else ""
+        yield f"  {named}{context}"
 
 
 def _work(inspection: Inspection) -> str:

@@ -1,0 +1,222 @@
+"""Weights of matrix products in blocks of few bits, one tensor after the other.
+
+A model over a gigabyte never lies in memory: each weight is mapped from its file, rounded, and
+appended to the new file; the largest one decides how much memory that takes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import external_data_helper, helper, numpy_helper
+
+from autotune.graph.entries import StepRefusedError
+
+Array = NDArray[Any]
+
+_DOMAIN = "com.microsoft"
+_ALIGNED_BYTES = 4096  # a page, so that ONNX Runtime maps it
+_CHUNK_BYTES = 1 << 24
+_SMALLEST_BYTES = 1024
+
+
+def quantise(
+    source: Path,
+    target: Path,
+    *,
+    bits_of: Callable[[onnx.NodeProto], int | None],
+    block_size: int,
+    accuracy_level: int,
+    zero_points: bool,
+) -> None:
+    """Writes the model with the weights of its matrix products in blocks of few bits.
+
+    Args:
+        source: The float model.
+        target: Where to write; its weights lie beside it.
+        bits_of: Returns the bits of a product's weights; None leaves it in float.
+        block_size: How many weights share a scale.
+        accuracy_level: What ONNX Runtime may round activations to.
+        zero_points: Whether each block has a zero point of its own.
+
+    Raises:
+        StepRefusedError: there is nothing to quantise.
+    """
+    model = onnx.load(source, load_external_data=False)
+    graph = model.graph
+    tensors = {item.name: item for item in graph.initializer}
+    uses = [name for node in graph.node for name in node.input]
+    chosen = {
+        node.output[0]: bits
+        for node in products(graph, tensors)
+        if (bits := bits_of(node)) is not None
+    }
+    if not chosen:
+        raise StepRefusedError("there is no matrix product with a constant weight")
+    replaced = {node.input[1] for node in graph.node if node.output[0] in chosen}
+    kept_too = {name for name in replaced if uses.count(name) > 1}
+    packed: dict[tuple[str, int], list[str]] = {}
+    nodes: list[onnx.NodeProto] = []
+    with target.with_name(f"{target.name}.data").open("wb") as file:
+        store = _Store(file, f"{target.name}.data")
+        fresh = [store.moved(t, source.parent) for t in graph.initializer if t.name not in replaced]
+        fresh += [store.moved(tensors[name], source.parent) for name in sorted(kept_too)]
+        for node in graph.node:
+            if node.output[0] not in chosen:
+                nodes.append(node)
+                continue
+            name, bits = node.input[1], chosen[node.output[0]]
+            turned = node.op_type == "Gemm" and _attribute(node, "transB")
+            rows, columns = _sizes(tensors[name], turned=turned)
+            if (name, bits) not in packed:
+                weight = read(tensors[name], source.parent)
+                parts = pack(
+                    weight.T if turned else weight,
+                    bits=bits, block_size=block_size, zero_points=zero_points,
+                )  # fmt: skip
+                names = [f"{name}_{end}{bits}" for end in ("Q", "scales", "zeros")]
+                fresh += [store.new(part, n) for part, n in zip(parts, names, strict=False)]
+                packed[name, bits] = names[: len(parts)]
+                del weight, parts
+            nodes += _packed_nodes(
+                node, packed[name, bits],
+                bits=bits, block_size=block_size, accuracy_level=accuracy_level,
+                K=rows, N=columns,
+            )  # fmt: skip
+    _finish(model, nodes, fresh)
+    onnx.save(model, target)
+
+
+def products(
+    graph: onnx.GraphProto, tensors: Mapping[str, onnx.TensorProto]
+) -> Iterator[onnx.NodeProto]:
+    """Yields the matrix products of the main graph with a constant float matrix."""
+    for node in graph.node:
+        weight = tensors.get(node.input[1]) if len(node.input) > 1 else None
+        if weight is None or weight.data_type != onnx.TensorProto.FLOAT or len(weight.dims) != 2:
+            continue
+        plain = node.op_type == "Gemm" and not _attribute(node, "transA")
+        plain = plain and all(_attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
+        if node.op_type == "MatMul" or plain:
+            yield node
+
+
+def pack(weight: Array, *, bits: int, block_size: int, zero_points: bool) -> list[Array]:
+    """Returns a matrix [K, N] as MatMulNBits takes it: integers, scales, and zero points if any."""
+    from onnxruntime.capi import _pybind_state
+
+    rows, columns = weight.shape
+    blocks = -(-rows // block_size)
+    padding = blocks * block_size - rows
+    weight = np.pad(weight, ((0, padding), (0, 0))) if padding else np.ascontiguousarray(weight)
+    integers = np.zeros((columns, blocks, block_size * bits // 8), np.uint8)
+    scales = np.zeros((columns, blocks), np.float32)
+    zeros = np.zeros((columns, -(-blocks * bits // 8)), np.uint8)
+    rounded = getattr(_pybind_state, f"quantize_matmul_{bits}bits")
+    rounded(integers, weight, scales, zeros, block_size, columns, rows, not zero_points)
+    return [integers, scales, *([zeros] if zero_points else [])]
+
+
+def read(tensor: onnx.TensorProto, folder: Path) -> Array:
+    """Returns the numbers of a tensor; those in a file are mapped."""
+    if not external_data_helper.uses_external_data(tensor):
+        return numpy_helper.to_array(tensor)
+    place: Any = external_data_helper.ExternalDataInfo(tensor)
+    return np.memmap(
+        folder / place.location,
+        helper.tensor_dtype_to_np_dtype(tensor.data_type),
+        "r",
+        place.offset or 0,
+        tuple(tensor.dims),
+    )
+
+
+class _Store:
+    """The new file of weights: what is appended to it becomes an initializer."""
+
+    def __init__(self, file: Any, name: str) -> None:
+        self._file, self._name = file, name
+
+    def new(self, array: Array, name: str) -> onnx.TensorProto:
+        """Returns a new tensor, whose numbers lie in the file unless they are few."""
+        if array.nbytes < _SMALLEST_BYTES:
+            return numpy_helper.from_array(np.asarray(array), name)
+        tensor = onnx.TensorProto(
+            name=name, dims=array.shape, data_type=helper.np_dtype_to_tensor_dtype(array.dtype)
+        )
+        begin = self._begin()
+        self._file.write(np.ascontiguousarray(array).data.cast("B"))
+        return self._placed(tensor, begin, array.nbytes)
+
+    def moved(self, tensor: onnx.TensorProto, folder: Path) -> onnx.TensorProto:
+        """Returns a tensor of the source, its numbers in the new file if they were in one."""
+        if not external_data_helper.uses_external_data(tensor):
+            return tensor
+        place: Any = external_data_helper.ExternalDataInfo(tensor)
+        begin, left = self._begin(), place.length
+        with (folder / place.location).open("rb") as data:
+            data.seek(place.offset or 0)
+            while left is None or left > 0:
+                chunk = data.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES))
+                if not chunk:
+                    break
+                self._file.write(chunk)
+                left = None if left is None else left - len(chunk)
+        return self._placed(tensor, begin, self._file.tell() - begin)
+
+    def _begin(self) -> int:
+        self._file.write(b"\0" * (-self._file.tell() % _ALIGNED_BYTES))
+        return int(self._file.tell())
+
+    def _placed(self, tensor: onnx.TensorProto, offset: int, length: int) -> onnx.TensorProto:
+        self._file.flush()
+        placed = onnx.TensorProto()
+        placed.CopyFrom(tensor)
+        placed.ClearField("raw_data")
+        placed.data_location = onnx.TensorProto.EXTERNAL
+        del placed.external_data[:]
+        for key, value in (("location", self._name), ("offset", offset), ("length", length)):
+            placed.external_data.add(key=key, value=str(value))
+        return placed
+
+
+def _packed_nodes(
+    node: onnx.NodeProto, weights: list[str], **attributes: Any
+) -> Iterator[onnx.NodeProto]:
+    """Yields what takes the place of a product: one of packed weights, and a Gemm's summand."""
+    has_summand = len(node.input) > 2 and node.input[2]
+    output = f"{node.output[0]}_packed" if has_summand else node.output[0]
+    yield helper.make_node(
+        "MatMulNBits", [node.input[0], *weights], [output],
+        name=f"{node.name or node.output[0]}_packed", domain=_DOMAIN, **attributes,
+    )  # fmt: skip
+    if has_summand:
+        yield helper.make_node("Add", [output, node.input[2]], [node.output[0]])
+
+
+def _finish(
+    model: onnx.ModelProto, nodes: list[onnx.NodeProto], fresh: list[onnx.TensorProto]
+) -> None:
+    kept = [onnx.NodeProto() for _ in nodes]
+    for copy, node in zip(kept, nodes, strict=True):
+        copy.CopyFrom(node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(fresh)
+    if not any(item.domain == _DOMAIN for item in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
+
+
+def _sizes(tensor: onnx.TensorProto, *, turned: bool) -> tuple[int, int]:
+    first, second = tensor.dims
+    return (second, first) if turned else (first, second)
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: Any = 0) -> Any:
+    return next(
+        (helper.get_attribute_value(item) for item in node.attribute if item.name == name), default
+    )

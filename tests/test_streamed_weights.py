@@ -1,0 +1,92 @@
+"""Weights rounded tensor by tensor: the same as by ONNX Runtime's own tool, on less memory."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.graph import weight_only
+from autotune.graph.entries import StepRefusedError
+from autotune.graph.storage_form import STORAGE_FORMS
+
+_FEED = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
+
+
+def _model(path: Path, *, gemm: bool = False) -> Path:
+    """Writes two products, with external data; one weight is taken twice."""
+    random = np.random.default_rng(0)
+    weights = {n: random.standard_normal((64, 64)).astype(np.float32) / 8 for n in ("a", "b")}
+    weights["c"] = random.standard_normal(64).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["y"], "first"),
+        helper.make_node("Gemm", ["y", "b", "c"], ["z"], "second", transB=1)
+        if gemm
+        else helper.make_node("MatMul", ["y", "b"], ["z"], "second"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "products",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 64])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=64)
+    return path
+
+
+def _answer(path: Path) -> np.ndarray:
+    return np.asarray(onnxruntime.InferenceSession(path).run(None, {"x": _FEED})[0])
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zero_points", [False, True])
+def test_it_computes_what_the_tool_does(
+    bits: int, zero_points: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that never is in memory as a whole gets the same blocks."""
+    source, answers, folder = _model(tmp_path / "model.onnx"), [], tmp_path
+    for largest in (1 << 30, 0):
+        monkeypatch.setattr(weight_only, "_STREAMED_BYTES", largest)
+        folder = tmp_path / str(largest)
+        folder.mkdir()
+        weight_only.quantise(
+            source, folder / "model.onnx", [], bits=bits, accuracy_level=0, zero_points=zero_points
+        )
+        answers.append(_answer(folder / "model.onnx"))
+    np.testing.assert_allclose(answers[0], answers[1], rtol=1e-5, atol=1e-6)
+    assert np.abs(answers[1] - _answer(source)).max() > 1e-4
+    assert (tmp_path / "0" / "model.onnx.data").is_file()
+    # it is stored outside already, and copied as it is
+    (tmp_path / "moved").mkdir()
+    STORAGE_FORMS["external_data"].run(folder / "model.onnx", tmp_path / "moved" / "model.onnx")
+    np.testing.assert_array_equal(_answer(tmp_path / "moved" / "model.onnx"), answers[1])
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_last_product_has_bits_of_its_own(
+    streamed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be finer than the others, or stay in float; a Gemm is a product as well."""
+    monkeypatch.setattr(weight_only, "_STREAMED_BYTES", 0 if streamed else 1 << 30)
+    source = _model(tmp_path / "model.onnx", gemm=streamed)
+    bits = {}
+    for last in ("as_precision", "int8", "float"):
+        target = tmp_path / last / "model.onnx"
+        target.parent.mkdir()
+        weight_only.quantise(source, target, [], bits=4, last_product=last)
+        nodes = [n for n in onnx.load(target).graph.node if n.op_type == "MatMulNBits"]
+        bits[last] = [item.i for n in nodes for item in n.attribute if item.name == "bits"]
+        assert np.corrcoef(_answer(target).ravel(), _answer(source).ravel())[0, 1] > 0.9
+    assert bits == {"as_precision": [4, 4], "int8": [4, 8], "float": [4]}
+
+
+def test_a_large_model_is_not_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What needs all weights at once is refused."""
+    monkeypatch.setattr(weight_only, "LARGEST_PROTO_BYTES", 0)
+    source = _model(tmp_path / "model.onnx")
+    with pytest.raises(StepRefusedError, match="over 2 GiB"):
+        weight_only.quantise(source, tmp_path / "out.onnx", [], bits=4, rounding="k_quant")
