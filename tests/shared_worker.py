@@ -12,10 +12,11 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fakes import FakeMeasurer, FakeWorld
 
-from autotune.measure.outcome import SEARCH, Effort, IsDominated, Outcome, never_dominated
+from autotune.measure.outcome import SEARCH, Outcome
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.storage.database import open_storage
 from autotune.study.progress import Progress
@@ -36,17 +37,12 @@ def main() -> None:
     Path(folder).mkdir(exist_ok=True)
 
     class Slow(FakeMeasurer):
-        def measure(
-            self,
-            configuration: Configuration,
-            effort: Effort,
-            is_dominated: IsDominated = never_dominated,
-        ) -> Outcome:
+        def measure(self, *arguments: Any, **named: Any) -> Outcome:
             time.sleep(float(measure_s))
-            outcome = super().measure(configuration, effort, is_dominated)
-            if effort == SEARCH:
+            outcome = super().measure(*arguments, **named)
+            if arguments[1] == SEARCH:
                 with notes.open("a") as file:
-                    file.write(f"{configuration.key}\n")
+                    file.write(f"{arguments[0].key}\n")
             return outcome
 
     class World(FakeWorld):

@@ -343,13 +343,11 @@ def test_picking_what_is_no_member(made: Made) -> None:
     [
         (["study", "model.onnx", "--model", "x"], "is for a study that is continued"),
         (["study", "model.onnx", "--sampler", "tpr"], "Did you mean 'tpe'?"),
-        (["study", "model.onnx", "--try", "absent.json"], "cannot read absent.json"),
         (["pick", "model.autotune", "--prefer", "speed"], "latency, memory, balanced"),
         (["pick", "model.autotune", "--trial", "0", "--prefer", "memory"], "--trial"),
         (["pick", "model.autotune", "--max-memory", "lots"], "'--max-memory': 'lots'"),
         (["pick", "model.autotune", "--max-latency", "0.0000001ms"], "no member of the front"),
         (["show", "absent"], "absent holds no result of a study"),
-        (["compare", "absent.json"], "cannot read the config absent.json"),
         (["compare", "model.autotune/front.json"], "front.json"),
         (["compare", "model.autotune/best.json", "--shape", "frames"], "NAME=1,3,224,224"),
         (["compare", "model.autotune/best.json", "--shape", "frame=1"], "Did you mean 'frames'?"),

@@ -15,12 +15,9 @@ from autotune.deploy.config import Interval
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import (
     FINAL_COMPARISON,
-    Effort,
     Failure,
-    IsDominated,
     Measurement,
     Outcome,
-    never_dominated,
 )
 from autotune.measure.statistics import NO_SCATTER, Scatter
 from autotune.results.final_comparison import (
@@ -372,14 +369,9 @@ def test_answers_are_compared_in_the_first_round() -> None:
     compared: list[tuple[Configuration, bool]] = []
 
     class Noting(FakeMeasurer):
-        def measure(
-            self,
-            configuration: Configuration,
-            effort: Effort,
-            is_dominated: IsDominated = never_dominated,
-        ) -> Outcome:
-            compared.append((configuration, effort.compares_answers))
-            return super().measure(configuration, effort, is_dominated)
+        def measure(self, *arguments: Any, **named: Any) -> Outcome:
+            compared.append((arguments[0], arguments[1].compares_answers))
+            return super().measure(*arguments, **named)
 
     _compare(Noting(_by_threads), _trial(1, 1.0))
     assert [again for _, again in compared] == [True, True, False, False, False, False]

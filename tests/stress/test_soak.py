@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import optuna
 import psutil
@@ -28,7 +28,6 @@ import pytest
 from fakes import build_search
 from share import SHARE
 
-from autotune.deploy.process_options import ProcessOptions
 from autotune.facts import sample_models
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
@@ -39,8 +38,8 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import (
     Effort,
     Failure,
-    Fidelity,
     IsDominated,
+    Measurer,
     Outcome,
     never_dominated,
 )
@@ -85,9 +84,9 @@ class Hazard:
         # after this time a process counts as hanging; on a busy machine it needs a second to start
         self._limit_s = 2.0
 
-    @property
-    def reference_ms(self) -> float:
-        return self._measurer.reference_ms
+    def __getattr__(self, name: str) -> Any:
+        """All else is the measurer's."""
+        return getattr(self._measurer, name)
 
     def measure(
         self,
@@ -116,27 +115,6 @@ class Hazard:
             self._plan.unlink(missing_ok=True)
             if not self._reference().is_running():
                 self._measurer.renew()
-
-    def rescale(self, reference_ms: float) -> None:
-        self._measurer.rescale(reference_ms)
-
-    def answers_of(self, config: Path) -> Fidelity | Failure:
-        return self._measurer.answers_of(config)
-
-    def measure_with(
-        self, configuration: Configuration, effort: Effort, _: ProcessOptions
-    ) -> Outcome:
-        """Returns the same as without options of a process, which no search has."""
-        return self.measure(configuration, effort)
-
-    def canonical(self, configuration: Configuration) -> Configuration:
-        return self._measurer.canonical(configuration)
-
-    def renew(self) -> None:
-        self._measurer.renew()
-
-    def close(self) -> None:
-        self._measurer.close()
 
     def _reference(self) -> psutil.Process:
         reference = self._measurer._reference
@@ -167,7 +145,7 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
         before = _held()
         hazard = Hazard(DuetMeasurer(model, workload, max_error=0.05), place, seed)
         search = build_search(
-            hazard,
+            cast("Measurer", hazard),
             resolved,
             study=study,
             limits=Limits(max_error=0.05),
