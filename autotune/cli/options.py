@@ -51,7 +51,7 @@ PAIR = typer.Option(
     "--pair",
     metavar="PAST=PRESENT",
     parser=parsing.fed_back,
-    help="A decoder's input and the output that is fed to it. Repeatable.",
+    help="A decoder's input and the output fed to it. Repeatable.",
     rich_help_panel=INPUTS,
 )
 MODEL = typer.Option(

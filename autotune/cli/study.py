@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _WHAT = typer.Argument(
     metavar="MODEL|DIR|URL",
-    help="A model (.onnx); a recording (app.rec); or the folder or storage of a study to continue.",
+    help="A model (.onnx), a recording (app.rec), or a study to continue (its folder).",
     show_default=False,
 )
 _BATCH = typer.Option(
@@ -61,7 +61,7 @@ _BATCH = typer.Option(
 _METRIC = typer.Option(
     "--metric",
     metavar="NAME",
-    help="Rates the answers: top1, cosine, exact, cer, or your MODULE:FUNCTION.",
+    help="Rates answers: top1, cosine, exact, cer, MODULE:FUNCTION.",
     rich_help_panel=LIMITS,
 )
 _MAX_DROP = typer.Option(
@@ -140,7 +140,7 @@ _MODEL = typer.Option(
 _CERTIFY = typer.Option(
     "--certify",
     metavar="KINDS",
-    help="Compare best.json's answers on avx2,avx512,vnni,arm64 as well, or auto.",
+    help="Compare answers on avx2,avx512,vnni,arm64 as well, or auto.",
     rich_help_panel=STORAGE,
 )
 _WAIT = typer.Option(
