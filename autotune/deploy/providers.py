@@ -138,7 +138,7 @@ PROVIDERS: Mapping[str, Provider] = {
         },
         cache={"cache_dir": "{folder}"},
         session_parameters=_GRAPH_OPTIONS,
-        precisions=("int8_static",),
+        precisions=("int8_static", "int8_nncf"),
         pre_passes=_PORTABLE_PASSES,
         half_precision={"load_config": OPENVINO_BF16},
     ),

@@ -134,4 +134,5 @@ def not_installed(package: str) -> str:
     if package == "torch":
         return "the package torch is not installed: pip install torch"
     name = package.replace("_", "-")
-    return f"the package {name} is not installed; the extra [passes] brings it"
+    extra = name if name == "nncf" else "passes"
+    return f"the package {name} is not installed; the extra [{extra}] brings it"

@@ -128,6 +128,12 @@ def _int8_dynamic(*files: Any, **options: Any) -> None:
     int8.dynamic(*files, **options)
 
 
+def _int8_nncf(*files: Any, **options: Any) -> None:
+    from autotune.graph import nncf_static
+
+    nncf_static.quantise(*files, **options)
+
+
 def _fp16(*files: Any, **options: Any) -> None:
     from autotune.graph import fp16
 
@@ -174,6 +180,12 @@ PRECISIONS: Mapping[str, Precision] = {
             | {"slow_in_float"}
         ),
         float_types=("Conv", "MatMul", "Gemm"),
+    ),
+    "int8_nncf": Precision(
+        run=_int8_nncf,
+        words="int8 static by NNCF",
+        needs=("weights", "small_model"),
+        packages=("nncf",),
     ),
     "int8_dynamic": Precision(
         run=_int8_dynamic,

@@ -24,6 +24,7 @@ _WELL_KNOWN: tuple[Mapping[str, Value], ...] = (
     {**_STATIC, "pre_pass": "algebra", "slow_in_float": True, **_OUTSIDE},
     {"pre_pass": "onnxscript", **_OUTSIDE},
     {**_STATIC, **_SEVEN_BITS, "quantized_operators": "products", "float_outputs": True},
+    {"precision": "int8_nncf", **_OUTSIDE},
     {"precision": "int8_dynamic", "per_channel": True, **_SEVEN_BITS, **_OUTSIDE},
     {"intra_op_num_threads": 1},
     {"pre_pass": "ort_transformers", **_OUTSIDE},

@@ -1,0 +1,49 @@
+"""Static int8 by NNCF: every operator that a compiler runs in eight bits, its biases corrected."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+
+from autotune.facts.feeds import Feed
+from autotune.facts.graphs import all_nodes
+from autotune.graph.entries import StepRefusedError
+from autotune.graph.float_model import FloatModel
+from autotune.graph.intermediates import Intermediates
+from autotune.graph.silence import silent_tools
+
+
+def quantise(
+    source: Path,
+    target: Path,
+    samples: Sequence[Feed],
+    *,
+    shared: Intermediates | None = None,
+) -> None:
+    """Writes the model with activations and weights in eight bits (QDQ), as NNCF does.
+
+    Args:
+        source: The float model.
+        target: Where to write.
+        samples: What the ranges of activations are taken from.
+        shared: What other sets of graph parameters of the model made.
+
+    Raises:
+        StepRefusedError: NNCF quantises none of its nodes, or the model cannot be made ready.
+    """
+    import nncf
+
+    model = FloatModel.ready(source, samples, shared or Intermediates()).load()
+    types = [node.op_type for node in all_nodes(model.graph)]
+    # attention needs smoothing and leaves more in float
+    is_transformer = types.count("MatMul") > types.count("Conv")
+    with silent_tools():
+        quantised = nncf.quantize(
+            model,
+            nncf.Dataset([dict(feed) for feed in samples]),
+            subset_size=len(samples),
+            model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
+        )
+    if not any(node.op_type == "QuantizeLinear" for node in all_nodes(quantised.graph)):
+        raise StepRefusedError("NNCF quantises none of its nodes")
+    onnx.save(quantised, target)
