@@ -8,8 +8,7 @@ import typer
 from autotune.cli import parsing
 
 INPUTS = "Inputs"
-LIMITS = "Limits"
-OBJECTIVES = "Objectives"
+LIMITS = "Limits and objectives"
 SEARCH = "Search"
 STORAGE = "Storage"
 ADVANCED = "Advanced"

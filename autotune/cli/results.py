@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.console import present
-from autotune.cli.options import MAX_LATENCY, MAX_MEMORY, OBJECTIVES, FolderArgument, JsonOption
+from autotune.cli.options import LIMITS, MAX_LATENCY, MAX_MEMORY, FolderArgument, JsonOption
 from autotune.cli.report import write_last_page
 from autotune.deploy.files import is_file
 from autotune.errors import RequestError
@@ -71,7 +71,7 @@ def pick(
         typer.Option(
             metavar="NAME",
             help="The objective that chooses, or balanced (the preference of the study).",
-            rich_help_panel=OBJECTIVES,
+            rich_help_panel=LIMITS,
         ),
     ] = None,
     max_memory: Annotated[float | None, MAX_MEMORY] = None,

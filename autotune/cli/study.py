@@ -25,7 +25,6 @@ from autotune.cli.options import (
     MAX_LATENCY,
     MAX_MEMORY,
     MAX_PERPLEXITY_RISE,
-    OBJECTIVES,
     SEARCH,
     STORAGE,
     ClientsOption,
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 _WHAT = typer.Argument(
     metavar="MODEL|DIR|URL",
-    help="A model (.onnx), a recording (app.rec), or a study to continue (its folder).",
+    help="A model (.onnx), a recording (app.rec), or a study to continue.",
     show_default=False,
 )
 _BATCH = typer.Option(
@@ -71,13 +70,13 @@ _OBJECTIVE = typer.Option(
     "--objective",
     metavar="NAME",
     help="latency, memory, cpu, load, p99, device_memory, throughput, tokens, ttft. Repeatable.",
-    rich_help_panel=OBJECTIVES,
+    rich_help_panel=LIMITS,
 )
 _PREFER = typer.Option(
     "--prefer",
     metavar="NAME",
     help="The objective that chooses best.json, or balanced (the first one).",
-    rich_help_panel=OBJECTIVES,
+    rich_help_panel=LIMITS,
 )
 _TRIALS = typer.Option(
     "--trials",
