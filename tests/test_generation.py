@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import optuna
 import pytest
+from views import words_of
 
 import autotune
 from autotune.deploy.decoder import CACHE, CROSS, STATE
@@ -19,9 +20,12 @@ from autotune.facts.model import Model, describe
 from autotune.facts.prompts import workload_of_prompts
 from autotune.measure.fidelity import OutputMismatchError, Outputs
 from autotune.measure.held_text import TextJudge
+from autotune.report.page.writing import write_report
+from autotune.report.result import view_ending
 from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 from autotune.study.resolve import resolve_study
+from autotune.study.resume import options_to_continue
 from autotune.study.seams import Seams
 
 _ENCODER = {"encoder_hidden_states": np.ones((1, 5, decoder_models.WIDTH), np.float32)}
@@ -104,7 +108,7 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     path = decoder_models.write("plain", tmp_path / "plain.onnx")
     result = autotune.tune(
         path,
-        trials=3,
+        trials=2,
         prompt_tokens=(16, 48),
         new_tokens=4,
         max_perplexity_rise=10.0,
@@ -122,6 +126,12 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert [item.prompt_tokens for item in generated.lengths] == [16, 48]
     assert [item.context for item in generated.lengths] == [18, 50]
     assert trials[0].fidelity.perplexity is not None
+    assert "new tokens per second" in write_report(tmp_path / "out").read_text(encoding="utf-8")
+    assert f"{evidence.tokens_per_s:.4g}" in words_of(view_ending(result, ""))
+    # the folder continues the study, with the options that it kept
+    again = options_to_continue(str(tmp_path / "out"), model=None, trials=3)
+    assert (again.max_perplexity_rise, again.prompt_tokens) == (10.0, (16, 48))
+    assert resolve_study(again, Seams()).limits.max_error == 10.0
     session = autotune.load(tmp_path / "out" / "best.json")
     tokens = autotune.generation(session).generate(_TOKENS, 8)
     assert len(tokens) == 8

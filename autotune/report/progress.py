@@ -90,11 +90,13 @@ def _outcome(trial: Trial) -> str:
         return trial.outcome.kind.replace("_", " ")
     measurement = trial.outcome
     throughput = measurement.throughput_per_s
-    speed = (
-        f"{latency(measurement.latency_ms):>8} ms"
-        if throughput is None
-        else (f"{throughput:>7.4g} samples/s")
-    )
+    tokens = measurement.tokens_per_s
+    if tokens is not None:
+        speed = f"{tokens:>7.4g} tokens/s"
+    elif throughput is not None:
+        speed = f"{throughput:>7.4g} samples/s"
+    else:
+        speed = f"{latency(measurement.latency_ms):>8} ms"
     numbers = f"{speed} {measurement.peak_memory_mib:7.1f} MiB"
     return f"{numbers}, stopped early" if measurement.stopped_early else numbers
 

@@ -59,14 +59,18 @@ def batch_remark(result: StudyResult) -> str:
     return f"Tuned for batches of {tuned}; the default runs batches of {default}. {BATCH_MEANING}"
 
 
+def rate_of(member: Member) -> float:
+    """Returns a member's samples per second, or its new tokens per second; 0 with one client."""
+    return member.evidence.throughput_per_s or member.evidence.tokens_per_s or 0.0
+
+
 def served(member: Member) -> str:
     """Returns a member's throughput and 99th percentile under load, in a phrase."""
-    throughput = member.evidence.throughput_per_s or 0.0
+    what = "samples/s" if member.evidence.tokens_per_s is None else "tokens/s"
     p99_ms = member.evidence.p99_ms
     unknown = "unknown from so few runs (--max-latency asks for more)"
-    return (
-        f"{throughput:.4g} samples/s, p99 {unknown if p99_ms is None else f'{latency(p99_ms)} ms'}"
-    )
+    p99 = unknown if p99_ms is None else f"{latency(p99_ms)} ms"
+    return f"{rate_of(member):.4g} {what}, p99 {p99}"
 
 
 def process_remarks(result: StudyResult) -> Iterator[Line]:

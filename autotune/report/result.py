@@ -10,6 +10,7 @@ from autotune.report.remarks import (
     coverage_remarks,
     process_remarks,
     provider_remarks,
+    rate_of,
     runtime_remarks,
     served,
 )
@@ -18,7 +19,7 @@ from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import slower_by_up_to
 from autotune.search.beliefs import Effect
-from autotune.search.objective import DEFAULT, OBJECTIVES, THROUGHPUT, Objective
+from autotune.search.objective import DEFAULT, OBJECTIVES, RATES, Objective
 
 _ANSWERS = {
     "exact": "Best with exact answers (error below 1e-5)",
@@ -104,7 +105,7 @@ def headline(result: StudyResult) -> str:
     best = result.best
     if best is result.baseline:
         return _default_stays(result)
-    others = [_change(result, o) for o in _further(result) if o.name != THROUGHPUT]
+    others = [_change(result, o) for o in _further(result) if o.name not in RATES]
     gains = ", ".join([_gain(result), _memory_gain(best), *others])
     estimated = "" if result.complete else " by the estimate of the search"
     sentences = [f"{result.model.name}: {gains}{estimated}."]
@@ -208,7 +209,7 @@ def _broken_limit(result: StudyResult) -> str:
 
 def _further(result: StudyResult) -> list[Objective]:
     """Returns the objectives beyond those that have a column in every result."""
-    shown = (*DEFAULT, THROUGHPUT, "p99_ms") if result.clients > 1 else DEFAULT
+    shown = (*DEFAULT, *RATES, "p99_ms") if result.clients > 1 else DEFAULT
     return [OBJECTIVES[name] for name in result.objectives if name not in shown]
 
 
@@ -246,7 +247,7 @@ def _front(result: StudyResult, members: Sequence[Member], *, is_short: bool) ->
         peak_interval = None if is_short else evidence.peak_memory_interval_mib
         speedup = f"{about}{evidence.speedup.value:.2f} ({interval(evidence.speedup)})"
         p99 = "·" if evidence.p99_ms is None else latency(evidence.p99_ms)
-        served_as = [f"{about}{evidence.throughput_per_s or 0:.4g}", p99]
+        served_as = [f"{about}{rate_of(member):.4g}", p99]
         return [
             "→" if member.trial == result.picked else "",
             str(member.trial),
@@ -258,7 +259,8 @@ def _front(result: StudyResult, members: Sequence[Member], *, is_short: bool) ->
             _description(member),
         ]
 
-    speed = ["samples/s", "p99 ms", "gain"] if has_clients else ["latency ms", "speed-up"]
+    rate = "samples/s" if result.best.evidence.tokens_per_s is None else "tokens/s"
+    speed = [rate, "p99 ms", "gain"] if has_clients else ["latency ms", "speed-up"]
     headings = [
         "",
         "trial",
@@ -315,6 +317,11 @@ def _answers_sentence(result: StudyResult) -> str:
     """Returns how right the answers are, in a sentence."""
     best, limit = result.best.evidence, result.limits["max_error"]
     data = "your" if best.error_data == "user" else "generated"
+    if best.tokens_per_s is not None:
+        rise = f"perplexity {percent(best.error)} above the unoptimised model's"
+        text = "your text" if best.error_data == "user" else "text that it wrote itself"
+        same = "" if best.agreement is None else f"; equal tokens {percent(best.agreement)}"
+        return f"Answers: {rise} (limit {percent(limit or 0)}) on {text}{same}."
     words = f"Answers: error {best.error:.1g}" + (f" (limit {limit:g})" if limit else "")
     words += f" on {data} inputs"
     if best.agreement is not None:
@@ -353,7 +360,10 @@ def _about_numbers(result: StudyResult) -> Iterator[Line]:
 
 def _about_kinds(result: StudyResult) -> Iterator[Line]:
     """Yields what the error is, and the best trial of each kind of answers."""
-    yield Line("The error is the relative L2 distance to the outputs of the unoptimised model.")
+    if result.best.evidence.tokens_per_s is not None:
+        yield Line("The error is the rise of the perplexity beside the unoptimised model.")
+    else:
+        yield Line("The error is the relative L2 distance to the outputs of the unoptimised model.")
     source = "in the final comparison" if result.complete else "as the search estimates it"
     for answers, member in result.kinds.items():
         if member.trial in {result.baseline.trial, result.picked}:

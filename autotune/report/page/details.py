@@ -9,7 +9,7 @@ from autotune.report.page.machine_figures import memory_by_phase
 from autotune.report.page.rows import STATES, Row
 from autotune.report.page.state import StudyState
 from autotune.report.text import interval, latency, percent
-from autotune.search.objective import THROUGHPUT
+from autotune.search.objective import THROUGHPUT, TOKENS
 
 
 def row_details(row: Row, across: str, up: str) -> dict[str, Any]:
@@ -44,6 +44,10 @@ def _lines(row: Row) -> Iterator[tuple[str, str]]:
         yield "latency", f"{latency(row.values['latency_ms'])} ms"
         if THROUGHPUT in row.values:
             yield "throughput", f"{row.values[THROUGHPUT]:.4g} samples/s"
+        if TOKENS in row.values:
+            yield "new tokens", f"{row.values[TOKENS]:.4g} tokens/s"
+        if "ttft_ms" in row.values:
+            yield "time to the first token", f"{latency(row.values['ttft_ms'])} ms"
         yield "peak memory", f"{row.values['peak_memory_mib']:.1f} MiB"
         yield "CPU time of a run", f"{1e3 * row.values['cpu_s']:.4g} ms"
         yield "creating the session", f"{row.values['load_ms']:.4g} ms"

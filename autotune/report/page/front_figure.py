@@ -130,6 +130,8 @@ def _title(objective: Objective) -> str:
         "p99_ms": "99th percentile of the latency, ms",
         "peak_device_memory_mib": "peak memory of the device, MiB",
         "throughput_per_s": "throughput, runs per second",
+        "tokens_per_s": "new tokens per second",
+        "ttft_ms": "time to the first token, ms",
     }[objective.name]
 
 

@@ -71,7 +71,7 @@ def _sections(state: StudyState, figures: Mapping[str, Figure]) -> Iterator[Sect
             title="Answers",
             note="How far the outputs are from those of the unoptimised model, as the search "
             "measured it. The error is the relative L2 distance, mean over the samples, of the "
-            "worst output.",
+            "worst output; of a decoder it is the rise of the perplexity.",
             blocks=answers,
         )
     if "noise" in figures:
