@@ -75,7 +75,7 @@ _OBJECTIVE = typer.Option(
 _PREFER = typer.Option(
     "--prefer",
     metavar="NAME",
-    help="The objective that chooses best.json, or balanced (the first one).",
+    help="Objective that chooses best.json, or balanced (first).",
     rich_help_panel=LIMITS,
 )
 _TRIALS = typer.Option(
