@@ -6,7 +6,7 @@ import pytest
 from small_spaces import resolved
 
 from autotune.deploy.options import Value
-from autotune.deploy.providers import OPENVINO_BF16, PROVIDERS
+from autotune.deploy.providers import OPENVINO_BF16, OPENVINO_FLOAT_INPUTS, PROVIDERS
 from autotune.errors import RequestError
 from autotune.space.configuration import Configuration
 from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS
@@ -41,16 +41,28 @@ def test_each_provider_is_measured_in_each_precision_that_it_takes() -> None:
     everything: dict[str, Any] = {"operators": _OPERATORS, "quantisable": _OPERATORS}
     space = resolved(providers=("cpu", "openvino", "cuda"), features=("avx512_bf16",), **everything)
     forms = [form.to_json() for form in provider_forms(space)]
-    fixed, bf16, int8, *on_cuda = forms
+    fixed, bf16, int8, weights, *on_cuda = forms
     assert fixed == {EXECUTION_PROVIDER: "openvino", "fixed_dimensions": True}
     in_bf16 = {"openvino.load_config": OPENVINO_BF16, "fixed_dimensions": True}
     assert bf16 == {EXECUTION_PROVIDER: "openvino", **in_bf16}
     assert int8["precision"] == "int8_static"
+    assert weights["precision"] == "int8_weight_only"
     assert [form.get("precision") for form in on_cuda] == [None, "fp16_mixed"]
     older = resolved(providers=("cpu", "openvino"), **everything)
     precisions = [form.to_json().get("precision") for form in provider_forms(older)]
-    assert precisions == [None, "int8_static"]
-    assert older.left_out["openvino.load_config"] == "the processor does not compute in bfloat16"
+    assert precisions == [None, "int8_static", "int8_weight_only"]
+    reason = older.left_out[f"openvino.load_config={OPENVINO_BF16}"]
+    assert reason == "the processor does not compute in bfloat16"
+
+
+def test_activations_stay_in_float_beside_weights_in_few_bits_alone() -> None:
+    """OpenVINO quantises the activations of no other product."""
+    everything: dict[str, Any] = {"operators": _OPERATORS, "quantisable": _OPERATORS}
+    space = resolved(providers=("cpu", "openvino"), **everything)
+    chosen = {EXECUTION_PROVIDER: "openvino", "openvino.load_config": OPENVINO_FLOAT_INPUTS}
+    assert "openvino.load_config" not in space.nearest(chosen).to_json()
+    weights = {**chosen, "precision": "int8_weight_only"}
+    assert space.nearest(weights).to_json() == weights
 
 
 def test_a_parameter_exists_where_it_has_an_effect() -> None:

@@ -109,6 +109,9 @@ _GPU_OPTIONS = _GRAPH_OPTIONS | {
 OPENVINO_BF16 = '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}'
 """OpenVINO's ``load_config`` for products in bfloat16. The option takes the JSON itself."""
 
+OPENVINO_FLOAT_INPUTS = '{"CPU": {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}}'
+"""The same for products of weights in few bits with activations that are not quantised."""
+
 PROVIDERS: Mapping[str, Provider] = {
     "cpu": Provider(
         name=CPU,
@@ -134,11 +137,11 @@ PROVIDERS: Mapping[str, Provider] = {
             "num_of_threads": _choice("", "1", "2", "4", "8", "16", "32", "64"),
             "num_streams": _choice("1", "2", "4", "8", "16"),
             "enable_qdq_optimizer": _choice("False", "True"),
-            "load_config": _choice("", OPENVINO_BF16),
+            "load_config": _choice("", OPENVINO_BF16, OPENVINO_FLOAT_INPUTS),
         },
         cache={"cache_dir": "{folder}"},
         session_parameters=_GRAPH_OPTIONS,
-        precisions=("int8_static", "int8_nncf"),
+        precisions=("int8_static", "int8_nncf", "int8_weight_only", "int4_weight_only"),
         pre_passes=_PORTABLE_PASSES,
         half_precision={"load_config": OPENVINO_BF16},
     ),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.deploy.options import BATCH, OWN, RUNTIME, Value
-from autotune.deploy.providers import PROVIDERS
+from autotune.deploy.providers import OPENVINO_BF16, PROVIDERS
 from autotune.errors import RequestError
 from autotune.facts.providers import ProviderState
 from autotune.facts.searched_runtimes import SearchedRuntime
@@ -25,6 +25,8 @@ _FIELDS = {
 }
 # Graph parameters whose effect is that of the CPU provider's kernels.
 _CPU_ALONE = frozenset({"slow_in_float"})
+# What values of options need of the machine.
+_VALUE_NEEDS: Mapping[tuple[str, Value], str] = {("openvino.load_config", OPENVINO_BF16): "bf16"}
 # What values of graph parameters need of the CPU provider, and of no other one.
 _CPU_NEEDS = frozenset({"fp16_kernels"})
 
@@ -136,6 +138,9 @@ class SearchedProviders:
 
     def reason_against(self, name: str, value: Value) -> str | None:
         """Returns why no provider of the study has a use for a value; None where one has."""
+        need = _VALUE_NEEDS.get((name, value))
+        if need is not None and need in self.unmet:
+            return self.unmet[need]
         if name not in GRAPH_PARAMETERS:
             return None
         fitting = [word for word in self.words if _value_suits(word, name, value)]

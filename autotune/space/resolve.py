@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.deploy.options import BATCH, OWN, RUNTIME, Value
+from autotune.deploy.providers import OPENVINO_FLOAT_INPUTS
 from autotune.errors import RequestError, did_you_mean
 from autotune.facts.batches import Batching
 from autotune.facts.hardware import Hardware
@@ -43,6 +44,12 @@ _WITHOUT_EFFECT: tuple[Condition, ...] = (
     },
 )
 """Values of graph parameters that change nothing beside each other."""
+
+# OpenVINO quantises activations only beside weights in few bits
+_FLOAT_INPUTS: Condition = {
+    "openvino.load_config": (OPENVINO_FLOAT_INPUTS,),
+    "precision": _others("precision", "int8_weight_only", "int4_weight_only"),
+}
 
 # fp16 leaves no table in fp32 that could be rounded
 _TABLES_IN_FP16: Condition = {"precision": ("fp16", "fp16_mixed"), "embeddings": ("int8",)}
@@ -263,7 +270,7 @@ def _impossible(parameters: Sequence[Parameter], model: Model) -> Iterator[Condi
         too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= count)
         if too_many and condition.keys() <= values.keys():
             yield {**condition, "kept_in_float": too_many}
-    for condition in (*_WITHOUT_EFFECT, _TABLES_IN_FP16):
+    for condition in (*_WITHOUT_EFFECT, _FLOAT_INPUTS, _TABLES_IN_FP16):
         within = _within(condition, values)
         if within is not None:
             yield within

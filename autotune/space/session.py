@@ -17,7 +17,13 @@ from autotune.deploy.options import (
     Domain,
     Value,
 )
-from autotune.deploy.providers import CACHE_FOLDER, CPU, OPENVINO_BF16, PROVIDERS
+from autotune.deploy.providers import (
+    CACHE_FOLDER,
+    CPU,
+    OPENVINO_BF16,
+    OPENVINO_FLOAT_INPUTS,
+    PROVIDERS,
+)
 from autotune.deploy.serving import PER_CLIENT, SESSION_KINDS, SHARED
 from autotune.deploy.session import SessionConfig
 
@@ -132,6 +138,7 @@ _OPTION_WORDS: Mapping[tuple[str, Value], str] = {
     ("execution_mode", "ORT_PARALLEL"): "parallel execution",
     ("optimizer.NchwcTransformer", "off"): "no NCHWc layout",
     ("openvino.load_config", OPENVINO_BF16): "products in bfloat16",
+    ("openvino.load_config", OPENVINO_FLOAT_INPUTS): "activations of products in float",
 }
 
 

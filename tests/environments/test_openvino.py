@@ -9,14 +9,16 @@ import onnx
 import onnxruntime
 import optuna
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from small_models import BUILDERS
 from world import Environment, environment
 
 import autotune
 from autotune.deploy.cpu import cpu_features
-from autotune.deploy.providers import CPU, OPENVINO_BF16, PROVIDERS
+from autotune.deploy.providers import CPU, OPENVINO_BF16, OPENVINO_FLOAT_INPUTS, PROVIDERS
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
+from autotune.graph.parameters import PRECISIONS
 from autotune.storage.trials import read_trials
 
 pytestmark = [pytest.mark.environment, pytest.mark.process, pytest.mark.slow]
@@ -176,6 +178,33 @@ def test_bfloat16_changes_the_answers_a_little(
     right = _untouched(place)
     error = float(np.linalg.norm(answers - right) / np.linalg.norm(right))
     assert 1e-4 < error < 0.05
+
+
+def test_the_group_size_changes_the_answers_of_weights_in_few_bits(
+    openvino: Environment, tmp_path: Path
+) -> None:
+    """By default OpenVINO quantises the activations as well: a larger error."""
+    rng = np.random.default_rng(0)
+    weights = numpy_helper.from_array(rng.normal(size=(128, 64)).astype(np.float32), "w")
+    shapes = {"x": [4, 128], "y": [4, 64]}
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items())
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "m", [x], [y], [weights]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "float.onnx")
+    PRECISIONS["int8_weight_only"].run(tmp_path / "float.onnx", tmp_path / "int8.onnx", [])
+    feed = {"x": rng.normal(size=(4, 128)).astype(np.float32)}
+    np.savez(tmp_path / "feed.npz", x=feed["x"])
+    (right,) = onnxruntime.InferenceSession(tmp_path / "float.onnx").run(None, feed)
+    errors = []
+    for text in ("", OPENVINO_FLOAT_INPUTS):
+        arguments = (str(tmp_path / "int8.onnx"), json.dumps({"load_config": text}))
+        script = ("-c", _ANSWER, *arguments, str(tmp_path / "feed.npz"))
+        answers = np.asarray(openvino.result(*script, cwd=tmp_path))
+        errors.append(float(np.linalg.norm(answers - right) / np.linalg.norm(right)))
+    assert 0 < errors[1] < errors[0] / 1.1
+    assert errors[0] < 0.05
 
 
 def test_a_value_that_openvino_drops_in_silence_is_refused_before(
