@@ -1,5 +1,6 @@
 """Fixtures that tests of several modules share."""
 
+import json
 import shutil
 import sqlite3
 import sys
@@ -131,5 +132,10 @@ def frozen_config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def frozen_study(tmp_path: Path) -> Path:
-    """A copy of a study that an earlier version wrote."""
-    return Path(shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study"))
+    """A copy of a study that an earlier version wrote, with its model beside it."""
+    folder = Path(shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "study"))
+    model = shutil.copy(folder / "best.onnx", tmp_path / "lstm.onnx")
+    front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
+    front["model"] = str(model)
+    (folder / "front.json").write_text(json.dumps(front), encoding="utf-8")
+    return folder

@@ -1,7 +1,6 @@
 """Trials of a study measured once more."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +15,6 @@ from autotune.results.compare import Comparison, MakeMeasurer
 from autotune.study.again import measure_again
 
 DATA = Path(__file__).parent / "data"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A copy of the frozen study's folder, with its model beside it."""
-    shutil.copytree(DATA / "study", tmp_path / "study")
-    shutil.copy(DATA / "study" / "best.onnx", tmp_path / "lstm.onnx")
-    return tmp_path / "study"
 
 
 def _again(folder: Path, *numbers: int, make: MakeMeasurer, source: Path | None) -> Comparison:
@@ -42,35 +33,35 @@ def _cost(_: str, threads: int) -> Outcome:
     return measurement({0: 10.0, 1: 5.0, 2: 20.0}[threads])
 
 
-def test_any_trials_of_a_study(folder: Path) -> None:
+def test_any_trials_of_a_study(frozen_study: Path) -> None:
     """Trial 3, with its options, and the default side by side; nothing is added to the study."""
-    before = (folder / "study.db").read_bytes()
+    before = (frozen_study / "study.db").read_bytes()
     fake, make = make_fake(_cost)
-    comparison = _again(folder, 3, 0, make=make, source=folder.parent / "lstm.onnx")
+    comparison = _again(frozen_study, 3, 0, make=make, source=frozen_study.parent / "lstm.onnx")
     assert [config.name for config in comparison.configs] == ["trial 3", "trial 0"]
     assert [config.score.speedup.value for config in comparison.configs] == pytest.approx(
         [0.5, 1.0]
     )
     assert comparison.untouched
     assert fake.closed
-    assert (folder / "study.db").read_bytes() == before
+    assert (frozen_study / "study.db").read_bytes() == before
 
 
-def test_what_is_no_trial_is_refused(folder: Path) -> None:
+def test_what_is_no_trial_is_refused(frozen_study: Path) -> None:
     _, make = make_fake(_cost)
-    model = folder.parent / "lstm.onnx"
+    model = frozen_study.parent / "lstm.onnx"
     with pytest.raises(StudyError, match="no trial 12; its last one is 3"):
-        _again(folder, 12, make=make, source=model)
-    other = save_model(folder.parent, "other.onnx", width=16)
+        _again(frozen_study, 12, make=make, source=model)
+    other = save_model(frozen_study.parent, "other.onnx", width=16)
     with pytest.raises(StudyError, match="is not the model of the study"):
-        _again(folder, 3, make=make, source=other)
+        _again(frozen_study, 3, make=make, source=other)
     with pytest.raises(RequestError, match="say where it is with --model"):
-        _again(folder, 3, make=make, source=folder / "absent.onnx")
-    inputs = folder.parent / "inputs.npz"
+        _again(frozen_study, 3, make=make, source=frozen_study / "absent.onnx")
+    inputs = frozen_study.parent / "inputs.npz"
     np.savez(inputs, frames=np.ones((2, 1, 1, 4), np.float32), state=np.ones((2, 1, 1, 8), "f"))
     with pytest.raises(StudyError, match="the inputs are not those of the study"):
         measure_again(
-            folder,
+            frozen_study,
             [3],
             source=model,
             data=inputs,
@@ -78,16 +69,16 @@ def test_what_is_no_trial_is_refused(folder: Path) -> None:
             on_step=lambda _done, _total: None,
             make_measurer=make,
         )
-    empty = folder.parent / "empty"
+    empty = frozen_study.parent / "empty"
     empty.mkdir()
     with pytest.raises(StudyError, match="holds no study"):
         _again(empty, 3, make=make, source=model)
 
 
-def test_the_study_is_the_one_that_show_shows(folder: Path) -> None:
+def test_the_study_is_the_one_that_show_shows(frozen_study: Path) -> None:
     """A larger study in the same storage is not taken: its trial 7 is none of the shown one's."""
-    storage = f"sqlite:///{folder / 'study.db'}"
-    shown = json.loads((folder / "front.json").read_text(encoding="utf-8"))["study"]
+    storage = f"sqlite:///{frozen_study / 'study.db'}"
+    shown = json.loads((frozen_study / "front.json").read_text(encoding="utf-8"))["study"]
     optuna.copy_study(
         from_study_name=shown, from_storage=storage, to_storage=storage, to_study_name="larger"
     )
@@ -95,4 +86,4 @@ def test_the_study_is_the_one_that_show_shows(folder: Path) -> None:
     larger.add_trials(larger.trials)
     _, make = make_fake(_cost)
     with pytest.raises(StudyError, match="no trial 7; its last one is 3"):
-        _again(folder, 7, make=make, source=folder.parent / "lstm.onnx")
+        _again(frozen_study, 7, make=make, source=frozen_study.parent / "lstm.onnx")

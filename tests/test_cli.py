@@ -527,10 +527,6 @@ def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_pick_writes_the_page_again(tmp_path: Path, frozen_study: Path) -> None:
-    front = json.loads((frozen_study / "front.json").read_text(encoding="utf-8"))
-    shutil.copy(frozen_study / "best.onnx", tmp_path / "lstm.onnx")
-    front["model"] = str(tmp_path / "lstm.onnx")
-    (frozen_study / "front.json").write_text(json.dumps(front), encoding="utf-8")
     assert one_line(run(tmp_path, "report", "study").stdout) == "Wrote study/report.html"
     assert run(tmp_path, "pick", "study", "--trial", "3").returncode == 0
     page = (frozen_study / "report.html").read_text(encoding="utf-8")

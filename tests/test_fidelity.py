@@ -77,9 +77,10 @@ def test_the_users_metric_is_asked_of_both() -> None:
 
 
 def test_the_worst_output_decides() -> None:
-    good, bad = np.ones((1, 2)), np.full((1, 2), 2.0)
+    good, bad = np.array([[1.0, 2.0]]), np.array([[2.0, 1.0]])
     fidelity = compare([{"a": good, "b": good}], [{"a": good, "b": bad}])
-    assert fidelity.error == pytest.approx(1)
+    assert fidelity.error == pytest.approx((2 / 5) ** 0.5)
+    assert fidelity.agreement == 0
 
 
 def test_one_bad_sample_is_not_averaged_away() -> None:

@@ -1,7 +1,6 @@
 """Configs, results and storages that earlier versions wrote are still read (tests/data)."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -23,18 +22,6 @@ DATA = Path(__file__).parent / "data"
 FEED = {name: np.ones((1, 1, size), np.float32) for name, size in (("frames", 4), ("state", 8))}
 # another machine, with another ONNX Runtime, tuned the frozen configs
 _tuned_elsewhere = pytest.mark.filterwarnings("ignore:.* was tuned elsewhere")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A copy of the frozen study's folder, with its model beside it, where front.json says."""
-    shutil.copytree(DATA / "study", tmp_path / "study")
-    shutil.copy(DATA / "study" / "best.onnx", tmp_path / "lstm.onnx")
-    front = tmp_path / "study" / "front.json"
-    data = json.loads(front.read_text(encoding="utf-8"))
-    data["model"] = str(tmp_path / "lstm.onnx")
-    front.write_text(json.dumps(data), encoding="utf-8")
-    return tmp_path / "study"
 
 
 def _trials(folder: Path) -> list[Trial]:
@@ -69,32 +56,32 @@ def test_the_files_of_a_config_are_those_it_names(name: str) -> None:
     check_files(path, TunedConfig.read(path), read_all=True)
 
 
-def test_a_result_is_written_as_it_was_read(folder: Path) -> None:
+def test_a_result_is_written_as_it_was_read(frozen_study: Path) -> None:
     """The same holds for front.json; the folder is where it was read from."""
-    data = json.loads((folder / "front.json").read_text(encoding="utf-8"))
-    written = json.loads(json.dumps(StudyResult.read(folder).to_json()))
-    assert written == {**data, "folder": str(folder)}
+    data = json.loads((frozen_study / "front.json").read_text(encoding="utf-8"))
+    written = json.loads(json.dumps(StudyResult.read(frozen_study).to_json()))
+    assert written == {**data, "folder": str(frozen_study)}
 
 
 @pytest.mark.process
 @_tuned_elsewhere
-def test_another_member_is_picked(folder: Path) -> None:
-    result = pick_member(StudyResult.read(folder), 3)
+def test_another_member_is_picked(frozen_study: Path) -> None:
+    result = pick_member(StudyResult.read(frozen_study), 3)
     assert result.picked == 3
-    config = TunedConfig.read(folder / "best.json")
+    config = TunedConfig.read(frozen_study / "best.json")
     assert config.session.options["intra_op_num_threads"] == 2
     assert config.session.options["enable_cpu_mem_arena"] is False
     assert config.session.free_dimensions == {"time": 1, "batch": 1}
-    assert len(autotune.load(folder / "best.json").run(None, FEED)) > 0
+    assert len(autotune.load(frozen_study / "best.json").run(None, FEED)) > 0
 
 
-def test_the_storage_holds_the_trials_and_the_options(folder: Path) -> None:
+def test_the_storage_holds_the_trials_and_the_options(frozen_study: Path) -> None:
     """Four measurements, trial 0 the default's, and all that the study was asked for."""
-    trials = _trials(folder)
+    trials = _trials(frozen_study)
     assert [trial.number for trial in trials] == [0, 1, 2, 3]
     assert all(trial.measurement is not None for trial in trials)
     assert trials[3].configuration.to_json()["arena"] == "off"
-    with quiet_optuna(), open_storage(Place.of(None, folder)) as database:
+    with quiet_optuna(), open_storage(Place.of(None, frozen_study)) as database:
         (only,) = database.get_all_studies()
     assert StudyOptions.from_record(only.user_attrs["request"]) == StudyOptions.of(
         "/tmp/tests/frozen2/lstm.onnx", trials=4, space="session", max_error=0.05, prefer="latency"

@@ -417,8 +417,8 @@ def test_one_session_serves_several_threads(model: Path) -> None:
         (8, 2, {"intra_op_num_threads": 2, "inter_op_num_threads": 4}, (2, 2)),
         # what eight cores would do with eight threads nobody has measured
         (2, 8, {"intra_op_num_threads": 2}, (2, 0)),
+        (2, 8, {}, (0, 0)),
     ],
-    ids=["every core", "eight threads", "one thread", "inter-op threads", "more cores"],
 )
 def test_another_number_of_cores_than_the_study_had(
     model: Path,

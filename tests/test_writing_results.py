@@ -45,11 +45,11 @@ def _outside(graph: onnx.GraphProto, places: dict[str, tuple[str, float]], folde
             stream.write(tensor.raw_data)
         external_data_helper.set_external_data(tensor, file, offset, len(tensor.raw_data))
         tensor.ClearField("raw_data")
-        (node,) = [node for node in graph.node if name in node.output] or [None]
-        if node is None:
-            graph.initializer.append(tensor)
+        constants = [node for node in graph.node if name in node.output]
+        if constants:
+            constants[0].attribute[0].t.CopyFrom(tensor)
         else:
-            node.attribute[0].t.CopyFrom(tensor)
+            graph.initializer.append(tensor)
 
 
 def _model(folder: Path, files: Sequence[str]) -> Path:
