@@ -141,7 +141,8 @@ def test_samples_are_as_frequent_as_their_calls(tmp_path: Path) -> None:
     """A folder of samples has each shape as often as it was called."""
     model = write_model(tmp_path / "relu.onnx")
     session = recorded_session(model)
-    assert write_samples(session, describe(model), tmp_path / "inputs", seed=0) == 4
+    shapes = list(session.shapes.values())
+    assert write_samples(shapes, describe(model), tmp_path / "inputs", seed=0) == 4
     with_rows = [np.load(file)["x"].shape[0] for file in sorted((tmp_path / "inputs").iterdir())]
     assert with_rows == [1, 1, 1, 4]
     assert trials_of([session], 70) == {"relu": 70}

@@ -111,7 +111,8 @@ def own_study(
     folder = options.folder / STUDIES
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / f"{session.name}.inputs"
-    generated = write_samples(session, model, data, options.seed)
+    shapes = [shape for shape in session.shapes.values() if shape.calls]
+    generated = write_samples(shapes, model, data, options.seed)
     first = _today_file(session, folder)
     report(Progress(stage="model", note=f"{session.name}: its own study, {trials} trials"))
     result = run_study(
@@ -146,8 +147,8 @@ def trials_of(sessions: Sequence[RecordedSession], trials: int) -> Mapping[str, 
     }
 
 
-def write_samples(session: RecordedSession, model: Model, folder: Path, seed: int) -> int:
-    """Writes samples of a session to a folder, a file each; returns how many were generated.
+def write_samples(chosen: Sequence[Shape], model: Model, folder: Path, seed: int) -> int:
+    """Writes samples of shapes to a folder, a file each; returns how many were generated.
 
     There are as many of each shape as its calls ask for, in the order of their size, so that any
     few taken evenly from them are a fair choice.
@@ -156,7 +157,7 @@ def write_samples(session: RecordedSession, model: Model, folder: Path, seed: in
     for old in folder.glob("*.npz"):
         old.unlink()
     shapes = sorted(
-        (shape for shape in session.shapes.values() if shape.calls),
+        chosen,
         key=lambda shape: sum(int(np.prod(item.shape)) for item in shape.inputs),
     )
     ends = np.cumsum([shape.calls for shape in shapes])

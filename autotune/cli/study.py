@@ -57,6 +57,12 @@ _BATCH = typer.Option(
     help="Batch sizes to search; the default runs the smallest.",
     rich_help_panel=INPUTS,
 )
+_TRAFFIC = typer.Option(
+    "--traffic",
+    metavar="JSON|app.rec",
+    help="Lengths or shapes with their shares; or a recording, with real inputs.",
+    rich_help_panel=INPUTS,
+)
 _METRIC = typer.Option(
     "--metric",
     metavar="NAME",
@@ -173,6 +179,7 @@ def study(
     what: Annotated[str | None, _WHAT] = None,
     data: DataOption = None,
     shapes: ShapeOption = None,
+    traffic: Annotated[Path | None, _TRAFFIC] = None,
     generate: GenerateOption = None,
     prompt_tokens: PromptTokensOption = None,
     new_tokens: NewTokensOption = None,
@@ -249,11 +256,15 @@ def study(
     if what is not None and is_recording(what):
         run_application_study(Path(what), given, as_json=as_json)
     else:
-        run_study(_options(what, storage, model, given), as_json=as_json)
+        run_study(_options(what, storage, model, traffic, given), as_json=as_json)
 
 
 def _options(
-    what: str | None, storage: str | None, model: Path | None, given: Mapping[str, Any]
+    what: str | None,
+    storage: str | None,
+    model: Path | None,
+    traffic: Path | None,
+    given: Mapping[str, Any],
 ) -> "StudyOptions":
     """Returns the options of a new study, or of one that is continued."""
     with signals_later():
@@ -266,13 +277,30 @@ def _options(
     if what is None or "://" in what or Path(what).is_dir():
         if what is not None and storage is not None:
             raise RequestError(f"name either {what} or --storage, not both")
+        if traffic is not None:
+            raise RequestError("a study that is continued has its traffic; leave --traffic out")
         return options_to_continue(what or storage, model=model, **given)
     if model is not None:
         raise RequestError(
             f"--model is for a study that is continued; name its folder in place of {what}, or "
             "leave --model out"
         )
-    return StudyOptions.of(what, storage=storage, **given)
+    options = StudyOptions.of(what, storage=storage, **given)
+    return options if traffic is None else _with_traffic(options, traffic)
+
+
+def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
+    """Returns the options with samples of the traffic, which lie in the study's folder."""
+    with signals_later():
+        from autotune.applications.traffic import FOLDER, write_traffic
+        from autotune.facts.model import describe
+
+    if options.data is not None or options.shapes:
+        raise RequestError("--traffic brings samples and shapes; leave --data and --shape out")
+    options.check()
+    data = options.folder / FOLDER
+    write_traffic(describe(options.model), traffic, data, options.seed)
+    return options.with_changes(data=data)
 
 
 def run_study(options: "StudyOptions", *, as_json: bool) -> None:

@@ -1,0 +1,59 @@
+"""Traffic of one model: shapes with their shares become samples."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_models
+
+from autotune.applications.traffic import write_traffic
+from autotune.errors import RequestError
+from autotune.facts.model import Model, describe
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    """A text encoder whose inputs have a batch and a sequence."""
+    return describe(small_models.write("transformer", tmp_path)[0])
+
+
+def lengths_of(folder: Path) -> list[tuple[int, ...]]:
+    return [np.load(file)["input_ids"].shape for file in sorted(folder.glob("*.npz"))]
+
+
+def written(data: object, model: Model, folder: Path) -> list[tuple[int, ...]]:
+    """Writes the traffic of a JSON file; returns the shapes of its samples."""
+    (folder / "lengths.json").write_text(json.dumps(data))
+    write_traffic(model, folder / "lengths.json", folder / "traffic")
+    return lengths_of(folder / "traffic")
+
+
+def test_lengths_are_as_frequent_as_stated(model: Model, tmp_path: Path) -> None:
+    """Samples are in the order of their size, each size as often as it came."""
+    data = {"dimension": "sequence", "lengths": [64, 8, 8, 8], "others": {"batch": 2}}
+    shapes = written(data, model, tmp_path)
+    assert (shapes.count((2, 8)), shapes.count((2, 64))) == (24, 8)
+    assert shapes == sorted(shapes)
+    parts = [
+        {"dimensions": {"batch": 1, "sequence": 4}, "share": 0.5},
+        {"dimensions": {"batch": 8, "sequence": 4}, "share": 0.5},
+    ]
+    assert written(parts, model, tmp_path) == [(1, 4)] * 16 + [(8, 4)] * 16
+
+
+@pytest.mark.parametrize(
+    ("data", "phrase"),
+    [
+        ({"dimension": "sequnce", "lengths": [8]}, "Did you mean 'sequence'"),
+        ({"dimension": "sequence", "lengths": []}, "must not be empty"),
+        ([{"dimensions": {"sequence": 0}, "share": 1}], "sequence"),
+        ({"shapes": 1}, "unknown key"),
+    ],
+)
+def test_a_wrong_file_is_refused(data: object, phrase: str, model: Model, tmp_path: Path) -> None:
+    """The message names the fault and shows what a file looks like."""
+    with pytest.raises(RequestError, match="--traffic") as refusal:
+        written(data, model, tmp_path)
+    assert phrase in str(refusal.value)
+    assert "lengths" in str(refusal.value)
