@@ -60,7 +60,7 @@ _BATCH = typer.Option(
 _TRAFFIC = typer.Option(
     "--traffic",
     metavar="JSON|app.rec",
-    help="Lengths or shapes with their shares; or a recording, with real inputs.",
+    help="Shapes with their shares, or a recording.",
     rich_help_panel=INPUTS,
 )
 _METRIC = typer.Option(
@@ -75,7 +75,8 @@ _MAX_DROP = typer.Option(
 _OBJECTIVE = typer.Option(
     "--objective",
     metavar="NAME",
-    help="latency, memory, cpu, load, p99, device_memory, throughput, tokens, ttft. Repeatable.",
+    help="latency, memory, held_memory, cpu, load, p99, device_memory, throughput, tokens, ttft. "
+    "Repeatable.",
     rich_help_panel=LIMITS,
 )
 _PREFER = typer.Option(

@@ -143,6 +143,8 @@ class Evidence:
         baseline_tokens_per_s: The same of the baseline.
         ttft_ms: Time to the first token of a decoder, the mean of all prompts; None for others.
         baseline_ttft_ms: The same of the baseline.
+        held_memory_mib: Memory that the process holds after all runs, above that before the
+            session; None in a config that was written before it was measured.
         max_error: The limit of `error` when the config was tuned; None where there was none.
     """
 
@@ -169,6 +171,7 @@ class Evidence:
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
     peak_device_memory_mib: float | None = None
+    held_memory_mib: float | None = None
     peak_memory_interval_mib: Interval | None = None
     baseline_peak_memory_interval_mib: Interval | None = None
     memory_noise_floor: float | None = None

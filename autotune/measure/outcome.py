@@ -234,6 +234,11 @@ class Measurement:
         return self.memory.peak_mib
 
     @property
+    def held_memory_mib(self) -> float:
+        """The memory that the process holds after all runs, above that before the session."""
+        return max(LEAST_MEMORY_MIB, self.memory.resident_mib - self.memory.base_mib)
+
+    @property
     def is_undisturbed(self) -> bool:
         """Whether the estimate rests on quiet time slices; if not, it is one of a busy machine."""
         return self.undisturbed_turns >= min(FEWEST_QUIET, self.turns / 2)

@@ -289,7 +289,7 @@ class LeaveOneOut:
     @property
     def _memory(self) -> Objective:
         """The memory that the study minimises: that of devices, or of the process."""
-        kinds = ("peak_memory_mib", "peak_device_memory_mib")
+        kinds = ("peak_memory_mib", "peak_device_memory_mib", "held_memory_mib")
         names = {objective.name for objective in self.setting.objectives}
         return OBJECTIVES[next((name for name in kinds if name in names), kinds[0])]
 

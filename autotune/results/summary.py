@@ -189,6 +189,7 @@ def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
             peak_memory_interval_mib=finalist.peak_memory_interval,
             baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
             memory_noise_floor=finalist.memory_noise_floor,
+            held_memory_mib=own.get("held_memory_mib"),
             peak_device_memory_mib=(
                 own.get(_DEVICE_MEMORY)
                 if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]

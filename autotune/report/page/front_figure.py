@@ -125,6 +125,7 @@ def _title(objective: Objective) -> str:
     return {
         "latency_ms": "latency of a run, ms",
         "peak_memory_mib": "peak memory of the session, MiB",
+        "held_memory_mib": "memory held after all runs, MiB",
         "cpu_s": "CPU time of a run, s",
         "load_ms": "time to create the session, ms",
         "p99_ms": "99th percentile of the latency, ms",
