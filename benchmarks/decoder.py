@@ -143,15 +143,22 @@ def genai_tokens_per_s(folder: Path, prompt: Sequence[int]) -> tuple[float, list
     return speed, list(generator.get_sequence(0))[len(prompt) :]
 
 
+def most_mib() -> float:
+    """Returns the most memory that this process has had (Linux)."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
 def peak_mib(path: str) -> float:
     """Returns the most memory that a session adds, with a generation, in a fresh process."""
     script = (
-        "import sys, resource; sys.path[:0] = [sys.argv[2]]\n"
+        "import sys; sys.path[:0] = [sys.argv[2]]\n"
         "import decoder, onnxruntime, autotune\n"
-        "own = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
-        "base = own(); session = autotune.load(sys.argv[1]) if sys.argv[1].endswith('json') else "
-        "onnxruntime.InferenceSession(sys.argv[1])\n"
-        "decoder.measure(decoder.Bound(session), list(range(1, 65))); print(own() - base)"
+        "base = decoder.most_mib(); path = sys.argv[1]\n"
+        "is_config = path.endswith('json')\n"
+        "session = autotune.load(path) if is_config else onnxruntime.InferenceSession(path)\n"
+        "decoder.measure(decoder.Bound(session), list(range(1, 65)))\n"
+        "print(decoder.most_mib() - base)"
     )
     here = str(Path(__file__).parent)
     done = subprocess.run(

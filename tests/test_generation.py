@@ -109,7 +109,7 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     result = autotune.tune(
         path,
         trials=2,
-        prompt_tokens=(16, 48),
+        prompt_tokens=(14, 2046),
         new_tokens=4,
         max_perplexity_rise=10.0,
         out=tmp_path / "out",
@@ -123,14 +123,14 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     trials = [trial.measurement for trial in read_trials(study) if trial.measurement]
     generated = trials[0].generated
     assert generated is not None
-    assert [item.prompt_tokens for item in generated.lengths] == [16, 48]
-    assert [item.context for item in generated.lengths] == [18, 50]
+    assert [item.prompt_tokens for item in generated.lengths] == [14, 2046]
+    assert [item.context for item in generated.lengths] == [16, 2048]
     assert trials[0].fidelity.perplexity is not None
     assert "new tokens per second" in write_report(tmp_path / "out").read_text(encoding="utf-8")
     assert f"{evidence.tokens_per_s:.4g}" in words_of(view_ending(result, ""))
     # the folder continues the study, with the options that it kept
     again = options_to_continue(str(tmp_path / "out"), model=None, trials=3)
-    assert (again.max_perplexity_rise, again.prompt_tokens) == (10.0, (16, 48))
+    assert (again.max_perplexity_rise, again.prompt_tokens) == (10.0, (14, 2046))
     assert resolve_study(again, Seams()).limits.max_error == 10.0
     session = autotune.load(tmp_path / "out" / "best.json")
     tokens = autotune.generation(session).generate(_TOKENS, 8)
@@ -148,6 +148,8 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         ({"generate": "prompts.jsonl", "prompt_tokens": (8,)}, "leave --prompt-tokens out"),
         ({"pairs": {"past": "present.0.key"}}, "it has no input 'past'"),
         ({"pairs": {"past_key_values.0.key": "logits"}}, "does not fit"),
+        ({"shapes": {"past": (1, 2, 0, 4)}}, "has no input 'past'"),
+        ({"shapes": {"attention_mask": (1,)}}, "takes rank 2"),
         ({"max_error": 0.1}, "name --max-perplexity-rise"),
         ({"metric": "top1"}, "--metric is for other models"),
     ],

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from autotune.deploy.decoder import Decoder, Plan
 from autotune.deploy.files import is_file, parse_json, read_text
-from autotune.errors import DataError, FormatError, RequestError, shown
+from autotune.errors import DataError, FormatError, RequestError, did_you_mean, shown
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.tokens import Encoded, encode
@@ -138,10 +138,16 @@ def _complete(model: Model, shapes: Mapping[str, Sequence[int]]) -> Decoder:
     if not decoder.generates:
         what = "input of token ids" if decoder.tokens is None else "output of logits"
         raise RequestError(f"{name} generates no tokens: it has no {what}; leave --generate out")
-    for pair in decoder.pairs:
-        if pair.past in shapes and len(shapes[pair.past]) != len(pair.shape):
+    ranks = {tensor.name: len(tensor.shape) for tensor in model.inputs}
+    for own, shape in shapes.items():
+        if own not in ranks:
             raise RequestError(
-                f"--shape {pair.past}: the model takes rank {len(pair.shape)}, for one sequence"
+                f"--shape: {name} has no input '{own}'.{did_you_mean(own, ranks)} "
+                f"Its inputs are {', '.join(ranks)}."
+            )
+        if len(shape) != ranks[own]:
+            raise RequestError(
+                f"--shape {own}: the model takes rank {ranks[own]}, for one sequence"
             )
     complete = decoder.completed(model.head_sizes, shapes)
     unknown = complete.open_shape
