@@ -80,11 +80,19 @@ def export(
     return Exported(
         target=target,
         files=files,
-        lost=rendering.lost,
+        lost=[*rendering.lost, *_runtime(config, target)],
         use=rendering.use,
         environment={} if config.process is None else config.process.environment,
         needs=rendering.needs,
     )
+
+
+def _runtime(config: TunedConfig, target: str) -> list[str]:
+    """Returns which ONNX Runtime the other program must have, where the study's was another."""
+    needed = config.requires.runtime
+    if needed is None or target == "python":  # the loader in it checks that
+        return []
+    return [f"the ONNX Runtime that it was measured with, {needed.package} {needed.version}"]
 
 
 def model_name(config_path: Path) -> str:

@@ -107,6 +107,15 @@ CASES = {
             )
         ),
     ),
+    "runtimes": Case(
+        # one's own is no other runtime, and no other one is here
+        arguments="lstm.onnx --trials 2 --runtimes onnxruntime",
+        holds=lambda it: it["models"]["lstm"]["timed"]["own"]["ratio"] > 0,
+    ),
+    "releases": Case(
+        arguments="lstm.onnx --slowdown 2 --alarms 0",
+        holds=lambda it: [change["release"] for change in it["changes"]] == ["onnxruntime==9.0.4"],
+    ),
     "serving": Case(
         arguments="lstm.onnx --clients 2 --trials 1 --rounds 2 --load 0.1",
         holds=lambda it: all(
