@@ -145,3 +145,12 @@ def test_what_only_smoothing_takes_is_not_rounded_at_all(tmp_path: Path) -> None
     taken = {name for node in model.graph.node for name in node.input} | {"y"}
     assert all(not taken.isdisjoint(node.output) for node in model.graph.node)
     assert distance(source, target, feeds) < 0.1
+
+
+def test_alpha_says_how_much_of_an_outlier_goes_into_the_weights(tmp_path: Path) -> None:
+    """At 1 all of it does: every channel of the input is as large as any other."""
+    feeds = _write(tmp_path / "source.onnx", _CASES["of an input"][0], 6)
+    model = onnx.load(tmp_path / "source.onnx")
+    smoothing.smooth(model, smoothing.largest_inputs(model, feeds), 1.0)
+    (sizes,) = smoothing.largest_inputs(model, feeds).values()
+    assert list(sizes) == pytest.approx([1.0] * _WIDTH)
