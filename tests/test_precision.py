@@ -257,3 +257,15 @@ def test_a_gemm_with_factors_stays(tmp_path: Path, options: str) -> None:
     source = save_onnx(tmp_path / "source.onnx", node, constants, **x)
     with pytest.raises(StepRefusedError, match="no matrix product"):
         weight_only.quantise(source, tmp_path / "out.onnx", [{"x": normal(3, 64, 64)}])
+
+
+def test_a_node_in_float_has_its_own_copy_of_a_shared_bias(tmp_path: Path) -> None:
+    """Rounded with that of the other node it is no constant, and the node loses its fast layout."""
+    constants = {"w": normal(0, 4, 4, 1, 1), "v": 9 * normal(1, 4, 4, 1, 1), "b": normal(2, 4)}
+    body = "t = Conv (x, w, b) y = Conv (t, v, b)"
+    source = save_onnx(tmp_path / "source.onnx", body, constants, y="float[2,4,6,6] y")
+    int8.static(source, tmp_path / "out.onnx", [{"x": normal(3, 2, 4, 6, 6)}], kept_in_float=1)
+    graph = onnx.load(tmp_path / "out.onnx").graph
+    weights = {item.name for item in graph.initializer}
+    in_float = [n for n in graph.node if n.op_type == "Conv" and n.input[1] in weights]
+    assert [node.input[2] for node in in_float] == ["b_in_float"]

@@ -4,7 +4,8 @@ The model is made ready first, and what is costly is kept for other sets of grap
 (:mod:`autotune.graph.float_model`). ONNX Runtime's own tools quantise.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ _DYNAMIC_TYPES = ("MatMul", "LSTM", "Attention", "Gather", "EmbedLayerNormalizat
 _DYNAMIC_RESULTS = frozenset({"MatMulInteger", "DynamicQuantizeLSTM", "QAttention"})
 _MATRIX_PRODUCTS = OPERATOR_GROUPS["matmul"].types
 _MATRIX_RANK = 2
+# Larger constants that nodes share are tables, and a copy of one takes memory.
+_MOST_COPIED = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +188,7 @@ def _quantise_statically(
     model: onnx.ModelProto,
     target: Path,
     ranges: Ranges,
-    excluded: Sequence[str],
+    excluded: Collection[str],
     how: StaticOptions,
 ) -> None:
     """Writes the model with quantised nodes, none of them in `excluded`."""
@@ -193,6 +196,7 @@ def _quantise_statically(
     from onnxruntime.quantization.calibrate import TensorData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
+    _copy_shared_constants(model, excluded)
     with silent_tools():
         quantizer = QDQQuantizer(
             model,
@@ -223,6 +227,31 @@ def _quantise_statically(
         if added := added_products(model):
             _read_unrounded(quantizer.model.model, added)
         quantizer.model.save_model_to_file(str(target))
+
+
+def _copy_shared_constants(model: onnx.ModelProto, excluded: Collection[str]) -> None:
+    """Gives nodes in float copies of the small constants that they share with other nodes.
+
+    ONNX Runtime's tools give the rounded constant to all that take it. A convolution in float whose
+    bias is rounded, such as one of zeros that exporters share, loses its fast layout.
+    """
+    graph = model.graph
+    constants = {
+        item.name: item
+        for item in graph.initializer
+        if item.data_type == onnx.TensorProto.FLOAT and math.prod(item.dims) <= _MOST_COPIED
+    }
+    taken = {name for node in graph.node if node.name not in excluded for name in node.input}
+    for name in constants.keys() & taken:
+        takers = [n for n in graph.node if n.name in excluded and name in n.input]
+        if not takers:
+            continue
+        copy = onnx.TensorProto()
+        copy.CopyFrom(constants[name])
+        copy.name = f"{name}_in_float"
+        graph.initializer.append(copy)
+        for node in takers:
+            node.input[:] = [copy.name if item == name else item for item in node.input]
 
 
 def _read_unrounded(model: onnx.ModelProto, names: Sequence[str]) -> None:

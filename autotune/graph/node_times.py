@@ -110,10 +110,10 @@ def _session(model: Path, optimised: Path) -> Any:
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4
     settings.enable_profiling = True
+    # where neighbours are busy a second thread waits for a core, and no time is a node's own
+    settings.intra_op_num_threads = 1
     settings.profile_file_prefix = str(optimised.with_suffix(""))
     settings.optimized_model_filepath = str(optimised)
-    # its idle threads would spin beside the next model
-    settings.add_session_config_entry("session.force_spinning_stop", "1")
     return onnxruntime.InferenceSession(
         model, settings, providers=["CPUExecutionProvider"], enable_fallback=0
     )

@@ -21,6 +21,7 @@ _SEVEN_BITS: Mapping[str, Value] = {"reduce_range": True}
 
 _WELL_KNOWN: tuple[Mapping[str, Value], ...] = (
     {"pre_pass": "algebra", **_OUTSIDE},
+    {**_STATIC, "pre_pass": "algebra", **_OUTSIDE},
     {**_STATIC, "pre_pass": "algebra", "slow_in_float": True, **_OUTSIDE},
     {"pre_pass": "onnxscript", **_OUTSIDE},
     {**_STATIC, **_SEVEN_BITS, "quantized_operators": "products", "float_outputs": True},
