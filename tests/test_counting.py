@@ -61,11 +61,12 @@ def test_table_counts_the_rows_that_are_read() -> None:
 
 def test_larger_branch_of_an_if_counts() -> None:
     """Without a run nobody knows the condition, so the dearer branch is taken."""
-    body = (
-        "y = If (c) <then_branch = t () => (float[] p) { p = Relu (x) }, "
-        "else_branch = e () => (float[] q) { q = MatMul (x, w) }>"
+    branches = (
+        "then_branch = t () => (float[] p) { p = Relu (x) }, "
+        "else_branch = e () => (float[] q) { q = MatMul (x, w) }"
     )
-    made = onnx_model(body, {"c": np.array(True), "w": _zeros(5, 5)}, x="float[4,5] x")
+    body = f"c = Constant <value = bool {{1}}> () y = If (c) <{branches}>"
+    made = onnx_model(body, {"w": _zeros(5, 5)}, x="float[4,5] x")
     assert count(made, {"x": (4, 5)}).operations == 2 * 4 * 5 * 5
 
 
