@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +40,9 @@ from autotune.deploy.digest import digest_files
 from autotune.deploy.passed import Passed, PassedProvider, interface_of
 from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError, RequestError
+from autotune.errors import AutotuneError, ConfigError, RequestError
 from autotune.facts.model import describe
+from autotune.report.application import view_recording
 
 PASSED = Passed(
     options={"intra_op_num_threads": 2, "enable_cpu_mem_arena": False},
@@ -320,3 +322,25 @@ def test_a_run_of_a_command_is_timed() -> None:
     assert done.peak_mib > 50
     with pytest.raises(RequestError, match="cannot start"):
         run_once(["/no/such/program"], {})
+
+
+def test_a_damaged_recording_is_read_or_refused(recording: Path, tmp_path: Path) -> None:
+    """Whatever the bytes of its files are, there is a recording or one sentence."""
+    random = np.random.default_rng(0)
+    refused = 0
+    for turn in range(200):
+        copy = tmp_path / f"{turn}.rec"
+        shutil.copytree(recording, copy)
+        file = sorted(path for path in copy.iterdir() if path.is_file())[turn % 3]
+        data = bytearray(file.read_bytes())
+        for place in random.integers(0, len(data), random.integers(1, 4)):
+            data[place] = random.integers(0, 256)
+        file.write_bytes(bytes(data[: random.integers(1, len(data) + 1)] if turn % 2 else data))
+        try:
+            read = Recording.read(copy)
+        except AutotuneError:
+            refused += 1
+        else:
+            assert read.wall_s >= 0
+            view_recording(read)
+    assert 20 < refused < 180
