@@ -15,11 +15,18 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from autotune.applications.inputs import (
+    BOUND,
+    Listed,
+    array_of,
+    described_input,
+    patch_binding,
+)
 from autotune.applications.layout import (
     BUDGET,
     CALL,
@@ -37,11 +44,8 @@ from autotune.deploy.hook import when_imported
 _MOST_INPUTS = 8
 # Further inputs of a shape leave this share of the room to shapes that come later.
 _SHARE_OF_FURTHER = 0.5
-# ONNX Runtime's names of types that NumPy calls by another.
-_DTYPES = {"float": "float32", "double": "float64", "string": "str"}
 _ATTRIBUTE = "_autotune_watched"
 _thread = threading.get_ident
-_BOUND = "_autotune_bound"
 
 
 def start(folder: str) -> None:
@@ -79,7 +83,7 @@ class _Watched:
             return value
         inputs = self.line["interface"]["inputs"]
         words = next(text for text in inputs if text.startswith(f"{name} "))
-        return _Listed(value, words.removeprefix(f"{name} ").split(" ")[0])
+        return Listed(value, words.removeprefix(f"{name} ").split(" ")[0])
 
 
 class Recorder:
@@ -239,7 +243,7 @@ class Recorder:
                     raise
 
     def _new_shape(self, watched: _Watched, feed: Any, key: object) -> list[Any]:
-        described = [_described(name, value) for name, value in feed.items()]
+        described = [described_input(name, value) for name, value in feed.items()]
         key = (
             str(described) if any(callable(getattr(v, "shape", 0)) for v in feed.values()) else key
         )
@@ -260,7 +264,7 @@ class Recorder:
         """Keeps the inputs of this call, if there is room for them."""
         count = cell[1]
         cell[2] = 2 * count if count < 2 ** (_MOST_INPUTS - 1) else sys.maxsize
-        arrays = {name: _array(value) for name, value in feed.items()}
+        arrays = {name: array_of(value) for name, value in feed.items()}
         size = sum(array.nbytes for array in arrays.values())
         share = 1.0 if count == 1 else _SHARE_OF_FURTHER
         if not self._reserve(size, int(share * (self._settings.max_mib << 20))):
@@ -285,74 +289,6 @@ class Recorder:
         return True
 
 
-def _described(name: str, value: Any) -> dict[str, Any]:
-    """Returns name, type and shape of an input.
-
-    Raises:
-        Exception: it is no tensor.
-    """
-    shape = value.shape() if callable(value.shape) else value.shape
-    dtype = value.data_type() if hasattr(value, "data_type") else value.dtype.name
-    words = str(dtype).removeprefix("tensor(").removesuffix(")")
-    return {
-        "name": name,
-        "dtype": _DTYPES.get(words, words),
-        "shape": [int(size) for size in shape],
-    }
-
-
-def _array(value: Any) -> Any:
-    """Returns the array of an input.
-
-    Raises:
-        Exception: it has none that can be kept.
-    """
-    if isinstance(value, _Bound | _Listed):
-        value = value.held()
-    array = value.numpy() if hasattr(value, "numpy") else value
-    return array.astype("U") if array.dtype.hasobject else array
-
-
-class _Listed:
-    """An input that is a list of lists, all of one length, or a number."""
-
-    __slots__ = ("dtype", "held", "shape")
-
-    def __init__(self, value: Any, kind: str) -> None:
-        words = kind.removeprefix("tensor(").removesuffix(")")
-        sizes, item = [], value
-        while isinstance(item, list | tuple):
-            sizes.append(len(item))
-            item = item[0] if item else None
-        self.held: Callable[[], Any] = lambda: _as_array(value, self.dtype.name)
-        self.shape = tuple(sizes)
-        self.dtype = _Named(_DTYPES.get(words, words))
-
-
-def _as_array(value: Any, dtype: str) -> Any:
-    import numpy as np  # the application has imported it with onnxruntime
-
-    return np.asarray(value, dtype)
-
-
-class _Bound:
-    """An input that is bound to a session; it keeps nothing alive."""
-
-    __slots__ = ("dtype", "held", "shape")
-
-    def __init__(self, held: Any, shape: Any, dtype: Any) -> None:
-        self.held: Callable[[], Any] = weakref.ref(held)
-        self.shape = tuple(shape)
-        self.dtype = dtype
-
-
-class _Named:
-    """The type of a bound input by its name alone."""
-
-    def __init__(self, name: object) -> None:
-        self.name = getattr(name, "name", None) or getattr(name, "__name__", None) or str(name)
-
-
 def patch_sessions(module: ModuleType, recorder: Recorder) -> None:
     """Lets sessions that are opened from now on, and their calls, be recorded."""
     kind: Any = module.__dict__["InferenceSession"]
@@ -366,7 +302,7 @@ def patch_sessions(module: ModuleType, recorder: Recorder) -> None:
             setattr(kind, name, wrap(getattr(kind, name), recorder, number))
     binding = module.__dict__.get("IOBinding")
     if binding is not None:
-        _patch_binding(binding)
+        patch_binding(binding)
 
 
 def _recording_open(module: ModuleType, original: Any, recorder: Recorder) -> Any:
@@ -441,7 +377,7 @@ def _recording_bound(original: Any, recorder: Recorder, kind: int) -> Any:
         watched = self.__dict__.get(_ATTRIBUTE)
         if watched is None:
             return original(self, iobinding, run_options)
-        feed = getattr(iobinding, _BOUND, {})
+        feed = getattr(iobinding, BOUND, {})
         cpu_began, began = cpu_ns(), now_ns()
         try:
             result = original(self, iobinding, run_options)
@@ -480,41 +416,3 @@ def _recording_async(original: Any, recorder: Recorder, kind: int) -> Any:
         return original(self, output_names, input_feed, called, user_data, run_options)
 
     return run_async
-
-
-def _patch_binding(kind: Any) -> None:
-    """Lets bindings remember the shapes of their inputs."""
-
-    def remembering(original: Any, bound: Callable[..., _Bound]) -> Any:
-        @functools.wraps(original)
-        def bind(self: Any, name: Any, *arguments: Any, **named: Any) -> Any:
-            result = original(self, name, *arguments, **named)
-            try:
-                known = self.__dict__.setdefault(_BOUND, {})
-                known[name] = bound(*arguments, **named)
-            except Exception:  # noqa: BLE001  # a call whose shapes stay unknown
-                self.__dict__.pop(_BOUND, None)
-            return result
-
-        return bind
-
-    def of_array(arr_on_cpu: Any) -> _Bound:
-        return _Bound(arr_on_cpu, arr_on_cpu.shape, arr_on_cpu.dtype)
-
-    def of_value(ortvalue: Any) -> _Bound:
-        return _Bound(ortvalue, ortvalue.shape(), _Named(ortvalue.data_type()))
-
-    def of_buffer(_: Any, __: Any, element_type: Any, shape: Any, ___: Any) -> _Bound:
-        return _Bound(kind, shape, _Named(element_type))
-
-    kind.bind_cpu_input = remembering(kind.bind_cpu_input, of_array)
-    kind.bind_ortvalue_input = remembering(kind.bind_ortvalue_input, of_value)
-    kind.bind_input = remembering(kind.bind_input, of_buffer)
-    clear = kind.clear_binding_inputs
-
-    @functools.wraps(clear)
-    def clear_binding_inputs(self: Any) -> Any:
-        self.__dict__.pop(_BOUND, None)
-        return clear(self)
-
-    kind.clear_binding_inputs = clear_binding_inputs

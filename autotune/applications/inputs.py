@@ -1,0 +1,121 @@
+"""Inputs of a session in every form that ONNX Runtime takes: arrays, values, lists, bindings.
+
+Standard library alone: the recorder imports it inside an application.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+BOUND = "_autotune_bound"
+"""The attribute of a binding that holds its inputs by name."""
+
+# ONNX Runtime's names of types that NumPy calls by another.
+_DTYPES = {"float": "float32", "double": "float64", "string": "str"}
+
+
+def described_input(name: str, value: Any) -> dict[str, Any]:
+    """Returns name, type and shape of an input.
+
+    Raises:
+        Exception: it is no tensor.
+    """
+    shape = value.shape() if callable(value.shape) else value.shape
+    dtype = value.data_type() if hasattr(value, "data_type") else value.dtype.name
+    words = str(dtype).removeprefix("tensor(").removesuffix(")")
+    return {
+        "name": name,
+        "dtype": _DTYPES.get(words, words),
+        "shape": [int(size) for size in shape],
+    }
+
+
+def array_of(value: Any) -> Any:
+    """Returns the array of an input.
+
+    Raises:
+        Exception: it has none that can be kept.
+    """
+    if isinstance(value, _Bound | Listed):
+        value = value.held()
+    array = value.numpy() if hasattr(value, "numpy") else value
+    return array.astype("U") if array.dtype.hasobject else array
+
+
+class Listed:
+    """An input that is a list of lists, all of one length, or a number."""
+
+    __slots__ = ("dtype", "held", "shape")
+
+    def __init__(self, value: Any, kind: str) -> None:
+        words = kind.removeprefix("tensor(").removesuffix(")")
+        sizes, item = [], value
+        while isinstance(item, list | tuple):
+            sizes.append(len(item))
+            item = item[0] if item else None
+        self.held: Callable[[], Any] = lambda: _as_array(value, self.dtype.name)
+        self.shape = tuple(sizes)
+        self.dtype = _Named(_DTYPES.get(words, words))
+
+
+def _as_array(value: Any, dtype: str) -> Any:
+    import numpy as np  # the application has imported it with onnxruntime
+
+    return np.asarray(value, dtype)
+
+
+class _Bound:
+    """An input that is bound to a session; it keeps nothing alive."""
+
+    __slots__ = ("dtype", "held", "shape")
+
+    def __init__(self, held: Any, shape: Any, dtype: Any) -> None:
+        self.held: Callable[[], Any] = weakref.ref(held)
+        self.shape = tuple(shape)
+        self.dtype = dtype
+
+
+class _Named:
+    """The type of a bound input by its name alone."""
+
+    def __init__(self, name: object) -> None:
+        self.name = getattr(name, "name", None) or getattr(name, "__name__", None) or str(name)
+
+
+def patch_binding(kind: Any) -> None:
+    """Lets bindings remember the shapes of their inputs."""
+
+    def remembering(original: Any, bound: Callable[..., _Bound]) -> Any:
+        @functools.wraps(original)
+        def bind(self: Any, name: Any, *arguments: Any, **named: Any) -> Any:
+            result = original(self, name, *arguments, **named)
+            try:
+                known = self.__dict__.setdefault(BOUND, {})
+                known[name] = bound(*arguments, **named)
+            except Exception:  # noqa: BLE001  # a call whose shapes stay unknown
+                self.__dict__.pop(BOUND, None)
+            return result
+
+        return bind
+
+    def of_array(arr_on_cpu: Any) -> _Bound:
+        return _Bound(arr_on_cpu, arr_on_cpu.shape, arr_on_cpu.dtype)
+
+    def of_value(ortvalue: Any) -> _Bound:
+        return _Bound(ortvalue, ortvalue.shape(), _Named(ortvalue.data_type()))
+
+    def of_buffer(_: Any, __: Any, element_type: Any, shape: Any, ___: Any) -> _Bound:
+        return _Bound(kind, shape, _Named(element_type))
+
+    kind.bind_cpu_input = remembering(kind.bind_cpu_input, of_array)
+    kind.bind_ortvalue_input = remembering(kind.bind_ortvalue_input, of_value)
+    kind.bind_input = remembering(kind.bind_input, of_buffer)
+    clear = kind.clear_binding_inputs
+
+    @functools.wraps(clear)
+    def clear_binding_inputs(self: Any) -> Any:
+        self.__dict__.pop(BOUND, None)
+        return clear(self)
+
+    kind.clear_binding_inputs = clear_binding_inputs
