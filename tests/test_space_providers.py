@@ -40,6 +40,7 @@ def test_each_provider_is_measured_in_each_precision_that_it_takes() -> None:
     """In bfloat16 where the processor has it, in fp16 on a GPU, and in static int8."""
     everything: dict[str, Any] = {"operators": _OPERATORS, "quantisable": _OPERATORS}
     space = resolved(providers=("cpu", "openvino", "cuda"), features=("avx512_bf16",), **everything)
+    assert _parameters(space)["slow_in_float"].when[EXECUTION_PROVIDER] == ("cpu",)
     forms = [form.to_json() for form in provider_forms(space)]
     fixed, bf16, int8, weights, *on_cuda = forms
     assert fixed == {EXECUTION_PROVIDER: "openvino", "fixed_dimensions": True}
