@@ -121,7 +121,8 @@ def runtime_remarks(result: StudyResult) -> Iterator[Line]:
     if has_other:
         yield Line(f"  best.json needs it: {install_command(needed)}")
     else:
-        yield Line("  That is no better by more than the noise.")
+        command = install_command(needed)
+        yield Line(f"  That is no better by more than the noise; it would need {command}")
 
 
 def _runtime(member: Member) -> str:
