@@ -31,6 +31,7 @@ def requiring(
         exact_products=exact_products,
         float16_in_float32=float16_in_float32,
         weight_block=weight_block,
+        runtime=None,
     )
 
 
@@ -134,7 +135,7 @@ def test_what_may_not_be_in_a_config(path: tuple[str, ...], value: object, words
     assert words in str(refused.value)
 
 
-_REQUIREMENTS = ("providers", "vnni", "exact_products", "float16_in_float32", "weight_block")
+_REQUIREMENTS = "providers vnni exact_products float16_in_float32 weight_block runtime".split()
 
 
 @pytest.mark.parametrize(

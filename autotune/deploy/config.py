@@ -224,7 +224,7 @@ class Requires:
     exact_products: bool
     float16_in_float32: bool
     weight_block: Whole | None
-    runtime: RequiredRuntime | None = None
+    runtime: RequiredRuntime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,10 +270,7 @@ class TunedConfig:
 
     def to_json(self) -> Json:
         """Returns the config as JSON values, in the order in which a reader wants them."""
-        data: Json = {"format": FORMAT, **to_plain(self)}
-        if self.requires.runtime is None:  # as it was before there were others
-            del data["requires"]["runtime"]
-        return data
+        return {"format": FORMAT, **to_plain(self)}
 
     @classmethod
     def from_json(cls, data: object) -> "TunedConfig":

@@ -44,4 +44,5 @@ def requirements(session: SessionConfig, facts: ProcessorFacts) -> Requires:
         exact_products=to_secure and facts.exactness_reaches,
         float16_in_float32=facts.float16 and not session.accelerator and not cpu.computes_in_half(),
         weight_block=cpu.weight_block() if facts.has_blocks else None,
+        runtime=None,
     )
