@@ -90,7 +90,7 @@ def process_of(session: RecordedSession) -> Process:
         (0, 0, 7, 60 * ms, 70 * ms, 24 * ms, 34 * ms),
     ]
     shapes = [(session, shape) for shape in session.shapes.values()]
-    return Process(program="app.py", calls=np.array(rows, CALLS), shapes=shapes)
+    return Process(program="app.py", onnxruntime="", calls=np.array(rows, CALLS), shapes=shapes)
 
 
 def test_a_schedule_keeps_order_threads_and_work(tmp_path: Path) -> None:
@@ -251,7 +251,8 @@ def recording(tmp_path: Path) -> Path:
     (folder / "recording.json").write_text(text)
     inputs = [{"name": "x", "dtype": "float32", "shape": [1, 64]}]
     shape = {"kind": "shape", "number": 0, "session": 0, "inputs": inputs}
-    lines = (to_plain(session.opened), shape)
+    process = {"kind": "process", "pid": 1, "parent": 0, "program": "app.py", "began_ns": 0}
+    lines = (process | {"onnxruntime": "1.0.0"}, to_plain(session.opened), shape)
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "process-1-a.jsonl").write_text(text)
     calls = [(1, 0, 1, begin, begin + 10**6, 0, 0) for begin in (10**7, 2 * 10**7)]
@@ -281,6 +282,7 @@ def test_a_study_writes_a_tuned_application(
     (session,) = TunedApplication.read(out).sessions
     assert (session.folder, session.passed) == ("relu", PASSED)
     assert "1 thread" in result.sessions[0].changes
+    assert any("uses ONNX Runtime 1.0.0" in note for note in result.notes)
     write_model(tmp_path / "relu.onnx", scale=2)
     with pytest.raises(RequestError, match="has changed since it was recorded"):
         study_application(options, lambda _: None)

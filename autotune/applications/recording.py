@@ -197,11 +197,13 @@ class Process:
 
     Attributes:
         program: The name of its program.
+        onnxruntime: Version of its ONNX Runtime; empty where that is unknown.
         calls: Its calls in order of their begin, a row each; ``shape`` is a number in `shapes`.
         shapes: Session and shape of each number.
     """
 
     program: str
+    onnxruntime: str
     calls: NDArray[Any]
     shapes: Sequence[tuple[RecordedSession, Shape]]
 
@@ -288,13 +290,13 @@ class _Reader:
         )
 
     def _process(self, file: Path) -> Process | None:
-        program = ""
+        program = version = ""
         opened: dict[int, RecordedSession] = {}
         shapes: dict[int, tuple[RecordedSession, Shape]] = {}
         for line in _lines(file):
             match line:
                 case _ProcessLine():
-                    program = line.program
+                    program, version = line.program, line.onnxruntime
                 case OpenedSession():
                     opened[line.number] = self._session(line)
                 case _ShapeLine() if line.session in opened:
@@ -323,7 +325,10 @@ class _Reader:
             shape.calls += len(own)
             shape.seconds += float((own["ended_ns"] - own["began_ns"]).sum()) / 1e9
         return Process(
-            program=program, calls=calls, shapes=tuple(shapes[number] for number in numbers)
+            program=program,
+            onnxruntime=version,
+            calls=calls,
+            shapes=tuple(shapes[number] for number in numbers),
         )
 
     def _session(self, line: OpenedSession) -> RecordedSession:

@@ -182,6 +182,12 @@ def _note_on_schedule(state: _State, schedule: Schedule) -> None:
     count = len(state.recording.processes)
     if count > 1:
         state.note(f"the application has {count} processes; the one with most calls is replayed")
+    there, here = state.recording.processes[0].onnxruntime, runtime().version
+    if there not in ("", here):
+        state.note(
+            f"the application uses ONNX Runtime {there}, and this environment has {here}, by which "
+            f"everything is measured; install {there} beside autotune and study it there"
+        )
     if schedule.generated:
         state.note(
             f"{schedule.generated} shapes have generated inputs, because none of theirs were kept"
