@@ -18,6 +18,7 @@ from autotune.errors import RequestError
 from autotune.facts import sample_models
 from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.workload import Workload
+from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.measure import judging
 from autotune.measure.judging import AllSamples, Judgement, Subject
 from autotune.measure.metrics import METRICS
@@ -247,6 +248,29 @@ def test_an_interrupted_study_does_not_select_what_was_beyond_the_limit(
     assert result.picked == judged[1]
     lines = [b.text for b in view_ending(result, "").blocks if isinstance(b, Line)]
     assert f"Trial {judged[1]} was not judged on all samples." in lines
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_model_that_cannot_be_made_again_gives_way_to_the_next(
+    study: Callable[[], StudyResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file was removed from the cache, and the step that made it fails now."""
+    made = Preparer.prepare
+    failures = iter([PreparationError("refused", "all nodes are slower")])
+
+    def prepare(self: Preparer, half: dict[str, Any]) -> PreparedModel:
+        for error in failures:
+            raise error
+        return made(self, half)
+
+    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: _found(s, admitted=True))
+    monkeypatch.setattr(Preparer, "prepare", prepare)
+    result = study()
+    lost, selected = result.judgements
+    assert result.picked == selected.trial != lost.trial
+    lines = [b.text for b in view_ending(result, "").blocks if isinstance(b, Line)]
+    reason = "its model cannot be made again: all nodes are slower; it was not selected."
+    assert f"Trial {lost.trial}: {reason}" in lines
 
 
 @pytest.mark.usefixtures("quiet")

@@ -65,6 +65,8 @@ def _decision(judgement: Judgement) -> str:
     if judgement.decision == BEYOND:
         return f"beyond a limit{reason}, so it was not selected"
     end = "by the numbers it is within the limits" if judgement.admitted else "it was not selected"
+    if judgement.reason and not judgement.samples:
+        return f"{printable(judgement.reason)}; {end}"
     return f"too few samples to tell{reason}; {end}"
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from autotune.graph.prepare import Preparer
+from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.companions import Case, cases_of
 from autotune.measure.judging import FEWEST_SAMPLES, AllSamples, Judgement, Subject
+from autotune.measure.sequential import UNDECIDED
 from autotune.results.final_comparison import Finalist
 from autotune.runtimes.environments import site_of
 from autotune.search.context import Context
@@ -46,12 +47,16 @@ class JudgeOnAllSamples:
         """Returns the judgement; None where there is nothing to compare beyond the search."""
         ctx, workload, batching = self._ctx, self._ctx.workload, self._ctx.batching
         configuration = finalist.trial.configuration
+        try:
+            path = self._preparer.prepare(configuration.graph.to_json()).path
+        except PreparationError as error:
+            return _not_made_again(finalist, error.message)
         batch = configuration.batch(1 if batching is None else batching.smallest)
         sizes = workload.dimensions(ctx.model)
         subject = Subject(
             trial=finalist.trial.number,
             words=configuration.in_words(),
-            path=self._preparer.prepare(configuration.graph.to_json()).path,
+            path=path,
             config=session_config(
                 configuration.session.to_json(),
                 sizes if batching is None else batching.dimensions(sizes, batch),
@@ -87,3 +92,25 @@ class JudgeOnAllSamples:
 
     def _on_step(self, done: int, total: int) -> None:
         self._report(Progress(stage="samples", done=done, total=total))
+
+
+def _not_made_again(finalist: Finalist, message: str) -> Judgement:
+    """Returns the judgement of a configuration whose file is gone and could not be made once more.
+
+    What is kept in float for its time depends on times, which are others at another moment.
+    """
+    return Judgement(
+        trial=finalist.trial.number,
+        words=finalist.trial.configuration.in_words(),
+        decision=UNDECIDED,
+        samples=0,
+        available=0,
+        error=0.0,
+        metric=None,
+        reference_metric=None,
+        drop=None,
+        worst=(),
+        companions=(),
+        reason=f"its model cannot be made again: {message}",
+        admitted=False,
+    )
