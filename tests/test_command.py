@@ -12,8 +12,10 @@ from autotune.report.page.command import FLAGS, command_of
 from autotune.study.options import StudyOptions
 
 # They name files and places, and change nothing in what a study does. Traffic becomes data.
-_OF_ONE_RUN = {"out", "storage", "study_name", "first", "wait", "model", "what", "as_json", "quiet"}
-_OF_ONE_RUN |= {"traffic"}
+_OF_ONE_RUN = {
+    *("out", "storage", "study_name", "first", "wait", "model", "what", "as_json", "quiet"),
+    "traffic",
+}
 
 
 def test_every_option_is_repeated() -> None:

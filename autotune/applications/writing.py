@@ -1,6 +1,5 @@
 """Writes a tuned application: a folder with a config for each session that is replaced."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from autotune.applications.recording import RecordedSession
 from autotune.deploy.application import CONFIG, FILE, ReplacedSession, TunedApplication
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.model_files import DataFile
+from autotune.results.writing import write_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,7 @@ def write_application(
     tuned = TunedApplication(
         sessions=tuple(_replaced(item) for item in replacements), pool_threads=pool_threads
     )
-    part = folder / f"{FILE}.part"
-    part.write_text(json.dumps(tuned.to_json(), indent=2) + "\n", encoding="utf-8")
-    part.replace(folder / FILE)
+    write_json(tuned.to_json(), folder / FILE)
 
 
 def _replaced(item: Replacement) -> ReplacedSession:
@@ -70,5 +68,4 @@ def _write_config(folder: Path, config: TunedConfig, source: Path) -> None:
     if source.resolve() != folder.resolve():
         for name in config.model.names:
             shutil.copyfile(source / name, folder / name)
-    text = json.dumps(config.to_json(), indent=2) + "\n"
-    (folder / CONFIG).write_text(text, encoding="utf-8")
+    write_json(config.to_json(), folder / CONFIG)

@@ -77,7 +77,7 @@ class _Application:
         """
         model = call.model
         size = len(model) if isinstance(model, bytes) else Path(model).stat().st_size
-        if size not in self.sizes:  # most models of others are told by their size alone
+        if size not in self.sizes:  # the size alone rules most other models out
             return None
         sha256 = self.digests.of(model)
         own = [item for item in self.tuned.sessions if item.sha256 == sha256]

@@ -40,7 +40,7 @@ _Carried = dict[str, int | None]
 
 @dataclass
 class _Reach:
-    """What is known of the values of one graph and those around it.
+    """The values of one graph and those around it, and the inputs that they come from.
 
     Attributes:
         carried: By value, the inputs that it carries.
@@ -146,7 +146,7 @@ def _is_cache(name: str) -> bool:
 
 
 def _walk(graph: onnx.GraphProto, reach: _Reach) -> None:
-    """Adds what is known of every value of a graph."""
+    """Adds every value of a graph."""
     for node in graph.node:
         inner = [item.g for item in node.attribute if item.type == onnx.AttributeProto.GRAPH]
         depends: set[str] = set()
@@ -165,7 +165,7 @@ def _walk(graph: onnx.GraphProto, reach: _Reach) -> None:
 def _walk_inner(
     node: onnx.NodeProto, graphs: Sequence[onnx.GraphProto], reach: _Reach, depends: set[str]
 ) -> None:
-    """Adds what is known of the outputs of a node with branches, or with a body.
+    """Adds the outputs of a node with branches, or with a body.
 
     The state of a Scan, and what a Loop carries on, come first among inputs and outputs.
     """

@@ -15,7 +15,7 @@ from autotune.facts.eight_bits import (
     signed_products,
 )
 from autotune.facts.feeds import Feed, load_samples
-from autotune.facts.graphs import all_graphs, all_nodes, all_weights
+from autotune.facts.graphs import all_graphs, all_initializers, all_nodes, all_weights
 from autotune.facts.weights import element_count, to_initializers
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
@@ -170,9 +170,9 @@ def look_at_processor_facts(message: Message) -> ProcessorFacts:
 def _computes_in_half(model: onnx.ModelProto) -> bool:
     """Returns whether a node takes numbers of half precision, and does not only convert them."""
     half = onnx.TensorProto.FLOAT16
-    graphs = list(all_graphs(model.graph))
-    names = {item.name for g in graphs for item in g.initializer if item.data_type == half}
-    names |= {i.name for g in graphs for i in g.input if i.type.tensor_type.elem_type == half}
+    names = {item.name for item in all_initializers(model.graph) if item.data_type == half}
+    for graph in all_graphs(model.graph):
+        names |= {i.name for i in graph.input if i.type.tensor_type.elem_type == half}
     for node in all_nodes(model.graph):
         if node.op_type == "Cast":
             if any(attribute.name == "to" and attribute.i == half for attribute in node.attribute):

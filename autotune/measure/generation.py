@@ -79,7 +79,7 @@ class GenerationRuns:
         self._marks = []
 
     def whole(self, index: int) -> LengthTimes:
-        """Returns the times of a whole generation, whose caches are then given back."""
+        """Returns the times of a whole generation, whose caches are then released."""
         generation = self._new(self._feeds[index])
         began = time.perf_counter_ns()
         self._start(generation, index)

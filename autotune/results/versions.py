@@ -121,7 +121,7 @@ class Bisection:
         on_step: Called after each measurement.
         note: Called with what goes on, a sentence each.
         compare_function: Compares; tests bring their own.
-        leak_function: Measures the growth of memory; likewise.
+        leak_function: Measures the growth of memory; tests bring their own.
     """
 
     def __init__(

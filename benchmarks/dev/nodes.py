@@ -11,16 +11,15 @@ NAME.onnx is its input.
 
 import argparse
 import json
-import math
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 from common import workload_of
 from exporter_models import efficientnet, mobilenet_v3
+from forms import measured_forms
 
 from autotune.deploy.options import Value
 from autotune.facts.model import Model, describe
@@ -30,12 +29,8 @@ from autotune.graph.float_model import FloatModel
 from autotune.graph.int8 import StaticOptions, quantiser
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.passes import PASSES
-from autotune.graph.prepare import Preparer
-from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import FINAL_COMPARISON, Measurement
-from autotune.space.configuration import BASELINE, Configuration
+from autotune.measure.outcome import FINAL_COMPARISON, Failure
 
-_PATIENCE = FINAL_COMPARISON.patience_s / FINAL_COMPARISON.time_cap_s
 _INT8: Mapping[str, Value] = {"precision": "int8_static", "per_channel": True}
 _FORMS: Mapping[str, Mapping[str, Value]] = {
     "float": {"pre_pass": "algebra"},
@@ -123,29 +118,19 @@ def _times(path: Path, workload: Workload, folder: Path) -> list[dict[str, Any]]
 
 def _measured(model: Model, workload: Workload, seconds: float) -> dict[str, Any]:
     """Returns the figures of each form, over the default's."""
-    effort = replace(FINAL_COMPARISON, time_cap_s=seconds, patience_s=_PATIENCE * seconds)
     forms: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        preparer = Preparer(model, Path(scratch), workload=workload, signature=workload.signature())
-        measurer = DuetMeasurer(model, workload, preparer, max_error=math.inf)
-        try:
-            base = measurer.measure(BASELINE, effort)
-            if not isinstance(base, Measurement):
-                raise SystemExit(f"{model.path} cannot be measured: {base.message}")
-            for name, values in _FORMS.items():
-                outcome = measurer.measure(Configuration.of(values), effort)
-                if not isinstance(outcome, Measurement):
-                    forms[name] = {"failure": outcome.message}
-                    continue
-                forms[name] = {
-                    "latency": round(outcome.ratio.value / base.ratio.value, 3),
-                    "low": round(outcome.ratio.low / base.ratio.value, 3),
-                    "high": round(outcome.ratio.high / base.ratio.value, 3),
-                    "memory": round(outcome.peak_memory_mib / base.peak_memory_mib, 2),
-                    "error": float(f"{outcome.fidelity.error:.2g}"),
-                }
-        finally:
-            measurer.close()
+    measured = measured_forms(model, workload, _FORMS.values(), seconds)
+    for name, form in zip(_FORMS, measured, strict=True):
+        if isinstance(form, Failure):
+            forms[name] = {"failure": form.message}
+            continue
+        forms[name] = {
+            "latency": round(form.latency.value, 3),
+            "low": round(form.latency.low, 3),
+            "high": round(form.latency.high, 3),
+            "memory": round(form.memory, 2),
+            "error": float(f"{form.error:.2g}"),
+        }
     return forms
 
 

@@ -12,25 +12,20 @@ its input.
 
 import argparse
 import json
-import math
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from common import workload_of
+from forms import measured_forms
 
 from autotune.deploy.options import Value
 from autotune.facts.model import describe
 from autotune.graph.parameters import GRAPH_PARAMETERS
-from autotune.graph.prepare import PreparationError, Preparer
-from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import FINAL_COMPARISON, Measurement
-from autotune.space.configuration import BASELINE, Configuration
+from autotune.graph.prepare import PreparationError
+from autotune.measure.outcome import FINAL_COMPARISON, Failure
 from autotune.space.parameters import parse_value
 
-_PATIENCE = FINAL_COMPARISON.patience_s / FINAL_COMPARISON.time_cap_s
 _LIMITS = (0.02, 0.05, 0.1, 0.2)
 _STATIC: Mapping[str, Value] = {
     "precision": "int8_static",
@@ -87,34 +82,25 @@ def check(
     path: Path, counts: list[int], values: Mapping[str, Value], seconds: float
 ) -> Iterator[dict[str, Any]]:
     """Gives the figures for each count, over the default's; each measured for so long."""
-    effort = replace(FINAL_COMPARISON, time_cap_s=seconds, patience_s=_PATIENCE * seconds)
     model = describe(path)
     workload = workload_of(path, model)
-    with tempfile.TemporaryDirectory() as scratch:
-        preparer = Preparer(model, Path(scratch), workload=workload, signature=workload.signature())
-        measurer = DuetMeasurer(model, workload, preparer, max_error=math.inf)
-        try:
-            base = measurer.measure(BASELINE, effort)
-            if not isinstance(base, Measurement):
-                raise SystemExit(f"{path} cannot be measured: {base.message}")
-            for count in counts:
-                configuration = Configuration.of({**values, "kept_in_float": count})
-                outcome = measurer.measure(configuration, effort)
-                if not isinstance(outcome, Measurement):
-                    print(f"{count:>3} in float: {outcome.message}")
-                    continue
-                size_bytes = preparer.prepare(configuration.graph.to_json()).size_bytes
-                yield {
-                    "kept_in_float": count,
-                    "latency": outcome.ratio.value / base.ratio.value,
-                    "error": outcome.fidelity.error,
-                    "memory": outcome.peak_memory_mib / base.peak_memory_mib,
-                    "file_mib": size_bytes / 2**20,
-                }
-        except PreparationError as error:
-            raise SystemExit(error.message) from None
-        finally:
-            measurer.close()
+    halves = [{**values, "kept_in_float": count} for count in counts]
+    try:
+        for count, form in zip(
+            counts, measured_forms(model, workload, halves, seconds), strict=True
+        ):
+            if isinstance(form, Failure):
+                print(f"{count:>3} in float: {form.message}")
+                continue
+            yield {
+                "kept_in_float": count,
+                "latency": form.latency.value,
+                "error": form.error,
+                "memory": form.memory,
+                "file_mib": form.file_mib,
+            }
+    except PreparationError as error:
+        raise SystemExit(error.message) from None
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ FAVOURITE count as a hundred times as fast, so that a test knows the winner.
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,12 +84,10 @@ def measure(path: Path, texts: Sequence[str]) -> list[object]:
         measurer.close()
 
 
-def study(path: Path, favourite: str, providers: Sequence[str]) -> object:
-    """Returns the result of a study of two trials: the default, and the other provider's."""
+def favouring(favourite: str) -> Callable[[Context, Preparer, float | None], BriefMeasurer]:
+    """Returns what makes the measurer of a study, which favours this provider."""
 
-    def brief_measurer(
-        ctx: Context, preparer: Preparer, reference_ms: float | None
-    ) -> BriefMeasurer:
+    def measurer_of(ctx: Context, preparer: Preparer, reference_ms: float | None) -> BriefMeasurer:
         measurer = BriefMeasurer(
             ctx.model,
             ctx.workload,
@@ -101,11 +99,16 @@ def study(path: Path, favourite: str, providers: Sequence[str]) -> object:
         measurer.favourite = favourite
         return measurer
 
+    return measurer_of
+
+
+def study(path: Path, favourite: str, providers: Sequence[str]) -> object:
+    """Returns the result of a study of two trials: the default, and the other provider's."""
     with tempfile.TemporaryDirectory() as folder:
         space = Path(folder) / "space.toml"
         space.write_text(_SPACE, encoding="utf-8")
         options = StudyOptions.of(path, space=str(space), providers=providers, trials=2)
-        return run_study(options, lambda _: None, Seams(measurer=brief_measurer)).to_json()
+        return run_study(options, lambda _: None, Seams(measurer=favouring(favourite))).to_json()
 
 
 if __name__ == "__main__":

@@ -9,19 +9,16 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from brief import BriefMeasurer
+from brief import favouring
 from fakes import FakeWorld
 from small_models import BUILDERS
 from world import environment
 
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.providers import CACHE_FOLDER
-from autotune.graph.prepare import Preparer
 from autotune.report.result import view_ending
 from autotune.report.view import Line
 from autotune.runtimes import environments
 from autotune.runtimes.names import read_release
-from autotune.search.context import Context
 
 pytestmark = [pytest.mark.environment, pytest.mark.process, pytest.mark.slow]
 
@@ -45,19 +42,6 @@ default = "cpu"
 """
 
 
-def _measurer(ctx: Context, preparer: Preparer, reference_ms: float | None) -> BriefMeasurer:
-    measurer = BriefMeasurer(
-        ctx.model,
-        ctx.workload,
-        preparer,
-        max_error=ctx.limits.max_error,
-        reference_ms=reference_ms,
-        provider_cache=ctx.folder / CACHE_FOLDER,
-    )
-    measurer.favourite = "openvino"
-    return measurer
-
-
 def test_what_a_study_says_is_installed_loads_the_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +54,7 @@ def test_what_a_study_says_is_installed_loads_the_config(
     onnx.save(BUILDERS["cnn"](), model)
     space = tmp_path / "space.toml"
     space.write_text(_SPACE, encoding="utf-8")
-    seams: dict[str, Any] = {"measurer": _measurer}
+    seams: dict[str, Any] = {"measurer": favouring("openvino")}
     result = FakeWorld(lambda _: (1.0, 1.0)).tune(
         model, space=str(space), runtimes=[_OTHER], trials=3, out=tmp_path / "out", seams=seams
     )

@@ -10,7 +10,7 @@ import sys
 
 
 def _start() -> None:
-    """Installs the hook that the environment asks for; a fault is told and changes nothing else."""
+    """Installs the hook that the environment asks for; a fault is printed and changes nothing."""
     try:
         _find_package()
         if folder := os.environ.get("AUTOTUNE_RECORD"):
