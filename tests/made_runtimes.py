@@ -22,6 +22,7 @@ def files_of(
     files = {
         "onnxruntime/__init__.py": code or PRETENDED.format(version=version, providers=providers),
         "onnxruntime/capi/__init__.py": "",
+        "bin/onnxruntime_test": "a script, as uv lists it among the files",
         f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{folder}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\n"
         "Tag: py3-none-any\n",

@@ -317,8 +317,7 @@ def _make(release: Release, beside: Path, note: OnNote) -> RuntimeEnvironment:
     if needed := _needed(release.name, beside):
         note(f"It needs {', '.join(needed)} as well.")
         install(needed, beside, work, alone=False)
-    for path in (work, beside / "bin"):
-        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(work, ignore_errors=True)
     version = _version_in(release.name, beside)
     try:
         answer = ask(beside)
