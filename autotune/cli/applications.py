@@ -144,7 +144,6 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
     """Tunes a recorded application and prints the result.
 
     Args:
-        recording: The folder of the recording.
         given: The options of ``study``, None for those that were left out.
         as_json: Whether to print JSON.
     """

@@ -28,7 +28,6 @@ class Ending:
     """How a command ended.
 
     Attributes:
-        code: The exit code.
         lines: What to say about it; empty where there is nothing to say.
     """
 

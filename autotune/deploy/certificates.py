@@ -30,10 +30,8 @@ class Certificate:
     """The answers of a config on one kind of processor, called in one way.
 
     Attributes:
-        processor: The kind.
         outcome: Whether they were compared.
         how: On which processor, or why not, in words.
-        samples: How many samples were compared.
         batch: Samples of a run: 1, or a sample with others.
         padding: Positions that were added behind each sample, with the attention mask at 0.
         error: Largest relative L2 error of an output against the unoptimised model, which was

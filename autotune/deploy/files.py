@@ -24,7 +24,6 @@ def open_file(path: Path, *, links: bool = True) -> BinaryIO:
     """Returns the regular file `path`, opened for reading.
 
     Args:
-        path: The file.
         links: Whether the path may be a link to the file; a place of our own holds none.
 
     Raises:

@@ -26,7 +26,6 @@ class Fit:
     """How a config is opened on this machine.
 
     Attributes:
-        session: How it is opened.
         refusal: Why the file answers wrongly on this processor, whatever the options, as the end
             of a sentence; empty if it answers as it was measured.
         lacking: The ONNX Runtime, or the execution providers, that are missing, in words; the
@@ -201,7 +200,6 @@ def environment_differences(config: TunedConfig, *, cores: bool = True) -> list[
     """Returns how this machine differs from the one that tuned the config, in words.
 
     Args:
-        config: The config.
         cores: Whether the number of usable cores counts.
     """
     there = config.environment

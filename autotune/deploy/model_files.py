@@ -13,9 +13,7 @@ class DataFile:
     """An external data file of a model.
 
     Attributes:
-        file: Its bare name.
         sha256: Digest of its bytes.
-        size_bytes: Its size.
     """
 
     file: BareName
@@ -33,13 +31,10 @@ class ModelFile:
     """The model file beside a config.
 
     Attributes:
-        file: Its bare name.
         sha256: Digest of its bytes.
-        size_bytes: Its size.
         source_sha256: Digest of the bytes of the model that was tuned and, after them, of its
             external data files.
         steps: What was done to the source, in words of the search space; empty if nothing.
-        data_files: Its external data files.
     """
 
     file: BareName

@@ -58,8 +58,6 @@ def open_session(
     """Returns a session on the file `model`, opened as `session` says and checked for it.
 
     Args:
-        model: The model's file.
-        session: How it is opened.
         cache: An existing folder in which providers keep what they compile; None keeps nothing.
         trace: Start of the name of the file to which ONNX Runtime's profiler writes; None leaves
             the profiler off.

@@ -53,7 +53,6 @@ class Passed:
 
     Attributes:
         options: Attributes of the session options that differ from their default; enums by name.
-        entries: Session config entries.
         dimensions: Sizes of free dimensions by name.
         providers: The execution providers in order; None where the application names none.
         disabled_optimizers: Names of optimizers that are left out.

@@ -79,7 +79,6 @@ def plugin_device(provider: Provider, device_type: str = "") -> Any:
     """Returns the device that a session uses: the first one of the type ``CPU``, ``GPU``, ``NPU``.
 
     Args:
-        provider: The provider.
         device_type: The type; any if empty.
 
     Raises:

@@ -43,8 +43,6 @@ class Provider:
     """An execution provider.
 
     Attributes:
-        name: ONNX Runtime's name of it.
-        title: How a person reads it.
         flavours: The packages of ONNX Runtime that were built with it.
         plugin: The package of its library, for ONNX Runtimes that were built without it.
         device: Where inputs and outputs lie while it is timed, by ONNX Runtime's name; ``cpu``
@@ -52,7 +50,6 @@ class Provider:
         options: The options that a config may set, with their values; the defaults are its own.
         cache: The options that make it keep compiled models, with their values; ``{folder}`` stands
             for the folder. Empty where it compiles nothing.
-        session: Session options that it requires.
         session_parameters: Names of the parameters of a session that have an effect beside it, the
             CPU provider's own apart.
         precisions: Precisions that make sense with it, ``fp32`` apart.

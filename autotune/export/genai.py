@@ -68,7 +68,6 @@ def complete(rendering: Rendering, config_path: Path) -> Rendering:
     """Returns a rendering with what lies beside the model that was tuned.
 
     Args:
-        rendering: That of the tuned config.
         config_path: The config; the result of its study beside it says where the model is.
 
     Raises:

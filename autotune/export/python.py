@@ -48,7 +48,6 @@ def modules_of(name: str, seen: set[str] | None = None) -> Iterator[tuple[str, s
     """Yields a module of ours and those that it imports, each after those that it needs.
 
     Args:
-        name: The module.
         seen: Modules that were yielded already.
     """
     seen = set() if seen is None else seen

@@ -23,7 +23,6 @@ class Copy:
     """A copy of a file that lies beside the config.
 
     Attributes:
-        source: Its name.
         appended: Bytes that follow it in the copy.
     """
 
@@ -153,15 +152,7 @@ class Target:
 def render_text(
     target: Target, target_name: str, config: TunedConfig, config_name: str, model_name: str
 ) -> Rendering:
-    """Returns the file of a target, by the template of its name.
-
-    Args:
-        target: The target.
-        target_name: Its name.
-        config: The config.
-        config_name: The name of the config's file.
-        model_name: The model's name.
-    """
+    """Returns the file of a target, by the template of its name."""
     session = config.session
     names = {"snake": identifier(model_name), "camel": class_name(model_name)}
     file = target.file.format(**names)
@@ -209,7 +200,6 @@ def processor_needs(config: TunedConfig, lost: Collection[str]) -> tuple[str, ..
     """Returns what a processor must have for right answers where nothing checks it, in words.
 
     Args:
-        config: The config.
         lost: What the target cannot express, in words.
     """
     needs = []

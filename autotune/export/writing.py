@@ -21,10 +21,7 @@ class Exported:
     """An export that was written.
 
     Attributes:
-        target: The name of its target.
-        files: The files.
         lost: What the target cannot express, in words.
-        use: How the result is used.
         environment: Environment variables that switch on the config's options of the process; empty
             if it has none.
         needs: What the processor must have, which the target does not check, in words.
@@ -48,7 +45,6 @@ def export(
     """Writes a tuned config in the form of another program.
 
     Args:
-        config_path: The tuned config.
         target: The name of a target in :data:`autotune.export.targets.TARGETS`.
         folder: Where the files are written; beside the config if None.
         accept_processor: Whether the processors that will run it are known to have what the config

@@ -45,7 +45,6 @@ def read_arrays(
     """Returns the arrays of an .npz file by name.
 
     Args:
-        path: The file.
         check_names: Called with the names before anything is unpacked; raises what it likes.
         largest_bytes: The most that the arrays may have together.
 

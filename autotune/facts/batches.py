@@ -63,7 +63,6 @@ class Batching:
 
         Args:
             sizes: The same in single samples.
-            batch: The batch size.
         """
         if self.dimension is None:
             return dict(sizes)
@@ -105,7 +104,6 @@ def stack(samples: Sequence[Feed], inputs: Sequence[str], size: int) -> tuple[Fe
     Args:
         samples: Samples of one shape, at least one.
         inputs: Names of the inputs that are stacked; the others are the first sample's.
-        size: Samples of a batch.
     """
     if size == 1:
         return tuple(samples)
@@ -135,7 +133,6 @@ def _problem(model: Model, stacked: Sequence[Tensor]) -> str | None:
     """Returns why a model has no batch dimension; None if it has one.
 
     Args:
-        model: The model.
         stacked: Its inputs whose first dimension is open.
     """
     if not stacked:

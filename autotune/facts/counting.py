@@ -35,10 +35,6 @@ def count(model: onnx.ModelProto, inputs: Mapping[str, Shape]) -> Work:
 
     Of the branches of an ``If`` the one with more operations counts, and the body of a ``Loop`` or
     a ``Scan`` counts once.
-
-    Args:
-        model: The model, which is changed.
-        inputs: Shape of each input that is fed.
     """
     graph = _with_shapes(model, inputs).graph
     tally = _count(graph, {})

@@ -33,7 +33,6 @@ class SignedProduct(NamedTuple):
     """A product of unsigned eight-bit activations and signed eight-bit weights.
 
     Attributes:
-        node: The node.
         weights: How many numbers its weight has.
         large: How many of them are beyond 64, so that sums may overflow.
     """
@@ -48,7 +47,6 @@ def signed_products(model: onnx.ModelProto, folder: Path) -> Iterator[SignedProd
 
     Args:
         model: The model, with or without its external data in memory.
-        folder: Folder of the external data.
     """
     graphs = list(all_graphs(model.graph))
     # a branch takes weights of the graphs around it

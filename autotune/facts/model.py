@@ -28,9 +28,7 @@ class Model(ModelFacts):
     """A model file and its contents.
 
     Attributes:
-        path: The file.
         sha256: Digest of the bytes of all its files.
-        size_bytes: Size of all these files.
         head_sizes: What the files of exporters beside it say of its caches.
     """
 
@@ -54,7 +52,6 @@ def describe(path: Path, pairs: Mapping[str, str] | None = None) -> Model:
     """Returns the model in the file `path`.
 
     Args:
-        path: The file.
         pairs: Outputs that are inputs of the next step, by the names of the inputs, where the user
             names them.
 

@@ -15,7 +15,6 @@ class Tensor:
     """An input of a model.
 
     Attributes:
-        name: Its name.
         dtype: Its element type as numpy spells it; ``str`` for strings.
         shape: Its dimensions; empty for a scalar.
         index_bound: The number of rows of the constant table that its values index; None where they
@@ -40,7 +39,6 @@ class ModelFacts:
     Attributes:
         data_names: Names of its external data files, beside it.
         inputs: The inputs that must be fed (those with a default value are left at it).
-        outputs: Names of the outputs.
         operators: How many nodes there are of each type, subgraphs included, constants not.
         parameters: Number of elements of all weights, wherever they are.
         has_conv: Whether there is a convolution.

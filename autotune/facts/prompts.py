@@ -67,12 +67,7 @@ def workload_of_prompts(
     """Returns the workload of a decoder.
 
     Args:
-        model: The model.
         prompts: A file with a JSON object in each line; None generates prompts of random tokens.
-        lengths: Lengths of generated prompts.
-        new_tokens: How many tokens follow each of them.
-        shapes: Shapes of inputs that the model leaves open.
-        seed: For what is generated.
 
     Raises:
         RequestError: the model is no decoder, or a prompt is longer than its context.

@@ -116,7 +116,6 @@ def choose_providers(
 
     Args:
         words: What the user asks for; all that are ready if empty.
-        states: The providers of this machine.
 
     Raises:
         RequestError: a word is unknown or repeated, or its provider is not ready here.

@@ -33,7 +33,6 @@ def promising_runtime(features: Collection[str], states: Sequence[ProviderState]
     """Returns a sentence on a build that this processor suits and that is not here; or nothing.
 
     Args:
-        features: The instruction sets of the processor.
         states: The execution providers, those of other runtimes in the study among them.
     """
     suiting = sorted(_SUITED & set(features))

@@ -33,7 +33,6 @@ def encode(tokenizer: Path, texts: Sequence[str]) -> tuple[tuple[int, ...], ...]
 
     Args:
         tokenizer: The file ``tokenizer.json``.
-        texts: The texts.
 
     Raises:
         DataError: the package is missing, or the file is no tokenizer.

@@ -18,7 +18,6 @@ class Work:
         int8_operations: Operations of quantised products: eight-bit factors, 32-bit sums.
         weight_bytes: The weights that a run reads, each once; of a table that is indexed, the rows
             that are read.
-        boundary_bytes: The model's inputs and outputs.
         by_operator: Operations of each operator type, the most first.
         unknown: Products that are not counted, because their shapes are not known.
     """

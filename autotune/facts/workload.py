@@ -43,7 +43,6 @@ class Workload:
     """The samples that a study works with.
 
     Attributes:
-        feeds: The samples.
         source: ``"user"`` or ``"generated"``.
         notes: Where the samples come from, a sentence each, for the user to read.
         labels: The right answer to each sample; empty where the user gave none.

@@ -88,7 +88,6 @@ def slow(model: onnx.ModelProto, times: Times) -> dict[str, Any]:
 
     Args:
         model: The float model, its nodes named.
-        times: Of its nodes.
     """
     names = best_in_float(model, times)
     lost_us = {
@@ -104,8 +103,6 @@ def measure(model: onnx.ModelProto, samples: Sequence[Feed], quantise: Quantise)
 
     Args:
         model: The float model; weights in memory.
-        samples: Inputs that are run.
-        quantise: Writes a copy of it in eight bits.
 
     Raises:
         StepRefusedError: a node has a graph inside it.
@@ -233,7 +230,6 @@ def best_in_float(model: onnx.ModelProto, times: Times) -> list[str]:
 
     Args:
         model: The float model, its nodes named.
-        times: Of its nodes.
     """
     edges = {pair: times.crossing(size) for pair, size in times.edges.items()}
     in_int8 = minimum_cut(times.float_us, times.int8_us, edges)

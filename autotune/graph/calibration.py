@@ -63,7 +63,6 @@ def activation_ranges(path: Path, samples: Sequence[Feed], source: str) -> dict[
 
     Args:
         path: The model; a file of the same name is written beside it for a while.
-        samples: Calibration samples.
         source: What :func:`source_of` returns; all values of ``calibration`` that it serves are
             returned.
 

@@ -23,7 +23,6 @@ def data_names(data_files: Sequence[Path], model: str) -> dict[str, str]:
 
     Args:
         data_files: The files, in their order.
-        model: Name of the model's file.
     """
     return {file.name: f"{model}.data{i + 1 if i else ''}" for i, file in enumerate(data_files)}
 
@@ -34,7 +33,6 @@ def copy_with_data_names(model: Path, names: Mapping[str, str], target: Path) ->
     A limited child parses the file.
 
     Args:
-        model: The model's file.
         names: The new name of each data file, by its old one.
         target: The file that is written; it is there already, and no process but this one knows it.
 

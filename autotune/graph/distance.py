@@ -34,8 +34,6 @@ def largest_distance(
 
     Args:
         expected: The outputs for each sample, from :func:`exact_outputs`.
-        path: The model that is compared.
-        samples: The samples.
     """
     try:
         actual = exact_outputs(path, samples)

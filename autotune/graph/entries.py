@@ -22,7 +22,6 @@ class Entry:
     """One value of a graph parameter.
 
     Attributes:
-        words: How a person reads it.
         needs: What the model and the machine must have, by the names of
             :data:`autotune.space.needs.NEEDS`.
         packages: What must be installed, by the names under which the packages are imported.
@@ -63,7 +62,6 @@ class GraphParameter:
     """A parameter that changes the model's file.
 
     Attributes:
-        domain: Its values.
         words: Returns how a person reads a value that is not the default.
         entries: The entry of each value that has one.
     """

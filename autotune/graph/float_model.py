@@ -36,8 +36,6 @@ class FloatModel:
 
     Args:
         path: Its file, which nobody writes to.
-        name: Of its records.
-        samples: Calibration samples.
         shared: Where its records are kept.
     """
 
@@ -147,7 +145,6 @@ def ready_to_quantise(source: Path, path: Path) -> None:
     """Writes the model with shapes inferred, constants folded, a recent opset and named nodes.
 
     Args:
-        source: The float model.
         path: Where to write.
 
     Raises:

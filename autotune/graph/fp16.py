@@ -40,9 +40,7 @@ def mixed(
     Bisection finds how many nodes stay in fp32, in the order of :func:`rank`.
 
     Args:
-        source: The float model.
         target: Where to write.
-        samples: What the error is measured on.
         shared: Nothing of it is of use.
         max_error: The largest relative L2 error of an output.
 
@@ -114,7 +112,6 @@ def rank(model: onnx.ModelProto, samples: Sequence[Feed]) -> list[str]:
 
     Args:
         model: The float model, its nodes named; weights in memory.
-        samples: Inputs of the model.
     """
     names = dict.fromkeys(name for node in model.graph.node for name in node.output if name)
     fed = {item.name for item in model.graph.input}

@@ -18,7 +18,6 @@ def graph_digest(path: Path, leave_out: str = "") -> str | None:
     None where ONNX Runtime does not write the graph.
 
     Args:
-        path: The model.
         leave_out: Name of an optimisation that is left out.
     """
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:

@@ -88,9 +88,7 @@ def static(
     """Writes the model with activations and weights in eight bits (QDQ).
 
     Args:
-        source: The float model.
         target: Where to write.
-        samples: What the ranges of activations are taken from.
         shared: What other sets of graph parameters of the model made.
         options: Fields of :class:`StaticOptions`.
 

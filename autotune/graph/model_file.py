@@ -62,10 +62,8 @@ def write_optimised(
     from them without an error.
 
     Args:
-        source: The model.
         target: Where to write.
         level: A name of ``onnxruntime.GraphOptimizationLevel``.
-        entries: More session config entries.
         leave_out: Name of another optimisation that is left out.
 
     Raises:

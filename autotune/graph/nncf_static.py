@@ -23,9 +23,7 @@ def quantise(
     """Writes the model with activations and weights in eight bits (QDQ), as NNCF does.
 
     Args:
-        source: The float model.
         target: Where to write.
-        samples: What the ranges of activations are taken from.
         shared: What other sets of graph parameters of the model made.
 
     Raises:

@@ -87,7 +87,6 @@ def execute(models: Sequence[Path], samples: Sequence[Feed]) -> list[list[Execut
 
     Args:
         models: Files of models with :func:`marked` names.
-        samples: Inputs that are run in turn.
     """
     with tempfile.TemporaryDirectory(dir=models[0].parent) as folder:
         places = [Path(folder) / f"{i}.onnx" for i in range(len(models))]

@@ -30,10 +30,6 @@ def requirements(session: SessionConfig, facts: ProcessorFacts) -> Requires:
     """Returns what a config requires of a processor, so that its answers hold there.
 
     A session that was measured where eight-bit products overflow stays as it was measured.
-
-    Args:
-        session: The session that was measured on this machine.
-        facts: Those of the file that it opens.
     """
     # None: nobody knows, so the answers may have been measured with VNNI
     measured_overflowing = cpu.is_x86() and cpu.has_vnni() is False

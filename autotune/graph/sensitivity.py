@@ -81,7 +81,6 @@ class Target:
     """A node that can be quantised.
 
     Attributes:
-        node: The node.
         constants: All its inputs but the first one, by name.
     """
 
@@ -183,9 +182,6 @@ def ranked(
         name: Of the model among what is shared.
         shared: Where the errors of nodes are kept, each measured once.
         model: The float model, its nodes named; weights in memory.
-        samples: Calibration samples.
-        types: Types of nodes that are ranked.
-        rounding: What the precision rounds.
         costs: What each node costs in float; None takes its multiplications.
     """
     record = shared.record(
@@ -221,7 +217,6 @@ def tensors(
     Args:
         model: The float model; weights in memory.
         names: Names of tensors; one that the samples do not feed is left out.
-        samples: Inputs of the model.
     """
     fed = {item.name for item in model.graph.input}
     for start in range(0, len(names), _GROUP):
@@ -284,7 +279,6 @@ class NodeErrors(NamedTuple):
 
     Attributes:
         errors: The sum of squared errors of the worst output, by the names of the nodes.
-        operations: Multiplications of each of them.
         others: Names of the nodes that were not looked at, in their order.
     """
 
@@ -316,9 +310,6 @@ def node_errors(
 
     Args:
         model: The float model, its nodes named; weights in memory.
-        samples: Calibration samples.
-        types: Types of nodes that are ranked.
-        rounding: What the precision rounds.
     """
     ranked_nodes = targets(model, types)
     if not ranked_nodes or not samples:

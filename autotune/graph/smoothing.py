@@ -34,7 +34,6 @@ def largest_inputs(model: onnx.ModelProto, samples: Sequence[Feed]) -> dict[str,
 
     Args:
         model: The model, its nodes named.
-        samples: Calibration samples.
     """
     wiring = _Wiring(model)
     names = dict.fromkeys(
@@ -175,7 +174,6 @@ class _Wiring:
 
         Args:
             tensor: The tensor; its last axis is that of the channels.
-            channels: How many it has.
         """
         node = self._producers.get(tensor)
         if node is None or node.output[0] != tensor:

@@ -46,9 +46,7 @@ def quantise(
     """Writes the model with the weights of matrix products in blocks of `bits` bits.
 
     Args:
-        source: The float model.
         target: Where to write.
-        samples: For the ranking of nodes.
         shared: What other sets of graph parameters of the model made.
         bits: 4 or 8.
         block_size: How many weights share a scale.
@@ -181,7 +179,6 @@ def with_packed_weights(
         block_size: How many weights share a scale.
         accuracy_level: What ONNX Runtime may round activations to.
         zero_points: Whether each block has a zero point of its own.
-        rounding: How scales are found.
     """
     from onnxruntime.quantization import matmul_nbits_quantizer as tools
 

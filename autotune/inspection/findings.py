@@ -27,10 +27,6 @@ class InspectedModel:
     """Everything that is known of a model before its findings.
 
     Attributes:
-        model: The model.
-        report: What its file says.
-        machine: The machine.
-        workload: Its inputs.
         profile: The operator profile of the default; None where nothing was measured.
         growth: Memory over several shapes by the configuration, in words; empty where the shapes
             are fixed, or nothing was measured.
@@ -60,8 +56,6 @@ class Effect:
     Attributes:
         remedy: What was changed, in words.
         latency: Latency over the default's, with its 95 % interval.
-        memory: Peak memory over the default's.
-        default_memory_mib: Peak memory of the default.
         held_mib: Memory that the session holds between runs.
         default_held_mib: The same of the default.
         error: Relative error of the answers, against the unoptimised model's.
@@ -131,7 +125,6 @@ class FindingKind:
     """One kind of finding.
 
     Attributes:
-        name: Its name.
         about: What it looks for, as part of a list.
         find: Returns the finding, if there is one.
         rate: Returns the severity by the measured effect of the remedy.

@@ -106,8 +106,6 @@ def measure_growth(path: Path, session: SessionConfig, feeds: Sequence[Feed]) ->
     """Returns the memory of a session over these inputs, from a process of its own.
 
     Args:
-        path: The model's file.
-        session: How it is opened.
         feeds: One input of each shape. Those that the model refuses are left out.
 
     Returns:

@@ -42,7 +42,6 @@ class Headroom:
     """A latency beside the machine's roof.
 
     Attributes:
-        latency_ms: The latency.
         arithmetic_ms: Time of the run's operations at the peaks.
         memory_ms: Time to move weights, inputs and outputs once.
         is_complete: Whether all products were counted; otherwise the roof is higher than shown.
@@ -97,13 +96,7 @@ def measure_peaks(moved_bytes: int = LARGEST_COPIED_BYTES) -> Peaks:
 
 
 def headroom(work: Work, peaks: Peaks, latency_ms: float) -> Headroom:
-    """Returns how far a latency is from the roof.
-
-    Args:
-        work: What a run computes and moves.
-        peaks: The machine's peaks.
-        latency_ms: The latency.
-    """
+    """Returns how far a latency is from the roof."""
     arithmetic_s = (
         work.float_operations / peaks.float_per_s + work.int8_operations / peaks.int8_per_s
     )

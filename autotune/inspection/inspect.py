@@ -40,10 +40,7 @@ class Inspection:
     """The outcome of an inspection.
 
     Attributes:
-        model: The model.
-        machine: The machine.
         workload: Where the inputs come from, a sentence each.
-        report: What the model's file says.
         findings: The findings, the worst first.
         clear: What was looked for and not found.
         unmeasured: What only a measurement would show, where nothing was measured.
@@ -89,12 +86,9 @@ def inspect_model(
     """Returns what a model is and what holds it back on this machine.
 
     Args:
-        path: The model's file.
         data: Inputs; generated if None.
-        shapes: Shapes of generated inputs.
         pairs: Outputs that are inputs of the next step, by the names of the inputs.
         quick: Whether to read alone and measure nothing.
-        on_step: Called after each step of measuring.
 
     Raises:
         ModelError: the file cannot be used.

@@ -38,9 +38,7 @@ class SubnormalWeight:
     """A weight of the optimised graph that has subnormal numbers.
 
     Attributes:
-        name: Its name.
         subnormals: How many of its numbers are subnormal.
-        elements: How many numbers it has.
     """
 
     name: Text
@@ -92,8 +90,6 @@ class ModelReport:
     """What the file says.
 
     Attributes:
-        opset: Version of ONNX's own operators.
-        ir_version: Version of the file format.
         producer: The program that wrote the file, as it says itself.
         weights: The weights by element type, the largest group first.
         inline_bytes: Bytes of the weights in the model's own file.
@@ -120,7 +116,6 @@ def read_model(model: Model, workload: Workload) -> ModelReport:
     """Returns what the model's file says, from a process of its own.
 
     Args:
-        model: The model.
         workload: Its inputs; the shapes of the first sample count.
 
     Raises:

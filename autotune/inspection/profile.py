@@ -104,8 +104,6 @@ def profile_session(model: Path, session: SessionConfig, workload: Workload) -> 
     """Returns where the time of a run goes, from a process of its own.
 
     Args:
-        model: The model's file.
-        session: How it is opened.
         workload: Its inputs; the timing samples are run in turn.
 
     Raises:

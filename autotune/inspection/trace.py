@@ -31,10 +31,6 @@ _MIB = 1 << 20
 def summarise(events: Sequence[Event], run_ms: float) -> Profile:
     """Returns what the trace of several runs says; the first run is left out, because it is cold.
 
-    Args:
-        events: The events of the trace.
-        run_ms: Time of a run without the profiler.
-
     Raises:
         ValueError: the trace has fewer than two runs.
     """

@@ -84,12 +84,7 @@ class Burst:
 
 
 class Clients:
-    """Clients that wait for the next burst; :meth:`close` ends their threads.
-
-    Args:
-        calls: The call of each client.
-        runs_per_call: How many runs one call makes.
-    """
+    """Clients that wait for the next burst; :meth:`close` ends their threads."""
 
     def __init__(self, calls: Sequence[Call], runs_per_call: int = 1) -> None:
         self._calls = calls
@@ -103,7 +98,6 @@ class Clients:
         None stops before that, so that those who are slow do not run alone.
 
         Args:
-            seconds: The shortest time.
             fewest: The recorded calls that every client makes at least; 1 or more.
             unrecorded: Calls of every client before them: caches are cold after a pause.
 

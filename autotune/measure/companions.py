@@ -30,13 +30,7 @@ _SAME_ANSWERS = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One way to call a model.
-
-    Attributes:
-        batch: Samples of a run.
-        padding: Positions behind each sample.
-        feeds: The runs.
-    """
+    """One way to call a model."""
 
     batch: int = 1
     padding: int = 0
@@ -48,7 +42,6 @@ class Companions:
     """How far the answers of a configuration depend on what else is in a run.
 
     Attributes:
-        batch: Samples of a run.
         padding: Positions that were added behind each sample, with the attention mask at 0.
         error: Error against the unoptimised model, which was called in the same way.
         difference: Error against its own answers to the same samples alone; None where the
@@ -72,9 +65,6 @@ def cases_of(
     """Returns the ways to call a model: samples alone, and in batches and padded where it can be.
 
     Args:
-        model: The unoptimised model.
-        workload: The samples.
-        fixed: The dimensions whose sizes are fixed, by name.
         batch: Samples of a run; if None, as many as there are.
     """
     samples = evenly(workload.validation, _SAMPLES)
@@ -141,8 +131,6 @@ def compare_companions(
     A way in which the unoptimised model itself does not run is left out.
 
     Args:
-        exact: A process with the unoptimised model's session.
-        child: A process with the configuration's.
         cases: The ways.
         files: Where samples and outputs are written.
         limit_s: How long to wait for all runs of a way.

@@ -29,7 +29,6 @@ class ConfigurationFiles:
     """The files that configurations of one model are opened on.
 
     Args:
-        model: The model.
         preparer: Makes the files; without one every configuration opens the model itself.
     """
 

@@ -41,12 +41,7 @@ _FEW_RUNS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class TimeLimits:
-    """How long to wait for a measuring process.
-
-    Attributes:
-        load_s: For creating the session.
-        run_s: For each other reply.
-    """
+    """How long to wait for a measuring process."""
 
     load_s: float
     run_s: float
@@ -85,10 +80,6 @@ class ConfigurationRun:
     :meth:`play`, :meth:`measurement`. Where the process fails they raise ``ChildFailure``.
 
     Args:
-        child: The process.
-        files: Its samples.
-        limits: How long to wait for it.
-        clients: How many clients call its sessions at once.
         sessions: Which sessions they call; one of ``SESSION_KINDS``.
 
     Attributes:
@@ -131,8 +122,6 @@ class ConfigurationRun:
         """Opens the session; returns a failure where its execution provider runs no node.
 
         Args:
-            model: The model's file.
-            config: How it is opened.
             cache: Where a provider keeps what it compiles.
             history: What the heap of the process has seen; see
                 :func:`autotune.measure.memory.live_through`.
@@ -188,7 +177,6 @@ class ConfigurationRun:
         """Compares the outputs with the unoptimised model's; returns why they are wrong, if so.
 
         Args:
-            judge: What compares them.
             max_error: Largest error of right outputs.
             earlier: How right those of the same session were; they are not compared again, which
                 takes seconds where outputs are large. None if they are to be compared.
@@ -218,7 +206,6 @@ class ConfigurationRun:
         """Returns the duet with the reference; a reference that died is started again once.
 
         Args:
-            reference: The baseline.
             effort: How much the duet may cost.
             is_dominated: Asked meanwhile whether more time slices are worth it.
             reference_ms: Latency of the baseline that ratios are multiplied with.
@@ -261,7 +248,6 @@ class ConfigurationRun:
         """Plays the duet of a decoder's prompts; it comes before :meth:`play`.
 
         Args:
-            reference: The baseline.
             effort: How much the duet may cost.
             reference_ms: Time of the baseline's prompts that the ratio is multiplied with.
         """

@@ -89,10 +89,6 @@ def take_slice(
     """Thaws `child` for a time slice and freezes it again.
 
     Args:
-        child: A worker with an open session.
-        run_ms: About how long its runs take.
-        limit_s: How long to wait for it.
-        clients: How many clients run at once.
         long_run_ms: Longer runs are not repeated for warmth; see
             :attr:`autotune.measure.outcome.Effort.long_run_ms`.
 
@@ -197,10 +193,6 @@ class Reference:
     def prompts(self, run_ms: float, *others: Child) -> Iterator[None]:
         """Lets this process, and others that are frozen, run a decoder's prompts meanwhile.
 
-        Args:
-            run_ms: About how long a prompt takes here.
-            others: The other processes.
-
         Raises:
             ChildFailure: one of them did not answer.
         """
@@ -228,9 +220,6 @@ class Reference:
 
     def time_slice(self, long_run_ms: float = Effort.long_run_ms) -> TimeSlice:
         """Returns a time slice of the process.
-
-        Args:
-            long_run_ms: Longer runs are not repeated for warmth.
 
         Raises:
             ChildFailure: it did not answer.
@@ -373,11 +362,8 @@ def play(
     """Returns the time slices of both, until their ratio is precise enough or the time is up.
 
     Args:
-        reference: The baseline.
         configuration: The worker with the configuration's session, frozen.
-        run_ms: About how long its runs take.
         effort: How precise the ratio must be, and how long to go on.
-        limit_s: How long to wait for a time slice.
         is_dominated: Asked at the looks whether more time slices are still worth it.
         clients: How many clients run at once, in the reference as well.
 

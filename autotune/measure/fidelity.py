@@ -69,7 +69,6 @@ class OutputJudge:
         references: The unoptimised model's outputs, sample by sample.
         inputs: The samples that they were computed from.
         metric: The user's own judge of outputs; None without one.
-        coverage: How much a comparison with these outputs proves.
     """
 
     def __init__(
@@ -156,7 +155,6 @@ def _compare_output(name: str, pairs: Sequence[tuple[Array | None, Array | None]
     """Returns the same for one output.
 
     Args:
-        name: The output.
         pairs: Reference and output of each sample; None in one that lacks the output.
     """
     both = [(r, o) for r, o in pairs if r is not None and o is not None]

@@ -51,9 +51,7 @@ def save_outputs(session: Any, samples: Path, target: Path) -> None:
     """Runs the samples of a file and writes their outputs, flat, to another one.
 
     Args:
-        session: An open session of ONNX Runtime.
         samples: The file of samples, as :func:`save_samples` writes it.
-        target: The file that is written.
     """
     names = [output.name for output in session.get_outputs()]
     outputs = [flatten(names, session.run(None, feed)) for feed in load_samples(samples)]

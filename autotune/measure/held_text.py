@@ -35,11 +35,7 @@ _LARGEST_EXPONENT = 50.0
 
 
 class TextJudge:
-    """Compares how likely held text is with the unoptimised model's judgement.
-
-    Args:
-        references: What the unoptimised model says of each window.
-    """
+    """Compares how likely held text is with the unoptimised model's judgement."""
 
     def __init__(self, references: Sequence[Outputs]) -> None:
         self._references = references
@@ -106,11 +102,7 @@ def text_set(
     """Returns the prompts of a decoder, with the unoptimised model's judgement of held text.
 
     Args:
-        child: A worker, which runs the unoptimised model.
-        model: The model.
-        workload: The prompts.
         folder: Where they are written.
-        limits: How long to wait for the child.
 
     Raises:
         CannotMeasureError: the model does not generate, or its logits are no numbers, or its cache

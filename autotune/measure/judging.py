@@ -64,11 +64,9 @@ class Judgement:
     """What all samples, or as many as were needed, show of a configuration.
 
     Attributes:
-        trial: The number of its trial.
         words: Its changes from the default, in words.
         decision: ``within`` the limits, ``beyond`` one, or ``undecided``: too few samples, or too
             little time, to tell.
-        samples: How many samples were judged.
         available: How many there are; 0 where they are few, or generated.
         error: The largest error of 64 samples, as :mod:`autotune.measure.fidelity` defines it.
         metric: The mean metric of the samples; None without a metric.
@@ -101,11 +99,7 @@ class Subject:
     """A configuration that is judged.
 
     Attributes:
-        trial: The number of its trial.
         words: Its changes from the default, in words.
-        path: The model's file.
-        config: How it is opened.
-        batch: Samples of a run.
         site: The folder of another ONNX Runtime that runs it; None for the user's own.
     """
 
@@ -134,12 +128,9 @@ class AllSamples:
     """Judges configurations of one model on all samples of a workload.
 
     Attributes:
-        model: The model.
-        workload: The user's samples.
         metric: The metric; None without one. It is called with each sample alone, and its value is
             the mean over the samples.
         max_drop: By how much it may fall; None without a metric.
-        max_error: Largest error of right answers.
         inputs: Names of the inputs that are stacked to batches.
         cases: The ways to call the model that are compared, samples alone first.
         limit_s: How long a judgement may take; its first look is taken in any case.
@@ -164,7 +155,6 @@ class AllSamples:
         """Returns what the samples show of a subject.
 
         Args:
-            subject: The configuration.
             on_step: Called with how many samples were judged, and with all of them.
         """
         seen = _Seen()

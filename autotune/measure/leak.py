@@ -39,7 +39,6 @@ class Leak:
         low: The lower end of the mean's 95 % interval.
         high: The upper end.
         growing: Share of the blocks of runs in which the memory grew.
-        runs: How many runs there were.
     """
 
     kib_per_run: float
@@ -59,7 +58,6 @@ class Leak:
 
         Args:
             held_kib: Memory after each block, that of the first ones left out.
-            runs: Runs of a block.
         """
         steps = [after - before for before, after in itertools.pairwise(held_kib)]
         mean = statistics.fmean(steps) / runs
@@ -79,9 +77,6 @@ def measure_leak(
     """Returns how a session's memory grows, in a process of its own; it takes a few seconds.
 
     Args:
-        model: The model's file.
-        config: How it is opened.
-        workload: Its inputs.
         site: The folder of another ONNX Runtime; None for the user's own.
     """
     with (

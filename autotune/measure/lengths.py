@@ -16,7 +16,6 @@ class LengthTimes:
     """The times of a generation after a prompt of one length, by the clock.
 
     Attributes:
-        prompt_tokens: Tokens of the prompt.
         context: Tokens in the cache in the middle of the timed steps.
         ttft_ms: Time to the first token: the prompt.
         step_ms: Median time of a further token.

@@ -62,13 +62,9 @@ class DuetMeasurer:
     It starts the process of the baseline at once, and :meth:`close` ends it.
 
     Args:
-        model: The model.
-        workload: Its inputs.
         preparer: Makes the files of configurations; without one every configuration opens the model
             itself.
-        max_error: Largest fidelity error of a right answer.
         timed_error: Largest one with which a configuration is still timed; None means `max_error`.
-        metric: The user's own judge of outputs.
         reference_ms: Latency of the baseline as the study knows it; measured if None.
         samples: Folder where the raw run times of each measurement are kept; None keeps none.
         provider_cache: Folder where providers keep what they compile; None means a temporary one.
@@ -212,8 +208,6 @@ class DuetMeasurer:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
         Args:
-            path: The model's file.
-            config: How it is opened.
             effort: How much this may cost.
             is_dominated: Asked meanwhile whether more of it is worth it.
             name: Name of the file with the raw run times.
@@ -246,8 +240,6 @@ class DuetMeasurer:
         """Returns the outcome of opening `path` as `config` says and sending it requests.
 
         Args:
-            path: The model's file.
-            config: How it is opened.
             arrivals_s: When requests arrive, in seconds from the beginning, in order; at least two
                 for each client.
             sessions: Which sessions several clients call; one of ``SESSION_KINDS``.

@@ -96,9 +96,6 @@ def _pairs(
     """Returns the answer in the first output of each sample, and the right one.
 
     Args:
-        name: The metric, for messages.
-        outputs: The outputs.
-        references: The unoptimised model's.
         inputs: The samples, with their labels where there are some.
         decode: Reads the answer out of an output or a label.
 

@@ -29,7 +29,6 @@ class NoiseCheck:
         plain_spread: Largest over smallest median run of the same repetitions by the clock alone:
             the spread in a tool that does not measure in pairs.
         contaminated: Share of the time slices that were disturbed.
-        repetitions: Fresh processes that were measured.
     """
 
     floor: float

@@ -146,7 +146,6 @@ class _Run:
     Attributes:
         latency_s: The latency of each request that was answered, by its number.
         kept_up: Whether a client was free when a request of the second half arrived.
-        errors: What servers raised.
     """
 
     def __init__(self, arrivals_s: Sequence[float], clock: WaitingClock) -> None:

@@ -254,7 +254,6 @@ class Failure:
             ``killed``, ``timeout``, ``out_of_memory``, ``protocol`` or ``prepare`` (the model could
             not be made).
         phase: ``prepare``, ``open``, ``run``, ``answers`` or ``turns``.
-        message: What happened, in a sentence.
         error: The fidelity error, where that is the reason and a finite number.
     """
 
@@ -350,9 +349,6 @@ class Measurer(Protocol):
         """Returns how right the answers of a written config are, or why it gives none.
 
         A fresh process loads it as an application does.
-
-        Args:
-            config: The file of the config.
         """
 
     def rescale(self, reference_ms: float) -> None:

@@ -14,7 +14,6 @@ def keep_raw(duet: Duet, folder: Path, name: str) -> str:
     """Writes a duet's raw times to a new file in `folder`; returns its name.
 
     Args:
-        duet: The time slices.
         folder: Created if it is missing.
         name: The file is the first of ``NAME-1.npz``, ``NAME-2.npz`` ... that does not exist.
 

@@ -17,7 +17,6 @@ class Opened:
     """The reply to ``open``.
 
     Attributes:
-        load_ms: Time to create the session.
         base: Memory before that: interpreter, libraries and inputs.
         loaded: Memory once the session exists; its peak is that of the creation.
         peak_was_reset: Whether the system could set the peak back before the session. If not, the

@@ -36,7 +36,6 @@ class SampleFiles:
         outputs: Where a child writes these outputs.
         one_shape: Whether all samples have the same shapes.
         batch: Samples of one run; None where a sample is run as it is.
-        validated: How many samples are compared.
         plan: What a decoder generates; None where a sample is run as it is.
     """
 
@@ -55,10 +54,7 @@ class SampleFiles:
         """Writes samples to files in `folder` and returns their names.
 
         Args:
-            workload: The samples.
-            folder: The folder.
             batching: How they become batches; None where a sample is run as it is.
-            batch: Samples of a batch.
         """
         ending = "" if batching is None else f"-{batch}"
         files = cls(
@@ -94,13 +90,7 @@ def request_session(
     """Lets `child` read its samples and open the file `model` as `config` says.
 
     Args:
-        child: The process.
-        files: Its samples.
-        model: The model's file.
-        config: How it is opened.
-        limit_s: How long to wait for it.
         cache: The folder in which a provider keeps what it compiles; None keeps nothing.
-        clients: How many clients call at once.
         sessions: How many sessions they have: one for all of them, or one for each.
         history: What its heap has seen; see :func:`autotune.measure.memory.live_through`.
         process: Options that the process sets for itself; None leaves them.

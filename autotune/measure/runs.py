@@ -10,12 +10,7 @@ from autotune.facts.feeds import Feed
 
 
 class ArrayRuns:
-    """Runs on arrays in main memory, as ``InferenceSession.run`` takes them.
-
-    Args:
-        session: The session.
-        feeds: The samples.
-    """
+    """Runs on arrays in main memory, as ``InferenceSession.run`` takes them."""
 
     def __init__(self, session: onnxruntime.InferenceSession, feeds: Sequence[Feed]) -> None:
         self._session = session
@@ -37,7 +32,6 @@ class BoundRuns:
     captured graphs would not work at all.
 
     Args:
-        session: The session.
         feeds: The samples; they hold no strings.
         device: The kind of device by ONNX Runtime's name, such as ``cuda``.
         device_id: The number of the device among those of its kind, as the provider has it.

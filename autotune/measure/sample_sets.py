@@ -63,14 +63,8 @@ def sample_sets(
     """Returns the samples of each batch size, the smallest first.
 
     Args:
-        child: A worker, which runs the unoptimised model.
-        model: The model.
-        workload: The samples.
         folder: Where the samples are written.
         batching: The batch sizes; None means that each run has one sample as it is.
-        metric: The user's own judge of outputs.
-        max_error: Largest error of a right answer.
-        limits: How long to wait for the child.
 
     Raises:
         CannotMeasureError: the model does not run on the samples, its answers cannot be compared,

@@ -50,7 +50,6 @@ def look(differences: Sequence[float], samples: int, max_drop: float) -> tuple[s
     Args:
         differences: The paired differences of the samples so far, as many as a look has; positive
             where the configuration is better.
-        samples: How many samples there are in all.
         max_drop: The largest drop that is allowed, at least 0.
     """
     added = len(differences) - max(

@@ -52,7 +52,6 @@ def duet_ratio(ratios: Sequence[float], quiet: Sequence[bool]) -> Interval:
     Args:
         ratios: Each time slice of the configuration over the mean of the reference's time slices
             around it.
-        quiet: Which of them nothing disturbed.
     """
     every, chosen = np.asarray(ratios), np.asarray(ratios)[np.asarray(quiet, dtype=bool)]
     return median_interval(chosen if len(chosen) >= min(FEWEST_QUIET, len(every) / 2) else every)
@@ -105,7 +104,6 @@ class Scatter:
     """How much equal measurements differ.
 
     Attributes:
-        deviation: Standard deviation of their logarithms.
         freedom: Its degrees of freedom; 0 where nothing was measured twice.
     """
 

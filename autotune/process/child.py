@@ -52,7 +52,6 @@ class ChildFailure(Exception):
         kind: ``crashed``, ``killed``, ``timeout``, ``out_of_memory``, ``protocol`` (its answer is
             not what was asked for), ``failed`` (it may go well another time) or ``refused`` (it
             answered with an error).
-        message: What happened, in a sentence.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -86,7 +85,6 @@ class Child:
 
     Args:
         module: The module that it runs, which calls :func:`autotune.process.child_end.serve`.
-        limits: Its limits.
         site: A folder whose packages come before those of the user's environment: the ONNX Runtime
             of :mod:`autotune.runtimes`. None for the user's own.
     """

@@ -25,11 +25,7 @@ _SET = {
 
 
 def child_environment(site: Path | None = None) -> dict[str, str]:
-    """Returns the environment of a child, by name.
-
-    Args:
-        site: A folder whose packages come before all others.
-    """
+    """Returns the environment of a child, by name."""
     kept = {name: text for name, text in os.environ.items() if _KEPT.fullmatch(name)}
     if site is not None:
         paths = [str(site), *filter(None, [kept.get("PYTHONPATH")])]

@@ -13,11 +13,7 @@ _MOST_KEPT_MIB = 512
 
 
 class LastingChild:
-    """The child that takes one task after another, while it is kept.
-
-    Args:
-        module: The module that it runs.
-    """
+    """The child that takes one task after another, while it is kept."""
 
     def __init__(self, module: str) -> None:
         self._module = module

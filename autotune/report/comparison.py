@@ -15,12 +15,7 @@ _TOO_FEW = "–: there were too few requests for this percentile."
 
 
 def view_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> View:
-    """Returns the verdicts, then the numbers of all configurations beside the baseline's.
-
-    Args:
-        comparison: What was measured.
-        verdicts: What the gate says of it.
-    """
+    """Returns the verdicts, then the numbers of all configurations beside the baseline's."""
     blocks: list[Block] = list(map(_verdict, verdicts))
     if comparison.configs:
         first = comparison.configs[0].score

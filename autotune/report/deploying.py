@@ -13,7 +13,6 @@ def view_check(check: Check, config: str) -> View:
     """Returns what a check found.
 
     Args:
-        check: The outcome.
         config: The config as the user named it.
     """
     data = {**asdict(check), "valid": check.valid, "outcome": check.outcome}
@@ -62,7 +61,6 @@ def view_certificates(certificates: Sequence[Certificate], max_error: float) -> 
     """Returns a row for each kind of processor and each way to call the model.
 
     Args:
-        certificates: What was compared.
         max_error: The limit, above which an error is marked.
     """
 
@@ -88,11 +86,7 @@ def _called_with(certificate: Certificate) -> str:
 
 
 def process_sentence(environment: Mapping[str, str]) -> str:
-    """Returns how an application switches on a config's options of the process.
-
-    Args:
-        environment: The options as environment variables.
-    """
+    """Returns how an application switches on a config's options of the process."""
     return (
         "Options of the process are switched on by autotune.load(path, process_options=True), or "
         f"in any language by the environment: {assignments(environment)}"

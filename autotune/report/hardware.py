@@ -23,11 +23,7 @@ def view_hardware(
     """Returns a row for each fact and each provider, then what disturbs measurements.
 
     Args:
-        machine: The machine.
-        runtime: The installed ONNX Runtime.
-        providers: The execution providers.
         check: The noise check; None where it was left out.
-        problems: What makes measurements on the machine doubtful.
     """
     facts = {
         "CPU": machine.cpu,

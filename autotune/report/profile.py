@@ -38,12 +38,7 @@ def view_profile(profiling: Profiling) -> View:
 
 
 def headroom_sentence(room: Headroom, what: str) -> str:
-    """Returns how far a session is from the machine's peak, in a sentence.
-
-    Args:
-        room: The headroom.
-        what: The session, as the sentence begins.
-    """
+    """Returns how far a session is from the machine's peak, in a sentence."""
     roof = latency(room.roof_ms) if room.roof_ms >= _LEAST_SHOWN_MS else "less than 0.001"
     limit = "arithmetic" if room.bound == "arithmetic" else "memory traffic"
     sentence = (

@@ -55,7 +55,6 @@ def view_ending(result: StudyResult, page: str) -> View:
     """Returns the end of a study: what to use, what it brings, and where the rest is.
 
     Args:
-        result: The result.
         page: Name of the page that was written beside the result; empty where there is none.
     """
     folder = result.folder

@@ -17,8 +17,6 @@ def view_runtimes(
 
     Args:
         own: The distribution in the user's environment; None where it is a build of its own.
-        runtime: What it is.
-        added: The runtimes in the cache.
     """
     name = "onnxruntime" if own is None else own.name
     rows = [(f"{name}=={runtime.version}", _words(runtime.providers), "your environment", "")]

@@ -21,7 +21,6 @@ def view_space(space: Space, *, is_resolved: bool) -> View:
     """Returns a search space as a table of its parameters.
 
     Args:
-        space: The space.
         is_resolved: Whether it holds only what applies to one model on this machine; then it can be
             said how many configurations it has.
     """

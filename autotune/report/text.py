@@ -57,7 +57,6 @@ def memory(mib: float, expected: "Interval | None") -> str:
     """Returns a size in MiB, with its interval for another process: ``41.2 (38.0–44.1)``.
 
     Args:
-        mib: The size.
         expected: The interval; None, or one without any width, is left out.
     """
     if expected is None or expected.high - expected.low < _SMALLEST_RANGE_MIB:

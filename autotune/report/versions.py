@@ -33,8 +33,6 @@ def view_changes(first: str, last: str, releases: Sequence[str], changes: Sequen
     Args:
         first: The first release.
         last: The last one.
-        releases: All of them.
-        changes: What was found.
     """
     blocks = [
         Line(_sentence(change), "bad" if change.confirmed else "warning") for change in changes

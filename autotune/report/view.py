@@ -32,8 +32,6 @@ class Table:
     """Rows of words and numbers.
 
     Attributes:
-        headings: The headings of the columns.
-        rows: The cells of each row.
         words: Numbers of the columns that hold words; the others hold numbers.
         marked: Number of the row that the reader looks for; None where there is none.
         is_cut: Whether a terminal cuts the words at its width, instead of folding them.

@@ -83,12 +83,10 @@ def certify(
     """Compares a config's answers on kinds of processors; writes the config with what came of it.
 
     Args:
-        path: The config.
         processors: The kinds, of :data:`autotune.deploy.certificates.PROCESSORS`; if None, those
             on which the operators of its file depend, and this one.
         source: The untouched model; if None, the one that the study beside the config names.
         data: Inputs; generated if None.
-        shapes: Shapes of generated inputs.
 
     Raises:
         ConfigError: the config or its files are wrong, or it does not run on this machine.

@@ -35,9 +35,6 @@ class Tuned:
 
     Attributes:
         differences: How this machine and its versions differ from those that tuned it, in words.
-        speedup: The speed-up then.
-        peak_memory_mib: The peak memory then.
-        error: The error then.
         was_better: Whether it was faster or leaner than the default then. A study writes the
             default itself where nothing is better.
         as_fast: Whether the speed-up of then lies within the interval of now, or below it.
@@ -58,8 +55,6 @@ class Tuned:
         """Returns what holds of a subject's evidence by its score; None where it has none.
 
         Args:
-            subject: The subject.
-            score: Its numbers now.
             error_data: The origin of the inputs of now; None where the errors are measured beside
                 another model than the one that was tuned.
         """
@@ -190,14 +185,10 @@ def compare(
     The rounds are those of a study's final comparison, retakes on a noisy machine included.
 
     Args:
-        lineup: The configurations and the baseline.
-        workload: Inputs of the model.
         max_error: Largest fidelity error; if None, the one that each config was tuned for.
         clients: How many clients call at once, in a closed loop; if None, as many as the configs
             were tuned for.
-        on_step: Called after each measurement.
         plan: How many rounds there are, and how much they cost.
-        make_measurer: Makes the measurer.
 
     Raises:
         RequestError: the configs were tuned for different numbers of clients, and `clients` is

@@ -208,7 +208,6 @@ class Finalist(Score):
     """The score of one trial of a study in the final comparison.
 
     Attributes:
-        trial: The trial.
         measurements: What was measured of it, round by round from the first one on.
     """
 
@@ -234,12 +233,7 @@ def compare_finalists(
     Trials that failed are left out, and those that the budget had no second round for.
 
     Args:
-        measurer: Measures configurations.
-        baseline: The trial of the default.
-        configurations: The other finalists.
-        objectives: The objectives of the study.
         seed: Random seed of the order.
-        on_step: Called after each measurement.
         beyond_limits: Trials that break a limit and are measured to say what it costs; they
             dominate no other.
         budget: How long this may take; None means that nothing limits it.
@@ -300,11 +294,8 @@ class Rounds:
     Args:
         entrants: What takes part, the default first.
         renew: Starts a fresh reference; called before each round.
-        objectives: The objectives.
         seed: Random seed of the order.
-        on_step: Called after each measurement.
         plan: How many rounds there are, and how much they cost.
-        out_of_competition: Entrants that dominate no other.
         budget: How long this may take; None means that nothing limits it.
         fewest_runs: Timed runs of each measurement at least.
         on_note: Called where the rounds go on because the machine is noisy.

@@ -96,7 +96,6 @@ class Simplification:
     """Which changes of the winner matter, and what all changes of the selected config bring.
 
     Attributes:
-        trial: Number of the selected trial.
         winner: The winner of the final comparison, before changes were dropped.
         parts: Every change of the winner, reverted alone and measured beside it.
         whole: All changes of the selected config beside the default; None where nothing was
@@ -128,12 +127,7 @@ class Simplification:
 
 @dataclass(frozen=True)
 class Change:
-    """Differences of a configuration from the default that are reverted together.
-
-    Attributes:
-        of: The configuration.
-        without: The configuration without them.
-    """
+    """Differences of a configuration from the default that are reverted together."""
 
     of: Configuration
     without: Configuration
@@ -242,14 +236,11 @@ class LeaveOneOut:
     """The search for the smallest config that is as good as the winner.
 
     Attributes:
-        setting: What the study works on.
-        measurer: Measures configurations.
         baseline: The default in the final comparison.
         winner: The winner of the final comparison.
         trials: The measured trials of the study.
         effects: Returns how much each value alone changes the objectives, by the model of the
             search; called where there are many changes.
-        on_step: Called after each measurement.
         budget: How long it may take.
     """
 

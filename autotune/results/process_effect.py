@@ -47,8 +47,6 @@ class ProcessEffect:
     """What options of the process do.
 
     Attributes:
-        options: The options.
-        trial: Number of the selected trial.
         default: What they do to the default.
         config: What they do to the selected config; None where that is the default.
     """
@@ -68,12 +66,6 @@ def process_effect(
     setting: Context, measurer: Measurer, picked: Finalist, on_step: OnStep
 ) -> ProcessEffect | None:
     """Returns what fixed thresholds of the heap do; None where a process fails with them.
-
-    Args:
-        setting: What the study works on.
-        measurer: Measures configurations.
-        picked: What is selected.
-        on_step: Called after each measurement.
 
     Raises:
         CannotMeasureError: the default fails.

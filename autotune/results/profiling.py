@@ -39,7 +39,6 @@ class ProfiledSession:
 
     Attributes:
         name: ``default`` or ``tuned config``.
-        file: The file that was opened.
         profile: Where the time goes.
         work: What a run computes and moves.
         headroom: How far a run is from the machine's roof.
@@ -92,8 +91,6 @@ def profile(
         source: The untouched model of a config; if None, the one that the study beside the config
             names, as far as it is there and unchanged, or else the config's own file.
         data: Inputs; generated if None.
-        shapes: Shapes of generated inputs.
-        on_step: Called after each step.
 
     Raises:
         ModelError: the model cannot be used.

@@ -39,7 +39,6 @@ class Member:
     Attributes:
         configuration: What differs from the default, by parameter.
         words: The same in words.
-        evidence: Its measurements.
         admitted: Whether it keeps the limits of the study.
         gains: By objective, how many times better it is than the default, with the 95 % interval
             of the final comparison.
@@ -68,17 +67,13 @@ class StudyResult:
     """The result of a study.
 
     Attributes:
-        study: Its name in the storage.
         folder: The folder that it wrote to.
         model: The absolute path of the model's file.
         model_sha256: Digest of the model, external data included.
-        workload: Signature of the inputs.
         picked: Number of the trial that ``best.json`` holds.
-        objectives: Names of the objectives.
         prefer: The word of what decided between the members.
         limits: Limits that members had to keep, by name; None means no limit.
         members: The default first, then the front, best in the first objective first.
-        trials: Number of measured trials.
         ended: Why the search ended before its budget was spent; empty if it did not.
         failed: How many of the trials failed, by kind.
         stopped_early: How many of them were given up early, clearly dominated.

@@ -70,9 +70,6 @@ class HeapLuck:
         It is the prediction interval of a normal distribution of logarithms, with all peaks that
         were seen, and with what two starts of one program differ by. None where nothing was
         measured twice.
-
-        Args:
-            measurements: Those of one configuration.
         """
         if not self.scatter.freedom:
             return None
@@ -99,11 +96,7 @@ class HeapLuck:
         return Interval(value=mean.value, low=mean.value / reach, high=mean.value * reach)
 
     def floor(self, rounds: int) -> float:
-        """Returns the relative difference that chance explains, at least 5 %; see :meth:`gain`.
-
-        Args:
-            rounds: Rounds in which both of them were measured.
-        """
+        """Returns the relative difference that chance explains, at least 5 %; see :meth:`gain`."""
         if not self.scatter.freedom:
             return 1.0
         return max(SMALLEST_MEMORY_GAIN, min(1.0, math.expm1(self._reach(2 / rounds))))
@@ -130,7 +123,6 @@ class Score:
         metric: Lowest value of the user's metric; None without one.
         drop: Largest fall of the metric; None without one.
         agreement: Smallest share of rows with the same arg-max; None where no output has classes.
-        rounds: How often it was measured.
         steady: Whether its latency came to a steady state each time.
         noise_floor: Relative difference below which no gain is claimed.
         coverage: How much the comparison of the answers proves; None where an earlier version
@@ -200,7 +192,6 @@ class Score:
         """Returns whether it is worse in an objective beyond the noise.
 
         Args:
-            objective: The objective; speeds have thresholds of their own.
             than: The score that this one was measured beside.
         """
         if objective is _MEMORY:
@@ -246,8 +237,6 @@ def score(
     """Returns the score of the measurements `own` beside those of the default, round by round.
 
     Args:
-        own: Measurements of a configuration.
-        base: Those of the default.
         field: Those of all configurations of the comparison: what they scatter says how far few
             measurements can be believed.
     """
@@ -388,7 +377,6 @@ def noise_floor(baseline: Sequence[Measurement], others: Scatter) -> float:
     Disturbed rounds do not count where there are enough others.
 
     Args:
-        baseline: Measurements of the default.
         others: How much the speed-ups of the other configurations scatter.
     """
     undisturbed = [m for m in baseline if m.is_undisturbed]

@@ -23,8 +23,6 @@ def select(
 
     Args:
         finalists: The default first, then the others.
-        limits: The limits of the study.
-        objectives: The objectives of the study.
         prefer: The word of an objective, or ``balanced``.
     """
     baseline, *others = finalists
@@ -70,12 +68,7 @@ def select(
 
 
 def beyond_luck(objectives: Sequence[Objective], baseline: Finalist) -> tuple[Objective, ...]:
-    """Returns the objectives, with memory that is the same within its noise floor.
-
-    Args:
-        objectives: The objectives of a study.
-        baseline: The default in the final comparison.
-    """
+    """Returns the objectives, with memory that is the same within its noise floor."""
     return tuple(
         replace(objective, tolerance=max(objective.tolerance, baseline.memory_noise_floor))
         if objective.name == "peak_memory_mib"

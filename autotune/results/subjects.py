@@ -28,7 +28,6 @@ class Subject:
     Attributes:
         name: How the user named it.
         model: The model file that is opened.
-        session: How it is opened.
         clients: How many clients called it when it was tuned; None where it was not.
         sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         batch: Samples of a run; None means as many as a run of the default has.
@@ -107,9 +106,6 @@ class Lineup:
 
     def batching(self, workload: Workload) -> Batching | None:
         """Returns the batch sizes of all; None where no config was tuned for batches.
-
-        Args:
-            workload: Inputs of the model.
 
         Raises:
             RequestError: the samples cannot be stacked.

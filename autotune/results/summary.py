@@ -31,8 +31,6 @@ class Conclusion:
 
     Attributes:
         members: The default first, then the front.
-        picked: The member to write.
-        others: What was measured as well.
         simplification: What each change of `picked` brings; None where it is the default.
         process: What options of the process do, apart from the session; None where nobody asked.
         judgements: What all samples show of the configurations that were selected, one after the
@@ -61,9 +59,7 @@ def summarise(
     """Returns the result of a study.
 
     Args:
-        setting: What the study worked on.
         trials: The measured trials, in order.
-        conclusion: What its end came to.
         ended: Why the search ended before its budget was spent; empty if it did not.
         cache_bytes: Size of the transformed models in the study's folder.
     """

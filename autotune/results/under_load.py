@@ -42,7 +42,6 @@ class UnderLoad:
         p99_ms: The 99th percentile, in the same way.
         achieved_per_s: Requests that were answered in a second, in the mean over the rounds.
         requests: Requests that were answered, in all rounds.
-        error: Largest fidelity error.
         coverage: How much the comparison of the answers proves.
     """
 
@@ -65,7 +64,6 @@ class LoadComparison:
         offered_per_s: Requests that arrived in a second, in the mean.
         clients: How many requests are answered at once.
         rounds: How often each configuration was measured.
-        baseline: The numbers of the baseline.
         configs: Those of the configurations that could be measured, in the order of the request.
         failures: Why the others could not, by name.
         model: The model whose answers are the right ones.
@@ -104,15 +102,10 @@ def compare_under_load(
     same schedule. Percentiles are those of the latencies of all rounds.
 
     Args:
-        lineup: The configurations and the baseline.
-        workload: Inputs of the model.
         rate_per_s: Requests that arrive in a second, in the mean.
         clients: How many requests are answered at once; further ones wait in a queue. If None, as
             many as the configs were tuned for, or one for each core where that is one.
         max_error: Largest fidelity error; if None, the largest that a config was tuned for.
-        on_step: Called after each measurement.
-        rounds: How often each configuration is measured.
-        make_measurer: Makes the measurer.
 
     Raises:
         RequestError: a config was tuned for batches, or the configs for different numbers of
@@ -164,7 +157,6 @@ def requests_of_a_round(rate_per_s: float, clients: int) -> int:
 
     Args:
         rate_per_s: Requests that arrive in a second, in the mean.
-        clients: How many requests are answered at once.
     """
     seconds = min(_LONGEST_S, max(_SHORTEST_S, _FEWEST_REQUESTS / rate_per_s))
     return min(_MOST_REQUESTS, max(2 * clients, round(rate_per_s * seconds)))
@@ -180,9 +172,6 @@ def _play(
 
     Args:
         field: The subjects, the baseline first.
-        measurer: Measures them.
-        schedules: The arrivals of each round.
-        on_step: Called after each measurement.
     """
     measurements: dict[int, list[LoadMeasurement]] = {number: [] for number in range(len(field))}
     failures: dict[int, Failure] = {}

@@ -36,7 +36,6 @@ class VersionComparison:
     """A model on several ONNX Runtimes.
 
     Attributes:
-        comparison: Latency, memory and errors.
         leaks: How the memory grows with each run, by the names in the comparison.
     """
 
@@ -63,10 +62,7 @@ def compare_versions(
 
     Args:
         lineup: One subject for each ONNX Runtime, and the baseline.
-        workload: The inputs.
         max_error: Largest error; None as :func:`autotune.results.compare.compare` has it.
-        clients: How many clients call at once.
-        on_step: Called after each measurement.
     """
     comparison = compare(lineup, workload, max_error=max_error, clients=clients, on_step=on_step)
     field = (lineup.baseline, *lineup.subjects)
@@ -81,7 +77,6 @@ class Change:
     Attributes:
         kind: ``slowdown``, ``leak``, ``answers`` or ``failure``.
         before: The last release without it.
-        release: The release that brought it.
         speedup: Its speed relative to the release before, where that is what changed.
         leak: How its memory grows, where that is what changed.
         error: Its error, and that of the release before, where answers changed.
@@ -113,14 +108,8 @@ class Bisection:
     """Finds the release that brought a slowdown, a leak, another answer or a failure.
 
     Args:
-        subject: The model on the user's own ONNX Runtime.
         lineup: What the model is compared by; its subjects do not count.
-        workload: The inputs.
         releases: The releases from the first to the last, in order.
-        prepare: Makes a release ready, as by installing it.
-        on_step: Called after each measurement.
-        note: Called with what goes on, a sentence each.
-        compare_function: Compares; tests bring their own.
         leak_function: Measures the growth of memory; tests bring their own.
     """
 

@@ -63,8 +63,6 @@ def write(result: StudyResult, preparer: Preparer, check: Check = lambda _: None
     of another file in the folder.
 
     Args:
-        result: The result.
-        preparer: Makes the model files of configurations.
         check: Checks the new config before it takes the place of the old one.
 
     Raises:
@@ -152,13 +150,7 @@ def _processor_facts(model: Path) -> ProcessorFacts:
 
 
 def answers_check(measurer: Measurer, result: StudyResult, limits: Limits) -> Check:
-    """Returns a check that a fresh process loads a config, and that its answers are the trial's.
-
-    Args:
-        measurer: Compares the answers.
-        result: The result that is written.
-        limits: The limits of the study.
-    """
+    """Returns a check that a fresh process loads a config, and that its answers are the trial's."""
     evidence = result.best.evidence
 
     def check(config: Path) -> None:

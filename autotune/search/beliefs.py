@@ -26,9 +26,6 @@ class Effect:
     """How much one value alone changes an objective, all other parameters at their default.
 
     Attributes:
-        parameter: The parameter.
-        value: Its value.
-        objective: The objective.
         factor: The factor on the objective, with its 95 % interval.
         trials: How many trials had the value.
     """
@@ -55,7 +52,6 @@ def believed(
     model, keep their measured values.
 
     Args:
-        space: The search space.
         trials: Configurations with their measured objectives; the default must be among them.
     """
     coding = Coding(space)
@@ -100,7 +96,6 @@ def explain(
     """Returns the effects of all values that were tried, the strongest first.
 
     Args:
-        space: The search space.
         trials: Configurations with their measured objectives; the default must be among them.
     """
     coding = Coding(space)

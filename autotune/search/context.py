@@ -23,14 +23,9 @@ class Context:
     Attributes:
         study: The name of the study in its storage.
         folder: The folder that it writes to.
-        model: The model.
-        workload: The inputs.
         space: The search space, resolved for the model and the machine.
-        objectives: The objectives.
         limits: The limits that a selected configuration keeps.
         prefer: The word of what decides between members of the front.
-        seed: Random seed.
-        environment: The machine and the versions.
         batching: The batch sizes; None where each run has one sample.
         clients: How many clients run at once.
         facts: The machine and its ONNX Runtime, for people.

@@ -32,8 +32,6 @@ class Scales:
         pair_session: Variance of a pair of values of the session parameters, before both
             relevances.
         graph_set: Variance of a set of graph parameters as a whole, beyond its values and pairs.
-        noise: Variance of a measurement.
-        relevance: A factor for each parameter.
     """
 
     single: float = 0.04
@@ -67,16 +65,11 @@ class Model:
     """The posterior of one quantity after some trials.
 
     Args:
-        coding: The columns of the space.
-        rows: A row for each trial.
         values: Logarithm of the quantity over the default's, one for each trial.
         start: How large the effects of such a quantity tend to be before any trial.
         scales: The scales of an earlier model, where the choice goes on; `start` if None.
         sweeps: How often, at most, the choice of scales goes over all of them.
         mean: The expected values of rows before any trial; zero if None.
-
-    Attributes:
-        scales: The scales that were chosen.
     """
 
     def __init__(

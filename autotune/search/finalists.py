@@ -36,10 +36,7 @@ def finalists(
     be the best; each in its simplest form that was measured and is as good.
 
     Args:
-        trials: The measured trials, the default among them.
         limits: The limits that they may keep: of too few runs no percentile is known.
-        objectives: The objectives of the study.
-        space: The search space.
     """
     measured = [(trial, m) for trial in trials if (m := trial.measurement) is not None]
     numbers = [(trial.configuration, values(m, objectives)) for trial, m in measured]
@@ -73,10 +70,6 @@ def default_of_provider(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Tri
 
     It shows what tuning gives beyond choosing the provider.
 
-    Args:
-        chosen: The finalists.
-        trials: The measured trials.
-
     Returns:
         None where the CPU provider is the fastest, or the other one's default failed.
     """
@@ -100,8 +93,6 @@ def best_of_runtimes(trials: Sequence[Trial], limits: Limits, objective: Objecti
     They say what there is to gain with what is installed, and with something else.
 
     Args:
-        trials: The measured trials.
-        limits: The limits of the study.
         objective: Its first objective.
 
     Returns:
@@ -125,12 +116,6 @@ def beyond_limit(
 
     None if no trial whose answers alone are beyond the limits is clearly better in the first
     objective than all trials that keep them.
-
-    Args:
-        trials: The measured trials, the default among them.
-        limits: The limits of the study.
-        objectives: The objectives of the study.
-        space: The search space.
     """
     first = objectives[0]
     measured = [(trial, m) for trial in trials if (m := trial.measurement) is not None]
@@ -154,10 +139,6 @@ def leanest_exact(trials: Sequence[Trial], limits: Limits) -> Trial | None:
 
     One that is not clearly slower than the default comes before one that is. None if there is none
     that may keep the limits.
-
-    Args:
-        trials: The measured trials, the default among them.
-        limits: The limits of the study.
     """
     base = next(
         m for t in trials if t.configuration == BASELINE and (m := t.measurement) is not None

@@ -15,7 +15,6 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
     Args:
         points: A number for each objective; a point that is not below the reference in all of them
             adds nothing.
-        reference: The corner that bounds the volume.
     """
     inside = [p for p in points if all(x < bound for x, bound in zip(p, reference, strict=True))]
     if not inside:

@@ -31,7 +31,6 @@ class Objective:
         tolerance: Relative difference below which two values count as the same: two processes of
             one configuration differ by as much.
         tolerance_absolute: The same in the objective's unit; the larger of both counts.
-        fewest_runs: Timed runs that it needs.
         maximised: Whether it is better the larger it is.
     """
 

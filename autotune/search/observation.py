@@ -14,7 +14,6 @@ class Observation:
     """What one trial tells the models.
 
     Attributes:
-        configuration: The configuration.
         values: Its positive numbers, each smaller the better it is, by the name of the quantity;
             None where it failed.
         violations: How far it breaks each limit; above 0 is a violation. ``valid`` and ``error``

@@ -29,7 +29,6 @@ class Hurdle:
     """A modelled quantity that must stay below a limit.
 
     Attributes:
-        model: The model of the quantity.
         limit: The limit, in the units of the model.
         columns: The columns that the quantity depends on; 1 means all.
     """
@@ -50,11 +49,7 @@ class Outlook:
     """The prospects of configurations that were not measured, after the trials so far.
 
     Args:
-        targets: A model for each objective.
         hurdles: Quantities that must stay below a limit.
-        rows: The rows of the measured configurations.
-        configurations: The measured configurations.
-        admitted: Which of them keep all limits.
 
     Attributes:
         front: The measured configurations that no other beats, by the means of the models.

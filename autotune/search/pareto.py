@@ -45,9 +45,6 @@ def pick(
     """Returns the item that suits the preference; ties go to the better one in the others.
 
     Args:
-        items: What to choose from.
-        values: An item's values.
-        objectives: The objectives of the study.
         prefer: The word of one of them, or ``balanced``: the smallest product of all costs.
 
     Raises:

@@ -27,8 +27,6 @@ class Taken:
     Args:
         measured: The measured configurations.
         equal: Duplicates: configurations with the other one that opens the same session.
-        claimed: The configurations that other workers are measuring.
-        gone: The ONNX Runtimes that are no longer there.
     """
 
     def __init__(
@@ -100,11 +98,6 @@ class Planner:
     """The strategy of a study: decides which configuration is measured next.
 
     Args:
-        space: The search space.
-        objectives: The objectives of the study.
-        limits: The limits of the study.
-        proposer: Proposes configurations once the planned ones are measured.
-        first: Configurations that are measured right after the default.
         early_stop: Whether to end when nothing more is to be expected.
 
     Attributes:

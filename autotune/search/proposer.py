@@ -64,7 +64,6 @@ class Proposal:
     """A configuration to measure next.
 
     Attributes:
-        configuration: The configuration.
         gain: Expected improvement of the front's hypervolume, relative to what it is.
     """
 
@@ -76,11 +75,8 @@ class Proposer:
     """Proposes configurations of a space.
 
     Args:
-        space: The search space.
-        objectives: Names of the objectives.
         bounds: Upper bounds of quantities, by name.
         seed: Random seed of the configurations that are looked at.
-        prior: The expected values of an earlier study.
     """
 
     def __init__(
@@ -108,7 +104,6 @@ class Proposer:
 
         Args:
             observations: The trials so far; the default must be among them.
-            taken: Configurations that need no measurement.
         """
         outlook = self._outlook(observations)
         best: Proposal | None = None

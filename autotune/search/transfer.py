@@ -39,8 +39,6 @@ class RelatedStudy:
     """A study of the same model and objectives on another machine, or of another space.
 
     Attributes:
-        name: Its name.
-        facts: The facts of its machine.
         trials: Its measured trials, the default among them.
     """
 

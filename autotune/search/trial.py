@@ -15,7 +15,6 @@ class Limits:
     Attributes:
         max_error: Largest relative L2 error of an output.
         max_memory_mib: Largest peak memory that the session adds.
-        max_latency_ms: Longest run.
         max_p99_ms: Longest 99th percentile of the latency, as clients see it under load.
         max_drop: By how much the user's own metric may fall.
     """
@@ -94,8 +93,6 @@ class Limits:
 
         Args:
             values: Measured quantities, by name. One that is missing or None breaks its limit.
-            error: Fidelity error of the answers.
-            drop: Fall of the user's metric.
         """
         measured = ((values.get(name), bound) for name, bound in self.bounds.items())
         return self.admit_answers(error, drop) and all(
@@ -154,13 +151,7 @@ def _excess(value: float, limit: float | None) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One trial of a study.
-
-    Attributes:
-        number: Its number in the study.
-        configuration: The configuration that was measured.
-        outcome: The measurement, or the failure.
-    """
+    """One trial of a study."""
 
     number: int
     configuration: Configuration

@@ -18,9 +18,6 @@ class Configuration:
 
     Two configurations are equal exactly when they open the same session on the same file. Make one
     with :meth:`of`, or from a space.
-
-    Attributes:
-        values: Names and values.
     """
 
     values: tuple[tuple[str, Value], ...] = ()

@@ -44,8 +44,6 @@ def has_weighted(model: Model, *types: str, inside: bool = False) -> bool:
     """Returns whether a node of one of these types has a constant weight.
 
     Args:
-        model: The model.
-        types: Types of nodes.
         inside: Whether nodes in the branches and bodies of others count too.
     """
     counts = [model.quantisable, *([model.quantisable_inside] if inside else [])]

@@ -59,8 +59,6 @@ class SearchedProviders:
         """Returns the providers that configurations of a space can have.
 
         Args:
-            parameters: The parameters of the space.
-            fixed: Parameters that have one value in all configurations.
             ready: The providers that may be searched.
             unmet: Needs that are not met here, with the sentences that say so.
             runtimes: The other ONNX Runtimes of the study, with the providers that they bring.

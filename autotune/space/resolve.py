@@ -71,12 +71,8 @@ def resolve(
 
     Args:
         space: The space as its file says.
-        model: The model.
-        workload: Its inputs.
-        machine: This machine.
         fixed: Parameters that have one value in all configurations, as typed by the user.
         providers: The execution providers that may be searched, all of them ready.
-        clients: How many clients run at once.
         batch: Batch sizes, which take the place of those of the space.
         firing: Returns the optimisations of ONNX Runtime that change the model; asked only where
             the space names every one.
@@ -212,7 +208,6 @@ def _reason_to_leave_out(
     """Returns why a parameter has no use here; None where it has one.
 
     Args:
-        parameter: The parameter.
         unmet: Needs that are not met, with the sentences that say so.
         offered: Values of the parameters that were kept or fixed; others stay at their default.
     """

@@ -42,7 +42,6 @@ class Composite:
     """A parameter that is more than one plain option.
 
     Attributes:
-        domain: Its values.
         sets: What a value sets of a session. Values that are missing set nothing: the default, the
             execution provider and fixed dimensions, which :func:`session_config` looks at, and what
             the application decides.

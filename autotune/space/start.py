@@ -48,7 +48,6 @@ def alone(space: Space, name: str) -> list[Configuration]:
     All else is as the default has it, unless the user or the space fixes it.
 
     Args:
-        space: The search space.
         name: The parameter; a space without it gives no configuration.
     """
     return [
@@ -100,7 +99,6 @@ def in_batches(configuration: Configuration, batching: Batching | None) -> Confi
     """Returns a configuration of the user as one of a study, where the smallest batch goes unnamed.
 
     Args:
-        configuration: The configuration.
         batching: The batch sizes of the study; None where it has none.
 
     Raises:

@@ -38,7 +38,6 @@ class Claim:
 
     Attributes:
         configuration: The configuration's key, or :data:`FINAL_COMPARISON`.
-        trial: Number of its trial.
         tries: How many workers have claimed the configuration one after another.
     """
 
@@ -53,12 +52,7 @@ class Claim:
 
 
 class Claims:
-    """The claims of one study, as one worker sees and makes them.
-
-    Args:
-        engine: Connects to the study's database.
-        study: The study's number in Optuna's tables.
-    """
+    """The claims of one study, as one worker sees and makes them."""
 
     def __init__(self, engine: sqlalchemy.Engine, study: int) -> None:
         self._engine = engine
@@ -84,8 +78,6 @@ class Claims:
         """Claims a configuration for a running trial; returns whether it is this worker's now.
 
         Args:
-            configuration: The configuration's key.
-            trial: Number of the trial.
             is_free: Whether another claim holds no longer.
             budget: How many configurations may be claimed in all; any number if None.
         """

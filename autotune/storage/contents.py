@@ -23,10 +23,6 @@ _LONGEST_NAME = 243
 def check_contents(storage: optuna.storages.RDBStorage, place: str) -> None:
     """Refuses a storage whose studies or trials Optuna cannot work with.
 
-    Args:
-        storage: The storage.
-        place: Its name in messages.
-
     Raises:
         StudyError: there is such a study; the message names it.
     """

@@ -46,11 +46,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Place:
-    """A storage by its URL, which may hold a password: print it with ``str`` alone.
-
-    Attributes:
-        url: What SQLAlchemy connects to.
-    """
+    """A storage by its URL, which may hold a password: print it with ``str`` alone."""
 
     url: URL
 
@@ -131,7 +127,6 @@ def storage_faults(place: Place, watch: Watch | None = None) -> Iterator[None]:
     The error of the library is dropped with its text: it may hold the password.
 
     Args:
-        place: The storage.
         watch: What watches its statements, where it is a file.
     """
     try:
@@ -193,7 +188,6 @@ def open_storage(
     """Opens the storage, makes it if there is none, and closes its connections in the end.
 
     Args:
-        place: The storage.
         heartbeat_s: How often a worker of a shared storage shows that it is alive.
         grace_s: A worker without a heartbeat for so long is dead, and its trial is released. A
             transaction in which a worker does nothing for so long is ended by the server.

@@ -60,12 +60,8 @@ def open_study(
     """Returns the study of this identity; makes it if there is none.
 
     Args:
-        database: The storage.
         place: Where it is.
-        folder: The folder of the study.
-        model: The model's file.
         identity: What the trials of the study have in common.
-        facts: The facts of the machine.
         name: The name that the user gives the study; one is made if None.
 
     Raises:

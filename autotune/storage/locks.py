@@ -30,8 +30,6 @@ class _Lock:
     """A lock file, and what to say where another process holds it.
 
     Attributes:
-        path: The lock file.
-        conflict: What the other process does.
         remedy: What the user can do instead of waiting.
     """
 

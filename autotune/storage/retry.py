@@ -19,7 +19,6 @@ def until_available(act: Callable[[], T], clock: Clock, note: Callable[[str], No
 
     Args:
         act: Does something with the database; it may be called again after it failed in between.
-        clock: Time and waiting.
         note: Called with a sentence when the connection is lost, and when it is back.
 
     Raises:

@@ -23,12 +23,7 @@ def spool_file(folder: Path, study: str) -> Path:
 
 
 class Spool:
-    """A file of measurements, a line each, in the folder of a study.
-
-    Args:
-        folder: The folder.
-        study: Name of the study.
-    """
+    """A file of measurements, a line each, in the folder of a study."""
 
     def __init__(self, folder: Path, study: str) -> None:
         self._path = spool_file(folder, study)

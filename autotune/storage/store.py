@@ -53,18 +53,13 @@ class Store:
     """The trials of a study, and the configurations that other workers measure.
 
     Args:
-        study: Optuna's study.
-        space: The search space.
-        objectives: The objectives.
         limits: The limits; they decide which trials count, as :meth:`Limits.count` says.
         spool: Keeps measurements until the storage has them; None in a study in memory.
         claims: The claims of a study that several workers share; None where this is the only one.
         worker: The name of this worker in a shared study.
-        clock: Time and waiting.
         note: Called with a sentence when the database is away, and when it is back.
 
     Attributes:
-        study: Optuna's study.
         trials: The measured trials of all workers that count, in order, one for each configuration.
         measured: The same by their configurations.
         equal: Duplicates: configurations with the other one that opens the same session.
@@ -122,11 +117,8 @@ class Store:
         """Returns the record of a study with all its trials; makes it if there is none.
 
         Args:
-            database: The storage.
             place: Where it is.
-            ctx: The study.
             name: The name that the user gives the study; one is made if None.
-            clock: Time and waiting.
             note: Called with a sentence when the database is away, and when it is back.
 
         Raises:
@@ -187,7 +179,6 @@ class Store:
         """Begins the trial of a configuration; returns False where it is another worker's.
 
         Args:
-            configuration: The configuration.
             budget: How many trials the study may have in all.
         """
         return self._reliably(lambda: self._begin(configuration, budget))

@@ -42,14 +42,10 @@ def measure_again(
     """Returns how trials of the study in a folder compare with the default, here and now.
 
     Args:
-        folder: The study's folder.
-        numbers: Numbers of trials, failed ones too.
         source: Where the model of the study is now; where it was if None.
         data: Where the inputs of the study are now; where they were if None.
         max_error: Largest fidelity error; that of the study if None.
         clients: How many clients call at once, in a closed loop; if None, as many as in the study.
-        on_step: Called after each measurement.
-        make_measurer: Makes the measurer.
 
     Raises:
         StudyError: there is no study, or no such trial, or the model or the inputs are others.

@@ -33,8 +33,6 @@ def certify_result(options: StudyOptions, result: StudyResult, report: OnProgres
     """Writes into the config of a result on which processors its answers were compared.
 
     Args:
-        options: What the study was asked for.
-        result: The result, whose config is written.
         report: Called with a sentence for each processor and each way to call the model.
 
     Raises:

@@ -50,11 +50,6 @@ class FinalComparison:
     """The final comparison of a study.
 
     Attributes:
-        setting: What the study works on.
-        measurer: Measures configurations.
-        trials: The measured trials.
-        baseline: The trial of the default.
-        report: Called as it goes on.
         budget: How long all of it may take.
     """
 
@@ -92,10 +87,6 @@ class FinalComparison:
 
         Where the selected one does not hold on all samples, the next best takes its place. What
         was found stands if the study is interrupted on the way.
-
-        Args:
-            conclusion: What the finalists come to.
-            judge: Judges a finalist.
         """
         while True:
             smallest = self.simplify(conclusion)

@@ -44,13 +44,7 @@ class Interrupted(KeyboardInterrupt):
 def earlier_result(
     ctx: Context, options: StudyOptions, measured: int
 ) -> tuple[StudyResult, str] | None:
-    """Returns the result in the folder with a note, if nothing is left to do; else None.
-
-    Args:
-        ctx: The study.
-        options: What the study is asked for.
-        measured: How many trials count.
-    """
+    """Returns the result in the folder with a note, if nothing is left to do; else None."""
     try:
         earlier = StudyResult.read(ctx.folder)
     except StudyError:
@@ -82,13 +76,8 @@ class Finish:
     """The end of a study whose search has ended, or was interrupted.
 
     Attributes:
-        ctx: The study.
         options: What the study was asked for.
-        search: The search.
-        measurer: Measures configurations.
         preparer: Makes the model files of configurations.
-        report: Called as the end goes on.
-        clock: Time and waiting.
         judge: Judges the selected configuration on all samples.
     """
 

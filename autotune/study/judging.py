@@ -18,15 +18,7 @@ _SHARE = 1 / 4
 
 
 class JudgeOnAllSamples:
-    """Judges the finalists of a study.
-
-    Args:
-        ctx: The study.
-        preparer: Makes the model files of configurations.
-        report: Called as it goes on.
-        clock_s: Returns the time.
-        began_s: When the study began.
-    """
+    """Judges the finalists of a study."""
 
     def __init__(
         self,

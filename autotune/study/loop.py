@@ -38,11 +38,7 @@ class Search:
     """Measures the configurations that a strategy asks for.
 
     Args:
-        strategy: Decides which configuration is measured next.
-        store: The trials of the study.
-        measurer: Measures configurations.
         report: Called before each trial, and after the last one.
-        clock: Time and waiting.
     """
 
     def __init__(

@@ -25,11 +25,6 @@ class Entry:
     """A study in a storage.
 
     Attributes:
-        name: Its name.
-        model: Name of the model's file.
-        facts: The facts of its machine.
-        objectives: Names of its objectives.
-        trials: Number of measured trials.
         options: Its options; None where the storage has none that can be read.
         has_metric: Whether a metric of the user judges its answers.
     """

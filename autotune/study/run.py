@@ -22,8 +22,6 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
     """Returns the result of a study.
 
     Args:
-        options: What the study is asked for.
-        report: Called as the study goes on.
         seams: The outside world; the real one if None.
 
     Raises:

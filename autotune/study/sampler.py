@@ -82,13 +82,7 @@ def make_proposer(
 
 
 class SamplerProposer:
-    """Proposes what a sampler of Optuna's suggests, in a study in memory that knows all trials.
-
-    Args:
-        space: The search space.
-        objectives: Names of the objectives.
-        sampler: The sampler.
-    """
+    """Proposes what a sampler of Optuna's suggests, in a study in memory that knows all trials."""
 
     def __init__(self, space: Space, objectives: Sequence[str], sampler: BaseSampler) -> None:
         self._space = space
@@ -157,9 +151,6 @@ class EffectsSampler(BaseSampler):
     configuration is proposed twice before all are measured. Any number of objectives in any
     direction, constraints and pruned trials are learnt from. Parameters that are no choices, and
     those that not every trial has, are chosen at random.
-
-    Args:
-        seed: Random seed.
     """
 
     def __init__(self, seed: int | None = None) -> None:

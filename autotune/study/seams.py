@@ -34,8 +34,6 @@ def duet_measurer(ctx: Context, preparer: Preparer, reference_ms: float | None) 
     """Returns the real measurer of a study.
 
     Args:
-        ctx: The study.
-        preparer: Makes the model files of configurations.
         reference_ms: Latency of the default as the study knows it; measured if None.
     """
     return DuetMeasurer(
@@ -58,14 +56,8 @@ class Seams:
     """The functions through which a study reaches processes, time, locks, storage and machine.
 
     Attributes:
-        measurer: Makes the measurer.
         judge: Makes what judges the selected configuration.
-        clock: Time and waiting.
         lock: Holds the folder, the database file and the cores.
-        storage: Opens the storage.
-        hardware: Describes the machine.
-        runtime: Describes the installed ONNX Runtime.
-        providers: Describes the execution providers.
         runtimes: Describes the other ONNX Runtimes that a study names.
         firing: Finds ONNX Runtime's optimisations that change a model.
     """

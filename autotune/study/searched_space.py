@@ -29,13 +29,7 @@ def searched_space(
     """Returns the space of a study, and a hint at a build of ONNX Runtime that is not here.
 
     Args:
-        options: What the study was asked for.
-        seams: The outside world.
         whole: The space as its file says.
-        model: The model.
-        workload: Its inputs.
-        machine: This machine.
-        clients: How many clients run at once.
 
     Raises:
         RequestError: a provider, a runtime or a fixed value cannot be used here.

@@ -21,10 +21,8 @@ def strategy_of(
     studies.
 
     Args:
-        ctx: The study.
         options: What the study was asked for.
         related: Studies of the same model on other machines, or of another space.
-        trials_so_far: How many trials Optuna's study has.
     """
     space, cores = ctx.space, ctx.environment.cores
     singles = [*alone(space, RUNTIME), *providers_alone(space), *alone(space, BATCH)]

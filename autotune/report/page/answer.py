@@ -18,7 +18,6 @@ class Answer:
     """The answer of a study.
 
     Attributes:
-        headline: The result in a sentence.
         blocks: The front, what each change brings, and what qualifies the numbers; empty while the
             study runs.
         confirmed: Whether a final comparison confirmed the numbers.

@@ -46,7 +46,6 @@ def command_of(options: StudyOptions, metric: str) -> str:
     """Returns the `autotune study` command that repeats a study.
 
     Args:
-        options: What the study was asked for.
         metric: Name of the user's metric, which the options in a storage lack; empty without one.
     """
     words = ["autotune", "study", str(options.model)]

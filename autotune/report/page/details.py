@@ -13,13 +13,7 @@ from autotune.search.objective import THROUGHPUT, TOKENS
 
 
 def row_details(row: Row, across: str, up: str) -> dict[str, Any]:
-    """Returns what the page shows of a selected trial.
-
-    Args:
-        row: The trial.
-        across: Name of the objective on the horizontal axis.
-        up: Name of the objective on the vertical axis.
-    """
+    """Returns what the page shows of a selected trial."""
     return {
         "x": row.values.get(across),
         "y": row.values.get(up),

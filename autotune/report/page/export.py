@@ -26,7 +26,6 @@ def write_figures(
     """Writes the figures of the study in `folder` to files; returns their paths.
 
     Args:
-        folder: The folder of the study.
         into: The folder to write to; made if there is none.
         kind: One of :data:`FORMATS`.
         storage: URL of the storage with its trials; see :func:`read_state`.

@@ -38,10 +38,7 @@ class Figure:
 
     Attributes:
         name: Its name in the page, and of the file that it is exported to.
-        title: Its title.
         caption: How to read it, in a sentence or two.
-        plot: What Plotly draws.
-        height_px: Its height.
     """
 
     name: str

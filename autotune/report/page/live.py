@@ -24,7 +24,6 @@ class LivePage:
     the page is then not written.
 
     Args:
-        options: The options of the study.
         announce: Called with the page's path when it is written for the first time.
         monotonic: A clock in seconds.
     """

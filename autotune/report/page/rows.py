@@ -32,7 +32,6 @@ class Row:
     """One configuration.
 
     Attributes:
-        trial: Number of its trial.
         words: Its changes from the default.
         configuration: The same by parameter.
         state: A key of :data:`STATES`.

@@ -18,10 +18,6 @@ class Section:
     """A section of the page.
 
     Attributes:
-        name: Its name in the page.
-        title: Its title.
-        note: How to read it.
-        blocks: Its lines and tables.
         figure: Its figure; None without one.
         summary: The title of what is folded at its end; empty where nothing is.
         folded: The table that is folded; None where nothing is.

@@ -28,9 +28,7 @@ class StudyState:
 
     Attributes:
         name: Its name in the storage; empty while it runs.
-        model: Name of the model's file.
         folder: The folder that it writes to.
-        objectives: What it optimises.
         limits: The limits that a selected configuration keeps.
         trials: Its measured trials, in order; empty where the storage is not at hand.
         result: Its result; None before there is one.
@@ -78,7 +76,6 @@ def read_state(folder: Path, storage: str | None = None, name: str | None = None
     """Returns the state of the study that wrote to `folder`.
 
     Args:
-        folder: The folder of the study.
         storage: URL of the storage with its trials; the folder's own, or else that of the variable
             ``AUTOTUNE_STORAGE``, if None. Where there is none, the page has the result alone.
         name: Name of the study in the storage; that of the result, or the only one, if None.

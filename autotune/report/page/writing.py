@@ -35,7 +35,6 @@ def write_report(folder: Path, storage: str | None = None, name: str | None = No
     """Writes the page of the study in `folder`; returns its path.
 
     Args:
-        folder: The folder of the study.
         storage: URL of the storage with its trials; see :func:`read_state`.
         name: Name of the study; see :func:`read_state`.
 
