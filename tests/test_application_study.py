@@ -1,5 +1,6 @@
 """The study of an application: what is replayed, searched together, selected and written."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -97,7 +98,7 @@ def test_a_schedule_keeps_order_threads_and_work(tmp_path: Path) -> None:
     """Calls know what came before them, and how much their thread worked in between."""
     model = write_model(tmp_path / "relu.onnx")
     session = recorded_session(model)
-    schedule = schedule_of(process_of(session), {"relu": describe(model)}, longest_s=1.0)
+    schedule = schedule_of(process_of(session), {"relu": describe(model)}, lengths_s=[1.0])
     first, other, second, third = schedule.calls
     assert [call.thread for call in schedule.calls] == [0, 1, 0, 0]
     assert (first.after, other.after, second.after, third.after) == (-1, 0, -1, 1)
@@ -105,10 +106,10 @@ def test_a_schedule_keeps_order_threads_and_work(tmp_path: Path) -> None:
     assert second.pause_s == pytest.approx(0.011)
     assert [schedule.feeds[call.feed]["x"].shape for call in (first, other)] == [(1, 64), (4, 64)]
     assert schedule.generated == 2
-    brief = schedule_of(process_of(session), {"relu": describe(model)}, longest_s=0.02)
+    brief = schedule_of(process_of(session), {"relu": describe(model)}, lengths_s=[0.02])
     assert len(brief.calls) < 4
     with pytest.raises(RequestError, match="no call of a session"):
-        schedule_of(process_of(session), {}, longest_s=1.0)
+        schedule_of(process_of(session), {}, lengths_s=[1.0])
 
 
 def test_tools_may_write_beside_a_model(tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_the_joint_search_finds_what_helps(quiet: None) -> None:
     parts = [Part(name=name, members={TODAY: opening}) for name in ("a", "b")]
     search = JointSearch(parts=parts, cores=2, seed=1)
     measurer = FakeReplays()
-    search.run(measurer, 40, lambda *_: None)  # type: ignore[arg-type]  # a fake
+    search.run(measurer, 40, lambda *_: None)
     assert measurer.count == len(search.trials) == 40
     played = [trial.played for trial in search.trials if trial.played]
     assert min(own.ratio for own in played) < 0.7
@@ -235,7 +236,7 @@ class FakeStudy:
         return "the default"
 
     def write(self, _: str, folder: Path) -> Any:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         return make_config(), folder
 
 
@@ -274,7 +275,7 @@ def test_a_study_writes_a_tuned_application(
     result = study_application(
         options,
         lambda _: None,
-        measure=FakeReplays,  # type: ignore[arg-type]  # a fake
+        measure=FakeReplays,
         study=lambda *_: FakeStudy(tmp_path),  # type: ignore[arg-type]
     )
     assert result.best is not None
@@ -288,12 +289,56 @@ def test_a_study_writes_a_tuned_application(
         study_application(options, lambda _: None)
 
 
+def test_an_interrupted_study_goes_on(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is measured twice, wherever it was interrupted, and the result is the same."""
+    monkeypatch.setattr(
+        "autotune.applications.writing._write_config",
+        lambda folder, *_: folder.mkdir(exist_ok=True),
+    )
+    measured: list[int] = []
+
+    class Interrupted(FakeReplays):
+        """Replays of which each run of the study makes 20, until Ctrl-C."""
+
+        def measure(self, arrangement: Arrangement, turns: int, give_up: float = 0.0) -> Any:
+            played = super().measure(arrangement, turns, give_up)
+            if self.count > 20:
+                raise KeyboardInterrupt
+            measured.append(self.count)
+            return played
+
+    def study(out: str, measure: Any) -> Any:
+        return study_application(
+            ApplicationOptions(recording=recording, trials=100, out=tmp_path / out),
+            lambda _: None,
+            measure=measure,
+            study=lambda *_: FakeStudy(tmp_path / out),  # type: ignore[arg-type]
+        )
+
+    whole = study("whole.tuned", FakeReplays)
+    result = None
+    while result is None:
+        with contextlib.suppress(KeyboardInterrupt):
+            result = study("app.tuned", Interrupted)
+        if measured.count(20) == 1:  # a kill in the middle of a line
+            with (tmp_path / "app.tuned" / "together.spool.jsonl").open("a") as file:
+                file.write('{"conditions": ')
+    assert len(measured) == len(whole.searched) + 5 * len(whole.confirmed)
+    assert result.searched == whole.searched
+    assert result.confirmed == whole.confirmed
+    count = len(measured)
+    assert study("app.tuned", Interrupted).confirmed == whole.confirmed
+    assert len(measured) == count
+
+
 @pytest.mark.process
 def test_calls_are_replayed_in_turns(recording: Path, tmp_path: Path) -> None:
     """Both processes replay all calls; a model with another interface is not measured."""
     own = Recording.read(recording)
     model = own.model_path(own.sessions[0])
-    schedule = schedule_of(own.processes[0], {"relu": describe(model)}, longest_s=1.0)
+    schedule = schedule_of(own.processes[0], {"relu": describe(model)}, lengths_s=[1.0])
     session = SessionConfig(options={"intra_op_num_threads": 1})
     today = Arrangement(openings={"relu": Opening(model=model, session=session)})
     measurer = ReplayMeasurer(schedule, today)

@@ -101,6 +101,8 @@ def test_the_spool_keeps_whole_lines(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('{"configuration": {"ar')
     assert kept.entries() == [{"configuration": {"arena": "off"}}, {"configuration": {}}]
+    kept.keep({"configuration": {"arena": "on"}})
+    assert len(kept.entries()) == 3, "a line that was cut takes no other with it"
     assert spool.Spool(tmp_path, "study-2").entries() == []
     kept.clear()
     assert kept.entries() == []

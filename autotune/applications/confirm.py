@@ -4,14 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.applications.joint import Choices, JointSearch, JointTrial
-from autotune.applications.replay import Arrangement, Played, ReplayMeasurer
+from autotune.applications.replay import Arrangement, Played, Replays
 from autotune.applications.replies import Replayed
 from autotune.deploy.config import Interval
 from autotune.measure.statistics import mean_log_interval
 
 ROUNDS = 5
-_TURNS = 2
-_MOST_FINALISTS = 4
 # What peaks of equal processes differ by, and a slower replay that less memory may cost.
 _MEMORY_TOLERANCE = 0.03
 _MOST_SLOWER = 1.01
@@ -79,7 +77,10 @@ class Entrant:
 
 
 def finalists(search: JointSearch, today_peak_mib: float) -> list[JointTrial]:
-    """Returns the best of the search: fastest, leanest, both together; own bests come with them."""
+    """Returns the best of the search: fastest, leanest at the peak and at the end, both together.
+
+    The models' own bests come with them.
+    """
     measured = [trial for trial in search.trials if trial.played is not None]
 
     def played(trial: JointTrial) -> Played:
@@ -93,17 +94,19 @@ def finalists(search: JointSearch, today_peak_mib: float) -> list[JointTrial]:
     ranked = [
         *sorted(measured, key=lambda trial: played(trial).ratio)[:2],
         *sorted(near, key=lambda trial: played(trial).peak_mib)[:1],
+        *sorted(near, key=lambda trial: played(trial).held_mib)[:1],
         *sorted(measured, key=product)[:1],
     ]
     own_best = [trial for trial in measured if trial.label == "each model's own best"]
     unique = {id(trial): trial for trial in (*ranked, *own_best)}
-    return list(unique.values())[: _MOST_FINALISTS + 1]
+    return list(unique.values())
 
 
 def confirm(
-    measurer: ReplayMeasurer,
+    measurer: Replays,
     entrants: Sequence[Entrant],
     on_step: Callable[[int, int], None],
+    turns: int = 2,
     rounds: int = ROUNDS,
 ) -> tuple[Today, list[Confirmed]]:
     """Returns today's numbers and those of each entrant that ran in every round."""
@@ -113,7 +116,7 @@ def confirm(
     for turn in range(rounds):
         today.append(measurer.renew())
         for number, entrant in enumerate(entrants):
-            own = measurer.measure(entrant.arrangement, _TURNS)
+            own = measurer.measure(entrant.arrangement, turns)
             if isinstance(own, Played):
                 played[number].append(own)
             on_step(turn * len(entrants) + number + 1, total)

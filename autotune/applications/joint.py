@@ -4,24 +4,26 @@ Which member of each model's front is opened, with how many threads, spinning, a
 pattern, or with one pool of threads for all.
 """
 
-import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
 import optuna
 
-from autotune.applications.replay import Arrangement, Opening, Played, ReplayMeasurer
+from autotune.applications.kept_replays import digest
+from autotune.applications.replay import Arrangement, Opening, Played, Replays
 from autotune.deploy.options import Value
 from autotune.deploy.session import SessionConfig
 
 TODAY = "today"
 """The name of a session as the application opens it."""
 
-_TURNS = 2
 # A replay that takes so much longer than today's is not repeated.
 _HOPELESS = 1.5
+# After so many points in a row that are known, one is drawn at random.
+_MOST_REPEATED = 10
 _SPINNING = "session.intra_op.allow_spinning"
 _AS_IS = "as it is"
 _SHARED_ARENA = SessionConfig(
@@ -73,18 +75,31 @@ class JointSearch:
         parts: The sessions.
         cores: Cores that this process may use.
         seed: Random seed.
+        turns: How many replays each has.
         trials: What was measured.
     """
 
     parts: Sequence[Part]
     cores: int
     seed: int
+    turns: int = 2
     trials: list[JointTrial] = field(default_factory=list)
 
     def run(
-        self, measurer: ReplayMeasurer, count: int, on_trial: Callable[[int, JointTrial], None]
+        self,
+        measurer: Replays,
+        count: int,
+        on_trial: Callable[[int, JointTrial], None],
+        earlier: Sequence[Choices] = (),
     ) -> None:
-        """Measures `count` different arrangements beside today's."""
+        """Measures `count` different arrangements beside today's.
+
+        Args:
+            measurer: Measures them.
+            count: How many.
+            on_trial: Called after each.
+            earlier: Points that an earlier run measured; they come first.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
@@ -93,21 +108,27 @@ class JointSearch:
         study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler)
         known: dict[str, JointTrial] = {}
         named = self.starting_points()
-        for choices in named.values():
+        for choices in (*filter(self._is_point, earlier), *named.values()):
             study.enqueue_trial(dict(choices))
-        labels = {_key(self.arrangement(choices)): label for label, choices in named.items()}
-        known[_key(self.arrangement({}))] = JointTrial(
+        labels = {digest(self.arrangement(choices)): label for label, choices in named.items()}
+        known[digest(self.arrangement({}))] = JointTrial(
             label=TODAY, choices={}, played=_unchanged(measurer)
         )
-        asked = 0
+        random = Random(self.seed)
+        asked = repeated = 0
         while len(self.trials) < count and asked < 20 * count:
             asked += 1
+            if repeated > _MOST_REPEATED:  # the sampler is content with what it knows
+                study.enqueue_trial(
+                    {name: random.choice(values) for name, values in self._space().items()}
+                )
             trial = study.ask()
             choices = self._suggest(trial)
             arrangement = self.arrangement(choices)
-            key = _key(arrangement)
+            key = digest(arrangement)
+            repeated = repeated + 1 if key in known else 0
             if key not in known:
-                played = measurer.measure(arrangement, _TURNS, _HOPELESS)
+                played = measurer.measure(arrangement, self.turns, _HOPELESS)
                 done = isinstance(played, Played)
                 known[key] = JointTrial(
                     label=labels.get(key, ""),
@@ -134,25 +155,39 @@ class JointSearch:
             "today without spinning": quiet,
             "own best without spinning": best | quiet,
         }
-        if len(self.parts) > 1:
-            points["own best on one pool"] = best | {"pool": True}
+        if len(self.parts) > 1 and self.cores > 1:
+            points["own best on one pool"] = best | {"pool": self.cores}
         return points
 
     def _suggest(self, trial: optuna.Trial) -> dict[str, Value]:
-        choices: dict[str, Any] = {}
+        return {
+            name: trial.suggest_categorical(name, values) for name, values in self._space().items()
+        }
+
+    def _is_point(self, choices: Choices) -> bool:
+        """Returns whether choices are of this search: members may have come and gone."""
+        space = self._space()
+        return all(name in space and value in space[name] for name, value in choices.items())
+
+    def _space(self) -> dict[str, Sequence[Any]]:
+        """Returns the values of each choice."""
+        space: dict[str, Sequence[Any]] = {}
         if len(self.parts) > 1:
-            choices["pool"] = trial.suggest_categorical("pool", [False, True])
+            space["pool"] = [0, *(count for count in self._threads() if count > 1)]
         for part in self.parts:
-            for name, values in self._values(part).items():
-                choices[name] = trial.suggest_categorical(name, values)
-        return choices
+            space |= self._values(part)
+        return space
+
+    def _threads(self) -> list[int]:
+        """Returns the powers of two up to the number of cores, and that number."""
+        powers = {2**power for power in range(self.cores.bit_length()) if 2**power <= self.cores}
+        return sorted(powers | {self.cores})
 
     def _values(self, part: Part) -> Mapping[str, Sequence[Any]]:
-        threads = {2**power for power in range(self.cores.bit_length()) if 2**power <= self.cores}
-        threads = {count for count in threads | {self.cores} if count >= part.least_threads}
+        threads = [count for count in self._threads() if count >= part.least_threads]
         return {
             f"{part.name}.member": list(part.members),
-            f"{part.name}.threads": [0, *sorted(threads)],
+            f"{part.name}.threads": [0, *threads],
             f"{part.name}.spinning": [_AS_IS, "off"],
             f"{part.name}.arena": [_AS_IS, "on", "off", "shared", "shrinking"],
             f"{part.name}.pattern": [_AS_IS, "off"],
@@ -161,15 +196,17 @@ class JointSearch:
     def arrangement(self, choices: Choices) -> Arrangement:
         """Returns the sessions that a point stands for."""
         openings = {}
+        pool = int(choices.get("pool", 0)) or None
         for part in self.parts:
             opening = part.members[str(choices.get(f"{part.name}.member", TODAY))]
             own = {
                 name: choices.get(f"{part.name}.{name}")
                 for name in ("threads", "spinning", "arena", "pattern")
             }
+            if pool:  # a session on the pool has no threads of its own
+                own["threads"] = None
             openings[part.name] = replace(opening, session=_changed(opening.session, own))
-        pool = self.cores if choices.get("pool") else None
-        return Arrangement(openings=openings, pool_threads=pool)
+        return Arrangement(openings=openings, pool_threads=pool, choices=choices)
 
 
 def _changed(session: SessionConfig, own: Mapping[str, Any]) -> SessionConfig:
@@ -206,13 +243,7 @@ def _label(part: Part, place: int) -> str:
     return labels[place] if len(labels) > 1 else labels[0]
 
 
-def _key(arrangement: Arrangement) -> str:
-    """Returns a text that equal arrangements share."""
-    openings = {name: opening.to_json() for name, opening in arrangement.openings.items()}
-    return json.dumps([openings, arrangement.pool_threads], sort_keys=True)
-
-
-def _unchanged(measurer: ReplayMeasurer) -> Played:
+def _unchanged(measurer: Replays) -> Played:
     """Returns today's sessions beside themselves."""
     own = measurer.baseline
     return Played(
@@ -227,14 +258,15 @@ def _unchanged(measurer: ReplayMeasurer) -> Played:
 
 def choices_in_words(choices: Choices, parts: Sequence[Part]) -> str:
     """Returns a point in words."""
-    words = ["one pool of threads"] if choices.get("pool") else []
+    pool = choices.get("pool")
+    words = [f"one pool of {pool} threads"] if pool else []
     for part in parts:
         own = []
         member = choices.get(f"{part.name}.member", TODAY)
         if member != TODAY:
             own.append(str(member))
         threads = choices.get(f"{part.name}.threads")
-        if threads and not choices.get("pool"):
+        if threads and not pool:
             own.append(f"{threads} thread{'s' if threads != 1 else ''}")
         for name, text in (("spinning", "no spinning"), ("pattern", "no memory pattern")):
             if choices.get(f"{part.name}.{name}") == "off":

@@ -20,7 +20,6 @@ class ApplicationOptions:
         max_error: Largest relative L2 error of an output; None means the study's own.
         max_memory_mib: The most memory that all sessions together may add.
         prefer: What decides: ``latency``, ``memory`` or ``balanced``.
-        replay_s: How long the calls of a replay took when they were recorded, at most.
         seed: Random seed.
         wait: Whether to wait for another study on the same cores.
     """
@@ -33,7 +32,6 @@ class ApplicationOptions:
     max_error: float | None = None
     max_memory_mib: float | None = None
     prefer: str = "latency"
-    replay_s: float = 3.0
     seed: int = 0
     wait: bool = False
 

@@ -3,11 +3,13 @@
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from autotune.applications.replies import OpenedSessions, Replayed, Speed
 from autotune.applications.schedule import Schedule
+from autotune.deploy.options import Value
 from autotune.deploy.records import Json
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
@@ -50,10 +52,12 @@ class Arrangement:
     Attributes:
         openings: How each is opened, by its name.
         pool_threads: Threads of the pool that they share; None where each has its own.
+        choices: The point of the joint search that it stands for.
     """
 
     openings: Mapping[str, Opening]
     pool_threads: int | None = None
+    choices: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +86,27 @@ class Played:
         return statistics.median(self.ratios)
 
 
+class Replays(Protocol):
+    """What measures arrangements: :class:`ReplayMeasurer`, what keeps its numbers, and fakes."""
+
+    @property
+    def baseline(self) -> Replayed:
+        """Today's numbers during the search."""
+        ...
+
+    def renew(self) -> Replayed:
+        """Starts the process with today's sessions again; returns its second replay."""
+        ...
+
+    def measure(self, arrangement: Arrangement, turns: int, give_up: float = 0.0) -> Played | str:
+        """Returns the measurement of an arrangement, or why it cannot be used."""
+        ...
+
+    def close(self) -> None:
+        """Ends the processes."""
+        ...
+
+
 class ReplayMeasurer:
     """Measures arrangements against today's, each in a fresh process.
 
@@ -105,7 +130,7 @@ class ReplayMeasurer:
         try:
             with self._start() as child:
                 self._blocks_per_s = child.request({"do": "speed"}, 60, Speed).blocks_per_s
-            self.baseline = self._start_reference()
+            self.baseline: Replayed = self._start_reference()
         except ChildFailure as failure:
             self.close()
             raise CannotMeasureError(

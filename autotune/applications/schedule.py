@@ -1,5 +1,6 @@
 """What is replayed: a stretch of the recorded calls, with inputs, order, threads and overlaps."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,15 @@ from autotune.facts.workload import generate
 
 # Of a long recording this many stretches are looked at.
 _STRETCHES = 60
+# How long a stretch may have taken. A longer one is taken where a shorter one does not call the
+# sessions as the whole does: one page of a reader is no fair choice of its lines.
+_LENGTHS_S = (3.0, 6.0, 12.0)
+_NEAR = 0.1
+_FEWEST_CALLS = 8
+_LEAST_SHARE = 0.05
+# Brief stretches are replayed more often, until the replays take about this long together.
+_REPLAYED_S = 3.0
+_FEWEST_TURNS, _MOST_TURNS = 2, 10
 _MOST_CALLS = 20_000
 _FEEDS_OF_SHAPE = 3
 _LARGEST_FEEDS_BYTES = 2 << 30
@@ -62,21 +72,30 @@ class Schedule:
     recorded_s: float
     generated: int
 
+    @property
+    def turns(self) -> int:
+        """How many replays a measurement has: two, or more where they are brief."""
+        wanted = math.ceil(_REPLAYED_S / max(self.recorded_s, 1e-3))
+        return min(_MOST_TURNS, max(_FEWEST_TURNS, wanted))
+
     def save(self, path: Path) -> None:
         """Writes the inputs to an .npz file."""
         save_samples(self.feeds, path)
 
 
 def schedule_of(
-    process: Process, models: Mapping[str, Model], longest_s: float, seed: int = 0
+    process: Process,
+    models: Mapping[str, Model],
+    seed: int = 0,
+    lengths_s: Sequence[float] = _LENGTHS_S,
 ) -> Schedule:
     """Returns a stretch of a process that calls its sessions as the whole does.
 
     Args:
         process: The process.
         models: The models of the sessions that can be replayed, by the sessions' names.
-        longest_s: How long the stretch may have taken.
         seed: For inputs that are generated.
+        lengths_s: How long the stretch may have taken: the first fair choice, or the last one.
 
     Raises:
         RequestError: the process called none of these sessions.
@@ -92,7 +111,7 @@ def schedule_of(
     sessions = [session for session in sessions if session.name in models]
     numbers = {session.name: number for number, session in enumerate(sessions)}
     of_session = np.array([numbers.get(session.name, -1) for session, _ in process.shapes])
-    chosen = _stretch(calls, of_session, longest_s)
+    chosen = _fair_stretch(calls[:], of_session, lengths_s)
     feeds: list[Feed] = []
     generated = 0
     of_shape: dict[int, list[int]] = {}
@@ -113,9 +132,29 @@ def schedule_of(
     )
 
 
+def _fair_stretch(
+    calls: NDArray[Any], of_session: NDArray[Any], lengths_s: Sequence[float]
+) -> NDArray[Any]:
+    """Returns the shortest stretch in which the sessions that matter are called as in the whole."""
+    whole = _shares(calls, of_session)
+    wanted = np.where(whole >= _LEAST_SHARE, _FEWEST_CALLS, 0)
+    wanted = np.minimum(wanted, _counts(calls, of_session))
+    chosen = calls[:1]
+    for longest_s in lengths_s:
+        chosen = _stretch(calls, of_session, longest_s)
+        is_near = np.abs(_shares(chosen, of_session) - whole).sum() <= _NEAR
+        if is_near and (_counts(chosen, of_session) >= wanted).all():
+            break
+    return chosen
+
+
+def _counts(calls: NDArray[Any], of_session: NDArray[Any]) -> NDArray[np.int64]:
+    """Returns how often each session is called."""
+    return np.bincount(of_session[calls["shape"]], minlength=int(of_session.max()) + 1)
+
+
 def _stretch(calls: NDArray[Any], of_session: NDArray[Any], longest_s: float) -> NDArray[Any]:
     """Returns successive calls in which the sessions have shares of the time as in the whole."""
-    calls = calls[:]
     longest_ns = int(longest_s * 1e9)
     last_ns = int(calls["ended_ns"].max())
     if last_ns - int(calls["began_ns"][0]) <= longest_ns and len(calls) <= _MOST_CALLS:

@@ -13,10 +13,11 @@ from autotune.applications.confirm import (
     select,
 )
 from autotune.applications.joint import TODAY, JointSearch, JointTrial, Part, choices_in_words
+from autotune.applications.kept_replays import KeptReplays
 from autotune.applications.options import ApplicationOptions
 from autotune.applications.own_study import OwnStudy, own_study, trials_of
 from autotune.applications.recording import RecordedSession, Recording
-from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer
+from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer, Replays
 from autotune.applications.result import (
     FORMAT,
     FRONT,
@@ -72,7 +73,7 @@ class _State:
 def study_application(
     options: ApplicationOptions,
     report: OnProgress,
-    measure: Callable[[Schedule, Arrangement], ReplayMeasurer] = ReplayMeasurer,
+    measure: Callable[[Schedule, Arrangement], Replays] = ReplayMeasurer,
     study: Callable[..., OwnStudy] = own_study,
 ) -> ApplicationResult:
     """Returns the result of an application's study, and writes the tuned application.
@@ -89,9 +90,21 @@ def study_application(
     options.check()
     state = _State(options=options, recording=Recording.read(options.recording), report=report)
     _find_tunable(state)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with exclusive_use(options.folder, cores=False, wait=options.wait, on_note=state.note):
+        return _study(state, measure, study)
+
+
+def _study(
+    state: _State,
+    measure: Callable[[Schedule, Arrangement], Replays],
+    study: Callable[..., OwnStudy],
+) -> ApplicationResult:
+    """Studies each model, then all sessions together; writes the tuned application."""
+    options, report = state.options, state.report
     models = {item.session.name: item.model for item in state.tunable}
     process = state.recording.processes[0]
-    schedule = schedule_of(process, models, options.replay_s, options.seed)
+    schedule = schedule_of(process, models, options.seed)
     _note_on_schedule(state, schedule)
     called = {session.name for session in schedule.sessions}
     joint = min(_MOST_JOINT, max(1, round(_JOINT_SHARE * options.trials)))
@@ -100,7 +113,7 @@ def study_application(
         item.study = study(options, item.session, item.model, budgets[item.session.name], report)
         state.notes += item.study.notes
     parts = [_part(item, options) for item in state.tunable if item.session.name in called]
-    search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed)
+    search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed, turns=schedule.turns)
     base, confirmed = _together(state, search, schedule, joint, measure)
     best = select(base, confirmed, options.prefer, options.max_memory_mib)
     changes = _write(state, search, best)
@@ -126,7 +139,7 @@ def _together(
     search: JointSearch,
     schedule: Schedule,
     trials: int,
-    measure: Callable[[Schedule, Arrangement], ReplayMeasurer],
+    measure: Callable[[Schedule, Arrangement], Replays],
 ) -> tuple[Today, list[Confirmed]]:
     """Searches all sessions together; returns today's numbers and those of the best."""
     today = Arrangement(openings={part.name: part.members[TODAY] for part in search.parts})
@@ -140,10 +153,16 @@ def _together(
     with (
         exclusive_use(None, wait=state.options.wait, on_note=state.note),
         quiet_optuna(),
-        closing(measure(schedule, today)) as measurer,
+        closing(KeptReplays(state.options.folder, schedule, today, measure)) as measurer,
     ):
-        search.run(measurer, trials, on_trial)
-        return confirm(measurer, _entrants(search, measurer, state), on_step)
+        if measurer.points:
+            state.report(Progress(stage="model", note=_kept(measurer)))
+        search.run(measurer, trials, on_trial, measurer.points)
+        return confirm(measurer, _entrants(search, measurer, state), on_step, schedule.turns)
+
+
+def _kept(measurer: KeptReplays) -> str:
+    return f"{len(measurer.points)} arrangements of all sessions were measured before and are kept"
 
 
 def _find_tunable(state: _State) -> None:
@@ -213,7 +232,7 @@ def _part(item: _Tunable, options: ApplicationOptions) -> Part:
     )
 
 
-def _entrants(search: JointSearch, measurer: ReplayMeasurer, state: _State) -> list[Entrant]:
+def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Entrant]:
     """Returns what takes part at the end: the best of the search, and the defaults."""
     chosen = finalists(search, measurer.baseline.peak_mib)
     entrants = [

@@ -150,7 +150,7 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
     with signals_later():
         from autotune.applications.options import ApplicationOptions
         from autotune.applications.study import study_application
-        from autotune.cli.interrupts import INTERRUPTED, interruptible
+        from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
         from autotune.cli.progress import StudyProgress
         from autotune.report.application import view_application
         from autotune.study.progress import Progress
@@ -173,9 +173,7 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
         try:
             result = study_application(options, on_progress)
         except KeyboardInterrupt:
-            messages().print(
-                "Interrupted. The models' own studies are kept; the same command goes on with them."
-            )
+            say_how_to_continue()
             raise typer.Exit(INTERRUPTED) from None
     present(view_application(result), as_json=as_json)
 

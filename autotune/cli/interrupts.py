@@ -1,11 +1,14 @@
 """Ctrl-C and SIGTERM: when they may interrupt the work, and how."""
 
 import contextlib
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
+
+from autotune.cli.console import messages
 
 INTERRUPTED = 130
 """The exit code of an interrupted command: 128 and the number of SIGINT, as shells have it."""
@@ -81,3 +84,12 @@ def interruptible() -> Iterator[Callable[[], None]]:
     finally:
         for number, handler in zip(numbers, handlers, strict=True):
             signal.signal(number, handler)
+
+
+def say_how_to_continue() -> None:
+    """Says that an interrupted command goes on where it was, and what to type."""
+    from autotune.storage.masking import without_secrets
+
+    command = shlex.join(["autotune", *map(without_secrets, sys.argv[1:])])
+    messages().print("Interrupted. Everything measured is kept. To continue:")
+    messages().print(f"    {command}", soft_wrap=True)

@@ -5,8 +5,6 @@ out is None here: the record has the defaults, and a study that is continued kee
 """
 
 import os
-import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +14,7 @@ import typer
 from autotune.cli import parsing
 from autotune.cli.applications import is_recording, run_application_study
 from autotune.cli.console import messages, present
-from autotune.cli.interrupts import INTERRUPTED, interruptible
+from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
 from autotune.cli.options import (
     ADVANCED,
     INPUTS,
@@ -333,13 +331,5 @@ def run_study(options: "StudyOptions", *, as_json: bool) -> None:
     if problem:
         messages().print(problem, soft_wrap=True)
     if interrupted:
-        _say_how_to_continue()
+        say_how_to_continue()
         raise typer.Exit(INTERRUPTED)
-
-
-def _say_how_to_continue() -> None:
-    from autotune.storage.masking import without_secrets
-
-    command = shlex.join(["autotune", *map(without_secrets, sys.argv[1:])])
-    messages().print("Interrupted. Everything measured is kept. To continue:")
-    messages().print(f"    {command}", soft_wrap=True)

@@ -47,7 +47,8 @@ class Spool:
         Raises:
             StorageError: writing to disk failed.
         """
-        line = json.dumps(entry) + "\n"
+        # the first line break ends a line that a kill cut short, which would take this one with it
+        line = f"\n{json.dumps(entry)}\n"
         try:
             with append_to(self._path) as file:
                 file.write(line.encode())
