@@ -145,7 +145,6 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
 
     Args:
         given: The options of ``study``, None for those that were left out.
-        as_json: Whether to print JSON.
     """
     with signals_later():
         from autotune.applications.options import ApplicationOptions

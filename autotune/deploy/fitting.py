@@ -197,11 +197,7 @@ def _can_use(name: str) -> bool:
 
 
 def environment_differences(config: TunedConfig, *, cores: bool = True) -> list[str]:
-    """Returns how this machine differs from the one that tuned the config, in words.
-
-    Args:
-        cores: Whether the number of usable cores counts.
-    """
+    """Returns how this machine differs from the one that tuned the config, in words."""
     there = config.environment
     pairs = [
         ("CPU", there.cpu, cpu.cpu_model()),

@@ -10,11 +10,7 @@ from autotune.deploy.records import BareName, Whole
 
 @dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """An external data file of a model.
-
-    Attributes:
-        sha256: Digest of its bytes.
-    """
+    """An external data file of a model."""
 
     file: BareName
     sha256: str
@@ -31,7 +27,6 @@ class ModelFile:
     """The model file beside a config.
 
     Attributes:
-        sha256: Digest of its bytes.
         source_sha256: Digest of the bytes of the model that was tuned and, after them, of its
             external data files.
         steps: What was done to the source, in words of the search space; empty if nothing.

@@ -21,10 +21,8 @@ class Exported:
     """An export that was written.
 
     Attributes:
-        lost: What the target cannot express, in words.
         environment: Environment variables that switch on the config's options of the process; empty
             if it has none.
-        needs: What the processor must have, which the target does not check, in words.
     """
 
     target: str

@@ -36,12 +36,9 @@ class Hardware:
         cpu: The processor's name.
         features: Its instruction sets that ONNX Runtime chooses kernels by.
         architecture: Such as ``x86_64``.
-        logical_cores: Logical cores of the whole machine.
-        physical_cores: Physical cores of the whole machine.
         usable_cores: Logical cores that this process may keep busy: its affinity, cut down to the
             cgroup's quota.
         quota_cores: The cgroup's CPU quota; None where there is none.
-        memory_mib: Memory of the whole machine.
         gpus: Name and driver of each NVIDIA GPU, such as ``NVIDIA H200, driver 570.1``.
         system: Operating system and kernel family, such as ``Linux 6``.
     """

@@ -84,11 +84,7 @@ class Times(NamedTuple):
 
 
 def slow(model: onnx.ModelProto, times: Times) -> dict[str, Any]:
-    """Returns the fields of :class:`Slow`.
-
-    Args:
-        model: The float model, its nodes named.
-    """
+    """Returns the fields of :class:`Slow`."""
     names = best_in_float(model, times)
     lost_us = {
         model.graph.node[i].name: max(1.0, times.float_us[unit] - times.int8_us[unit])
@@ -100,9 +96,6 @@ def slow(model: onnx.ModelProto, times: Times) -> dict[str, Any]:
 
 def measure(model: onnx.ModelProto, samples: Sequence[Feed], quantise: Quantise) -> Times:
     """Returns the times of a model's nodes in both forms on this machine.
-
-    Args:
-        model: The float model; weights in memory.
 
     Raises:
         StepRefusedError: a node has a graph inside it.
@@ -128,8 +121,6 @@ def times_of(
     """Returns the times of a model's nodes.
 
     Args:
-        model: The float model.
-        in_float: Its executed nodes.
         in_int8: Those of the model with all nodes quantised.
         quantised: Types of nodes that the tool quantises.
     """
@@ -226,11 +217,7 @@ def _crossing(executed: Iterable[Executed]) -> Line:
 
 
 def best_in_float(model: onnx.ModelProto, times: Times) -> list[str]:
-    """Returns the names of the nodes that are in float where the whole takes least time.
-
-    Args:
-        model: The float model, its nodes named.
-    """
+    """Returns the names of the nodes that are in float where the whole takes least time."""
     edges = {pair: times.crossing(size) for pair, size in times.edges.items()}
     in_int8 = minimum_cut(times.float_us, times.int8_us, edges)
     nodes = model.graph.node

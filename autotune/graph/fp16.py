@@ -40,7 +40,6 @@ def mixed(
     Bisection finds how many nodes stay in fp32, in the order of :func:`rank`.
 
     Args:
-        target: Where to write.
         shared: Nothing of it is of use.
         max_error: The largest relative L2 error of an output.
 

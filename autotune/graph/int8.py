@@ -88,7 +88,6 @@ def static(
     """Writes the model with activations and weights in eight bits (QDQ).
 
     Args:
-        target: Where to write.
         shared: What other sets of graph parameters of the model made.
         options: Fields of :class:`StaticOptions`.
 

@@ -62,7 +62,6 @@ def write_optimised(
     from them without an error.
 
     Args:
-        target: Where to write.
         level: A name of ``onnxruntime.GraphOptimizationLevel``.
         leave_out: Name of another optimisation that is left out.
 

@@ -22,10 +22,6 @@ def quantise(
 ) -> None:
     """Writes the model with activations and weights in eight bits (QDQ), as NNCF does.
 
-    Args:
-        target: Where to write.
-        shared: What other sets of graph parameters of the model made.
-
     Raises:
         StepRefusedError: NNCF quantises none of its nodes, or the model cannot be made ready.
     """

@@ -48,11 +48,6 @@ class PreparedModel:
         data_files: Its external data files, beside it.
         sha256: Digest of all these files' bytes.
         steps: What was done to the source, in words; empty if it is the source itself.
-        operators: Nodes of its main graph, constants not; None where they were not counted.
-        parameters: Elements of its weights; None where they were not counted.
-        size_bytes: Of all its files.
-        graph_digest: The same for models that ONNX Runtime optimises to the same graph; None where
-            that is not known.
     """
 
     path: Path

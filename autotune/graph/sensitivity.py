@@ -181,7 +181,6 @@ def ranked(
     Args:
         name: Of the model among what is shared.
         shared: Where the errors of nodes are kept, each measured once.
-        model: The float model, its nodes named; weights in memory.
         costs: What each node costs in float; None takes its multiplications.
     """
     record = shared.record(
@@ -307,9 +306,6 @@ def node_errors(
 
     Where there are too many nodes to look at all, and where none changes an output, the errors of
     the nodes' own outputs decide.
-
-    Args:
-        model: The float model, its nodes named; weights in memory.
     """
     ranked_nodes = targets(model, types)
     if not ranked_nodes or not samples:
@@ -342,13 +338,7 @@ def _ordered(found: NodeErrors, costs: Mapping[str, float] | None) -> list[str]:
 
 
 def _affordable(nodes: int, samples: int, operations: float) -> tuple[int, int]:
-    """Returns how many samples and how many nodes the limits allow.
-
-    Args:
-        nodes: How many there are.
-        samples: How many there are.
-        operations: Multiplications of one run.
-    """
+    """Returns how many samples and how many nodes the limits allow."""
     runs = int(min(_MOST_RUNS, _MOST_OPERATIONS / max(operations, 1.0)))
     taken = max(1, min(samples, _MOST_SAMPLES, runs // (nodes + 1)))
     return taken, min(nodes, max(_FEWEST_NODES, runs // taken - 1))
@@ -358,9 +348,7 @@ class _Switched:
     """A model with a switch at each of these nodes.
 
     Args:
-        model: The float model.
         nodes: The nodes, by the numbers that the switch takes.
-        rounding: What becomes of the node that the switch names.
     """
 
     def __init__(self, model: onnx.ModelProto, nodes: Sequence[Target], rounding: Rounding) -> None:

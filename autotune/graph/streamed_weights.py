@@ -37,9 +37,6 @@ def quantise(
     Args:
         target: Where to write; its weights lie beside it.
         bits_of: Returns the bits of a product's weights; None leaves it in float.
-        block_size: How many weights share a scale.
-        accuracy_level: What ONNX Runtime may round activations to.
-        zero_points: Whether each block has a zero point of its own.
 
     Raises:
         StepRefusedError: there is nothing to quantise.

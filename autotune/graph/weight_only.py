@@ -46,8 +46,6 @@ def quantise(
     """Writes the model with the weights of matrix products in blocks of `bits` bits.
 
     Args:
-        target: Where to write.
-        shared: What other sets of graph parameters of the model made.
         bits: 4 or 8.
         block_size: How many weights share a scale.
         accuracy_level: What ONNX Runtime may round activations to: 0 leaves them in fp32, 4 takes
@@ -175,10 +173,6 @@ def with_packed_weights(
     Args:
         model: The float model, its nodes named; changed in place.
         excluded: Names of the nodes that stay as they are.
-        bits: 4 or 8.
-        block_size: How many weights share a scale.
-        accuracy_level: What ONNX Runtime may round activations to.
-        zero_points: Whether each block has a zero point of its own.
     """
     from onnxruntime.quantization import matmul_nbits_quantizer as tools
 

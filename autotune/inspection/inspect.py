@@ -37,7 +37,7 @@ _STEPS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """The outcome of an inspection.
+    """The outcome of an inspection; what was not measured is None.
 
     Attributes:
         workload: Where the inputs come from, a sentence each.
@@ -45,11 +45,6 @@ class Inspection:
         clear: What was looked for and not found.
         unmeasured: What only a measurement would show, where nothing was measured.
         failure: Why nothing could be measured; empty where it could, or should not.
-        profile: The operator profile of the default; None where nothing was measured.
-        elementwise: What its elementwise operators are; None where that was not measured.
-        peaks: The machine's peaks; None where nothing was measured.
-        headroom: How far the default is from the roof; None where nothing was measured.
-        memory_mib: Peak memory of the default; None where nothing was measured.
     """
 
     model: Model

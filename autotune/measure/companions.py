@@ -131,8 +131,6 @@ def compare_companions(
     A way in which the unoptimised model itself does not run is left out.
 
     Args:
-        cases: The ways.
-        files: Where samples and outputs are written.
         limit_s: How long to wait for all runs of a way.
 
     Raises:

@@ -65,7 +65,6 @@ class LoadMeasurement:
     """The numbers of one configuration under an offered load.
 
     Attributes:
-        fidelity: How far the answers are from the unoptimised model's.
         loop: The latencies of the requests, and whether the server kept up.
     """
 
@@ -78,9 +77,6 @@ class ConfigurationRun:
 
     The methods are called in their order: :meth:`open`, :meth:`first_runs`, :meth:`judge`,
     :meth:`play`, :meth:`measurement`. Where the process fails they raise ``ChildFailure``.
-
-    Args:
-        sessions: Which sessions they call; one of ``SESSION_KINDS``.
 
     Attributes:
         phase: The phase that has begun, as :class:`autotune.measure.outcome.Failure` names it.
@@ -122,10 +118,8 @@ class ConfigurationRun:
         """Opens the session; returns a failure where its execution provider runs no node.
 
         Args:
-            cache: Where a provider keeps what it compiles.
             history: What the heap of the process has seen; see
                 :func:`autotune.measure.memory.live_through`.
-            process: Options that the process sets for itself; None leaves them.
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
@@ -203,13 +197,7 @@ class ConfigurationRun:
     def play(
         self, reference: Reference, effort: Effort, is_dominated: IsDominated, reference_ms: float
     ) -> Duet:
-        """Returns the duet with the reference; a reference that died is started again once.
-
-        Args:
-            effort: How much the duet may cost.
-            is_dominated: Asked meanwhile whether more time slices are worth it.
-            reference_ms: Latency of the baseline that ratios are multiplied with.
-        """
+        """Returns the duet with the reference; a reference that died is started again once."""
         self.phase = "turns"
 
         def check(duet: Duet) -> bool:
@@ -245,12 +233,7 @@ class ConfigurationRun:
         raise AssertionError("unreachable")
 
     def play_prompts(self, reference: Reference, effort: Effort, reference_ms: float) -> None:
-        """Plays the duet of a decoder's prompts; it comes before :meth:`play`.
-
-        Args:
-            effort: How much the duet may cost.
-            reference_ms: Time of the baseline's prompts that the ratio is multiplied with.
-        """
+        """Plays the duet of a decoder's prompts; it comes before :meth:`play`."""
         self.phase = "turns"
         self._child.freeze()
         with reference.prompts(reference_ms, self._child):
@@ -286,7 +269,6 @@ class ConfigurationRun:
 
         Args:
             duet: The time slices so far, one at least.
-            reference_ms: Latency of the baseline that the ratio is multiplied with.
         """
         turns = duet.undisturbed_configuration
         run_ms = [ns / 1e6 for time_slice in turns for ns in time_slice.run_ns]

@@ -157,7 +157,6 @@ class Reference:
         start: Starts the process and opens the baseline in it; returns it, frozen, with about how
             long a run takes, in ms.
         limit_s: Returns how long to wait for a time slice; called before each.
-        clients: How many clients run at once.
 
     Attributes:
         patience: How long measurements beside it wait for a quiet machine.
@@ -363,9 +362,7 @@ def play(
 
     Args:
         configuration: The worker with the configuration's session, frozen.
-        effort: How precise the ratio must be, and how long to go on.
         is_dominated: Asked at the looks whether more time slices are still worth it.
-        clients: How many clients run at once, in the reference as well.
 
     Raises:
         ChildFailure: one of them did not answer.

@@ -96,12 +96,7 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A configuration that is judged.
-
-    Attributes:
-        words: Its changes from the default, in words.
-        site: The folder of another ONNX Runtime that runs it; None for the user's own.
-    """
+    """A configuration that is judged."""
 
     trial: int
     words: str
@@ -134,8 +129,6 @@ class AllSamples:
         inputs: Names of the inputs that are stacked to batches.
         cases: The ways to call the model that are compared, samples alone first.
         limit_s: How long a judgement may take; its first look is taken in any case.
-        clock_s: Returns the time.
-        seed: Random seed of the order.
     """
 
     model: Model

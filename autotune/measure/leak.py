@@ -74,11 +74,7 @@ class Leak:
 def measure_leak(
     model: Path, config: SessionConfig, workload: Workload, site: Path | None = None
 ) -> Leak | Failure:
-    """Returns how a session's memory grows, in a process of its own; it takes a few seconds.
-
-    Args:
-        site: The folder of another ONNX Runtime; None for the user's own.
-    """
+    """Returns how a session's memory grows, in a process of its own; it takes a few seconds."""
     with (
         tempfile.TemporaryDirectory(dir=scratch.root()) as folder,
         Child(_WORKER, memory_limit(), site) as child,

@@ -208,12 +208,7 @@ class DuetMeasurer:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
         Args:
-            effort: How much this may cost.
-            is_dominated: Asked meanwhile whether more of it is worth it.
-            name: Name of the file with the raw run times.
             batch: Samples of a run; None means the baseline's.
-            sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
-            site: The folder of another ONNX Runtime that runs it; None for the user's own.
         """
         reference = self._running_reference()
 
@@ -242,7 +237,6 @@ class DuetMeasurer:
         Args:
             arrivals_s: When requests arrive, in seconds from the beginning, in order; at least two
                 for each client.
-            sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         """
         return self._run(path, config, None, sessions, lambda run: run.open_loop(arrivals_s))
 

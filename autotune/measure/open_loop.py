@@ -95,11 +95,6 @@ def poisson_arrivals(rate_per_s: float, requests: int, seed: int) -> list[float]
     """Returns when requests arrive, in seconds from the beginning: a Poisson process.
 
     Its gaps are independent and exponentially distributed.
-
-    Args:
-        rate_per_s: Requests in a second, in the mean.
-        requests: Their number.
-        seed: Random seed.
     """
     source = random.Random(seed)
     return list(itertools.accumulate(source.expovariate(rate_per_s) for _ in range(requests)))

@@ -123,14 +123,10 @@ class Measurement:
     Attributes:
         ratio: Latency in runs of the reference, with its 95 % interval.
         latency_ms: `ratio` times the study's reference latency; comparable within a study.
-        memory: Memory by phase.
-        fidelity: How far the answers are from the unoptimised model's.
         p50_ms: Median of the configuration's own runs in quiet time slices, by the clock.
         p90_ms: The 90th percentile as MLPerf estimates it; None where there were too few runs.
         p95_ms: The 95th percentile, in the same way.
         p99_ms: The 99th percentile, in the same way.
-        load_ms: Time to create the session.
-        first_run_ms: Time of the first run.
         cpu_s: CPU time of a run, all threads, for each sample of its batch; a pool that spins shows
             here.
         runs: Timed runs in quiet time slices.
@@ -138,7 +134,6 @@ class Measurement:
         undisturbed_turns: The configuration's time slices on which the estimate rests; 0 if the
             machine was never quiet.
         contaminated_turns: Time slices of either side that were disturbed; they were taken again.
-        steady: Whether the configuration came to a steady state.
         stopped_early: Whether the measurement ended early because the configuration was clearly
             dominated.
         spent_s: Seconds that the measurement took, by part.

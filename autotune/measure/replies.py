@@ -19,10 +19,6 @@ class Opened:
     Attributes:
         base: Memory before that: interpreter, libraries and inputs.
         loaded: Memory once the session exists; its peak is that of the creation.
-        peak_was_reset: Whether the system could set the peak back before the session. If not, the
-            peaks are upper bounds: they count what the process held while it started.
-        placement: The nodes of each execution provider; None where the CPU provider is the only
-            one.
     """
 
     load_ms: MeasuredAmount
@@ -37,12 +33,8 @@ class FirstRuns:
     """The reply to ``first_runs``.
 
     Attributes:
-        first_run_ms: Time of the first run.
         run_ms: Median time of the others.
         after: Memory after all of them; its peak is that of the runs.
-        copy_ms: Time of the copies to the device and back that the runs leave out; None where there
-            are none.
-        device: Memory of the device after them; None where it was not measured.
         lengths: The times of a generation after each prompt; empty where a sample is run as it is.
             `run_ms` is that of a step then.
     """
@@ -67,12 +59,7 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceTimes:
-    """The reply to ``slice``.
-
-    Attributes:
-        run_ns: The time of each run.
-        cpu_ns: The CPU time of all threads in all of them.
-    """
+    """The reply to ``slice``."""
 
     run_ns: Several[PositiveWhole]
     cpu_ns: Whole

@@ -90,10 +90,8 @@ def request_session(
     """Lets `child` read its samples and open the file `model` as `config` says.
 
     Args:
-        cache: The folder in which a provider keeps what it compiles; None keeps nothing.
         sessions: How many sessions they have: one for all of them, or one for each.
         history: What its heap has seen; see :func:`autotune.measure.memory.live_through`.
-        process: Options that the process sets for itself; None leaves them.
 
     Raises:
         ChildFailure: it could not.

@@ -62,10 +62,6 @@ def sample_sets(
 ) -> dict[int, SampleSet]:
     """Returns the samples of each batch size, the smallest first.
 
-    Args:
-        folder: Where the samples are written.
-        batching: The batch sizes; None means that each run has one sample as it is.
-
     Raises:
         CannotMeasureError: the model does not run on the samples, its answers cannot be compared,
             or the answers of a batch are not those of its samples.

@@ -20,11 +20,7 @@ def view_hardware(
     check: NoiseCheck | None,
     problems: Sequence[str],
 ) -> View:
-    """Returns a row for each fact and each provider, then what disturbs measurements.
-
-    Args:
-        check: The noise check; None where it was left out.
-    """
+    """Returns a row for each fact and each provider, then what disturbs measurements."""
     facts = {
         "CPU": machine.cpu,
         "features": ", ".join(machine.features) or "unknown",

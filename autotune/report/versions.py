@@ -28,12 +28,7 @@ def view_versions(versions: VersionComparison, verdicts: Sequence[Verdict]) -> V
 
 
 def view_changes(first: str, last: str, releases: Sequence[str], changes: Sequence[Change]) -> View:
-    """Returns what changed between two releases, and which one brought it.
-
-    Args:
-        first: The first release.
-        last: The last one.
-    """
+    """Returns what changed between two releases, and which one brought it."""
     blocks = [
         Line(_sentence(change), "bad" if change.confirmed else "warning") for change in changes
     ]

@@ -86,7 +86,6 @@ def certify(
         processors: The kinds, of :data:`autotune.deploy.certificates.PROCESSORS`; if None, those
             on which the operators of its file depend, and this one.
         source: The untouched model; if None, the one that the study beside the config names.
-        data: Inputs; generated if None.
 
     Raises:
         ConfigError: the config or its files are wrong, or it does not run on this machine.

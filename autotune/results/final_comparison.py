@@ -233,12 +233,8 @@ def compare_finalists(
     Trials that failed are left out, and those that the budget had no second round for.
 
     Args:
-        seed: Random seed of the order.
         beyond_limits: Trials that break a limit and are measured to say what it costs; they
             dominate no other.
-        budget: How long this may take; None means that nothing limits it.
-        fewest_runs: Timed runs of each measurement at least.
-        on_note: Called where the rounds go on because the machine is noisy.
 
     Raises:
         CannotMeasureError: the default fails.
@@ -294,7 +290,6 @@ class Rounds:
     Args:
         entrants: What takes part, the default first.
         renew: Starts a fresh reference; called before each round.
-        seed: Random seed of the order.
         plan: How many rounds there are, and how much they cost.
         budget: How long this may take; None means that nothing limits it.
         fewest_runs: Timed runs of each measurement at least.

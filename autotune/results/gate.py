@@ -33,10 +33,7 @@ class Verdict:
     """Whether one configuration keeps one limit.
 
     Attributes:
-        config: The configuration as the user named it.
         limit: ``runs``, ``error``, ``speedup``, ``memory``, ``better`` or ``rate``.
-        kept: Whether it keeps the limit.
-        words: The number and the limit, in words.
     """
 
     config: str

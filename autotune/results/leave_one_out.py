@@ -236,12 +236,8 @@ class LeaveOneOut:
     """The search for the smallest config that is as good as the winner.
 
     Attributes:
-        baseline: The default in the final comparison.
-        winner: The winner of the final comparison.
-        trials: The measured trials of the study.
         effects: Returns how much each value alone changes the objectives, by the model of the
             search; called where there are many changes.
-        budget: How long it may take.
     """
 
     setting: Context

@@ -39,9 +39,6 @@ class ProfiledSession:
 
     Attributes:
         name: ``default`` or ``tuned config``.
-        profile: Where the time goes.
-        work: What a run computes and moves.
-        headroom: How far a run is from the machine's roof.
     """
 
     name: Text
@@ -90,7 +87,6 @@ def profile(
             beside the default.
         source: The untouched model of a config; if None, the one that the study beside the config
             names, as far as it is there and unchanged, or else the config's own file.
-        data: Inputs; generated if None.
 
     Raises:
         ModelError: the model cannot be used.

@@ -83,8 +83,6 @@ class StudyResult:
         effects: How much each value alone changes the objectives, by the model of the search.
         cache_bytes: Size of the transformed models in the study's folder.
         notes: Remarks on the inputs, a sentence each.
-        dimensions: Sizes of the model's named dimensions in the samples.
-        environment: The machine and the versions that measured them.
         complete: False where the study was cut short: the numbers are those of the search.
         files: The names of the written files, relative to `folder`.
         others: What else the final comparison measured: configurations that are not on the front,
@@ -96,7 +94,6 @@ class StudyResult:
         judgements: What all samples show of the selected config, and of those that were selected
             before it and are beyond a limit; empty where there are few samples.
         batching: The batch sizes; None where each run has one sample.
-        clients: How many clients ran at once.
     """
 
     study: str

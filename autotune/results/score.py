@@ -127,11 +127,9 @@ class Score:
         noise_floor: Relative difference below which no gain is claimed.
         coverage: How much the comparison of the answers proves; None where an earlier version
             measured.
-        provider: What was measured of another execution provider than the CPU's; None without one.
         peak_memory_interval: Its largest peak of memory, with the range in which that of another
             process lies with 95 %; None where nothing was measured twice.
         memory_noise_floor: Relative difference below which no gain of memory is claimed.
-        batch: Samples of a run; None without batch sizes.
     """
 
     values: Values

@@ -27,7 +27,6 @@ class Subject:
 
     Attributes:
         name: How the user named it.
-        model: The model file that is opened.
         clients: How many clients called it when it was tuned; None where it was not.
         sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         batch: Samples of a run; None means as many as a run of the default has.
@@ -94,7 +93,6 @@ class Lineup:
 
     Attributes:
         subjects: The configurations, in the order of the request.
-        baseline: What they are compared with.
         model: The model whose answers are the right ones.
         untouched: Whether that is the model that was tuned.
     """

@@ -56,13 +56,7 @@ def summarise(
     ended: str,
     cache_bytes: int,
 ) -> StudyResult:
-    """Returns the result of a study.
-
-    Args:
-        trials: The measured trials, in order.
-        ended: Why the search ended before its budget was spent; empty if it did not.
-        cache_bytes: Size of the transformed models in the study's folder.
-    """
+    """Returns the result of a study."""
     failures = Counter(t.outcome.kind for t in trials if isinstance(t.outcome, Failure))
     measurements = [m for trial in trials if (m := trial.measurement) is not None]
     first = setting.objectives[0]

@@ -27,7 +27,6 @@ class Context:
         limits: The limits that a selected configuration keeps.
         prefer: The word of what decides between members of the front.
         batching: The batch sizes; None where each run has one sample.
-        clients: How many clients run at once.
         facts: The machine and its ONNX Runtime, for people.
         metric: The user's metric; None without one.
         metric_name: Its name; empty without one.

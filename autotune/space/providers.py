@@ -60,8 +60,6 @@ class SearchedProviders:
 
         Args:
             ready: The providers that may be searched.
-            unmet: Needs that are not met here, with the sentences that say so.
-            runtimes: The other ONNX Runtimes of the study, with the providers that they bring.
 
         Raises:
             RequestError: the fixed provider, or none of the space's, can be used here.

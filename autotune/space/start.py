@@ -98,9 +98,6 @@ def provider_forms(space: Space) -> list[Configuration]:
 def in_batches(configuration: Configuration, batching: Batching | None) -> Configuration:
     """Returns a configuration of the user as one of a study, where the smallest batch goes unnamed.
 
-    Args:
-        batching: The batch sizes of the study; None where it has none.
-
     Raises:
         RequestError: the study does not have the batch size of the configuration.
     """

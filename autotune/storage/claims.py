@@ -5,6 +5,7 @@ while its trial runs, which Optuna's heartbeat tells, and for good once the tria
 claim of a trial that failed, because its worker died, can be taken over.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -81,19 +82,12 @@ class Claims:
             is_free: Whether another claim holds no longer.
             budget: How many configurations may be claimed in all; any number if None.
         """
-        try:
-            return self._take(configuration, trial, is_free, budget)
-        except IntegrityError:
-            return False  # another worker's row was there first
-
-    def _take(
-        self,
-        configuration: str,
-        trial: int,
-        is_free: Callable[[Claim], bool],
-        budget: int | None,
-    ) -> bool:
-        with signals_later(), self._engine.begin() as connection:
+        # another worker's row may be there first
+        with (
+            contextlib.suppress(IntegrityError),
+            signals_later(),
+            self._engine.begin() as connection,
+        ):
             # one worker at a time: otherwise two could take the last place of the budget
             own_row = _STUDIES.c.study_id == self._study
             connection.execute(sqlalchemy.select(_STUDIES).where(own_row).with_for_update())
@@ -106,20 +100,17 @@ class Claims:
             standing = [c for c in claims if c.configuration != FINAL_COMPARISON and not is_free(c)]
             if budget is not None and len(standing) >= budget:
                 return False
-            row = {
-                "study": self._study,
-                "configuration": configuration,
-                "trial": trial,
-                "tries": 1,
-            }
+            row = {"trial": trial, "tries": 1}
             if earlier is None:
-                connection.execute(sqlalchemy.insert(_CLAIMS).values(row))
+                key = {"study": self._study, "configuration": configuration}
+                connection.execute(sqlalchemy.insert(_CLAIMS).values({**key, **row}))
             else:
                 if configuration != FINAL_COMPARISON:
                     row["tries"] = earlier.tries + 1
                 own_claim = self._is(configuration)
                 connection.execute(sqlalchemy.update(_CLAIMS).where(own_claim).values(row))
             return True
+        return False
 
     def remove(self, configuration: str) -> None:
         """Removes the claim to a configuration that turned out to equal another one."""
@@ -132,10 +123,5 @@ class Claims:
     def _read(self, connection: sqlalchemy.Connection) -> list[Claim]:
         rows = connection.execute(sqlalchemy.select(_CLAIMS).where(_CLAIMS.c.study == self._study))
         return [
-            Claim(
-                configuration=row.configuration,
-                trial=row.trial,
-                tries=row.tries,
-            )
-            for row in rows
+            Claim(configuration=row.configuration, trial=row.trial, tries=row.tries) for row in rows
         ]

@@ -56,7 +56,6 @@ def exclusive_use(
         folder: The folder of the study; None where nothing is written to one.
         database: The SQLite file that keeps its trials, if there is one.
         cores: Whether something is timed, so that the cores are needed.
-        wait: Whether to wait until all of them are free.
         on_note: Called with a sentence before the wait begins, once for each kind of conflict.
 
     Raises:

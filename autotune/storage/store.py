@@ -6,10 +6,11 @@ it measures it (:mod:`autotune.storage.claims`).
 """
 
 import contextlib
+import functools
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
@@ -46,7 +47,20 @@ from autotune.storage.trials import (
 
 _WORKER, _RESULT = "worker", "result"
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _reliably(
+    method: Callable[Concatenate["Store", P], T],
+) -> Callable[Concatenate["Store", P], T]:
+    """Lets a method begin anew where a server is away; a full disk is not waited for."""
+
+    @functools.wraps(method)
+    def run(store: "Store", /, *arguments: P.args, **named: P.kwargs) -> T:
+        return store.reliably(lambda: method(store, *arguments, **named))
+
+    return run
 
 
 class Store:
@@ -117,9 +131,7 @@ class Store:
         """Returns the record of a study with all its trials; makes it if there is none.
 
         Args:
-            place: Where it is.
             name: The name that the user gives the study; one is made if None.
-            note: Called with a sentence when the database is away, and when it is back.
 
         Raises:
             StudyError: the folder's own database belongs to another model, or the study of that
@@ -165,23 +177,43 @@ class Store:
 
     def refresh(self) -> None:
         """Reads what this worker and others have added."""
-        self._reliably(self._refresh)
+        self.reliably(self._refresh)
 
+    @_reliably
     def recover(self) -> None:
         """Adds what was measured and never reached the storage, and ends the trials it left open.
 
         An earlier run began them before it was killed. They are ended last: a configuration is
         measured again once its trial has failed.
         """
-        self._reliably(self._recover)
+        self._refresh()
+        stored = [(trial.configuration, trial.outcome) for trial in read_trials(self.study)]
+        for trial in filter(None, map(trial_in, self._spool.entries() if self._spool else ())):
+            # a failure that does not count is there already; what came of measuring it again may
+            # not be
+            if (trial.configuration, trial.outcome) not in stored:
+                self._insert(trial)
+        # of a shared study the missing heartbeat ends them
+        running = () if self.is_shared else (TrialState.RUNNING,)
+        for frozen in self.study.get_trials(deepcopy=False, states=running):
+            self.study.tell(frozen.number, state=TrialState.FAIL, skip_if_finished=True)
+        self._refresh()
 
+    @_reliably
     def begin(self, configuration: Configuration, budget: int) -> bool:
         """Begins the trial of a configuration; returns False where it is another worker's.
 
         Args:
             budget: How many trials the study may have in all.
         """
-        return self._reliably(lambda: self._begin(configuration, budget))
+        self.abandon()
+        trial = self._open(parameters_of(configuration, self._space))
+        if self._claims is None:
+            return True
+        if self._claims.take(configuration.key, trial.number, self._is_free, budget):
+            return True
+        self.abandon()
+        return False
 
     def append(self, configuration: Configuration, outcome: Outcome) -> None:
         """Ends the trial that was begun, with its outcome: on this disk first, then in the storage.
@@ -193,11 +225,21 @@ class Store:
         measured = Trial(number=self._running.number, configuration=configuration, outcome=outcome)
         if self._spool is not None:
             self._spool.keep(describe(measured))
-        self._reliably(lambda: self._end(measured))
+        self.reliably(lambda: self._end(measured))
 
+    @_reliably
     def append_duplicate(self, configuration: Configuration, other: Configuration) -> None:
         """Ends the trial that was begun: its configuration opens the same session as another."""
-        self._reliably(lambda: self._end_duplicate(configuration, other))
+        trial = self._running
+        assert trial is not None
+        with contextlib.suppress(UpdateFinishedTrialError):
+            trial.set_user_attr(DUPLICATE_OF, other.to_json())
+            self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+        if self._claims is not None:
+            self._claims.remove(configuration.key)
+        self._refresh()
+        self.equal[configuration] = other
+        self._close()
 
     def abandon(self) -> None:
         """Ends the trial that was begun without an outcome, where there is one."""
@@ -208,21 +250,31 @@ class Store:
                     self.study.tell(frozen.number, state=TrialState.FAIL, skip_if_finished=True)
         self._close()
 
+    @_reliably
     def begin_final_comparison(self) -> bool:
         """Claims the final comparison of a shared study; returns whether no other worker makes it.
 
         A trial without parameters stands for it, so that the claim of a worker that dies is
         released; :meth:`abandon` ends it.
         """
-        return self._reliably(self._begin_final_comparison)
+        assert self._claims is not None
+        self.abandon()
+        self._refresh()
+        trial = self._open({})
+        if self._claims.take(FINAL_COMPARISON, trial.number, self._is_free):
+            return True
+        self.abandon()
+        return False
 
+    @_reliably
     def publish(self, result: Json) -> None:
         """Keeps the result of the final comparison for the other workers."""
-        self._reliably(lambda: self.study.set_user_attr(_RESULT, result))
+        self.study.set_user_attr(_RESULT, result)
 
+    @_reliably
     def published(self) -> object:
         """Returns the result of the final comparison that a worker kept; None without one."""
-        return self._reliably(lambda: self.study.user_attrs.get(_RESULT))
+        return self.study.user_attrs.get(_RESULT)
 
     def clear_spool(self) -> None:
         """Removes the spool: the storage has everything."""
@@ -238,8 +290,8 @@ class Store:
         if self._spool is not None:
             self._spool.check_room()
 
-    def _reliably(self, act: Callable[[], T]) -> T:
-        """Returns what `act` returns; a server that is away is waited for, a full disk is not."""
+    def reliably(self, act: Callable[[], T]) -> T:
+        """Returns what `act` returns, which is called again where a server is away."""
         return until_available(act, self._clock, self._note) if self.is_shared else act()
 
     def _refresh(self) -> None:
@@ -291,30 +343,6 @@ class Store:
         self.claimed, self.released = frozenset(claimed), tuple(released)
         self.exhausted = frozenset(exhausted)
 
-    def _recover(self) -> None:
-        self._refresh()
-        stored = [(trial.configuration, trial.outcome) for trial in read_trials(self.study)]
-        for trial in filter(None, map(trial_in, self._spool.entries() if self._spool else ())):
-            # a failure that does not count is there already; what came of measuring it again may
-            # not be
-            if (trial.configuration, trial.outcome) not in stored:
-                self._insert(trial)
-        # of a shared study the missing heartbeat ends them
-        running = () if self.is_shared else (TrialState.RUNNING,)
-        for frozen in self.study.get_trials(deepcopy=False, states=running):
-            self.study.tell(frozen.number, state=TrialState.FAIL, skip_if_finished=True)
-        self._refresh()
-
-    def _begin(self, configuration: Configuration, budget: int) -> bool:
-        self.abandon()
-        trial = self._open(parameters_of(configuration, self._space))
-        if self._claims is None:
-            return True
-        if self._claims.take(configuration.key, trial.number, self._is_free, budget):
-            return True
-        self.abandon()
-        return False
-
     def _open(self, parameters: Mapping[str, Any]) -> optuna.Trial:
         """Returns a new running trial; in a shared study its heart beats from the beginning."""
         self._is_open = True
@@ -351,16 +379,6 @@ class Store:
         ended = claim.trial in self._read and not (counts or is_key)
         return ended or (claim.trial in self._failed and not is_key)
 
-    def _begin_final_comparison(self) -> bool:
-        assert self._claims is not None
-        self.abandon()
-        self._refresh()
-        trial = self._open({})
-        if self._claims.take(FINAL_COMPARISON, trial.number, self._is_free):
-            return True
-        self.abandon()
-        return False
-
     def _end(self, measured: Trial) -> None:
         trial = self._running
         assert trial is not None
@@ -385,18 +403,6 @@ class Store:
             self.trials.append(measured)
             self.measured[measured.configuration] = measured
         self._close()  # last: where the connection is lost before, all of this is done once more
-
-    def _end_duplicate(self, configuration: Configuration, other: Configuration) -> None:
-        trial = self._running
-        assert trial is not None
-        with contextlib.suppress(UpdateFinishedTrialError):
-            trial.set_user_attr(DUPLICATE_OF, other.to_json())
-            self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
-        if self._claims is not None:
-            self._claims.remove(configuration.key)
-        self._refresh()
-        self.equal[configuration] = other
-        self._close()
 
     def _insert(self, measured: Trial) -> None:
         """Adds a trial that was measured and has no running trial any more."""

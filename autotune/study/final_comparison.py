@@ -47,11 +47,7 @@ def _one_thread() -> AbstractContextManager[object]:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalComparison:
-    """The final comparison of a study.
-
-    Attributes:
-        budget: How long all of it may take.
-    """
+    """The final comparison of a study."""
 
     setting: Context
     measurer: Measurer

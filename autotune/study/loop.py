@@ -35,11 +35,7 @@ _NOISY_TRIALS = 5
 
 
 class Search:
-    """Measures the configurations that a strategy asks for.
-
-    Args:
-        report: Called before each trial, and after the last one.
-    """
+    """Measures the configurations that a strategy asks for."""
 
     def __init__(
         self,

@@ -21,7 +21,6 @@ def strategy_of(
     studies.
 
     Args:
-        options: What the study was asked for.
         related: Studies of the same model on other machines, or of another space.
     """
     space, cores = ctx.space, ctx.environment.cores

@@ -28,8 +28,6 @@ def write_figures(
     Args:
         into: The folder to write to; made if there is none.
         kind: One of :data:`FORMATS`.
-        storage: URL of the storage with its trials; see :func:`read_state`.
-        name: Name of the study; see :func:`read_state`.
 
     Raises:
         StudyError: the folder holds no study.

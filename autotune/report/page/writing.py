@@ -34,10 +34,6 @@ HOW_TO_INSTALL = 'pip install "ort-autotune[report]"'
 def write_report(folder: Path, storage: str | None = None, name: str | None = None) -> Path:
     """Writes the page of the study in `folder`; returns its path.
 
-    Args:
-        storage: URL of the storage with its trials; see :func:`read_state`.
-        name: Name of the study; see :func:`read_state`.
-
     Raises:
         StudyError: the folder holds no study.
         MissingPackageError: the packages of the extra ``report`` are not installed.
