@@ -31,7 +31,7 @@ def _provider(**changes: Any) -> Provider:
 def _device(kind: str = "GPU", name: str = _NAME, **metadata: str) -> Any:
     return SimpleNamespace(
         ep_name=name,
-        ep_metadata={},
+        ep_metadata={"library_path": "/lib/made_up.so"},
         device=SimpleNamespace(type=SimpleNamespace(name=kind), metadata=metadata),
     )
 
@@ -45,7 +45,7 @@ class FakeRuntime:
         self._devices = devices
 
     def get_available_providers(self) -> list[str]:
-        return ["CPUExecutionProvider"]
+        return ["CPUExecutionProvider", *(_NAME for _ in self.registered)]
 
     def register_execution_provider_library(self, name: str, library: str) -> None:
         if self.fault is not None:

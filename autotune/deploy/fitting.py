@@ -181,17 +181,18 @@ def _can_use(name: str) -> bool:
 
     A config may require a provider that this version of autotune does not know.
     """
-    if name in onnxruntime.get_available_providers():
-        return True
-    if name not in WORDS:
-        return False
+    if name not in WORDS or provider_named(name).plugin is None:
+        return name in onnxruntime.get_available_providers()
     # seldom needed: no other application pays for the import
-    from autotune.deploy.plugins import has_plugin, plugin_devices
+    from autotune.deploy.plugins import has_plugin, is_built_in, plugin_devices
 
-    if not has_plugin(provider_named(name)):
+    provider = provider_named(name)
+    if is_built_in(provider):
+        return True
+    if not has_plugin(provider):
         return False
     try:
-        return bool(plugin_devices(provider_named(name)))
+        return bool(plugin_devices(provider))
     except ConfigError:
         return False
 

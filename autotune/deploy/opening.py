@@ -151,16 +151,17 @@ def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dic
         # an empty text stands for the provider's own choice; OpenVINO takes it for a wrong value
         own = {option: text for option, text in given.items() if text}
         own |= {} if cache is None else cache_options(provider, cache)
-        if name in onnxruntime.get_available_providers():
-            names.append(name)
-            chosen.append(own)
-            continue
-        # seldom needed: no other application pays for the import
-        from autotune.deploy.plugins import plugin_device, plugin_options
+        if provider.plugin is not None:
+            # seldom needed: no other application pays for the import
+            from autotune.deploy.plugins import is_built_in, plugin_device, plugin_options
 
-        device = plugin_device(provider, own.pop("device_type", ""))
-        settings.add_provider_for_devices([device], plugin_options(provider, own))
-        plugins = True
+            if not is_built_in(provider):
+                device = plugin_device(provider, own.pop("device_type", ""))
+                settings.add_provider_for_devices([device], plugin_options(provider, own))
+                plugins = True
+                continue
+        names.append(name)
+        chosen.append(own)
     if not plugins:
         return {"providers": names, "provider_options": chosen}
     if names not in ([], [CPU]):

@@ -1,8 +1,8 @@
 """Providers that come as a library in a package of their own (plugins).
 
-They appear neither in ``get_available_providers()`` nor may ``providers=`` name them: their library
-is registered with the process, and the session options get their devices. Needs the standard
-library, onnxruntime and the package of the plugin.
+They are no part of ONNX Runtime, and ``providers=`` may not name them: their library is registered
+with the process, and the session options get their devices. Needs the standard library, onnxruntime
+and the package of the plugin.
 """
 
 import importlib
@@ -21,8 +21,17 @@ _registering = threading.Lock()
 
 
 def is_built_in(provider: Provider) -> bool:
-    """Returns whether the installed ONNX Runtime was built with the provider."""
-    return provider.name in onnxruntime.get_available_providers()
+    """Returns whether the installed ONNX Runtime was built with the provider.
+
+    ONNX Runtime 1.31 also lists a plugin among the available ones once its library is registered,
+    and drops it in silence where ``providers=`` names it.
+    """
+    if provider.name not in onnxruntime.get_available_providers():
+        return False
+    return not has_plugin(provider) or not any(
+        device.ep_name == provider.name and "library_path" in device.ep_metadata
+        for device in onnxruntime.get_ep_devices()
+    )
 
 
 def has_plugin(provider: Provider) -> bool:

@@ -283,6 +283,7 @@ PROVIDERS: Mapping[str, Provider] = {
         name="WebGpuExecutionProvider",
         title="WebGPU",
         plugin=Plugin(package="onnxruntime-ep-webgpu", module="onnxruntime_ep_webgpu"),
+        device="webgpu",
         options={
             "preferredLayout": _choice("NHWC", "NCHW"),
             "enableGraphCapture": _OFF,

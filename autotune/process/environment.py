@@ -13,6 +13,7 @@ from autotune.deploy.telemetry import OFF, VARIABLE
 _KEPT = re.compile(
     r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|VIRTUAL_ENV"
     r"|PYTHON(PATH|HOME|DONTWRITEBYTECODE)|LD_(LIBRARY_PATH|PRELOAD)|DYLD_.*|MALLOC_.*|CUDA_.*|NVIDIA_.*"
+    r"|VK_.*|ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER"  # which driver of Vulkan WebGPU takes
 )
 _SET = {
     # also where the user has it on: its thread and its uploads would disturb what is measured
