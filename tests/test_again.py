@@ -34,7 +34,6 @@ def _cost(_: str, threads: int) -> Outcome:
 
 
 def test_any_trials_of_a_study(frozen_study: Path) -> None:
-    """Trial 3, with its options, and the default side by side; nothing is added to the study."""
     before = (frozen_study / "study.db").read_bytes()
     fake, make = make_fake(_cost)
     comparison = _again(frozen_study, 3, 0, make=make, source=frozen_study.parent / "lstm.onnx")

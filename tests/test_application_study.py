@@ -292,7 +292,6 @@ def test_a_study_writes_a_tuned_application(
 def test_an_interrupted_study_goes_on(
     recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is measured twice, wherever it was interrupted, and the result is the same."""
     monkeypatch.setattr(
         "autotune.applications.writing._write_config",
         lambda folder, *_: folder.mkdir(exist_ok=True),

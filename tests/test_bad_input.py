@@ -70,7 +70,6 @@ def test_a_missing_model(folder: Path) -> None:
 
 
 def test_a_folder_for_a_model(folder: Path) -> None:
-    """A folder is refused with what to name instead."""
     (folder / "models").mkdir()
     refused(ModelError, ["models is a folder", ".onnx file"], "models")
 
@@ -114,7 +113,6 @@ def test_wrong_external_data(folder: Path, size_bytes: int, phrases: list[str]) 
     ids=["operator", "domain", "opset"],
 )
 def test_what_onnxruntime_lacks(folder: Path, node: str, opset: int, phrases: list[str]) -> None:
-    """It is named, with what helps."""
     model = onnx_model(f"y = {node} (x)", x="float[b,3] x", y="float[b,3] y", opset=opset)
     if "." in node:
         model.opset_import.add(domain="my.operators", version=1)
@@ -137,7 +135,6 @@ def test_what_onnxruntime_lacks(folder: Path, node: str, opset: int, phrases: li
     ],
 )
 def test_wrong_wishes(folder: Path, wishes: dict[str, Any], phrases: list[str]) -> None:
-    """A wrong option is named with what it may be."""
     refused(RequestError, phrases, "model.onnx", **wishes)
 
 
@@ -189,7 +186,6 @@ def test_an_unknown_preset(folder: Path) -> None:
 
 @pytest.mark.process
 def test_without_onnxruntime(folder: Path) -> None:
-    """Without ONNX Runtime one sentence says what to install."""
     modules = folder / "modules"
     modules.mkdir()
     (modules / "onnxruntime.py").write_text("raise ImportError('absent')\n", encoding="ascii")

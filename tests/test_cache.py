@@ -24,7 +24,6 @@ def _entry(cache: Cache, key: str, size: int, folder: Path, age_s: float) -> Pat
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
-    """Entries are bounded in sum; what was used last stays, and so does what was just made."""
     cache = Cache(tmp_path / "cache", limit_bytes=3000)
     old = _entry(cache, "old", 1000, tmp_path, 5000)
     used = _entry(cache, "used", 1000, tmp_path, 9000)

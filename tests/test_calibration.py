@@ -46,7 +46,6 @@ def _error(values: np.ndarray, bounds: tuple[float, float]) -> float:
 
 
 def test_the_percentile_cuts_what_lies_far_out(tmp_path: Path) -> None:
-    """With long tails it cuts one value of a hundred thousand, and minmax cuts none."""
     values = np.random.default_rng(0).standard_t(3, 200_000)
     ranges = _ranges(tmp_path / "relu.onnx", values)
     assert ranges["minmax"] == pytest.approx((values.min(), values.max()), rel=1e-6)

@@ -38,7 +38,6 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_ways_to_call_a_model(model: Path) -> None:
-    """Samples alone, in a batch with others, and with zeros behind their positions."""
     described = describe(model)
     workload = workload_for(described, None, {"attention_mask": [1, 5], "input_ids": [1, 5]})
     alone, together, padded = cases_of(described, workload, {})
@@ -56,7 +55,6 @@ def test_fixed_dimensions_leave_single_samples(model: Path) -> None:
 
 
 def test_the_worst_error() -> None:
-    """What was not compared or was refused has none; no answers are worse than any."""
     unknown = _certificate(outcome=NOT_COMPARED, error=None)
     refused = _certificate(outcome=REFUSED, error=None)
     assert worst_error([_certificate(), _certificate(error=0.3), unknown, refused]) == 0.3
@@ -115,7 +113,6 @@ def test_a_config_is_certified(model: Path, emulator: Path) -> None:
 
 @pytest.mark.process
 def test_a_refusal_is_recorded(model: Path, emulator: Path) -> None:
-    """The loader runs on the other processor, and refuses what would be wrong there."""
     path = write_config(model, make_config())
     emulator.write_text(
         # what the loader of another processor would say

@@ -32,7 +32,6 @@ def test_other_words_are_refused_before_the_study(name: str, words: str) -> None
 def test_each_certificate_is_reported(
     asked: list[str], kinds: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the error of each way to call the model, or why nothing was compared."""
     base = {"samples": 4, "batch": 1, "padding": 0}
     certificates = (
         Certificate(processor="avx2", outcome=COMPARED, how="emulated", error=0.02, **base),

@@ -190,14 +190,12 @@ def _failure(child: Child, do: str, timeout_s: float = 60, **more: object) -> Ch
 
 
 def test_messages_are_answered_in_turn(start: Start) -> None:
-    """A child answers one message after the other, whatever text is in them."""
     child = start()
     for text in ("one", "zwei\nlines", "\u2028 \U0001f600"):
         assert _echo(child, text) == text
 
 
 def test_a_refusal_leaves_the_child_at_work(start: Start) -> None:
-    """An exception in a handler is a refusal without control characters; the child goes on."""
     child = start()
     failure = _failure(child, "refuse")
     assert failure.kind == "refused"
@@ -206,7 +204,6 @@ def test_a_refusal_leaves_the_child_at_work(start: Start) -> None:
 
 
 def test_a_kill_from_outside_is_told(start: Start) -> None:
-    """A child killed by the kernel's out-of-memory killer is told from one that crashed."""
     child = start()
     _echo(child, "")
     os.kill(child.pid, signal.SIGKILL)
@@ -231,7 +228,6 @@ def test_a_child_that_reads_nothing_is_killed(start: Start) -> None:
 
 @pytest.mark.parametrize("do", ["garbage", "listing", "oversized"])
 def test_what_is_no_message_breaks_the_protocol(start: Start, do: str) -> None:
-    """Text, other JSON than an object and endless lines are no messages; the child is killed."""
     child = start()
     assert _failure(child, do).kind == "protocol"
     assert not child.is_running()
@@ -258,7 +254,6 @@ def test_what_is_no_reply_is_none(line: str) -> None:
 
 
 def test_a_flood_leaves_no_thread(start: Start) -> None:
-    """Replies that nobody asked for make the child wait, and nothing of them is left."""
     before = threading.active_count()
     child = start()
     assert _failure(child, "flood").kind == "protocol"
@@ -272,7 +267,6 @@ def _numbers(child: Child, text: str) -> Numbers:
 
 @pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
 def test_numbers_that_are_not_finite_break_the_protocol(start: Start, text: str) -> None:
-    """An infinite number or NaN is refused with its place; the child is killed."""
     child = start()
     assert _numbers(child, "2.5") == Numbers(numbers=(1.5, 2.5))
     with pytest.raises(ChildFailure, match=r"numbers\[1\] must be a finite number") as caught:
@@ -294,7 +288,6 @@ def test_another_reply_breaks_the_protocol(start: Start, do: str, words: str) ->
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts mappings on Linux only")
 def test_the_memory_limit_holds(start: Start) -> None:
-    """Too large an allocation fails in the child as out of memory; a small one still succeeds."""
     child = start(ChildLimits(memory_mib=512))
     failure = _failure(child, "allocate", mib=2048)
     assert failure.kind == "out_of_memory"
@@ -319,7 +312,6 @@ def test_stop_ends_grandchildren(start: Start, detached: bool) -> None:
 
 
 def test_the_environment_is_scrubbed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Secrets and ONNX Runtime's overrides stay out; what is needed and telemetry's off get in."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("MY_PATH", "secret")
     monkeypatch.setenv("ORT_INTRA_OP_NUM_THREADS", "3")
@@ -347,7 +339,6 @@ def test_the_working_folder_is_private_and_goes(start: Start) -> None:
 
 
 def test_a_thawed_child_answers_again(start: Start) -> None:
-    """A frozen child does not run; thawed it answers what was sent meanwhile."""
     child = start()
     _echo(child, "")
     child.freeze()
@@ -359,7 +350,6 @@ def test_a_thawed_child_answers_again(start: Start) -> None:
 
 
 def test_a_frozen_child_can_be_stopped(start: Start) -> None:
-    """Stopping does not need the child's help; stopping twice does no harm."""
     child = start()
     _echo(child, "")
     child.freeze()
@@ -372,7 +362,6 @@ def test_a_frozen_child_can_be_stopped(start: Start) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's")
 @pytest.mark.parametrize("frozen", [False, True])
 def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool) -> None:
-    """A child ends when its parent is killed without a chance to clean up, even a frozen one."""
     driver = (
         "import sys, time\n"
         "from autotune.process.child import Child, ChildLimits\n"

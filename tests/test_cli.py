@@ -110,7 +110,6 @@ def test_sample_writes_a_model(tmp_path: Path, kind: str) -> None:
 
 
 def test_sample_does_not_overwrite(tmp_path: Path) -> None:
-    """A file that is there stays, unless it is meant to go."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"mine")
     assert "model.onnx exists already" in refused(tmp_path, "sample", "model.onnx")
@@ -148,7 +147,6 @@ def test_the_help_names_the_defaults_of_the_record() -> None:
 
 
 def test_the_help_of_a_study_fits_on_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has at most 61 lines of 100 columns; -h and --help are the same."""
     monkeypatch.setenv("COLUMNS", "100")
     done = CliRunner().invoke(app, ["study", "-h"])
     assert done.stdout == CliRunner().invoke(app, ["study", "--help"]).stdout
@@ -289,7 +287,6 @@ def test_a_study_ends_with_the_line_that_loads_its_config(made: Made) -> None:
 
 
 def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:
-    """A model called ``net[red]x.onnx`` is shown by this name, on its own and in a table."""
     shutil.copytree(made.folder, tmp_path / "net[bold]")
     front = tmp_path / "net[bold]" / "front.json"
     result = json.loads(front.read_text(encoding="utf-8"))
@@ -305,7 +302,6 @@ def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:
 
 
 def test_a_study_that_is_done_is_not_repeated(made: Made) -> None:
-    """The same command again gives the same result without measuring, and says so."""
     done = run(made.place, "study", "model.onnx", "--trials", "4", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout) == made.result
@@ -355,7 +351,6 @@ def test_picking_what_is_no_member(made: Made) -> None:
     ],
 )
 def test_wrong_use_of_a_result(made: Made, arguments: list[str], phrase: str) -> None:
-    """What cannot be done with a study's folder is refused in words and changes nothing."""
     before = (made.folder / "best.json").read_bytes()
     assert phrase in refused(made.place, *arguments)
     assert (made.folder / "best.json").read_bytes() == before
@@ -393,7 +388,6 @@ def test_the_config_loads_elsewhere(made: Made) -> None:
 
 
 def test_picking_the_default(made: Made) -> None:
-    """Any member can be picked, the default included; the config then holds it."""
     picked = made.result["picked"]
     done = run(made.place, "pick", "model.autotune", "--trial", "0", "--json")
     assert done.returncode == 0, done.stderr
@@ -490,7 +484,6 @@ def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
 @pytest.mark.process
 @pytest.mark.slow
 def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:
-    """Going on measures what is missing and nothing twice; the end can be cut short too."""
     before = configurations(interrupted.place)
     # somebody plans a trial in the study's storage
     record(interrupted.place).enqueue_trial({"arena": "off"})

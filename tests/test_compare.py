@@ -17,10 +17,7 @@ from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.facts import sample_models
-from autotune.facts.batches import Batching
 from autotune.facts.inputs import workload_for
-from autotune.facts.model import Model
-from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.outcome import Effort, Failure, Outcome
 from autotune.results.compare import Comparison, MakeMeasurer, compare
@@ -68,9 +65,7 @@ class FakeSessions:
 def make_fake(cost: Callable[[str, int], Outcome]) -> tuple[FakeSessions, MakeMeasurer]:
     fake = FakeSessions(cost)
 
-    def make(
-        model: Model, workload: Workload, max_error: float, batching: Batching | None, clients: int
-    ) -> FakeSessions:
+    def make(*_: object, clients: int, **__: object) -> FakeSessions:
         fake.clients = clients
         return fake
 

@@ -108,7 +108,6 @@ def _play(
 
 
 def test_a_quiet_duet_is_short_and_right(machine: _Machine) -> None:
-    """Without neighbours a few time slices tell the ratio, and nothing waits."""
     duet = _play(machine, _Process(machine, "configuration", 3.0))
     assert duet.ratio.value == pytest.approx(1.5, rel=0.01)
     assert all(duet.quiet)
@@ -179,7 +178,6 @@ def test_what_is_beaten_on_a_loud_machine_is_not_waited_for(machine: _Machine) -
 
 
 def test_who_is_clearly_beaten_stops_early(machine: _Machine) -> None:
-    """The first look may end it."""
     looks: list[int] = []
 
     def is_dominated(duet: Duet) -> bool:
@@ -191,7 +189,6 @@ def test_who_is_clearly_beaten_stops_early(machine: _Machine) -> None:
 
 
 def test_a_percentile_takes_its_runs(machine: _Machine) -> None:
-    """Where so many runs are asked for, the duet goes on past its time cap."""
     effort = Effort(time_cap_s=0.1, patience_s=0.2, half_width=1.0, fewest_runs=662)
     duet = _play(machine, _Process(machine, "configuration", 3.0), effort)
     assert sum(len(time_slice.run_ns) for time_slice in duet.undisturbed_configuration) >= 662
@@ -320,7 +317,6 @@ def test_a_slice_under_load_is_as_long_as_a_client_waits_in_the_mean(machine: _M
 
 
 def test_a_duet_under_load_compares_throughputs(machine: _Machine) -> None:
-    """A configuration that serves half as much has a ratio of two."""
     reference = Reference(lambda: (_Served(machine, "reference", 1.0), 1.0), lambda: 1.0, clients=2)
     reference.calibrate(10, 1.0)
     configuration = _Served(machine, "configuration", 2.0)

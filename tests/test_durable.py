@@ -98,7 +98,6 @@ class Killed:
 @pytest.mark.stress
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans end by themselves on Linux")
 def test_twenty_kills(tmp_path: Path) -> None:
-    """Whatever is killed and when: the study ends complete, nothing lost, nothing twice."""
     sample_models.write("lstm", tmp_path / "model.onnx")
     (tmp_path / "tmp").mkdir()
     study, moments = Killed(tmp_path), random.Random(5)
@@ -174,7 +173,6 @@ def _study(folder: Path, model: Path, trials: int) -> subprocess.CompletedProces
 def test_a_full_disk_keeps_what_was_measured(
     tiny_disk: Path, tmp_path: Path, left_mib: int
 ) -> None:
-    """The study stops; with room it goes on, and nothing is measured again."""
     sample_models.write("lstm", tmp_path / "model.onnx")
     folder = tiny_disk / "out"
     first = _study(folder, tmp_path / "model.onnx", 3)

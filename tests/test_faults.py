@@ -120,7 +120,6 @@ def test_a_crash_is_told_with_its_phase(inject: Inject, do: str, fault: str, sig
 def test_a_hang_is_a_timeout(
     inject: Inject, measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch, do: str
 ) -> None:
-    """A process that does not answer is given up after its limit, at load and at run."""
     with monkeypatch.context() as patched:
         hangs_in_open = do == "open"
         limits = TimeLimits(
@@ -133,7 +132,6 @@ def test_a_hang_is_a_timeout(
 @_LINUX
 @pytest.mark.parametrize("do", ["open", "first_runs"])
 def test_too_much_memory(inject: Inject, monkeypatch: pytest.MonkeyPatch, do: str) -> None:
-    """Who takes more than the limit is told so; nobody else on the machine notices."""
     with monkeypatch.context() as patched:
         patched.setattr("autotune.measure.measurer.memory_limit", _half_a_gib)
         assert inject(do, "allocate", mib=1024).kind == "out_of_memory"
@@ -144,7 +142,6 @@ def _half_a_gib() -> ChildLimits:
 
 
 def test_the_limit_is_below_what_is_free() -> None:
-    """A child that takes all that it may leaves the machine some."""
     limit = memory_limit().memory_mib
     assert limit is not None
     assert limit < 0.9 * (psutil.virtual_memory().available >> 20)
@@ -160,7 +157,6 @@ _LIES: list[tuple[str, dict[str, object]]] = [
 
 @pytest.mark.parametrize(("do", "fields"), _LIES, ids=range(len(_LIES)))
 def test_numbers_that_cannot_be(inject: Inject, do: str, fields: dict[str, object]) -> None:
-    """Negative times, huge numbers and other types are no measurement."""
     outcome = inject(do, "lie", fields=fields, without=[])
     assert outcome.kind == "protocol"
     assert next(iter(fields)) in outcome.message
@@ -298,7 +294,6 @@ def _measured(place: Path) -> int:
 
 @pytest.mark.stress
 def test_signals_at_any_moment(place: Path) -> None:
-    """Ctrl-C and SIGTERM keep what was measured and leave no process and no file, at any time."""
     moments = random.Random(3)
     before = 0
     for attempt in range(4):
@@ -319,7 +314,6 @@ def test_signals_at_any_moment(place: Path) -> None:
 @pytest.mark.slow
 @_LINUX
 def test_a_killed_driver_leaves_no_process(place: Path) -> None:
-    """Kill -9 leaves no process, not even a frozen one; the next start removes the files."""
     moments = random.Random(4)
     before = 0
     for attempt in range(2):

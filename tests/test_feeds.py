@@ -27,7 +27,6 @@ def test_samples_of_any_names_are_read_as_written(tmp_path: Path, names: tuple[s
 @pytest.mark.parametrize("shape", [(), (2, 3)])
 @pytest.mark.parametrize("dtype", [">f4", ">i8", ">U4", "<f4", "bool"])
 def test_arrays_become_native(dtype: str, shape: tuple[int, ...]) -> None:
-    """Values and shape stay; byte order and memory order are the machine's and C's."""
     array = np.ones(shape[::-1]).astype(dtype).T
     converted = native(array)
     assert converted.dtype.isnative
@@ -37,7 +36,6 @@ def test_arrays_become_native(dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def test_samples_come_back(tmp_path: Path) -> None:
-    """In their order, with every array; names may hold a colon."""
     samples = [{"a:b": np.full(2, i), "c": np.full((), i)} for i in range(12)]
     save_samples(samples, tmp_path / "samples.npz")
     again = load_samples(tmp_path / "samples.npz")

@@ -208,7 +208,6 @@ _TWO = np.ones(2)
     ],
 )
 def test_other_outputs_are_named(reference: Outputs, output: Outputs, words: str) -> None:
-    """In whichever sample they are; missing samples are counted."""
     assert _mismatch_of([reference], [output]) == words
     assert _mismatch_of([reference, reference], [reference, output]) == words
     assert _mismatch_of([reference], []) == "0 samples have outputs, and not 1"

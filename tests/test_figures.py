@@ -75,7 +75,6 @@ def test_the_best_so_far_keeps_the_limits() -> None:
 
 
 def test_clear_effects_are_drawn() -> None:
-    """Values whose intervals hold 1 in every objective are left out."""
     effect = pages.result().effects[0]
     unclear = replace(
         effect, parameter="arena", value="off", factor=replace(effect.factor, high=1.5)
@@ -88,7 +87,6 @@ def test_clear_effects_are_drawn() -> None:
 
 
 def test_memory_of_default_and_choice_stand_side_by_side() -> None:
-    """The phases are those of the two trials; the default alone is shown once."""
     figure = memory_figure(pages.state(pages.result()))
     assert figure is not None
     assert [trace["x"] for trace in figure.plot["data"]] == [

@@ -44,7 +44,6 @@ def test_a_config_loads(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["study", "config"])
 def test_a_config_is_written_as_it_was_read(name: str) -> None:
-    """No field is lost, renamed or added: the formats are closed."""
     path = DATA / name / "best.json"
     written = json.loads(json.dumps(TunedConfig.read(path).to_json()))
     assert written == json.loads(path.read_text(encoding="utf-8"))
@@ -57,7 +56,6 @@ def test_the_files_of_a_config_are_those_it_names(name: str) -> None:
 
 
 def test_a_result_is_written_as_it_was_read(frozen_study: Path) -> None:
-    """The same holds for front.json; the folder is where it was read from."""
     data = json.loads((frozen_study / "front.json").read_text(encoding="utf-8"))
     written = json.loads(json.dumps(StudyResult.read(frozen_study).to_json()))
     assert written == {**data, "folder": str(frozen_study)}

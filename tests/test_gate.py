@@ -72,14 +72,12 @@ def test_one_config_has_to_be_better() -> None:
     ],
 )
 def test_each_limit_is_judged(gate: Gate, broken: list[str]) -> None:
-    """A number at its limit keeps it; every broken limit is named."""
     verdicts = judge(make_comparison(make_config()), gate)
     assert _broken(verdicts) == broken
     assert exit_code(verdicts) == (3 if broken else 0)
 
 
 def test_the_error_limit_is_the_one_that_the_config_was_tuned_for() -> None:
-    """An error of 0.06 keeps a limit of 0.1 and breaks one of 0.05."""
     tuned = make_config(error=0.06, max_error=0.1)
     assert exit_code(judge(make_comparison(tuned), Gate())) == 0
     strict = make_config(error=0.06, max_error=0.05)

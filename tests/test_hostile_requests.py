@@ -86,7 +86,6 @@ STUDY = ["study", "m.onnx"]
 def test_wrong_requests_end_in_a_sentence(
     place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], phrase: str
 ) -> None:
-    """The sentence names what was wrong, and the exit code is 2."""
     monkeypatch.chdir(place)
     before = sorted(place.iterdir())
     assert phrase in refusal(run(arguments), WRONG)
@@ -113,7 +112,6 @@ FAULTS = [
 def test_faults_of_the_system_have_a_cure(
     fault: BaseException, code: int, what: str, cure: str
 ) -> None:
-    """The message says what failed and what to do, and the exit code is the promised one."""
     sentence = refusal(ending_of(fault), code)
     assert what in sentence
     assert cure in sentence
@@ -132,7 +130,6 @@ def test_faults_of_the_system_are_errors_of_the_library_too(
 
 
 def test_a_bug_keeps_its_traceback() -> None:
-    """What is nobody's fault but ours is shown in full, with exit code 1."""
     ending = ending_of(ZeroDivisionError("division"))
     assert ending.code == 1
     assert "ZeroDivisionError: division" in ending.lines
@@ -143,8 +140,6 @@ def test_a_bug_keeps_its_traceback() -> None:
 def test_a_full_temporary_folder(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A study that cannot write its temporary files ends with 75 and leaves nothing there."""
-
     def fail(_: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
 
@@ -160,7 +155,6 @@ def test_a_full_temporary_folder(
 
 
 def test_a_path_without_permission(tmp_path: Path) -> None:
-    """A folder that is closed to this user is refused with the path and what to change."""
     closed = tmp_path / "closed"
     arguments = ["show", str(closed / "study")]
     run(arguments)  # imports all that the command needs
@@ -194,7 +188,6 @@ def shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
 @pytest.mark.parametrize("arguments", ["spaces default", "--help", "hardware --no-noise --json"])
 def test_a_full_output(arguments: str) -> None:
-    """What cannot be written is said, with the exit code of a full disk."""
     done = shell(f"$A {arguments} >/dev/full")
     assert done.returncode == DISK
     assert "Error: the output cannot be written: No space left on device" in done.stderr
@@ -247,8 +240,6 @@ def test_terminals_without_our_characters(variables: dict[str, str]) -> None:
 
 @pytest.mark.process
 def test_few_descriptors(place: Path) -> None:
-    """A study that may open too few files says how to allow more."""
-
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
 

@@ -123,7 +123,6 @@ _GAINS = {"precision": (0.6, 0.5), "weight_storage": (1.0, 0.8)}
 
 
 def test_what_has_no_effect_is_dropped() -> None:
-    """Two planted parameters without effect are gone; what gains latency or memory stays."""
     smallest, simplification = _smallest(Planted(_GAINS), {**_INT8, **_NEEDLESS})
     assert _configuration(smallest) == _INT8
     assert {part.words for part in simplification.dropped} == {"2 threads", "no memory pattern"}
@@ -288,7 +287,6 @@ def test_not_everything_is_dropped() -> None:
 
 
 def test_fixed_parameters_stay() -> None:
-    """What the user fixed is in the selected config, with effect or without."""
     fixed = space(parameter("intra_op_num_threads", 2), *_SPACE.parameters[:3])
     smallest, simplification = _smallest(
         Planted(_GAINS), {**_INT8, "intra_op_num_threads": 2}, within=fixed

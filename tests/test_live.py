@@ -39,7 +39,6 @@ def _progress(**changes: Any) -> Progress:
 
 
 def test_the_first_trial_makes_a_page(tmp_path: Path, clock: Clock) -> None:
-    """There is no page before it; afterwards its place is announced once."""
     announced: list[Path] = []
     live = _live(tmp_path, clock, announced)
     live(Progress(stage="baseline"))

@@ -73,7 +73,6 @@ def test_load_opens_what_the_config_says(model: Path) -> None:
 
 
 def test_another_machine_is_named(model: Path) -> None:
-    """Elsewhere a warning names both machines; strict refuses."""
     there = Environment(
         autotune="0.1.0", onnxruntime="0.0.1", cpu="another cpu", cores=999, fingerprint="f"
     )
@@ -357,7 +356,6 @@ print(set(outcomes))
 
 @pytest.mark.process
 def test_threads_may_load_at_once(model: Path) -> None:
-    """Eight threads load a config that registers the process-wide allocator, which is one."""
     session = SessionConfig(
         entries={"session.use_env_allocators": "1"}, env_allocator={"arena_extend_strategy": 1}
     )
@@ -368,7 +366,6 @@ def test_threads_may_load_at_once(model: Path) -> None:
 def test_options_of_the_process_are_set_on_request(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Loading alone never sets them, and a config without them sets none."""
     chosen: list[ProcessOptions] = []
     monkeypatch.setattr(loader, "set_process_options", chosen.append)
     autotune.load(write_config(model, make_config()), process_options=True)
@@ -382,7 +379,6 @@ def test_options_of_the_process_are_set_on_request(
 def test_options_of_the_process_that_are_not_there(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without glibc the session opens with a warning; strictly it does not."""
     monkeypatch.setattr(process_options, "has_glibc", lambda: False)
     path = write_config(model, make_config(process=STEADY_HEAP))
     with pytest.warns(autotune.ConfigWarning, match="another C library; they are left out"):

@@ -57,7 +57,6 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.process
 def test_a_database_elsewhere_serves_one_driver(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    """A second one on the same file is told what serves many."""
     one, two = folders
     database = tmp_path / "shared.db"
     with (
@@ -71,7 +70,6 @@ def test_a_database_elsewhere_serves_one_driver(folders: tuple[Path, Path], tmp_
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
 def test_two_drivers_do_not_share_cores(folders: tuple[Path, Path]) -> None:
-    """On the same cores the second is refused; on cores of its own it may work."""
     one, two = folders
     mine = os.sched_getaffinity(0)
     if len(mine) < 2:
@@ -117,7 +115,6 @@ def test_a_study_can_wait_for_the_cores(folders: tuple[Path, Path]) -> None:
 @pytest.mark.process
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 def test_a_wait_can_be_interrupted(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    """Ctrl-C ends it, and what was held already is free again."""
     one, two = folders
     database = tmp_path / "shared.db"
     interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))

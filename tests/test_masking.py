@@ -26,7 +26,6 @@ SECRET = "s3cr3t"  # a password in an URL
     ],
 )
 def test_passwords_are_masked_to_the_last_at(text: str, masked: str) -> None:
-    """The user, the host and the name stay; a password and the values of options go."""
     assert without_secrets(text) == masked
     assert without_secrets(masked) == masked
 

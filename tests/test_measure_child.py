@@ -33,7 +33,6 @@ def message(tmp_path: Path) -> dict[str, object]:
 
 
 def test_it_reports_each_phase(message: dict[str, object], tmp_path: Path) -> None:
-    """Opening, first runs, held memory, outputs and a time slice are reported as records."""
     worker = Worker()
     opened = worker.open(message)
     assert isinstance(opened, Opened)
@@ -58,7 +57,6 @@ def test_a_peak_that_is_not_reset_is_said(
 
 
 def test_a_slice_leaves_cold_runs_out(message: dict[str, object]) -> None:
-    """A time slice of no time reports as many runs as it must, and none of the cold ones."""
     worker = Worker()
     worker.open(message)
     worker.first_runs({})
@@ -70,7 +68,6 @@ def test_a_slice_leaves_cold_runs_out(message: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("sessions", [1, 2])
 def test_requests_arrive_by_a_schedule(message: dict[str, object], sessions: int) -> None:
-    """Two clients answer them, on one session or on one each; slow ones may be left out."""
     worker = Worker()
     worker.open({**message, "clients": 2, "sessions": sessions})
     worker.first_runs({})

@@ -110,7 +110,6 @@ def test_wrong_answers_are_not_timed(
 def test_answers_are_compared_once_where_that_is_enough(
     measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second measurement has the answers of the first; another session has its own."""
     once = replace(_SHORT, compares_answers=False)
     first = measurer.measure(BASELINE, _SHORT)
     assert isinstance(first, Measurement)
@@ -124,7 +123,6 @@ def test_answers_are_compared_once_where_that_is_enough(
 
 
 def test_a_refused_model_is_a_failure(measurer: DuetMeasurer, tmp_path: Path) -> None:
-    """A file that ONNX Runtime refuses is a failure, and the next configuration is measured."""
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(b"\x08\x08this is no model")
     outcome = measurer.measure_session(damaged, SessionConfig(), _SHORT)
@@ -158,7 +156,6 @@ def test_each_round_has_another_history_of_the_heap(
 
 
 def test_close_leaves_nothing(model: Model) -> None:
-    """After closing there is no process and no file; closing twice does no harm."""
     before = _children()
     opened = DuetMeasurer(model, generate(model, {}), max_error=0.05)
     opened.measure(BASELINE, _SHORT)
@@ -170,7 +167,6 @@ def test_close_leaves_nothing(model: Model) -> None:
 
 
 def test_a_model_that_does_not_run_cannot_be_measured(model: Model, tmp_path: Path) -> None:
-    """Where the model itself fails the study cannot begin, and no process is left."""
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(b"\x08\x08this is no model")
     before = _children()

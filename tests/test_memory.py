@@ -22,7 +22,6 @@ Threads:\t1
 
 
 def test_the_status_is_read() -> None:
-    """The kernel's kibibytes become mebibytes under their names."""
     assert parse_status(_STATUS) == Usage(resident_mib=50.0, peak_mib=100.0, anonymous_mib=30.0)
 
 

@@ -47,7 +47,6 @@ def test_a_sample_is_described_whole(path: Path) -> None:
 
 
 def test_indices_of_a_table_are_bounded_by_its_rows(path: Path) -> None:
-    """An input that indexes a constant table is bounded by the rows; a mask is not."""
     sample_models.write("transformer", path)
     model = describe(path)
     inputs = by_name(model)
@@ -85,7 +84,6 @@ def test_a_table_in_a_constant_node_bounds(path: Path) -> None:
     ],
 )
 def test_branches_count_what_can_run_side_by_side(path: Path, body: str, branches: int) -> None:
-    """Two products of the same input are two branches, a chain is one."""
     assert _described(path, body, {"w": normal(0, 3, 3)}, x="float[b,3] x").branches == branches
 
 
@@ -103,7 +101,6 @@ def test_nodes_of_subgraphs_count(path: Path) -> None:
 
 
 def test_shapes_keep_names_and_gaps(path: Path) -> None:
-    """Fixed sizes, names and unnamed open dimensions are told apart; fixed is not dynamic."""
     unnamed = onnx_model("y = Relu (x)", x="float[b,gap,4] x")
     unnamed.graph.input[0].type.tensor_type.shape.dim[1].ClearField("dim_param")
     path.write_bytes(unnamed.SerializeToString())
@@ -115,7 +112,6 @@ def test_shapes_keep_names_and_gaps(path: Path) -> None:
 
 @pytest.mark.parametrize(("scale", "subnormals"), [(1e-20, 4), (1.0, 0)])
 def test_subnormals_are_counted_after_folding(path: Path, scale: float, subnormals: int) -> None:
-    """Weights that become subnormal when a normalisation is folded into them are counted."""
     ones = np.ones(2, np.float32)
     model = _described(
         path,
@@ -159,7 +155,6 @@ _RNN = "y = RNN <hidden_size = 4, layout = 1> (x, w, r)"
     ids=["sequence", "bfloat16", "operator"],
 )
 def test_what_cannot_be_fed_or_run_is_refused(path: Path, body: str, x: str, words: str) -> None:
-    """By name, with what to do; without ONNX Runtime's own file and function."""
     weights = {"w": normal(0, 1, 4, 2), "r": normal(0, 1, 4, 4)}
     with pytest.raises(ModelError, match=words) as refusal:
         _described(path, body, weights, x=x)
@@ -168,7 +163,6 @@ def test_what_cannot_be_fed_or_run_is_refused(path: Path, body: str, x: str, wor
 
 
 def test_an_ir_version_of_the_future_is_refused(path: Path) -> None:
-    """A file format that this ONNX Runtime does not know is refused with both versions."""
     model = onnx_model("y = Relu (x)")
     model.ir_version = 99
     path.write_bytes(model.SerializeToString())

@@ -20,7 +20,6 @@ def _read(path: Path) -> ModelReport:
 
 
 def test_facts_of_a_small_cnn(tmp_path: Path) -> None:
-    """Opset, weights and their place, the optimised graph, and the work of a run."""
     path, _ = write("cnn", tmp_path)
     reading = _read(path)
     weights = onnx.load(path).graph.initializer
@@ -35,7 +34,6 @@ def test_facts_of_a_small_cnn(tmp_path: Path) -> None:
 
 
 def test_external_weights_are_outside(tmp_path: Path) -> None:
-    """Bytes in a file beside the model do not count as inside it."""
     path, _ = write("cnn", tmp_path)
     outside = tmp_path / "outside.onnx"
     onnx.save_model(onnx.load(path), outside, save_as_external_data=True, size_threshold=0)
@@ -45,7 +43,6 @@ def test_external_weights_are_outside(tmp_path: Path) -> None:
 
 
 def test_subnormal_weights_are_named(tmp_path: Path) -> None:
-    """Of 16 weights 12 are below the smallest normal number."""
     weight = np.ones((4, 4), np.float32)
     weight[1:] = 1e-39
     path = tmp_path / "m.onnx"
@@ -56,7 +53,6 @@ def test_subnormal_weights_are_named(tmp_path: Path) -> None:
 
 
 def test_weights_as_inputs_block_folding(tmp_path: Path) -> None:
-    """An initializer that is an input too is counted, and so is the node that it keeps."""
     body = "turned = Transpose (weight) y = MatMul (x, turned)"
     weight = {"weight": np.arange(16, dtype=np.float32).reshape(4, 4)}
     inputs = "float[4,4] x, float[4,4] weight"

@@ -10,7 +10,6 @@ from autotune.measure.noise import summarise
 
 
 def test_the_floor_is_the_largest_deviation() -> None:
-    """Repetitions 3 % apart at most from their median make a floor of 3 %."""
     ratios = (1.0, 1.0, 1.03, 0.99)
     measurements = [
         replace(

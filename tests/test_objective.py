@@ -68,7 +68,6 @@ def test_a_measurement_without_its_objective_is_none() -> None:
 
 
 def test_values_are_those_that_are_known() -> None:
-    """Without a percentile, a device, a second client, or tokens there is no value of these."""
     lacking = {"p99_ms", "peak_device_memory_mib", "throughput_per_s", "tokens_per_s", "ttft_ms"}
     assert set(values(measurement(10.0))) == set(OBJECTIVES) - lacking
     assert values(measurement(10.0, 70.0), _BOTH) == {"latency_ms": 10.0, "peak_memory_mib": 70.0}
@@ -78,7 +77,6 @@ _THROUGHPUT = OBJECTIVES["throughput_per_s"]
 
 
 def test_more_throughput_is_better() -> None:
-    """Rates alone are made large; within the tolerance two values are the same."""
     assert [o.name for o in OBJECTIVES.values() if o.maximised] == list(RATES)
     assert _THROUGHPUT.is_better(110.0, 100.0)
     assert not _THROUGHPUT.is_better(100.5, 100.0)
@@ -93,7 +91,6 @@ def test_the_gain_of_what_is_made_small_is_how_much_less_it_is() -> None:
 
 
 def test_throughput_is_clients_over_latency() -> None:
-    """Four clients that wait 10 ms each are served 400 times a second; one client has none."""
     assert _THROUGHPUT.of(under_load(measurement(10.0), 4)) == pytest.approx(400.0)
     assert _THROUGHPUT.of(measurement(10.0)) is None
 

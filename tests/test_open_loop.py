@@ -77,7 +77,6 @@ def test_a_rate_above_the_capacity_is_said(load: float) -> None:
 
 
 def test_arrivals_are_poisson_and_repeat() -> None:
-    """Mean and standard deviation of exponential gaps are equal; a seed gives the same gaps."""
     arrivals_s = poisson_arrivals(50, 20_000, seed=3)
     pairs = zip([0.0, *arrivals_s], arrivals_s, strict=False)
     gaps_s = [later - earlier for earlier, later in pairs]

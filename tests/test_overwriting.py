@@ -59,7 +59,6 @@ def _refused(folder: Path, name: str, model: Path | str, **options: Any) -> None
 
 @pytest.mark.parametrize("out", [".", "../here", "below/.."])
 def test_a_model_in_the_place_of_the_result(folder: Path, out: str) -> None:
-    """A model called best.onnx is not replaced, however the folder is named."""
     (folder / "below").mkdir()
     _refused(folder, "best.onnx", _model(folder / "best.onnx"), out=out)
 

@@ -83,7 +83,6 @@ def test_the_options_of_a_precision_exist(name: str) -> None:
     ],
 )
 def test_a_graph_half_in_words(half: dict[str, Any], words: str) -> None:
-    """Pre-passes come first, then the precision with its options, the storage form last."""
     assert "; ".join(graph_words(half)) == words
 
 

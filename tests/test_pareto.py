@@ -60,7 +60,6 @@ def test_every_item_is_answered_by_a_member(points: list[Point]) -> None:
 
 @given(_POINTS, st.integers(1, 8))
 def test_a_spread_keeps_the_ends(points: list[Point], count: int) -> None:
-    """Thinning out keeps the order, the first and, from two on, the last; never too many."""
     chosen = spread(points, count)
     assert len(chosen) == min(count, len(points))
     assert chosen[0] == points[0]
@@ -122,7 +121,6 @@ def test_objectives_are_checked(names: list[str], message: str) -> None:
 
 
 def test_a_preference_must_be_an_objective() -> None:
-    """One cannot prefer what is not looked for."""
     check_preference("balanced", _BOTH)
     with pytest.raises(RequestError, match="latency, memory, balanced"):
         check_preference("cpu", _BOTH)

@@ -39,7 +39,6 @@ from autotune.cli import parsing
 def test_values_have_the_unit_of_their_parser(
     parse: Callable[[object], object], text: object, value: object
 ) -> None:
-    """A value is read in its unit, whatever the case of the unit and the spaces around."""
     assert parse(text) == value
 
 
@@ -100,7 +99,6 @@ _SHAPE = r"not of the form NAME=1,3,224,224"
 def test_other_texts_are_refused(
     parse: Callable[[str], object], words: str, texts: list[str]
 ) -> None:
-    """With the form, or an example."""
     for text in texts:
         with pytest.raises(typer.BadParameter, match=words):
             parse(text)

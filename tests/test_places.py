@@ -46,7 +46,6 @@ def test_the_variable_names_the_storage(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_secrets_are_not_printed(url: str) -> None:
-    """Neither as a place nor as a word of a command, however it is written."""
     place = Place.of(url, Path())
     for text in (str(place), repr(place), f"{place}"):
         assert SECRET not in text
@@ -92,7 +91,6 @@ def test_other_storages_are_refused(url: str, message: str) -> None:
 
 
 def test_the_spool_keeps_whole_lines(tmp_path: Path) -> None:
-    """What was cut short is left out; what was kept comes back in order, until it is cleared."""
     kept = spool.Spool(tmp_path, "study-1")
     assert kept.entries() == []
     kept.keep({"configuration": {"arena": "off"}})

@@ -5,7 +5,6 @@ from autotune.graph.parameters import steps_of
 
 
 def test_steps_have_their_order() -> None:
-    """Pre-passes, precision, ONNX Runtime's own optimisation, storage; options of each its own."""
     half: dict[str, Value] = {
         "weight_storage": "external_data",
         "pre_pass": "onnxslim+ort_extended",

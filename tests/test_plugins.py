@@ -75,7 +75,6 @@ def _use(runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
 
 
 def test_a_library_is_registered_once(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Name and path come from the package itself; ONNX Runtime refuses a second registration."""
     runtime = _use(FakeRuntime(_device(), _device(name="CPUExecutionProvider")), monkeypatch)
     provider = _provider()
     assert has_plugin(provider)
@@ -94,7 +93,6 @@ def test_virtual_devices_are_left_out(
 
 
 def test_a_device_is_chosen_by_its_type(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one without a wish; a type that is not there is refused."""
     _use(FakeRuntime(_device("CPU"), _device("NPU")), monkeypatch)
     assert plugin_device(_provider()).device.type.name == "CPU"
     assert plugin_device(_provider(), "NPU").device.type.name == "NPU"
@@ -103,7 +101,6 @@ def test_a_device_is_chosen_by_its_type(package: Path, monkeypatch: pytest.Monke
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is the flavour of ONNX Runtime that would bring the provider as well."""
     _use(FakeRuntime(), monkeypatch)
     with pytest.raises(ConfigError, match="install onnxruntime-made-up or made-up-ep"):
         plugin_devices(_provider(module="a_module_that_is_nowhere"))

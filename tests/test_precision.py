@@ -60,7 +60,6 @@ def _names(cases: Sequence[tuple[Callable[..., None], str, dict[str, Any], Any]]
 def test_a_precision_is_right(
     tmp_path: Path, kind: str, step: Callable[..., None], options: dict[str, Any], limit: float
 ) -> None:
-    """Every precision, with each of its options, writes one file whose answers are near."""
     source, feeds = write(kind, tmp_path)
     target = tmp_path / "out" / "best.onnx"
     target.parent.mkdir()
@@ -140,7 +139,6 @@ def test_a_sample_that_is_all_but_constant_does_not_end_a_histogram(tmp_path: Pa
 
 
 def test_nodes_stay_in_float(tmp_path: Path) -> None:
-    """So many products keep their float weights, the first ones of the ranking."""
     source, feeds = write("transformer", tmp_path)
     target = tmp_path / "out.onnx"
 
@@ -155,7 +153,6 @@ def test_nodes_stay_in_float(tmp_path: Path) -> None:
 
 
 def test_float_outputs_are_not_rounded(tmp_path: Path) -> None:
-    """The outputs of matrix products lose their eight bits, and the answers are nearer."""
     source, feeds = write("transformer", tmp_path)
     target = tmp_path / "out.onnx"
     errors, rounded = [], []
@@ -235,7 +232,6 @@ def test_what_has_no_weights_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_weights_of_a_gemm_are_packed(tmp_path: Path, node: str, nodes: list[str] | None) -> None:
-    """The answers stay, with the weight the other way round and with a summand."""
     constants = {"w": normal(0, 48, 64), "v": normal(1, 64, 48), "b": normal(2, 48)}
     x = {"x": "float[4,64] x", "y": "float[4,48] y"}
     source = save_onnx(tmp_path / "source.onnx", node, constants, **x)

@@ -50,7 +50,6 @@ def _preparer(model: Model, folder: Path, *, samples: bool = True) -> Preparer:
 
 @pytest.mark.process
 def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> None:
-    """Session options alone leave the file untouched and make no cache."""
     prepared = _preparer(model, tmp_path / "cache").prepare({})
     assert prepared.path == model.path.resolve()
     assert prepared.steps == ()
@@ -69,7 +68,6 @@ def test_an_option_without_its_precision_is_the_users_file(model: Model, tmp_pat
 def test_a_model_is_made_once(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another study takes the model and the facts of the first one; its answers are right."""
     first = _preparer(model, tmp_path).prepare(_SHRUNK)
     assert first.steps == ("external data",)
     assert [file.name for file in first.data_files] == ["best.onnx.data"]
@@ -82,7 +80,6 @@ def test_a_model_is_made_once(
 
 
 def test_the_same_graph_has_the_same_digest(model: Model, tmp_path: Path) -> None:
-    """How weights are stored does not change the graph; how they are rounded does."""
     preparer = _preparer(model, tmp_path)
     source = preparer.looked_at({}).graph_digest
     assert source is not None
@@ -91,7 +88,6 @@ def test_the_same_graph_has_the_same_digest(model: Model, tmp_path: Path) -> Non
 
 
 def test_weights_of_branches_count(tmp_path: Path) -> None:
-    """Two models that differ in a weight used in a branch alone are not the same graph."""
     body = (
         "z = If (flag) <then_branch = t () => (float[2] p) { p = Add (x, w) }, "
         "else_branch = e () => (float[2] q) { q = Sub (x, w) }>"
@@ -117,7 +113,6 @@ def test_a_model_that_changed_meanwhile_is_not_prepared(tmp_path: Path) -> None:
 def test_a_relative_folder_will_do(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child works elsewhere, and finds the samples and the place all the same."""
     monkeypatch.chdir(tmp_path)
     assert _preparer(model, Path("cache")).prepare(_INT8).path.is_file()
 
@@ -125,7 +120,6 @@ def test_a_relative_folder_will_do(
 def test_a_refusal_is_remembered(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a step refused is refused again without trying; the sentence names the step."""
     path, _ = write("lstm", tmp_path)
     lstm = describe(path)
     refused = {"pre_pass": "ort_transformers"}
@@ -198,7 +192,6 @@ def _undescribed(path: Path, model: Model) -> Model:
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["onnxslim", "onnxsim", "onnxscript", "ort_basic"])
 def test_a_decompression_bomb_is_an_outcome(model: Model, tmp_path: Path, name: str) -> None:
-    """Folding a constant to a terabyte ends the child or the step, and nothing else."""
     bomb = save_onnx(
         tmp_path / "bomb.onnx",
         "huge = ConstantOfShape (size) sum = ReduceSum <keepdims = 0> (huge) y = Add (x, sum)",
@@ -298,7 +291,6 @@ def _counted(
 
 
 def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second graph parameters in int8 infer no shapes, calibrate and rank nothing."""
     counts: dict[str, int] = {}
     _counted(monkeypatch, float_model, "ready_to_quantise", counts)
     _counted(monkeypatch, calibration, "activation_ranges", counts)
@@ -341,7 +333,6 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_pass_before_other_steps_runs_once(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Graph halves that begin with the same pass start from one file of the cache."""
     preparer = _preparer(model, tmp_path)
     first = preparer.prepare({"pre_pass": "onnxslim", "precision": "int8_dynamic"})
     asked: list[list[Any]] = []
@@ -493,7 +484,6 @@ def test_an_interrupted_wait_leaves_no_child_that_answers_late(
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step whose package is not installed is refused with the way to install it."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     source, _ = write("cnn", tmp_path)
     message = {"source": str(source), "folder": str(tmp_path), "samples": None, "shared": None}

@@ -88,7 +88,6 @@ def test_a_process_that_fails_has_no_effect() -> None:
 
 
 def test_the_effect_is_shown_apart() -> None:
-    """The headline and the front do not have it; a paragraph of its own does."""
     session = SessionEffect(
         speedup=Interval(value=0.99, low=0.98, high=1.0),
         memory=Interval(value=0.75, low=0.74, high=0.76),

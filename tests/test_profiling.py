@@ -79,7 +79,6 @@ def test_json_repeats_the_record() -> None:
 
 @pytest.mark.process
 def test_profile_of_a_model(tmp_path: Path) -> None:
-    """Shares add up to 1, and the counters of the arena are there."""
     path, _ = write("cnn", tmp_path)
     described = describe(path)
     workload = generate(described, {})
@@ -106,7 +105,6 @@ def test_model_that_cannot_run_has_no_profile(tmp_path: Path) -> None:
 def test_config_is_profiled_beside_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder stands for the config in it; without the original its own file is the default."""
     brief_studies.measure_briefly(monkeypatch.setattr)
     folder = tmp_path / "study"
     shutil.copytree(CONFIG, folder)

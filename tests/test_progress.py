@@ -48,7 +48,6 @@ def _screen(progress: Progress, width: int = 80) -> str:
 
 
 def test_a_trial_is_one_line() -> None:
-    """With its numbers, what it changed, and the time left; however often it is reported."""
     begin, line = _lines(_search(measurement(12.0, 50.0)))
     assert begin == "searching ..."
     assert line.split() == "2/9 12 ms 50.0 MiB no arena | 1 min 1 s left".split()
@@ -80,7 +79,6 @@ def test_the_default_may_be_the_best() -> None:
 
 
 def test_a_failure_says_why() -> None:
-    """A refusal comes with its reason, without what could move a terminal's cursor."""
     line = _lines(_search(refusal("no such\x1b[2J thing")))[1]
     assert line.strip() == "2/9  refused  no arena: no such?[2J thing | 1 min 1 s left"
 
@@ -96,7 +94,6 @@ def test_a_failure_says_why() -> None:
     ],
 )
 def test_stages_in_plain_words(name: str, words: str) -> None:
-    """Each stage has its words; of a study that is done there is nothing to show."""
     assert stage(Progress(stage=name)) == words
     assert _lines(Progress(stage=name)) == ([f"{words} ..."] if words else [])
 

@@ -120,13 +120,11 @@ def test_a_whole_number_is_a_number() -> None:
     ],
 )
 def test_what_is_refused(changes: dict[str, Any], words: str) -> None:
-    """The key is named, however deep it lies."""
     with pytest.raises(FormatError, match=words):
         from_plain(Outer, _data(**changes), "here")
 
 
 def test_a_missing_key_is_named() -> None:
-    """With its place, however deep it lies."""
     with pytest.raises(FormatError, match=r"'here\.several\[0\]\.share' is missing"):
         from_plain(Outer, _data(several=[{"name": "x"}]), "here")
     data = _data()

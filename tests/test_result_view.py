@@ -62,7 +62,6 @@ def _large() -> StudyResult:
 
 @pytest.mark.parametrize(("study", "most"), [(_small(), 14), (_large(), 22)])
 def test_the_end_of_a_study_fits_on_a_screen(study: StudyResult, most: int) -> None:
-    """On a terminal of 100 columns each row of a table takes one line."""
     text = StringIO()
     Console(file=text, width=100).print(renderable(view_ending(study, "report.html")))
     lines = text.getvalue().splitlines()
@@ -177,7 +176,6 @@ def _effect(value: Value, factor: float, objective: str) -> Effect:
 
 
 def test_effects_without_a_clear_one() -> None:
-    """A value has a row where one of its effects is clear; a dot stands for what is not."""
     effects = [
         _effect("off", 0.8, "latency_ms"),
         _effect("off", 1.0, "peak_memory_mib"),

@@ -60,7 +60,6 @@ def _resumed(folder: Path, **changes: Any) -> list[Configuration]:
 
 @pytest.mark.process
 def test_a_study_goes_on_as_it_was_asked_for(place: Path, tmp_path: Path) -> None:
-    """The same space and model; only the trials that are missing are measured."""
     shutil.copytree(place / "model.autotune", tmp_path / "copy")
     assert len(_resumed(tmp_path / "copy", trials=6)) == 2
     where, _ = place_of(str(tmp_path / "copy"))
@@ -69,7 +68,6 @@ def test_a_study_goes_on_as_it_was_asked_for(place: Path, tmp_path: Path) -> Non
 
 @pytest.mark.process
 def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
-    """Where the model is not where it was, it is asked for; nothing is measured again."""
     shutil.copytree(place / "model.autotune", tmp_path / "moved")
     (place / "model.onnx").rename(tmp_path / "elsewhere.onnx")
     try:
@@ -111,7 +109,6 @@ def test_a_study_on_a_storage_goes_on_in_its_folder(tmp_path: Path) -> None:
 
 
 def test_a_name_is_of_one_study(tmp_path: Path) -> None:
-    """It is found again by its name; another study is refused under it."""
     sample_models.write("lstm", tmp_path / "model.onnx")
     world = FakeWorld(cost)
     asked: dict[str, Any] = {"space": "session", "out": tmp_path / "out", "study_name": "mine"}

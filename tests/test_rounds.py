@@ -99,7 +99,6 @@ def _chosen(
 def test_the_preferred_gain_is_selected(
     others: Sequence[tuple[Any, ...]], prefer: str, chosen: int
 ) -> None:
-    """A gain beyond the noise by the preference, else the default."""
     assert _chosen(*(_finalist(*other) for other in others), prefer=prefer) == chosen
 
 
@@ -173,7 +172,6 @@ def test_the_noise_floor_is_how_well_the_baseline_is_known() -> None:
 
 
 def test_limits_exclude() -> None:
-    """What breaks a limit is not selected, however fast; where the default does, it yields."""
     limits = Limits(max_memory_mib=150.0)
     assert _chosen(_finalist(1, 2.0, 200.0), _finalist(2, 1.2), limits=limits) == 2
     assert _chosen(_finalist(1, 2.0, error=0.2), limits=Limits(max_error=0.1)) == 0
@@ -183,7 +181,6 @@ def test_limits_exclude() -> None:
 
 
 def test_finalists_are_the_front_and_the_fastest() -> None:
-    """Failures, the baseline and what breaks limits stay out; the fastest two are in."""
     base = Trial(number=0, configuration=BASELINE, outcome=measurement(10.0))
     failed = Trial(number=90, configuration=Configuration.of({"arena": "off"}), outcome=refusal())
     trials = [
@@ -207,7 +204,6 @@ def test_a_percentile_that_is_not_known_keeps_no_trial_out() -> None:
 
 
 def test_finalists_are_few() -> None:
-    """A long front is thinned out, its ends kept."""
     trials = [_trial(i, float(i), 1000.0 - 20 * i) for i in range(1, 40)]
     numbers = [t.number for t in finalists(trials, Limits(), _BOTH, _ELSEWHERE)]
     assert len(numbers) == len(set(numbers)) == MOST_FINALISTS
@@ -257,7 +253,6 @@ def _compare(
 
 
 def test_the_final_comparison_reports_its_own_numbers() -> None:
-    """What the search measured does not count; each round has a fresh reference."""
     measurer = FakeMeasurer(_by_threads)
     base, first = _compare(measurer, _trial(1, 0.001))
     assert base.speedup == Interval(value=1.0, low=1.0, high=1.0)
@@ -308,7 +303,6 @@ def test_what_breaks_a_limit_settles_no_other() -> None:
 
 
 def test_a_finalist_that_fails_is_left_out() -> None:
-    """One failure in any round disqualifies; the others go on."""
     failing = Configuration.of({"intra_op_num_threads": 2})
     seen: list[Configuration] = []
 
@@ -394,7 +388,6 @@ def _unsettled(limit_s: float, count: int = 6, **options: Any) -> tuple[list[Fin
 
 
 def test_the_rounds_keep_their_part_of_the_budget() -> None:
-    """Of 200 s one half is theirs; what follows has the rest."""
     compared, spent_s = _unsettled(200.0, count=12)
     assert spent_s <= 0.5 * 200.0
     assert len(compared) > 3
@@ -545,7 +538,6 @@ def test_a_measurement_of_a_noisy_machine_is_taken_again() -> None:
 
 
 def test_speedups_pair_rounds() -> None:
-    """A slow round slows both sides and cancels."""
     own = [measurement(5.0), measurement(50.0), measurement(8.0)]
     base = [measurement(10.0), measurement(100.0), measurement(16.0)]
     speedup = score(own, base, [own, base]).speedup

@@ -43,7 +43,6 @@ def test_estimates_are_on_the_scale_of_the_final_comparison() -> None:
 
 
 def test_reasons_are_given() -> None:
-    """A configuration that was rejected, stopped or failed says why; the others say nothing."""
     reasons = [row.reason for row in rows_of(pages.state(pages.result()))]
     assert reasons == [
         "",

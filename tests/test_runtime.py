@@ -25,5 +25,4 @@ _METHOD = "virtual common::Status Add<T>::Compute(std::function<int(int)>) const
     ],
 )
 def test_a_message_is_given_without_places_in_source_code(message: str, plain: str) -> None:
-    """File, line, function and error code of ONNX Runtime are left out; the rest stays as it is."""
     assert without_places(message) == plain

@@ -45,7 +45,6 @@ def test_a_sample_is_the_same_every_time(kind: str) -> None:
 
 
 def test_eight_bits_keep_the_answers_of_the_cnn(tmp_path: Path) -> None:
-    """Static int8 of the sample stays far below the default error limit of 0.05."""
     path = tmp_path / "cnn.onnx"
     sample_models.write("cnn", path)
     feeds = workloads.generate(describe(path), {}).feeds

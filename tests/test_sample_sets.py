@@ -78,7 +78,6 @@ def test_each_size_has_its_samples_and_dimensions(tmp_path: Path) -> None:
 
 
 def test_errors_of_a_batch_are_those_of_its_samples(tmp_path: Path) -> None:
-    """Each validation sample has its error, whatever the batch size."""
     sets, _ = _sets(_double, tmp_path, 1, 3)
     answers = [{"y": 2.02 * feed["x"]} for feed in WORKLOAD.validation]  # type: ignore[operator]
     for own in sets.values():

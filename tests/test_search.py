@@ -146,7 +146,6 @@ def test_the_search_ends_when_nothing_is_to_be_expected(early_stop: bool) -> Non
 
 
 def test_a_small_space_is_measured_in_full() -> None:
-    """A space within the budget is known to its end, whatever the model expects."""
     measurer = FakeMeasurer(_flat)
     search = build_search(measurer, thread_space())
     search.run(100, None)
@@ -155,7 +154,6 @@ def test_a_small_space_is_measured_in_full() -> None:
 
 
 def test_starting_points_come_right_after_the_default() -> None:
-    """Also those that lie outside the space; what is measured twice is measured once."""
     outside = Configuration.of({"intra_op_num_threads": 3, "session.disable_prepacking": "1"})
     inside = Configuration.of({"arena": "off"})
     measurer = FakeMeasurer(thread_cost)

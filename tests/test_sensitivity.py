@@ -53,7 +53,6 @@ def test_a_node_that_does_not_reach_the_outputs_comes_last(opset: int) -> None:
 
 
 def test_all_nodes_are_ranked_and_the_model_stays() -> None:
-    """Convolutions, Gemm and MatMul have their switches; each name is there once."""
     for build in BUILDERS.values():
         model = build()
         sensitivity.name_nodes(model)
@@ -100,7 +99,6 @@ def test_the_work_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_distances_of_outputs() -> None:
-    """Infinite values that agree count as equal, other types by their share, shapes as a whole."""
     endless = np.array([1.0, -np.inf, 2.0], np.float32)
     assert output_distance([endless], [endless + 0.0]) == 0.0
     assert output_distance([endless], [np.array([1.0, -np.inf, 3.0], np.float32)]) == pytest.approx(
@@ -139,7 +137,6 @@ def test_a_cheap_node_goes_before_a_dear_one() -> None:
 
 
 def test_every_node_gets_a_name_of_its_own() -> None:
-    """Names that are missing or there twice are made up."""
     nodes = [helper.make_node("Relu", ["x"], ["y"], name=name) for name in ("a", "a", "", "Relu_2")]
     model = helper.make_model(helper.make_graph(nodes, "g", [], []))
     sensitivity.name_nodes(model)

@@ -105,7 +105,6 @@ def test_the_storage_maximises_throughput(served: StudyResult) -> None:
 
 
 def test_the_longest_latency_bounds_the_tail(model: Path, space: str, tmp_path: Path) -> None:
-    """The 99th percentile of the default breaks the limit, and that of the config keeps it."""
     result = _tune(model, space, tmp_path / "out", clients=4, max_latency_ms=13.0)
     assert result.limits["max_p99_ms"] == 13.0
     assert result.limits["max_latency_ms"] is None
@@ -151,7 +150,6 @@ def test_a_number_of_clients_has_bounds(model: Path, clients: int) -> None:
 
 
 def test_another_number_of_clients_is_another_study() -> None:
-    """Its trials cannot be compared."""
     studies = [setting(thread_space(), clients=clients) for clients in (1, 2, 4)]
     assert len({digest(identity_of(ctx)) for ctx in studies}) == 3
 
@@ -181,7 +179,6 @@ def test_the_page_shows_throughput(served: StudyResult) -> None:
 
 
 def test_the_end_of_a_study_has_throughput_and_tail() -> None:
-    """The table has runs per second and the 99th percentile; too few runs leave a dot."""
     default = made_results.member(0, {})
     winner = made_results.member(3, {"intra_op_num_threads": 1}, 2.0)
     evidence = replace(

@@ -81,7 +81,6 @@ def test_no_nchwc_leaves_the_layout_out(tmp_path: Path) -> None:
 def test_every_value_of_a_composite_opens_a_session(
     tmp_path: Path, name: str, value: Value
 ) -> None:
-    """It has words, changes what is passed, and ONNX Runtime takes it."""
     assert "=" not in session_words(name, value)
     path = tmp_path / "cnn.onnx"
     onnx.save(sample_models.separable_cnn(), path)

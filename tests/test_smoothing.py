@@ -87,7 +87,6 @@ def test_smoothing_keeps_the_answers(tmp_path: Path, case: str, alpha: float) ->
 
 @pytest.mark.parametrize("kind", BUILDERS)
 def test_smoothing_keeps_the_answers_of_whole_models(tmp_path: Path, kind: str) -> None:
-    """The sample models, as quantisation gets them, compute the same."""
     source, feeds = write(kind, tmp_path)
     model = onnx.load(source)
     sensitivity.name_nodes(model)
@@ -148,7 +147,6 @@ def test_what_only_smoothing_takes_is_not_rounded_at_all(tmp_path: Path) -> None
 
 
 def test_alpha_says_how_much_of_an_outlier_goes_into_the_weights(tmp_path: Path) -> None:
-    """At 1 all of it does: every channel of the input is as large as any other."""
     feeds = _write(tmp_path / "source.onnx", _CASES["of an input"][0], 6)
     model = onnx.load(tmp_path / "source.onnx")
     smoothing.smooth(model, smoothing.largest_inputs(model, feeds), 1.0)

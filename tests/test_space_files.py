@@ -13,7 +13,6 @@ from autotune.space.files import find_space, presets, read_space
 
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_presets_are_sound(name: str) -> None:
-    """Every preset reads and resolves; the simplest configuration is its provider.s default."""
     space = resolved(name, providers=["cpu"] if name not in PROVIDERS else [name])
     assert space.description
     assert space.nearest({}) == Configuration.of(
@@ -142,7 +141,6 @@ def test_wrong_values_of_a_file_are_faults(tmp_path: Path, text: str, fault: str
 
 
 def test_a_space_may_say_how_many_clients_there_are(tmp_path: Path) -> None:
-    """It is one number; a space that says nothing leaves it to the user."""
     file = tmp_path / "mine.toml"
     file.write_text(_CLIENTS.format(8), encoding="utf-8")
     assert read_space(file).clients == 8

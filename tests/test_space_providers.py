@@ -119,7 +119,6 @@ def test_only_devices_that_are_there_are_offered() -> None:
 
 
 def test_a_fixed_provider_must_be_ready() -> None:
-    """One that is ready is in every configuration; any other one is refused with what helps."""
     space = resolved(fixed={EXECUTION_PROVIDER: "openvino"}, providers=("cpu", "openvino"))
     assert space.nearest({}) == Configuration.of({EXECUTION_PROVIDER: "openvino"})
     assert "optimizer.NchwcTransformer" not in _parameters(space)

@@ -22,7 +22,6 @@ def _file(tmp_path: Path, data: Any) -> Path:
 
 
 def test_a_fragment_is_a_configuration(tmp_path: Path) -> None:
-    """Parameters by name; what equals its default is dropped."""
     path = _file(tmp_path, {"intra_op_num_threads": 3, "arena": "on", "precision": "int8_static"})
     assert read_configuration(path) == Configuration.of(
         {"intra_op_num_threads": 3, "precision": "int8_static"}

@@ -56,7 +56,6 @@ def test_a_missing_storage_is_not_made(frozen_study: Path) -> None:
 
 
 def test_another_study_has_no_result(frozen_study: Path) -> None:
-    """The study that is named is read; one that the storage lacks is refused."""
     name = read_state(frozen_study).name
     assert read_state(frozen_study, name=name).result is not None
     with pytest.raises(RequestError, match="there is none called 'other'"):

@@ -38,7 +38,6 @@ def test_no_warm_up_in_a_steady_series() -> None:
 
 
 def test_warm_up_is_cut_off() -> None:
-    """Time slices that are slower at first are left out; a noisy one among them changes nothing."""
     ratios = [1.5, 1.4, 9.0, 1.3, 1.3, *[1.0] * 25]
     start = warm_up(ratios, [True, True, False, *[True] * 27])
     assert start is not None
@@ -58,7 +57,6 @@ def test_few_slices_say_nothing_of_a_warm_up() -> None:
 
 
 def test_the_median_interval_covers_as_promised() -> None:
-    """The interval holds the true median in at least about 95 of 100 samples."""
     noise = np.random.default_rng(7)
     estimate = [median_interval(noise.lognormal(0, 1, 30)) for _ in range(1000)]
     assert sum(item.low <= 1 <= item.high for item in estimate) >= 930
@@ -84,7 +82,6 @@ def test_percentiles_are_mlperfs(count: int, rank: int, place: int) -> None:
 
 @given(st.integers(0, 10_000), st.integers(662, 3000))
 def test_percentiles_are_in_order(seed: int, count: int) -> None:
-    """A higher percentile is never below a lower one, and none is below the plain quantile."""
     runs = [float(ms) for ms in np.random.default_rng(seed).lognormal(0, 1, count)]
     estimate = [percentile(runs, rank) for rank in (50, 90, 95, 99)]
     estimates = [value for value in estimate if value is not None]
@@ -130,7 +127,6 @@ def test_independent_runs_are_worth_themselves() -> None:
 
 
 def test_the_median_needs_a_run() -> None:
-    """p50 is the plain median of however few runs, and None of none."""
     assert percentile([3.0, 1.0, 2.0], 50) == 2.0
     assert percentile([], 50) is None
 
@@ -154,7 +150,6 @@ def test_mean_log_interval_treats_both_directions_alike(ratios: list[float]) -> 
 
 
 def test_mean_log_interval_is_student_t() -> None:
-    """Three ratios give the interval that a statistics table gives."""
     logs = [0.0, 0.1, 0.2]
     estimate = mean_log_interval([math.exp(value) for value in logs])
     reach = 4.303 * 0.1 / math.sqrt(3)
@@ -176,7 +171,6 @@ def test_mean_log_interval_bears_one_odd_ratio() -> None:
 
 @pytest.mark.parametrize("count", [3, 5, 7])
 def test_mean_log_interval_holds_the_truth_so_often(count: int) -> None:
-    """Of 2,000 means of normal logarithms, about 95 % have the truth in their interval."""
     random = np.random.default_rng(0)
     estimate = [
         mean_log_interval(np.exp(random.normal(size=count) / 50).tolist()) for _ in range(2000)

@@ -18,7 +18,6 @@ from autotune.storage.database import DATABASE, Place, open_storage, quiet_optun
     ],
 )
 def test_storage_faults_keep_what_was_measured(tmp_path: Path, fault: Exception) -> None:
-    """Faults of the database end in one sentence with exit code 75."""
     with (
         pytest.raises(StorageError, match="What was measured is kept") as caught,
         storage_faults(Place.of(None, tmp_path)),
@@ -40,7 +39,6 @@ def test_a_corrupt_database_is_told(tmp_path: Path) -> None:
 
 
 def test_quiet_optuna_is_quiet_for_a_while() -> None:
-    """The level of Optuna's log is what it was afterwards, whatever happens inside."""
     before = optuna.logging.get_verbosity()
     inside = 0
 

@@ -74,7 +74,6 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
 
 
 def test_one_worker_has_a_configuration(shared: Shared) -> None:
-    """The other sees it as claimed, and takes another one."""
     one, two = shared.store("one"), shared.store("two")
     assert one.begin(ARENA, 10)
     assert not two.begin(ARENA, 10)
@@ -285,7 +284,6 @@ def test_the_time_of_a_search_is_that_of_its_busiest_worker(shared: Shared) -> N
 
 
 def test_a_configuration_is_the_parameters_of_its_trial(study: optuna.Study) -> None:
-    """Also one outside the space, and numbers that a config holds as strings."""
     within = space(parameter("arena", "on", "off"), parameter("intra_op_num_threads", 0, 1))
     outside = Configuration.of(
         {"intra_op_num_threads": 3, "session.dynamic_block_base": "4", "precision": "int8_static"}

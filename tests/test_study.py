@@ -331,7 +331,6 @@ def test_other_objectives_are_another_study(world: FakeWorld, model: Path, tmp_p
 def test_a_percentile_of_a_slow_model_is_refused(
     world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An objective that would take minutes a trial is refused, with what it would cost."""
     monkeypatch.setattr(measuring, "_LONGEST_TRIAL_S", 1.0)
     with pytest.raises(RequestError, match="p99_ms needs 662 runs; at 10 ms each"):
         world.tune(model, space="session", trials=8, out=tmp_path, objectives=["p99_ms"])
@@ -339,7 +338,6 @@ def test_a_percentile_of_a_slow_model_is_refused(
 
 
 def test_the_dominated_are_stopped_early(study: optuna.Study) -> None:
-    """The search tells the measurer when a configuration has no place on the front, if it may."""
     search, _ = _search(study)
     search.run(20, None)
     stopped_early = [t for t in search.trials if t.measurement and t.measurement.stopped_early]
@@ -425,7 +423,6 @@ def test_the_final_comparison_takes_a_third_of_a_study(
 
 
 def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    """Ctrl-C writes the best so far; the same command then completes, measuring nothing twice."""
     calls = iter(range(1000))
 
     def cost(configuration: Configuration) -> tuple[float, float] | Failure:
@@ -457,8 +454,6 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Pa
 def test_an_interrupt_after_the_final_comparison_keeps_the_winner(
     world: FakeWorld, model: Path, tmp_path: Path
 ) -> None:
-    """Ctrl-C while changes are reverted writes the winner with its numbers; later they are."""
-
     def interrupt(progress: Progress) -> None:
         if progress.stage == "simplification":
             raise KeyboardInterrupt

@@ -45,7 +45,6 @@ def test_cold_run_is_left_out() -> None:
 
 
 def test_interrupted_run_does_not_count() -> None:
-    """Of three runs one was interrupted in a node; the median is that of the others."""
     runs = [
         [_node("a", "Conv", 0, time), _node("b", "Add", 450, 10)] for time in (90, 100, 440, 110)
     ]
@@ -62,7 +61,6 @@ def test_repeated_node_counts_as_often_as_it_runs() -> None:
 
 
 def test_node_with_a_subgraph_counts_its_own_time() -> None:
-    """An If of 100 us with 80 us inside has 20 us of its own, and the shares add up to 1."""
     nodes = [_node("if", "If", 0, 100), _node("conv", "Conv", 10, 50), _node("add", "Add", 65, 30)]
     profile = summarise(_trace(nodes, nodes), 1.0)
     times = {row.name: row.time_ms for row in profile.slowest}
@@ -75,7 +73,6 @@ def test_node_with_a_subgraph_counts_its_own_time() -> None:
 
 
 def test_overheads_are_summed_by_what_they_do() -> None:
-    """Both directions of a layout change are one overhead; those that a run lacks are absent."""
     nodes = [
         _node("in", "ReorderInput", 0, 10),
         _node("conv", "Conv", 10, 70),
@@ -89,7 +86,6 @@ def test_overheads_are_summed_by_what_they_do() -> None:
 
 
 def test_provider_changes_count_within_a_run() -> None:
-    """Two passages in each run; the step from the last node to the next run is none."""
     names = ["CUDAExecutionProvider", "CPUExecutionProvider", "CPUExecutionProvider"]
     nodes = [_node(str(i), "Add", 10 * i, 5, provider=name) for i, name in enumerate(names)]
     profile = summarise(_trace(nodes, nodes, nodes), 1.0)

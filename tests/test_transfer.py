@@ -63,7 +63,6 @@ def _related(*measured: tuple[Mapping[str, Value], float, float], cores: int = 8
 
 
 def test_the_same_machine_has_the_same_fingerprint() -> None:
-    """Some pages of memory more or less are no difference."""
     one, other = _machine(), _machine(memory_mib=16_010)
     assert one.fingerprint(RUNTIME) == other.fingerprint(RUNTIME)
     assert differences(one.facts(RUNTIME), other.facts(RUNTIME)) == []
@@ -102,7 +101,6 @@ def test_what_does_not_exist_here_is_left_out() -> None:
 
 
 def test_a_study_starts_from_the_fronts_of_related_ones() -> None:
-    """Their members in turn, nothing twice, the default not among them."""
     one = _related(({"arena": "off"}, 5.0, 90.0), ({"intra_op_num_threads": 8}, 4.0, 120.0))
     two = _related(({"arena": "same_as_requested"}, 6.0, 50.0), ({"arena": "off"}, 7.0, 45.0))
     starts = starting_points([one, two], thread_space(), 4, Limits(), OBJECTIVES)
@@ -134,7 +132,6 @@ def _told() -> RelatedStudy:
 
 
 def test_effects_carry_over() -> None:
-    """What halved the latency there is expected to halve it here, before anything is measured."""
     expected = prior([_told()], _SPACE, 8, OBJECTIVES)
     rows = Coding(_SPACE).rows([BASELINE, Configuration.of({"arena": "off"})])
     assert np.exp(expected["latency_ms"](rows)) == pytest.approx([1.0, 0.5], rel=0.05)
@@ -155,7 +152,6 @@ def test_a_prior_guides_the_first_proposal() -> None:
 
 
 def test_own_trials_overrule_a_wrong_prior() -> None:
-    """What was best there and is bad here is given up."""
     proposer = build_proposer(_SPACE, prior=prior([_told()], _SPACE, 8, OBJECTIVES))
     trials = [Trial(number=0, configuration=BASELINE, outcome=measurement(10.0, 100.0))]
     for number in range(1, 16):

@@ -21,7 +21,7 @@ from autotune.measure.open_loop import open_loop
 from autotune.measure.outcome import Failure, Fidelity
 from autotune.report.comparison import view_under_load
 from autotune.results.compare import MAX_ERROR, MakeMeasurer
-from autotune.results.gate import exit_code, judge_under_load
+from autotune.results.gate import exit_code, judge
 from autotune.results.subjects import lineup_of
 from autotune.results.under_load import (
     ROUNDS,
@@ -59,7 +59,7 @@ class FakeServers(FakeSessions):
 
 def make_fake(service: Service) -> tuple[FakeServers, MakeMeasurer]:
     fake = FakeServers(service)
-    return fake, lambda *_: fake
+    return fake, lambda *_, **__: fake
 
 
 def _compare(
@@ -147,7 +147,6 @@ def test_the_clients_are_those_that_a_config_was_tuned_for(tmp_path: Path) -> No
 
 
 def test_each_round_has_one_schedule_for_all(tmp_path: Path) -> None:
-    """Configurations are compared on the same arrivals, and rounds have different ones."""
     config = write_config(save_model(tmp_path), threads=1)
     fake, make = make_fake(lambda _: 0.001)
     steps: list[tuple[int, int]] = []
@@ -158,7 +157,6 @@ def test_each_round_has_one_schedule_for_all(tmp_path: Path) -> None:
 
 
 def test_a_config_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
-    """It is listed with its reason; a baseline that fails ends the comparison."""
     model = save_model(tmp_path)
     paths = [write_config(model, f"{n}.json", threads=n) for n in (1, 2)]
     fake, make = make_fake(lambda threads: refusal("gone") if threads == 1 else 0.001)
@@ -175,31 +173,28 @@ def test_a_config_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
     ("rate_per_s", "requests"), [(1000, 2000), (100, 900), (20, 200), (0.1, 6), (1_000_000, 20_000)]
 )
 def test_slow_rates_take_longer_to_have_enough_requests(rate_per_s: float, requests: int) -> None:
-    """A round takes two to ten seconds, and no schedule is endless."""
     assert requests_of_a_round(rate_per_s, clients=3) == requests
 
 
 def test_a_config_that_does_not_keep_up_breaks_the_gate() -> None:
-    """Its verdict names both rates; one that keeps up breaks no limit."""
     comparison = make_load_comparison(make_row(), make_row("slow.json", **OVERLOADED))
-    verdicts = judge_under_load(comparison)
+    verdicts = judge(comparison)
     broken = [verdict for verdict in verdicts if not verdict.kept]
     assert [(verdict.config, verdict.limit) for verdict in broken] == [("slow.json", "rate")]
     assert broken[0].words == "answers 62.5 of 100 requests a second"
     assert exit_code(verdicts) == 3
-    assert exit_code(judge_under_load(make_load_comparison(make_row()))) == 0
+    assert exit_code(judge(make_load_comparison(make_row()))) == 0
 
 
 def test_wrong_answers_break_the_gate_under_load_too() -> None:
-    """The limit of the error holds, and a config that does not run ends with 4."""
     strict = replace(make_load_comparison(make_row()), max_error=0.005)
-    assert exit_code(judge_under_load(strict)) == 3
+    assert exit_code(judge(strict)) == 3
     comparison = make_load_comparison(make_row(error=0.0), gone=refusal())
-    assert exit_code(judge_under_load(comparison)) == 4
+    assert exit_code(judge(comparison)) == 4
 
 
 def _shown(comparison: LoadComparison) -> str:
-    verdicts = judge_under_load(comparison)
+    verdicts = judge(comparison)
     return "\n".join(lines_of(view_under_load(comparison, verdicts)))
 
 

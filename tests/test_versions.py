@@ -93,7 +93,7 @@ def _bisect(
         lambda release: looked_at.append(release.version),
         lambda *_: None,
         lambda _: None,
-        partial(compare, make_measurer=lambda *_: measurer),
+        partial(compare, make_measurer=lambda *_, **__: measurer),
         leak,
     )
     return bisection.changes(), looked_at

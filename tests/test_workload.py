@@ -24,7 +24,6 @@ DTYPES = ["float16", "float32", "float64", "int32", "int64", "uint8", "bool", "c
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (2,), (1, 0), (2, 3, 4)])
 def test_generated_arrays_have_type_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
-    """Every type is generated in every rank, rank 0 included, as an array."""
     workload = generate(model_of(tensor("x", dtype, *shape)), {})
     for feed in workload.feeds:
         assert isinstance(feed["x"], np.ndarray)
@@ -33,14 +32,12 @@ def test_generated_arrays_have_type_and_shape(dtype: str, shape: tuple[int, ...]
 
 
 def test_generated_text_is_a_word() -> None:
-    """A string input is fed with words, whatever its rank."""
     workload = generate(model_of(tensor("a", "str"), tensor("b", "str", 2)), {})
     assert workload.feeds[0]["a"].item() == "word"
     assert workload.feeds[0]["b"].tolist() == ["word", "word"]
 
 
 def test_indices_lie_within_their_table() -> None:
-    """Bounded integers are drawn below the bound and vary; others are ones."""
     tensors = [tensor("ids", "int64", 200, bound=7), tensor("n", "int32", 4)]
     workload = generate(model_of(*tensors, tensor("small", "uint8", 200, bound=3)), {})
     for feed in workload.feeds:
@@ -50,7 +47,6 @@ def test_indices_lie_within_their_table() -> None:
 
 
 def test_masks_are_ones_and_booleans_true() -> None:
-    """An input whose name says mask is ones of any type; booleans are true."""
     tensors = [tensor("Attention_Mask", "float32", 5), tensor("flag", "bool", 2)]
     feed = generate(model_of(*tensors), {}).feeds[0]
     assert feed["Attention_Mask"].tolist() == [1.0] * 5
@@ -58,7 +54,6 @@ def test_masks_are_ones_and_booleans_true() -> None:
 
 
 def test_open_dimensions_are_one_unless_named() -> None:
-    """Open dimensions are 1, which a note says, unless a shape sets them."""
     plain = generate(X, {})
     assert plain.feeds[0]["x"].shape == (1, 3)
     assert any("--shape x=1,3" in note for note in plain.notes)
@@ -68,7 +63,6 @@ def test_open_dimensions_are_one_unless_named() -> None:
 
 
 def test_shapes_must_fit_the_model() -> None:
-    """A shape for an unknown input, of another rank or another fixed size is refused."""
     with pytest.raises(RequestError, match=r"no input 'X'.*inputs are x"):
         generate(X, {"X": (1, 3)})
     with pytest.raises(RequestError, match=r"x=1,3,1: the model takes rank 2: \[batch, 3\]"):
@@ -78,7 +72,6 @@ def test_shapes_must_fit_the_model() -> None:
 
 
 def test_the_seed_decides() -> None:
-    """The same seed gives the same samples, another one others; samples differ."""
     assert generate(X, {}, 1).signature() == generate(X, {}, 1).signature()
     assert generate(X, {}, 1).signature() != generate(X, {}, 2).signature()
     first, second, *_ = generate(X, {}).feeds
@@ -86,7 +79,6 @@ def test_the_seed_decides() -> None:
 
 
 def test_reading_splits_along_the_first_axis(tmp_path: Path) -> None:
-    """Sample i is row i of every array; a rank-0 input has one number a sample."""
     model = model_of(tensor("x", "float32", "b", 3), tensor("k", "int64"))
     rows = np.arange(12, dtype=np.float32).reshape(4, 1, 3)
     file = save(tmp_path / "a.npz", x=rows, k=np.arange(4))
@@ -116,7 +108,6 @@ def test_one_sample_is_pointed_out(tmp_path: Path) -> None:
 
 
 def test_dimensions_are_those_with_one_size() -> None:
-    """Named dimensions of one size are told; one that stands for several is not."""
     model = model_of(
         tensor("x", "float32", "batch", "n", None), tensor("y", "float32", "batch", "n")
     )
@@ -148,7 +139,6 @@ def test_the_signature_tells_workloads_apart() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 8, 31, 300])
 def test_calibration_and_validation_are_disjoint(count: int) -> None:
-    """No sample is both calibrated on and compared on; neither part is empty."""
     feeds = tuple({"x": np.full(1, i)} for i in range(count))
     workload = Workload(feeds=feeds, source="user", notes=())
     calibration, validation, timing = (
@@ -200,7 +190,6 @@ def test_arrays_that_do_not_fit_are_refused(
 
 
 def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:
-    """A missing file, an empty folder, text, a lone array and a cut archive are refused."""
     with pytest.raises(DataError, match="there is no file or folder"):
         read(X, tmp_path / "a.npz")
     with pytest.raises(DataError, match=r"holds no \.npz file"):
@@ -304,7 +293,6 @@ def test_labels_in_a_folder_belong_to_their_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "str"])
 def test_every_type_is_read(tmp_path: Path, dtype: str) -> None:
-    """Numbers and text keep type and values; an input of rank 0 has one element a sample."""
     given = np.full((2, 3), "é") if dtype == "str" else np.ones((2, 3), dtype)
     model = model_of(tensor("x", dtype, 3), tensor("k", dtype))
     workload = read(model, save(tmp_path / "a.npz", x=given, k=given[:, 0]))

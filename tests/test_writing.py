@@ -80,7 +80,6 @@ def test_the_page_loads_nothing() -> None:
 
 
 def test_a_running_study_loads_its_page_again() -> None:
-    """The page of a study that runs says so and is fetched anew; that of a finished one is not."""
     running = render_page(pages.state())
     assert 'http-equiv="refresh"' in running
     assert "The study runs: searching, 6/20." in running
@@ -150,7 +149,6 @@ def test_a_kept_profile_is_shown() -> None:
 
 
 def test_the_page_is_replaced_whole(tmp_path: Path) -> None:
-    """The file is written beside its place and renamed; nothing else is left in the folder."""
     (tmp_path / "report.html").write_text("earlier", encoding="utf-8")
     path = write_page(pages.state(pages.result(), folder=tmp_path))
     assert path == tmp_path / "report.html"

@@ -113,7 +113,6 @@ def test_a_data_file_without_a_new_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_that_changed_is_not_written(tmp_path: Path) -> None:
-    """What was not measured is not written; the earlier result stays whole."""
     (tmp_path / "source").mkdir()
     model = _model(tmp_path / "source", ["w"])
     out = tmp_path / "out"
@@ -312,7 +311,6 @@ def test_a_model_that_cannot_be_made_again_is_no_traceback(tmp_path: Path) -> No
 
 
 def test_a_member_that_broke_a_limit_is_not_picked(tmp_path: Path) -> None:
-    """Neither by its number nor by a preference; the default, which may break one, can be."""
     broken = made_results.member(3, {"arena": "off"}, 2.0, 20.0, admitted=False)
     fine = made_results.member(4, {"optimizer.NchwcTransformer": "off"}, 1.2, 80.0)
     result = made_results.result(broken, fine, folder=tmp_path)

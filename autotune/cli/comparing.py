@@ -220,11 +220,11 @@ def _compare_under_load(
 ) -> _Compared:
     with signals_later():
         from autotune.report.comparison import load_table, view_under_load
-        from autotune.results.gate import judge_under_load
+        from autotune.results.gate import judge
         from autotune.results.under_load import compare_under_load
 
     comparison = compare_under_load(lineup, workload, rate_per_s=qps, **common)
-    verdicts = judge_under_load(comparison)
+    verdicts = judge(comparison)
     table = load_table(comparison) if comparison.configs else None
     return _Compared(view_under_load(comparison, verdicts), table, verdicts)
 

@@ -92,13 +92,7 @@ def certify(
         RequestError: there is no such kind of processor.
         CannotMeasureError: the unoptimised model does not run on this machine.
     """
-    for name in processors or ():
-        if name not in PROCESSORS:
-            near = did_you_mean(name, PROCESSORS)
-            raise RequestError(
-                f"there is no kind of processor '{name}'.{near} Name some of "
-                f"{', '.join(PROCESSORS)}"
-            )
+    check_kinds(processors or ())
     model = lineup_of([path], source, None).model
     config = TunedConfig.read(path)
     chosen = processors or _dependences(path.parent / config.model.file)
@@ -114,6 +108,21 @@ def certify(
     config = replace(config, certified=tuple(certificates))
     write_json(config.to_json(), path)
     return config
+
+
+def check_kinds(names: Sequence[str], before: str = "", more: str = "") -> None:
+    """Refuses words that name no kind of processor; `before` and `more` are of the sentence.
+
+    Raises:
+        RequestError: there is one.
+    """
+    for name in names:
+        if name not in PROCESSORS:
+            near = did_you_mean(name, PROCESSORS)
+            raise RequestError(
+                f"{before}there is no kind of processor '{name}'.{near} Name some of "
+                f"{', '.join(PROCESSORS)}{more}"
+            )
 
 
 def worst_error(certificates: Sequence[Certificate]) -> float:

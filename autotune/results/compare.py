@@ -4,14 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from autotune.deploy.config import Interval
 from autotune.deploy.session import SessionConfig
-from autotune.facts.batches import Batching
-from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.measurer import DuetMeasurer
@@ -21,6 +19,8 @@ from autotune.results.score import Score, is_loss
 from autotune.results.subjects import Lineup, Subject
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import DEFAULT, P99_RUNS, find
+
+Row = TypeVar("Row")
 
 MAX_ERROR = 0.05
 """The error limit where neither the user nor a config names one."""
@@ -107,8 +107,8 @@ class Compared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """The outcome of a comparison.
+class SideBySide(Generic[Row]):
+    """The outcome of a comparison, in a closed loop or under an offered load.
 
     Attributes:
         baseline: What the others are compared with; ``the default`` is the untouched model under
@@ -123,14 +123,18 @@ class Comparison:
         max_error: The largest error limit of the configurations.
     """
 
-    baseline: Compared
-    configs: tuple[Compared, ...]
+    baseline: Row
+    configs: tuple[Row, ...]
     failures: Mapping[str, Failure]
     model: str
     untouched: bool
     error_data: str
     clients: int
     max_error: float
+
+
+class Comparison(SideBySide[Compared]):
+    """The outcome of a comparison in a closed loop."""
 
 
 class SessionMeasurer(Protocol):
@@ -160,14 +164,8 @@ class SessionMeasurer(Protocol):
         """Ends all processes."""
 
 
-def duet_measurer(
-    model: Model, workload: Workload, max_error: float, batching: Batching | None, clients: int
-) -> SessionMeasurer:
-    """Returns the real measurer."""
-    return DuetMeasurer(model, workload, max_error=max_error, batching=batching, clients=clients)
-
-
-MakeMeasurer = Callable[[Model, Workload, float, Batching | None, int], SessionMeasurer]
+MakeMeasurer = Callable[..., SessionMeasurer]
+"""Makes a measurer from what :class:`DuetMeasurer` takes."""
 
 
 def compare(
@@ -178,7 +176,7 @@ def compare(
     clients: int | None = None,
     on_step: OnStep,
     plan: Plan = FINAL,
-    make_measurer: MakeMeasurer = duet_measurer,
+    make_measurer: MakeMeasurer = DuetMeasurer,
 ) -> Comparison:
     """Returns how configurations compare with a baseline, by latency and memory.
 
@@ -199,8 +197,9 @@ def compare(
         clients = lineup.clients or 1
     field = (lineup.baseline, *lineup.subjects)
     limits = [max_error or subject.max_error or MAX_ERROR for subject in field]
+    batching = lineup.batching(workload)
     measurer = make_measurer(
-        lineup.model, workload, max(limits), lineup.batching(workload), clients
+        lineup.model, workload, max_error=max(limits), batching=batching, clients=clients
     )
     try:
         rounds = Rounds(

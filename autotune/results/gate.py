@@ -42,33 +42,26 @@ class Verdict:
     words: str
 
 
-def judge(comparison: Comparison, gate: Gate) -> tuple[Verdict, ...]:
+def judge(comparison: Comparison | LoadComparison, gate: Gate = Gate()) -> tuple[Verdict, ...]:
     """Returns the verdicts on all configurations.
 
     Where the request sets no limit of speed or memory and compares one configuration, it has to be
     better than the baseline: faster, or leaner and not slower. One that was not better when it was
-    tuned, such as the default itself, has to be no slower.
+    tuned, such as the default itself, has to be no slower. Under an offered load each has to keep
+    up with it; limits of speed and memory do not apply.
     """
     alone = len(comparison.configs) + len(comparison.failures) == 1
     failures, most = comparison.failures.items(), comparison.max_error
     verdicts = [_of_failure(name, failure, most) for name, failure in failures]
+    if isinstance(comparison, LoadComparison):
+        for row in comparison.configs:
+            verdicts += [
+                _of_error(row.name, row.error, most),
+                _of_rate(row, comparison.offered_per_s),
+            ]
+        return tuple(verdicts)
     for config in comparison.configs:
         verdicts += _of_config(config, comparison, gate, alone=alone)
-    return tuple(verdicts)
-
-
-def judge_under_load(comparison: LoadComparison) -> tuple[Verdict, ...]:
-    """Returns the verdicts on all configurations under an offered load.
-
-    Each has to keep up with it. Limits of speed and memory do not apply.
-    """
-    failures, most = comparison.failures.items(), comparison.max_error
-    verdicts = [_of_failure(name, failure, most) for name, failure in failures]
-    for config in comparison.configs:
-        verdicts += [
-            _of_error(config.name, config.error, most),
-            _of_rate(config, comparison.offered_per_s),
-        ]
     return tuple(verdicts)
 
 

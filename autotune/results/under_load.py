@@ -1,7 +1,7 @@
 """Configurations side by side under an offered load: latencies in an open loop."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.deploy.config import Coverage
@@ -9,10 +9,11 @@ from autotune.deploy.cpu import usable_cores
 from autotune.errors import CannotMeasureError, RequestError
 from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import LoadMeasurement
+from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.open_loop import poisson_arrivals
 from autotune.measure.outcome import Failure
 from autotune.measure.statistics import independent_share, percentile
-from autotune.results.compare import MAX_ERROR, MakeMeasurer, SessionMeasurer, duet_measurer
+from autotune.results.compare import MAX_ERROR, MakeMeasurer, SessionMeasurer, SideBySide
 from autotune.results.final_comparison import OnStep
 from autotune.results.subjects import Lineup, Subject
 
@@ -57,32 +58,16 @@ class UnderLoad:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadComparison:
+class LoadComparison(SideBySide[UnderLoad]):
     """The outcome of a comparison under an offered load.
 
     Attributes:
         offered_per_s: Requests that arrived in a second, in the mean.
-        clients: How many requests are answered at once.
         rounds: How often each configuration was measured.
-        configs: Those of the configurations that could be measured, in the order of the request.
-        failures: Why the others could not, by name.
-        model: The model whose answers are the right ones.
-        untouched: Whether that is the model that was tuned; otherwise it is the first config's own
-            file.
-        error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
-        max_error: The error limit: the user's, or the largest that a config was tuned for.
     """
 
     offered_per_s: float
-    clients: int
     rounds: int
-    baseline: UnderLoad
-    configs: tuple[UnderLoad, ...]
-    failures: Mapping[str, Failure]
-    model: str
-    untouched: bool
-    error_data: str
-    max_error: float
 
 
 def compare_under_load(
@@ -94,7 +79,7 @@ def compare_under_load(
     max_error: float | None = None,
     on_step: OnStep,
     rounds: int = ROUNDS,
-    make_measurer: MakeMeasurer = duet_measurer,
+    make_measurer: MakeMeasurer = DuetMeasurer,
 ) -> LoadComparison:
     """Returns how configurations compare with a baseline under an offered load.
 
@@ -125,7 +110,7 @@ def compare_under_load(
     requests = requests_of_a_round(rate_per_s, clients)
     schedules = [poisson_arrivals(rate_per_s, requests, seed) for seed in range(rounds)]
     largest = max_error or max((s.max_error or MAX_ERROR) for s in field)
-    measurer = make_measurer(lineup.model, workload, largest, None, clients)
+    measurer = make_measurer(lineup.model, workload, max_error=largest, clients=clients)
     try:
         measurements, failures = _play(field, measurer, schedules, on_step)
     finally:

@@ -13,7 +13,8 @@ from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
-from autotune.results.compare import Comparison, MakeMeasurer, compare, duet_measurer
+from autotune.measure.measurer import DuetMeasurer
+from autotune.results.compare import Comparison, MakeMeasurer, compare
 from autotune.results.final_comparison import OnStep
 from autotune.results.result import StudyResult
 from autotune.results.subjects import Lineup, Subject, default_of
@@ -37,7 +38,7 @@ def measure_again(
     max_error: float | None,
     clients: int | None = None,
     on_step: OnStep,
-    make_measurer: MakeMeasurer = duet_measurer,
+    make_measurer: MakeMeasurer = DuetMeasurer,
 ) -> Comparison:
     """Returns how trials of the study in a folder compare with the default, here and now.
 

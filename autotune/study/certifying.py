@@ -1,8 +1,7 @@
 """The config of a study is certified for the processors that the user names, once it is written."""
 
-from autotune.deploy.certificates import PROCESSORS, Certificate
-from autotune.errors import RequestError, did_you_mean
-from autotune.results.certification import certify
+from autotune.deploy.certificates import Certificate
+from autotune.results.certification import certify, check_kinds
 from autotune.results.result import StudyResult
 from autotune.results.writing import CONFIG
 from autotune.study.options import StudyOptions
@@ -18,15 +17,8 @@ def check_processors(names: tuple[str, ...]) -> None:
     Raises:
         RequestError: there is one.
     """
-    if names == (AUTO,):
-        return
-    for name in names:
-        if name not in PROCESSORS:
-            known = (*PROCESSORS, AUTO)
-            raise RequestError(
-                f"--certify: there is no kind of processor '{name}'.{did_you_mean(name, known)} "
-                f"Name some of {', '.join(PROCESSORS)}, or {AUTO} alone"
-            )
+    if names != (AUTO,):
+        check_kinds(names, "--certify: ", f", or {AUTO} alone")
 
 
 def certify_result(options: StudyOptions, result: StudyResult, report: OnProgress) -> None:

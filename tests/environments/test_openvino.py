@@ -97,7 +97,6 @@ def config(result: dict[str, Any], place: Path) -> Path:
 
 
 def test_a_study_measures_both_providers(result: dict[str, Any], place: Path) -> None:
-    """Trials of each are measured; those of OpenVINO have a placement, and its first load."""
     storage = f"sqlite:///{place / result['folder'] / 'study.db'}"
     study = optuna.load_study(study_name=result["study"], storage=storage)
     measurements: dict[object, list[Any]] = {}
@@ -114,7 +113,6 @@ def test_a_study_measures_both_providers(result: dict[str, Any], place: Path) ->
 
 
 def test_the_config_names_the_provider(result: dict[str, Any], config: Path) -> None:
-    """It says what it requires, what OpenVINO ran, and where compiled models are kept."""
     picked = json.loads(config.read_text("utf-8"))
     assert picked["session"]["providers"][0][0] == _NAME
     assert picked["session"]["provider_cache"] == "provider-cache"

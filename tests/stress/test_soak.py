@@ -193,7 +193,6 @@ def _held() -> dict[str, int]:
 @pytest.mark.stress
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 def test_a_study_full_of_faults_leaves_nothing(tmp_path: Path) -> None:
-    """Every trial ends with an outcome, and no process, file, descriptor or thread is left."""
     command = [sys.executable, __file__, str(tmp_path), str(_TRIALS)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
