@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import AutotuneError, ConfigError, RequestError
 from autotune.facts.model import describe
-from autotune.report.application import view_recording
+from autotune.report.application import view_application, view_recording
+from autotune.report.page.application import render_application
 
 PASSED = Passed(
     options={"intra_op_num_threads": 2, "enable_cpu_mem_arena": False},
@@ -284,6 +285,13 @@ def test_a_study_writes_a_tuned_application(
     assert (session.folder, session.passed) == ("relu", PASSED)
     assert "1 thread" in result.sessions[0].changes
     assert any("uses ONNX Runtime 1.0.0" in note for note in result.notes)
+    assert 0 < len(result.front) < len(result.searched)
+    own = replace(result.sessions[0], name="</script><b>")
+    page = render_application(replace(result, sessions=(own,)))
+    assert "</script><b>" not in page
+    for text in ("of 60 arrangements", "1 thread", "chosen: the fastest", "x 1×64"):
+        assert text in page
+    assert "chosen: the fastest" in str(view_application(result).blocks)
     write_model(tmp_path / "relu.onnx", scale=2)
     with pytest.raises(RequestError, match="has changed since it was recorded"):
         study_application(options, lambda _: None)

@@ -156,23 +156,13 @@ def select(
 ) -> Confirmed | None:
     """Returns the arrangement that is written; None where none is better than today's.
 
-    Better means faster by more than the interval, or leaner by more than processes differ and at
-    most 1 % slower; one that keeps a memory limit which today's breaks is better as well.
-
     Args:
         today: The application as it is.
         confirmed: What was measured beside it.
         prefer: One of :data:`PREFERENCES`.
         max_memory_mib: The most memory that the sessions may add at their peak.
     """
-    limit = max_memory_mib if max_memory_mib is not None else float("inf")
-    candidates = [
-        item
-        for item in confirmed
-        if item.choices is not None
-        and item.peak_mib <= limit
-        and (_is_faster(item) or _is_leaner(item, today, prefer) or today.peak_mib > limit)
-    ]
+    candidates = improvements(today, confirmed, prefer, max_memory_mib)
     if not candidates:
         return None
     keys: dict[str, Callable[[Confirmed], float]] = {
@@ -181,6 +171,24 @@ def select(
         "balanced": lambda item: item.ratio.value * max(1.0, item.peak_mib),
     }
     return min(candidates, key=keys[prefer])
+
+
+def improvements(
+    today: Today, confirmed: Sequence[Confirmed], prefer: str, max_memory_mib: float | None
+) -> list[Confirmed]:
+    """Returns the arrangements that are better than today's, in their order.
+
+    Better means faster by more than the interval, or leaner by more than processes differ and at
+    most 1 % slower; one that keeps a memory limit which today's breaks is better as well.
+    """
+    limit = max_memory_mib if max_memory_mib is not None else float("inf")
+    return [
+        item
+        for item in confirmed
+        if item.choices is not None
+        and item.peak_mib <= limit
+        and (_is_faster(item) or _is_leaner(item, today, prefer) or today.peak_mib > limit)
+    ]
 
 
 def _is_faster(item: Confirmed) -> bool:

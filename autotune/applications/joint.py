@@ -4,8 +4,9 @@ Which member of each model's front is opened, with how many threads, spinning, a
 pattern, or with one pool of threads for all.
 """
 
+import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -159,6 +160,11 @@ class JointSearch:
             points["own best on one pool"] = best | {"pool": self.cores}
         return points
 
+    @property
+    def size(self) -> int:
+        """How many points there are."""
+        return math.prod(len(values) for values in self._space().values())
+
     def _suggest(self, trial: optuna.Trial) -> dict[str, Value]:
         return {
             name: trial.suggest_categorical(name, values) for name, values in self._space().items()
@@ -256,24 +262,29 @@ def _unchanged(measurer: Replays) -> Played:
     )
 
 
-def choices_in_words(choices: Choices, parts: Sequence[Part]) -> str:
-    """Returns a point in words."""
+def choices_in_words(choices: Choices, names: Iterable[str]) -> str:
+    """Returns a point in words: what it says of the sessions of these names."""
     pool = choices.get("pool")
     words = [f"one pool of {pool} threads"] if pool else []
-    for part in parts:
-        own = []
-        member = choices.get(f"{part.name}.member", TODAY)
-        if member != TODAY:
-            own.append(str(member))
-        threads = choices.get(f"{part.name}.threads")
-        if threads and not pool:
-            own.append(f"{threads} thread{'s' if threads != 1 else ''}")
-        for name, text in (("spinning", "no spinning"), ("pattern", "no memory pattern")):
-            if choices.get(f"{part.name}.{name}") == "off":
-                own.append(text)
-        arena = choices.get(f"{part.name}.arena", _AS_IS)
-        if arena != _AS_IS:
-            own.append({"off": "no arena"}.get(str(arena), f"arena {arena}"))
-        if own:
-            words.append(f"{part.name}: {', '.join(own)}")
+    for name in names:
+        if own := session_in_words(choices, name):
+            words.append(f"{name}: {own}")
     return "; ".join(words) or "as today"
+
+
+def session_in_words(choices: Choices, session: str) -> str:
+    """Returns what a point changes of one session; empty where nothing."""
+    words = []
+    member = choices.get(f"{session}.member", TODAY)
+    if member != TODAY:
+        words.append(str(member))
+    threads = choices.get(f"{session}.threads")
+    if threads and not choices.get("pool"):
+        words.append(f"{threads} thread{'s' if threads != 1 else ''}")
+    for name, text in (("spinning", "no spinning"), ("pattern", "no memory pattern")):
+        if choices.get(f"{session}.{name}") == "off":
+            words.append(text)
+    arena = choices.get(f"{session}.arena", _AS_IS)
+    if arena != _AS_IS:
+        words.append({"off": "no arena", "on": "arena"}.get(str(arena), f"{arena} arena"))
+    return ", ".join(words)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.applications.confirm import Confirmed, Today
-from autotune.deploy.files import read_json
+from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
+from autotune.deploy.passed import Passed
 from autotune.deploy.records import Amount, Json, Text, Whole, from_plain, to_plain
 from autotune.errors import FormatError, StudyError
 
@@ -15,6 +16,31 @@ FRONT = "application-front.json"
 
 FORMAT = "autotune-application-front/1"
 _LARGEST_BYTES = 64 << 20
+
+MOST_SHAPES = 20
+"""As many shapes of a session are kept in a result."""
+
+
+def has_result(folder: Path) -> bool:
+    """Returns whether a folder holds the result of an application's study."""
+    return is_file(folder / FRONT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeResult:
+    """Calls of a session with inputs of one shape.
+
+    Attributes:
+        inputs: The shape of each input.
+        calls: How many calls were recorded.
+        seconds: The time that they took.
+        kept: How many of their inputs were kept.
+    """
+
+    inputs: Mapping[str, tuple[Whole, ...]]
+    calls: Whole
+    seconds: Amount
+    kept: Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +53,10 @@ class SessionResult:
         study: The folder of its model's own study; empty where there was none.
         changes: What is opened in its place, in words; empty where it stays as it is.
         reason: Why it could not be tuned; empty where it could.
+        passed: What the application passes to it; None in results of an earlier version.
+        calls: How many calls were recorded.
+        shapes: The shapes with most time, at most :data:`MOST_SHAPES`.
+        shape_count: How many shapes there were.
     """
 
     name: Text
@@ -34,6 +64,10 @@ class SessionResult:
     study: Text
     changes: Text
     reason: Text
+    passed: Passed | None = None
+    calls: Whole = 0
+    shapes: tuple[ShapeResult, ...] = ()
+    shape_count: Whole = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +79,11 @@ class SearchedPoint:
     peak_mib: float | None
     held_mib: float | None
     failure: Text
+
+    @property
+    def costs(self) -> tuple[float, float, float]:
+        """Time and memory, as far as they are known."""
+        return (self.ratio or 0.0, self.peak_mib or 0.0, self.held_mib or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +102,9 @@ class ApplicationResult:
         sessions: All sessions.
         searched: The points of the joint search.
         notes: Remarks, a sentence each.
+        prefer: What decided: one of ``latency``, ``memory`` and ``balanced``.
+        max_memory_mib: The most memory that all sessions together may add; None for no limit.
+        point_count: How many points the joint search could choose from.
     """
 
     format: Text
@@ -76,6 +118,22 @@ class ApplicationResult:
     sessions: tuple[SessionResult, ...]
     searched: tuple[SearchedPoint, ...]
     notes: tuple[Text, ...]
+    prefer: Text = "latency"
+    max_memory_mib: Amount | None = None
+    point_count: Whole = 0
+
+    @property
+    def front(self) -> list[SearchedPoint]:
+        """Points of the joint search that no other is ahead of in time, peak and held memory."""
+
+        def is_behind(point: SearchedPoint, other: SearchedPoint) -> bool:
+            mine, its = point.costs, other.costs
+            return mine != its and all(a >= b for a, b in zip(mine, its, strict=True))
+
+        measured = [point for point in self.searched if point.ratio is not None]
+        return [
+            point for point in measured if not any(is_behind(point, other) for other in measured)
+        ]
 
     @property
     def best(self) -> Confirmed | None:

@@ -1,5 +1,6 @@
 """The study of an application: each model for itself, then all sessions together."""
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,14 @@ from autotune.applications.confirm import (
     finalists,
     select,
 )
-from autotune.applications.joint import TODAY, JointSearch, JointTrial, Part, choices_in_words
+from autotune.applications.joint import (
+    TODAY,
+    JointSearch,
+    JointTrial,
+    Part,
+    choices_in_words,
+    session_in_words,
+)
 from autotune.applications.kept_replays import KeptReplays
 from autotune.applications.options import ApplicationOptions
 from autotune.applications.own_study import OwnStudy, own_study, trials_of
@@ -21,9 +29,11 @@ from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer, R
 from autotune.applications.result import (
     FORMAT,
     FRONT,
+    MOST_SHAPES,
     ApplicationResult,
     SearchedPoint,
     SessionResult,
+    ShapeResult,
 )
 from autotune.applications.schedule import Schedule, schedule_of
 from autotune.applications.today import today_session
@@ -129,6 +139,9 @@ def _study(
         sessions=_session_results(state, changes),
         searched=_searched(search),
         notes=tuple(state.notes),
+        prefer=options.prefer,
+        max_memory_mib=options.max_memory_mib,
+        point_count=search.size,
     )
     write_json(result.to_json(), options.folder / FRONT)
     return result
@@ -144,8 +157,15 @@ def _together(
     """Searches all sessions together; returns today's numbers and those of the best."""
     today = Arrangement(openings={part.name: part.members[TODAY] for part in search.parts})
 
-    def on_trial(done: int, _: JointTrial) -> None:
-        state.report(Progress(stage="together", done=done, total=trials))
+    names = [part.name for part in search.parts]
+    began_s = time.monotonic()
+
+    def on_trial(done: int, trial: JointTrial) -> None:
+        left_s = (time.monotonic() - began_s) / done * (trials - done)
+        words = f"{done:6}/{trials}  {_numbers_of(trial)}  {choices_in_words(trial.choices, names)}"
+        state.report(
+            Progress(stage="together", done=done, total=trials, remaining_s=left_s, note=words)
+        )
 
     def on_step(done: int, total: int) -> None:
         state.report(Progress(stage="confirming", done=done, total=total))
@@ -159,6 +179,12 @@ def _together(
             state.report(Progress(stage="model", note=_kept(measurer)))
         search.run(measurer, trials, on_trial, measurer.points)
         return confirm(measurer, _entrants(search, measurer, state), on_step, schedule.turns)
+
+
+def _numbers_of(trial: JointTrial) -> str:
+    if trial.played is None:
+        return trial.failure
+    return f"{trial.played.ratio:.2f} of today's time  {trial.played.peak_mib:.0f} MiB"
 
 
 def _kept(measurer: KeptReplays) -> str:
@@ -235,11 +261,12 @@ def _part(item: _Tunable, options: ApplicationOptions) -> Part:
 def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Entrant]:
     """Returns what takes part at the end: the best of the search, and the defaults."""
     chosen = finalists(search, measurer.baseline.peak_mib)
+    called = [part.name for part in search.parts]
     entrants = [
         Entrant(
             label=trial.label or f"together {number}",
             choices=trial.choices,
-            words=choices_in_words(trial.choices, search.parts),
+            words=choices_in_words(trial.choices, called),
             arrangement=search.arrangement(trial.choices),
         )
         for number, trial in enumerate(chosen, start=1)
@@ -260,15 +287,15 @@ def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Ent
 def _write(state: _State, search: JointSearch, best: Confirmed | None) -> Mapping[str, str]:
     """Writes the tuned application; returns what changes by session, in words."""
     arrangement = None if best is None else search.arrangement(best.choices or {})
+    threads = None if arrangement is None else arrangement.pool_threads
     changes: dict[str, str] = {}
     tuned: dict[str, Replacement] = {}
     for item in state.tunable:
         session, name = item.session, item.session.name
         opening = None if arrangement is None else arrangement.openings.get(name)
         unchanged = Opening(model=item.model.path, session=item.today)
-        pooled = arrangement is not None and arrangement.pool_threads is not None
         data = tuple(DataFile.of(path) for path in item.model.data_files)
-        if best is None or opening is None or (opening == unchanged and not pooled):
+        if best is None or opening is None or (opening == unchanged and threads is None):
             tuned[name] = Replacement(session=session, data_files=data, config=None, source=None)
             continue
         assert item.study is not None
@@ -280,13 +307,13 @@ def _write(state: _State, search: JointSearch, best: Confirmed | None) -> Mappin
             config=_opened_as(config, opening.session),
             source=source,
         )
-        part = next(part for part in search.parts if part.name == name)
-        words = choices_in_words(best.choices or {}, [part]).removeprefix(f"{name}: ")
-        own = "" if label == TODAY else f" ({item.study.words(label)})"
-        changes[name] = words.replace(label, f"{label}{own}", 1)
+        words = session_in_words(best.choices or {}, name)
+        if label != TODAY:
+            words = words.replace(label, f"{label} ({item.study.words(label)})", 1)
+        pool = f"from the pool of {threads} threads" if threads else ""
+        changes[name] = ", ".join(filter(None, [words, pool]))
     for session in state.recording.sessions:
         tuned.setdefault(session.name, Replacement(session=session, config=None, source=None))
-    threads = None if arrangement is None else arrangement.pool_threads
     write_application(state.options.folder, list(tuned.values()), threads)
     return changes
 
@@ -310,9 +337,27 @@ def _session_results(state: _State, changes: Mapping[str, str]) -> tuple[Session
                 study="" if study is None else str(study.folder),
                 changes=changes.get(session.name, ""),
                 reason=state.reasons.get(session.name, ""),
+                passed=session.opened.passed,
+                calls=session.calls,
+                shapes=_shapes(session),
+                shape_count=len(session.shapes),
             )
         )
     return tuple(results)
+
+
+def _shapes(session: RecordedSession) -> tuple[ShapeResult, ...]:
+    """Returns the shapes of a session that take most time."""
+    shapes = sorted(session.shapes.values(), key=lambda shape: shape.seconds, reverse=True)
+    return tuple(
+        ShapeResult(
+            inputs={item.name: item.shape for item in shape.inputs},
+            calls=shape.calls,
+            seconds=shape.seconds,
+            kept=len(shape.files),
+        )
+        for shape in shapes[:MOST_SHAPES]
+    )
 
 
 def _searched(search: JointSearch) -> tuple[SearchedPoint, ...]:

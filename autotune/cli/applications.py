@@ -151,7 +151,9 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
         from autotune.applications.study import study_application
         from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
         from autotune.cli.progress import StudyProgress
+        from autotune.cli.report import write_last_page
         from autotune.report.application import view_application
+        from autotune.results.writing import PAGE
         from autotune.study.progress import Progress
 
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -174,7 +176,10 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
         except KeyboardInterrupt:
             say_how_to_continue()
             raise typer.Exit(INTERRUPTED) from None
-    present(view_application(result), as_json=as_json)
+    problem = write_last_page(options.folder)
+    present(view_application(result, "" if problem else PAGE), as_json=as_json)
+    if problem:
+        messages().print(problem, soft_wrap=True)
 
 
 def is_tuned_application(what: str) -> bool:

@@ -58,7 +58,7 @@ class StudyProgress:
     def _print_lines(self, progress: Progress) -> None:
         """Prints a line for a new stage and for each trial."""
         if progress.stage != self._stage:
-            self._stage = progress.stage
+            self._stage, self._done = progress.stage, 0  # an application has several studies
             self._console.print(f"{stage(progress)} ...", markup=False)
         trial = progress.latest
         if progress.stage == "search" and trial is not None and progress.done > self._done:

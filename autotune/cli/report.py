@@ -38,9 +38,19 @@ def report(
     It is made from what the folder holds, also while the study runs.
     """
     with signals_later():
+        from autotune.applications.result import has_result
+        from autotune.report.page.application import write_application_report
         from autotune.report.page.export import FORMATS, write_figures
         from autotune.report.page.writing import write_report
 
+    if has_result(folder):
+        if figures is not None or storage is not None or study_name is not None:
+            raise RequestError(
+                f"{folder} is a tuned application, whose page takes no options; the study of each "
+                f"of its models is in {folder / 'studies'}"
+            )
+        output().print(f"Wrote {write_application_report(folder)}", soft_wrap=True)
+        return
     if kind not in FORMATS:
         near = did_you_mean(kind, FORMATS)
         raise RequestError(f"--format must be one of {', '.join(FORMATS)}, not '{kind}'.{near}")
@@ -76,11 +86,16 @@ def write_last_page(folder: Path, storage: str | None = None) -> str:
     The result is written already, so a page that cannot be written ends no command.
     """
     with signals_later():
+        from autotune.applications.result import has_result
+        from autotune.report.page.application import write_application_report
         from autotune.report.page.writing import HOW_TO_INSTALL, write_report
         from autotune.results.writing import PAGE
 
     try:
-        write_report(folder, storage)
+        if has_result(folder):
+            write_application_report(folder)
+        else:
+            write_report(folder, storage)
     except MissingPackageError:
         command = shlex.join(["autotune", "report", str(folder)])
         return f"For a page with figures: {HOW_TO_INSTALL}, then {command}"

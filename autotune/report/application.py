@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from autotune.applications.confirm import Confirmed, improvements
 from autotune.applications.recording import RecordedSession, Recording
 from autotune.applications.result import ApplicationResult
 from autotune.applications.timing import CommandComparison
@@ -40,9 +41,9 @@ def _heading(recording: Recording) -> list[Line]:
             "-E or -S, or without this environment, is not seen."
         )
         return lines(text, reasons and f"What was seen and not understood: {reasons}")
-    several = len(recording.processes)
+    several, sessions = len(recording.processes), len(recording.sessions)
     text = (
-        f"{recording.folder}: {len(recording.sessions)} sessions in "
+        f"{recording.folder}: {sessions} session{'s' * (sessions > 1)} in "
         f"{several} process{'es' * (several > 1)}, {duration(recording.wall_s)}"
     )
     cut = "" if recording.end else "The recording was cut; it is read up to there."
@@ -50,7 +51,7 @@ def _heading(recording: Recording) -> list[Line]:
 
 
 def _table(recording: Recording) -> Table:
-    headings = ("session", "opened with", "times", "calls", "shapes", "ms a call", "share of time")
+    headings = ("session", "opened with", "opened", "calls", "shapes", "ms a call", "share of time")
     rows = [
         (
             session.name,
@@ -119,14 +120,21 @@ def _session_data(session: RecordedSession, recording: Recording) -> dict[str, o
     }
 
 
-def view_application(result: ApplicationResult) -> View:
-    """Returns the view of a tuned application: what was compared, and what each session becomes."""
+def view_application(result: ApplicationResult, page: str = "") -> View:
+    """Returns the view of a tuned application: what was compared, and what each session becomes.
+
+    Args:
+        result: Its result.
+        page: The name of the page in its folder; empty where there is none.
+    """
     blocks: list[Block] = [
-        *lines(_summary(result), tone="good" if result.best else "title"),
+        *lines(outcome(result), tone="good" if result.best else "title"),
         BLANK,
-        _comparison_table(result),
+        comparison_table(result),
         BLANK,
-        _sessions_table(result),
+        reasons_table(result),
+        BLANK,
+        sessions_table(result),
         BLANK,
         *lines(*result.notes),
         *lines(
@@ -134,6 +142,8 @@ def view_application(result: ApplicationResult) -> View:
             "replayed as so much work of its threads."
         ),
     ]
+    if page:
+        blocks += lines(f"With a figure, shapes and what was not tried: {result.folder}/{page}")
     if result.best is not None:
         blocks += lines(
             f"Run it: autotune run {result.folder} -- COMMAND",
@@ -143,7 +153,8 @@ def view_application(result: ApplicationResult) -> View:
     return View(blocks=blocks, data=result.to_json())
 
 
-def _summary(result: ApplicationResult) -> str:
+def outcome(result: ApplicationResult) -> str:
+    """Returns what became of an application, in a sentence."""
     best, today = result.best, result.today
     if best is None:
         return (
@@ -157,7 +168,8 @@ def _summary(result: ApplicationResult) -> str:
     )
 
 
-def _comparison_table(result: ApplicationResult) -> Table:
+def comparison_table(result: ApplicationResult) -> Table:
+    """Returns today's numbers and those of each arrangement that was confirmed."""
     today = result.today
     headings = ("", "replay s", "of today", "interval", "CPU s", "peak MiB", "held MiB")
     rows = [
@@ -179,16 +191,48 @@ def _comparison_table(result: ApplicationResult) -> Table:
     return Table(headings=headings, rows=rows, words=(0,), marked=marked)
 
 
-def _sessions_table(result: ApplicationResult) -> Table:
+def sessions_table(result: ApplicationResult, *, has_calls: bool = False) -> Table:
+    """Returns what each session becomes, with what it is today if `has_calls`."""
+    headings = ["session", "share", "becomes"]
     rows = [
-        (
+        [
             session.name,
             percent(session.share),
             session.changes or (f"as it is: {session.reason}" if session.reason else "as it is"),
-        )
+        ]
         for session in result.sessions
     ]
-    return Table(headings=("session", "share", "becomes"), rows=rows, words=(0, 2))
+    if has_calls:
+        headings[1:1] = ["opened with", "calls", "shapes"]
+        for row, session in zip(rows, result.sessions, strict=True):
+            passed = "" if session.passed is None else options_in_words(session.passed)
+            row[1:1] = [passed, f"{session.calls:,}", str(session.shape_count)]
+    words = (0, 1, 5) if has_calls else (0, 2)
+    return Table(headings=headings, rows=rows, words=words)
+
+
+def reasons_table(result: ApplicationResult) -> Table:
+    """Returns what each arrangement changes, and why it was chosen or was not."""
+    rows = [(item.label, item.words, _reason(result, item)) for item in result.confirmed]
+    return Table(headings=("arrangement", "changes", ""), rows=rows, words=(0, 1, 2))
+
+
+def _reason(result: ApplicationResult, item: Confirmed) -> str:
+    limit = result.max_memory_mib
+    if item is result.best:
+        best = {
+            "latency": "the fastest",
+            "memory": "the one with least memory",
+            "balanced": "the best product of time and memory",
+        }[result.prefer]
+        return f"chosen: {best} of those that are better than today's"
+    if item.choices is None:
+        return "for comparison"
+    if limit is not None and item.peak_mib > limit:
+        return f"its peak is above the limit of {limit:.0f} MiB"
+    if item in improvements(result.today, result.confirmed, result.prefer, limit):
+        return f"better than today's; --prefer {result.prefer} decides for another one"
+    return "neither faster by more than its interval, nor leaner at the same speed"
 
 
 def view_command(comparison: CommandComparison) -> View:

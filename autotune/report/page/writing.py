@@ -89,7 +89,7 @@ def render_page(state: StudyState) -> str:
         "trials": {row.trial: row_details(row, across.name, up.name) for row in rows},
         "selected": answer.trial,
     }
-    environment = _environment()
+    environment = environment_of()
     return environment.get_template("page.html").render(
         answer=answer,
         command=None if state.options is None else command_of(state.options, state.metric),
@@ -110,7 +110,7 @@ def render_page(state: StudyState) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment_of() -> Environment:
     """Returns the templates' environment: every text is escaped, and none turns the writing."""
 
     def safe(value: object) -> object:

@@ -87,9 +87,11 @@
     }
     byId("filter-count").textContent = `${count} of ${rows.length}`;
   };
-  byId("filter").addEventListener("submit", (event) => event.preventDefault());
-  text.addEventListener("input", filter);
-  state.addEventListener("change", filter);
+  if (text) {
+    byId("filter").addEventListener("submit", (event) => event.preventDefault());
+    text.addEventListener("input", filter);
+    state.addEventListener("change", filter);
+  }
 
   const copy = byId("copy");
   if (copy) {

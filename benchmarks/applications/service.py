@@ -1,0 +1,157 @@
+"""A service with two models in one process, under four clients: tuned together, apart, and not.
+
+    pip install fastapi uvicorn
+    python benchmarks/applications/service.py [--requests 400] [--trials 60]
+
+A text encoder and an image classifier, generated, are served by FastAPI in one process. "Together"
+is the study of a recording of both; "apart" puts the studies of two recordings, each with requests
+of one kind alone, into one folder. All three ways run in turns, without autotune's measuring: the
+clients' own clock times each request.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from autotune.applications.command import tuned_environment
+from autotune.facts import sample_models
+
+AUTOTUNE = (sys.executable, "-m", "autotune")
+APPLICATION = Path(__file__).parent / "service_application.py"
+BOTH = "text,image"
+
+
+def write_models(folder: Path, *, is_small: bool) -> None:
+    """Writes the two models."""
+    if is_small:
+        text, image = sample_models.transformer(), sample_models.cnn(channels=16, blocks=1)
+    else:
+        text = sample_models.transformer(width=256, heads=4, layers=4)
+        image = sample_models.cnn()
+    onnx.save(text, folder / "text.onnx")
+    onnx.save(image, folder / "image.onnx")
+
+
+def command(options: argparse.Namespace, kinds: str) -> list[str]:
+    """Returns the command of the service with requests of these kinds."""
+    return [options.python, str(APPLICATION), str(options.folder), str(options.requests), kinds]
+
+
+def tune(options: argparse.Namespace, name: str, kinds: str) -> Path:
+    """Records the service with requests of these kinds and tunes it; returns the folder."""
+    recording: Path = options.folder / f"{name}.rec"
+    tuned: Path = options.folder / f"{name}.tuned"
+    if not recording.exists():
+        record = [*AUTOTUNE, "record", "-o", str(recording), "--", *command(options, kinds)]
+        subprocess.run(record, check=True, stdout=subprocess.DEVNULL)
+    study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned), "--wait"]
+    study += ["--trials", str(options.trials), "--space", options.space]
+    subprocess.run(study, check=True)
+    return tuned
+
+
+def merge(parts: list[Path], folder: Path) -> Path:
+    """Returns a tuned application that replaces what either of two replaces."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    sessions = []
+    applications = [json.loads((part / "application.json").read_text()) for part in parts]
+    for part, application in zip(parts, applications, strict=True):
+        for session in application["sessions"]:
+            if session["folder"]:
+                shutil.copytree(part / session["folder"], folder / session["folder"])
+                sessions.append(session)
+    merged = {**applications[0], "sessions": sessions, "pool_threads": None}
+    (folder / "application.json").write_text(json.dumps(merged))
+    return folder
+
+
+def run(options: argparse.Namespace, environment: dict[str, str]) -> dict[str, object]:
+    """Returns what one run of the service says."""
+    done = subprocess.run(
+        command(options, BOTH), env=environment, capture_output=True, text=True, check=True
+    )
+    said: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def compare(options: argparse.Namespace, tuned: dict[str, Path]) -> dict[str, dict[str, float]]:
+    """Returns the numbers of each way: medians of plain runs in turns."""
+    environments = {"today": dict(os.environ)}
+    environments |= {name: tuned_environment(folder) for name, folder in tuned.items()}
+    runs: dict[str, list[dict[str, object]]] = {name: [] for name in environments}
+    for turn in range(options.rounds):
+        names = list(environments)
+        for place in range(len(names)):  # each comes first, second and third equally often
+            name = names[(turn + place) % len(names)]
+            runs[name].append(run(options, environments[name]))
+    right = np.array(_flat(runs["today"][0]["answers"]))
+    rows: dict[str, dict[str, float]] = {}
+    for name, own in runs.items():
+        answers = np.array(_flat(own[0]["answers"]))
+        pairs = zip(own, runs["today"], strict=True)
+        rows[name] = {
+            "requests_per_s": statistics.median(_number(said["requests_per_s"]) for said in own),
+            "of_today": statistics.median(
+                _number(mine["requests_per_s"]) / _number(its["requests_per_s"])
+                for mine, its in pairs
+            ),
+            "peak_mib": statistics.median(_number(said["peak_mib"]) for said in own),
+            "error": float(np.linalg.norm(answers - right) / np.linalg.norm(right)),
+        }
+        for kind in BOTH.split(","):
+            for share in (50, 95):
+                times = [np.percentile(said["ms"][kind], share) for said in own]  # type: ignore[index]
+                rows[name][f"{kind}_p{share}_ms"] = float(statistics.median(times))
+    return rows
+
+
+def _flat(answers: object) -> list[float]:
+    return [value for answer in answers for value in answer]  # type: ignore[attr-defined]
+
+
+def _number(value: object) -> float:
+    return float(str(value))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--python", default=sys.executable, help="where FastAPI is installed")
+    parser.add_argument("--requests", type=int, default=400)
+    parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--space", default="default")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--folder", type=Path, default=Path("service"))
+    parser.add_argument("--quick", action="store_true", help="small models, 10 trials, 3 rounds")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.quick:
+        options.requests, options.trials, options.rounds = 60, 10, 3
+        options.space = "session"
+    options.folder.mkdir(parents=True, exist_ok=True)
+    write_models(options.folder, is_small=options.quick)
+    apart = [tune(options, kind, kind) for kind in BOTH.split(",")]
+    tuned = {
+        "apart": merge(apart, options.folder / "apart.tuned"),
+        "together": tune(options, "both", BOTH),
+    }
+    rows = compare(options, tuned)
+    names = list(rows["today"])
+    sys.stdout.write(f"{'':10}" + "".join(f"{name:>16}" for name in names) + "\n")
+    for way, numbers in rows.items():
+        cells = "".join(f"{numbers[name]:16.4g}" for name in names)
+        sys.stdout.write(f"{way:10}{cells}\n")
+    if options.json:
+        sys.stdout.write(json.dumps(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()
