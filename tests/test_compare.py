@@ -65,7 +65,7 @@ class FakeSessions:
 def make_fake(cost: Callable[[str, int], Outcome]) -> tuple[FakeSessions, MakeMeasurer]:
     fake = FakeSessions(cost)
 
-    def make(*_: object, clients: int, **__: object) -> FakeSessions:
+    def make(*_: object, clients: int, **__: object) -> Any:
         fake.clients = clients
         return fake
 

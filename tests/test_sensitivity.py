@@ -1,6 +1,7 @@
 """Which nodes are best left in float, by their own outputs and by the model's."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,8 +13,13 @@ from small_models import BUILDERS
 from autotune.facts.feeds import Feed
 from autotune.graph import sensitivity
 from autotune.graph.distance import output_distance
+from autotune.graph.intermediates import Intermediates
 
 _WIDTH = 32
+
+
+def _ranked(model: onnx.ModelProto, samples: Sequence[Feed], **options: Any) -> list[str]:
+    return sensitivity.ranked("model", Intermediates(), model, samples, **options)
 
 
 def _model(opset: int = 17) -> onnx.ModelProto:
@@ -49,7 +55,7 @@ def test_a_node_that_does_not_reach_the_outputs_comes_last(opset: int) -> None:
     model, feeds = _model(opset), _feeds()
     by_nodes = sensitivity.rank_by_nodes(model, feeds)
     assert by_nodes == ["noisy", "straight"]
-    assert sensitivity.rank_by_outputs(model, feeds) == ["straight", "noisy"]
+    assert _ranked(model, feeds) == ["straight", "noisy"]
 
 
 def test_all_nodes_are_ranked_and_the_model_stays() -> None:
@@ -59,7 +65,7 @@ def test_all_nodes_are_ranked_and_the_model_stays() -> None:
         before = model.SerializeToString()
         feeds = _random_feeds(model)
         order = sensitivity.rank_by_nodes(model, feeds)
-        assert sorted(sensitivity.rank_by_outputs(model, feeds)) == sorted(order)
+        assert sorted(_ranked(model, feeds)) == sorted(order)
         assert model.SerializeToString() == before
 
 
@@ -92,7 +98,7 @@ def test_the_work_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sensitivity._Switched, "run", counted)
     monkeypatch.setattr(sensitivity, "_MOST_OPERATIONS", 1.0)
     monkeypatch.setattr(sensitivity, "rank_by_nodes", lambda *_: order)
-    by_outputs = sensitivity.rank_by_outputs(model, [{"x0": normal(4, 4, 16)}] * 4)
+    by_outputs = _ranked(model, [{"x0": normal(4, 4, 16)}] * 4)
     assert by_outputs[8:] == order[8:]
     assert sorted(by_outputs[:8]) == sorted(order[:8])
     assert len(runs) == 9
@@ -114,7 +120,7 @@ def test_classes_alone_rank_nodes_by_their_own_outputs() -> None:
     model.graph.node.append(helper.make_node("Shape", ["y"], ["size"], "shape"))
     del model.graph.output[:]
     model.graph.output.append(helper.make_tensor_value_info("size", TensorProto.INT64, [2]))
-    assert sensitivity.rank_by_outputs(model, feeds) == ["noisy", "straight"]
+    assert _ranked(model, feeds) == ["noisy", "straight"]
 
 
 def _chain(weights: Sequence[np.ndarray]) -> onnx.ModelProto:
@@ -185,7 +191,7 @@ def test_a_linear_layer_has_one_score_however_it_is_written() -> None:
     assert scores[0] == pytest.approx(scores[1], rel=1e-3)
 
 
-@pytest.mark.parametrize("rank", [sensitivity.rank_by_nodes, sensitivity.rank_by_outputs])
+@pytest.mark.parametrize("rank", [sensitivity.rank_by_nodes, _ranked])
 def test_weights_alone_are_ranked_by_what_their_bits_do(rank: Callable[..., list[str]]) -> None:
     """Outliers of activations cost eight-bit products much, and weights in blocks nothing."""
     # a step of eight bits is exactly such a weight

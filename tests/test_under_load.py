@@ -59,7 +59,7 @@ class FakeServers(FakeSessions):
 
 def make_fake(service: Service) -> tuple[FakeServers, MakeMeasurer]:
     fake = FakeServers(service)
-    return fake, lambda *_, **__: fake
+    return fake, lambda *_, **__: fake  # type: ignore[return-value]
 
 
 def _compare(

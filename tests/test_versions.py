@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from command_line import run
@@ -93,7 +93,7 @@ def _bisect(
         lambda release: looked_at.append(release.version),
         lambda *_: None,
         lambda _: None,
-        partial(compare, make_measurer=lambda *_, **__: measurer),
+        partial(compare, make_measurer=lambda *_, **__: cast(Any, measurer)),
         leak,
     )
     return bisection.changes(), looked_at

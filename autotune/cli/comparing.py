@@ -15,8 +15,6 @@ from autotune.cli import parsing
 from autotune.cli.applications import compare_application, is_tuned_application
 from autotune.cli.console import messages, present
 from autotune.cli.options import (
-    INPUTS,
-    LIMITS,
     MAX_ERROR,
     MAX_MEMORY,
     ClientsOption,
@@ -25,6 +23,8 @@ from autotune.cli.options import (
     ModelOption,
     QuietOption,
     ShapeOption,
+    of_inputs,
+    of_limits,
 )
 from autotune.errors import RequestError, StorageError
 from autotune.process.signals import signals_later
@@ -41,31 +41,22 @@ _PATHS = typer.Argument(
     help="Configs such as best.json, or models (.onnx) under default options; with --trial, the "
     "folder of a study; or a tuned application and, after --, its command.",
 )
-_BASELINE = typer.Option(
-    metavar="CONFIG",
-    help="What to compare with (the original model under default options).",
-    rich_help_panel=INPUTS,
+_BASELINE = of_inputs(
+    metavar="CONFIG", help="What to compare with (the original model under default options)."
 )
-_TRIAL = typer.Option(
-    metavar="N", help="Measure this trial of the study again. Repeatable.", rich_help_panel=INPUTS
-)
-_RUNTIMES = typer.Option(
+_TRIAL = of_inputs(metavar="N", help="Measure this trial of the study again. Repeatable.")
+_RUNTIMES = of_inputs(
     "--runtimes",
     metavar="NAME==VERSION",
     help="Measure one model or config on these ONNX Runtimes (see autotune runtimes).",
-    rich_help_panel=INPUTS,
 )
-_MIN_SPEEDUP = typer.Option(
+_MIN_SPEEDUP = of_limits(
     metavar="1.2",
     parser=parsing.factor,
     help="Least speed-up over the baseline; of throughput with --clients.",
-    rich_help_panel=LIMITS,
 )
-_QPS = typer.Option(
-    metavar="100",
-    parser=parsing.rate,
-    help="Requests a second that arrive at random (open loop).",
-    rich_help_panel=INPUTS,
+_QPS = of_inputs(
+    metavar="100", parser=parsing.rate, help="Requests a second that arrive at random (open loop)."
 )
 _JUNIT = typer.Option(metavar="FILE.xml", help="Write the verdicts as JUnit XML.")
 _MARKDOWN = typer.Option(

@@ -16,15 +16,10 @@ from autotune.cli.applications import is_recording, run_application_study
 from autotune.cli.console import messages, present
 from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
 from autotune.cli.options import (
-    ADVANCED,
-    INPUTS,
-    LIMITS,
     MAX_ERROR,
     MAX_LATENCY,
     MAX_MEMORY,
     MAX_PERPLEXITY_RISE,
-    SEARCH,
-    STORAGE,
     ClientsOption,
     DataOption,
     GenerateOption,
@@ -36,6 +31,11 @@ from autotune.cli.options import (
     ShapeOption,
     StudyNameOption,
     UrlOption,
+    of_advanced,
+    of_inputs,
+    of_limits,
+    of_search,
+    of_storage,
 )
 from autotune.errors import RequestError
 from autotune.process.signals import signals_later
@@ -48,130 +48,76 @@ _WHAT = typer.Argument(
     help="A model (.onnx), a recording (app.rec), or a study to continue.",
     show_default=False,
 )
-_BATCH = typer.Option(
+_BATCH = of_inputs(
     "--batch",
     metavar="1,2,4,8",
     parser=parsing.batch_sizes,
     help="Batch sizes to search; the default runs the smallest.",
-    rich_help_panel=INPUTS,
 )
-_TRAFFIC = typer.Option(
-    "--traffic",
-    metavar="JSON|app.rec",
-    help="Shapes with their shares, or a recording.",
-    rich_help_panel=INPUTS,
+_TRAFFIC = of_inputs(
+    "--traffic", metavar="JSON|app.rec", help="Shapes with their shares, or a recording."
 )
-_METRIC = typer.Option(
-    "--metric",
-    metavar="NAME",
-    help="Rates answers: top1, cosine, exact, cer, MODULE:FUNCTION.",
-    rich_help_panel=LIMITS,
+_METRIC = of_limits(
+    "--metric", metavar="NAME", help="Rates answers: top1, cosine, exact, cer, MODULE:FUNCTION."
 )
-_MAX_DROP = typer.Option(
-    "--max-drop", metavar="0.01", help="How far the metric may fall (0.01).", rich_help_panel=LIMITS
-)
-_OBJECTIVE = typer.Option(
+_MAX_DROP = of_limits("--max-drop", metavar="0.01", help="How far the metric may fall (0.01).")
+_OBJECTIVE = of_limits(
     "--objective",
     metavar="NAME",
     help="latency, memory, held_memory, cpu, load, p99, device_memory, throughput, tokens, ttft. "
     "Repeatable.",
-    rich_help_panel=LIMITS,
 )
-_PREFER = typer.Option(
-    "--prefer",
-    metavar="NAME",
-    help="Objective that chooses best.json, or balanced (first).",
-    rich_help_panel=LIMITS,
+_PREFER = of_limits(
+    "--prefer", metavar="NAME", help="Objective that chooses best.json, or balanced (first)."
 )
-_TRIALS = typer.Option(
-    "--trials",
-    "-n",
-    metavar="N",
-    help="Configurations to measure, earlier runs included (100).",
-    rich_help_panel=SEARCH,
+_TRIALS = of_search(
+    "--trials", "-n", metavar="N", help="Configurations to measure, earlier runs included (100)."
 )
-_TIMEOUT = typer.Option(
-    "--timeout",
-    metavar="10m",
-    parser=parsing.duration_s,
-    help="End the search after this time.",
-    rich_help_panel=SEARCH,
+_TIMEOUT = of_search(
+    "--timeout", metavar="10m", parser=parsing.duration_s, help="End the search after this time."
 )
-_SPACE = typer.Option(
+_SPACE = of_search(
     "--space",
     metavar="NAME|TOML",
     help="The search space: a preset (see autotune spaces) or a file.",
-    rich_help_panel=SEARCH,
 )
-_FIX = typer.Option(
+_FIX = of_search(
     "--fix",
     metavar="KEY=VALUE",
     parser=parsing.pair,
     help="Fix a parameter, except in the default. Repeatable.",
-    rich_help_panel=SEARCH,
 )
-_PROVIDERS = typer.Option(
+_PROVIDERS = of_search(
     "--providers",
     metavar="cpu,openvino",
     help="Execution providers to search (all that can be used here).",
-    rich_help_panel=SEARCH,
 )
-_RUNTIMES = typer.Option(
-    "--runtimes",
-    metavar="NAME",
-    help="Other ONNX Runtimes to search too; see autotune runtimes.",
-    rich_help_panel=SEARCH,
+_RUNTIMES = of_search(
+    "--runtimes", metavar="NAME", help="Other ONNX Runtimes to search too; see autotune runtimes."
 )
-_TRY = typer.Option(
-    "--try",
-    metavar="FILE.json",
-    help="Measure this configuration first. Repeatable.",
-    rich_help_panel=SEARCH,
+_TRY = of_search("--try", metavar="FILE.json", help="Measure this configuration first. Repeatable.")
+_OUT = of_storage("--out", "-o", metavar="DIR", help="Folder to write to (MODEL.autotune).")
+_MODEL = of_storage(
+    "--model", metavar="FILE", help="Where the model of a continued study is now, if it was moved."
 )
-_OUT = typer.Option(
-    "--out",
-    "-o",
-    metavar="DIR",
-    help="Folder to write to (MODEL.autotune).",
-    rich_help_panel=STORAGE,
+_CERTIFY = of_storage(
+    "--certify", metavar="KINDS", help="Compare answers on avx2,avx512,vnni,arm64 as well, or auto."
 )
-_MODEL = typer.Option(
-    "--model",
-    metavar="FILE",
-    help="Where the model of a continued study is now, if it was moved.",
-    rich_help_panel=STORAGE,
+_WAIT = of_advanced("--wait", metavar="", help="Wait until another study on these cores has ended.")
+_SAMPLER = of_advanced(
+    "--sampler", metavar="NAME", help="effects, tpe, tpe_independent, nsga2 or random (effects)."
 )
-_CERTIFY = typer.Option(
-    "--certify",
-    metavar="KINDS",
-    help="Compare answers on avx2,avx512,vnni,arm64 as well, or auto.",
-    rich_help_panel=STORAGE,
+_SEED = of_advanced("--seed", metavar="N", help="Random seed (0).")
+_NO_EARLY_STOP = of_advanced(
+    "--no-early-stop", metavar="", help="Search on when no further improvement is expected."
 )
-_WAIT = typer.Option(
-    "--wait",
-    metavar="",
-    help="Wait until another study on these cores has ended.",
-    rich_help_panel=ADVANCED,
+_PROCESS_OPTIONS = of_advanced(
+    "--process-options", metavar="", help="Also measure thresholds of glibc's allocator."
 )
-_SAMPLER = typer.Option(
-    "--sampler",
-    metavar="NAME",
-    help="effects, tpe, tpe_independent, nsga2 or random (effects).",
-    rich_help_panel=ADVANCED,
-)
-_SEED = typer.Option("--seed", metavar="N", help="Random seed (0).", rich_help_panel=ADVANCED)
-_NO_EARLY_STOP = typer.Option(
-    "--no-early-stop",
-    metavar="",
-    help="Search on when no further improvement is expected.",
-    rich_help_panel=ADVANCED,
-)
-_PROCESS_OPTIONS = typer.Option(
-    "--process-options",
-    metavar="",
-    help="Also measure thresholds of glibc's allocator.",
-    rich_help_panel=ADVANCED,
-)
+
+
+# Options that are no fields of the record by these names.
+_OF_THE_COMMAND = frozenset("what storage model traffic no_early_stop as_json quiet".split())
 
 
 def study(
@@ -217,41 +163,17 @@ def study(
 
     The same command continues a study, and so does its folder in place of the model.
     """
-    messages().quiet = quiet
-    # None stands for what was left out
+    # as typed; None stands for what was left out
     given = {
-        "data": data,
-        "shapes": dict(shapes or ()) or None,
-        "generate": generate,
-        "prompt_tokens": [count for counts in prompt_tokens or () for count in counts] or None,
-        "new_tokens": new_tokens,
-        "pairs": dict(pairs or ()) or None,
-        "batch": [size for sizes in batch or () for size in sizes] or None,
-        "clients": clients,
-        "max_error": max_error,
-        "max_perplexity_rise": max_perplexity_rise,
-        "max_memory_mib": max_memory_mib,
-        "max_latency_ms": max_latency_ms,
-        "metric": metric,
-        "max_drop": max_drop,
-        "objectives": objectives or None,
-        "prefer": prefer,
-        "trials": trials,
-        "timeout_s": timeout_s,
-        "space": space,
-        "fix": dict(fix or ()) or None,
-        "providers": providers or None,
-        "runtimes": runtimes or None,
-        "first": first or None,
-        "out": out,
-        "study_name": study_name,
-        "certify": certify or None,
-        "wait": wait or None,
-        "sampler": sampler,
-        "seed": seed,
-        "early_stop": False if no_early_stop else None,
-        "process_options": process_options or None,
+        name: None if value is False or value == [] else value
+        for name, value in locals().items()
+        if name not in _OF_THE_COMMAND
     }
+    given |= {name: dict(given[name] or ()) or None for name in ("shapes", "pairs", "fix")}
+    for name in ("prompt_tokens", "batch"):
+        given[name] = [number for numbers in given[name] or () for number in numbers] or None
+    given["early_stop"] = False if no_early_stop else None
+    messages().quiet = quiet
     if what is not None and is_recording(what):
         run_application_study(Path(what), given, as_json=as_json)
     else:

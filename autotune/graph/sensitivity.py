@@ -286,16 +286,6 @@ class NodeErrors(NamedTuple):
     others: list[str]
 
 
-def rank_by_outputs(
-    model: onnx.ModelProto,
-    samples: Sequence[Feed],
-    types: Sequence[str] = QUANTISABLE,
-    rounding: Rounding = EIGHT_BITS,
-) -> list[str]:
-    """Returns what :func:`ranked` does, without a record."""
-    return _ordered(NodeErrors(**node_errors(model, samples, types, rounding)), None)
-
-
 def node_errors(
     model: onnx.ModelProto,
     samples: Sequence[Feed],

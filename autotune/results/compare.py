@@ -3,15 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from autotune.deploy.config import Interval
-from autotune.deploy.session import SessionConfig
 from autotune.facts.workload import Workload
-from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 from autotune.results.final_comparison import FINAL, OnStep, Plan, Rounds
@@ -137,34 +134,7 @@ class Comparison(SideBySide[Compared]):
     """The outcome of a comparison in a closed loop."""
 
 
-class SessionMeasurer(Protocol):
-    """The part of a measurer that comparisons use."""
-
-    def measure_session(
-        self,
-        path: Path,
-        config: SessionConfig,
-        effort: Effort,
-        *,
-        batch: int | None,
-        sessions: str,
-        site: Path | None = None,
-    ) -> Outcome:
-        """Returns the outcome of opening `path` as `config` says."""
-
-    def measure_open_loop(
-        self, path: Path, config: SessionConfig, arrivals_s: Sequence[float], *, sessions: str
-    ) -> LoadMeasurement | Failure:
-        """Returns the outcome of opening `path` as `config` says and sending it requests."""
-
-    def renew(self) -> None:
-        """Starts a fresh reference."""
-
-    def close(self) -> None:
-        """Ends all processes."""
-
-
-MakeMeasurer = Callable[..., SessionMeasurer]
+MakeMeasurer = Callable[..., DuetMeasurer]
 """Makes a measurer from what :class:`DuetMeasurer` takes."""
 
 
@@ -233,7 +203,7 @@ def compare(
     )
 
 
-def _entrant(measurer: SessionMeasurer, subject: Subject) -> Callable[[Effort], Outcome]:
+def _entrant(measurer: DuetMeasurer, subject: Subject) -> Callable[[Effort], Outcome]:
     """Returns what measures a subject."""
     return partial(
         measurer.measure_session,

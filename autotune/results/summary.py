@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from autotune.deploy.config import Evidence, Interval
 from autotune.measure.judging import Judgement
@@ -19,6 +20,8 @@ from autotune.search.objective import OBJECTIVES, RATES, THROUGHPUT, TOKENS, val
 from autotune.search.trial import Limits, Trial
 
 _DEVICE_MEMORY = "peak_device_memory_mib"
+# Evidence has these of the default as well.
+_PAIRED = ("cpu_s", "load_ms", "p99_ms", THROUGHPUT, TOKENS, "ttft_ms")
 # One process each, and the best measured of many: only a clear lead counts.
 _UNCONFIRMED_FLOOR = 0.05
 # Two processes of one configuration may differ by as much: see benchmarks/memory.py.
@@ -139,7 +142,8 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
 
 def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
     configuration = finalist.trial.configuration
-    own, base = finalist.values, baseline.values
+    paired: dict[str, Any] = {name: finalist.values.get(name) for name in _PAIRED}
+    paired |= {f"baseline_{name}": baseline.values.get(name) for name in _PAIRED}
     return Member(
         configuration=configuration.to_json(),
         words=configuration.in_words(),
@@ -152,18 +156,7 @@ def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
             speedup=finalist.speedup,
             peak_memory_mib=finalist.peak_memory_mib,
             baseline_peak_memory_mib=baseline.peak_memory_mib,
-            cpu_s=own["cpu_s"],
-            baseline_cpu_s=base["cpu_s"],
-            load_ms=own["load_ms"],
-            baseline_load_ms=base["load_ms"],
-            p99_ms=own.get("p99_ms"),
-            baseline_p99_ms=base.get("p99_ms"),
-            throughput_per_s=own.get(THROUGHPUT),
-            baseline_throughput_per_s=base.get(THROUGHPUT),
-            tokens_per_s=own.get(TOKENS),
-            baseline_tokens_per_s=base.get(TOKENS),
-            ttft_ms=own.get("ttft_ms"),
-            baseline_ttft_ms=base.get("ttft_ms"),
+            **paired,
             max_error=plain_limits(setting.limits)["max_error"],
             error=finalist.error,
             agreement=finalist.agreement,
@@ -179,9 +172,9 @@ def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
             peak_memory_interval_mib=finalist.peak_memory_interval,
             baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
             memory_noise_floor=finalist.memory_noise_floor,
-            held_memory_mib=own.get("held_memory_mib"),
+            held_memory_mib=finalist.values.get("held_memory_mib"),
             peak_device_memory_mib=(
-                own.get(_DEVICE_MEMORY)
+                finalist.values.get(_DEVICE_MEMORY)
                 if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]
                 else None
             ),

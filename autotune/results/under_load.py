@@ -13,7 +13,7 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.open_loop import poisson_arrivals
 from autotune.measure.outcome import Failure
 from autotune.measure.statistics import independent_share, percentile
-from autotune.results.compare import MAX_ERROR, MakeMeasurer, SessionMeasurer, SideBySide
+from autotune.results.compare import MAX_ERROR, MakeMeasurer, SideBySide
 from autotune.results.final_comparison import OnStep
 from autotune.results.subjects import Lineup, Subject
 
@@ -149,7 +149,7 @@ def requests_of_a_round(rate_per_s: float, clients: int) -> int:
 
 def _play(
     field: Sequence[Subject],
-    measurer: SessionMeasurer,
+    measurer: DuetMeasurer,
     schedules: Sequence[Sequence[float]],
     on_step: OnStep,
 ) -> tuple[dict[int, list[LoadMeasurement]], dict[int, Failure]]:

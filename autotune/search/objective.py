@@ -71,15 +71,8 @@ def _latency_at_best(measurement: Measurement) -> float:
     return measurement.latency_ms * measurement.ratio.low / measurement.ratio.value
 
 
-def _throughput_at_best(measurement: Measurement) -> float | None:
-    throughput = measurement.throughput_per_s
-    ratio = measurement.ratio
-    return None if throughput is None else throughput * ratio.value / ratio.low
-
-
-def _tokens_at_best(measurement: Measurement) -> float | None:
-    tokens_per_s, ratio = measurement.tokens_per_s, measurement.ratio
-    return None if tokens_per_s is None else tokens_per_s * ratio.value / ratio.low
+def _rate_at_best(rate: float | None, measurement: Measurement) -> float | None:
+    return None if rate is None else rate * measurement.ratio.value / measurement.ratio.low
 
 
 def _ttft_at_best(measurement: Measurement) -> float | None:
@@ -157,7 +150,7 @@ OBJECTIVES: Mapping[str, Objective] = {
             word="throughput",
             heading="samples/s",
             of=lambda m: m.throughput_per_s,
-            at_best=_throughput_at_best,
+            at_best=lambda m: _rate_at_best(m.throughput_per_s, m),
             tolerance=0.01,
             maximised=True,
         ),
@@ -166,7 +159,7 @@ OBJECTIVES: Mapping[str, Objective] = {
             word="tokens",
             heading="tokens/s",
             of=lambda m: m.tokens_per_s,
-            at_best=_tokens_at_best,
+            at_best=lambda m: _rate_at_best(m.tokens_per_s, m),
             tolerance=0.01,
             maximised=True,
         ),
