@@ -72,7 +72,8 @@ NEEDS: Mapping[str, Need] = {
         is_met=lambda model, *_: model.is_dynamic,
     ),
     "named_dimensions": Need(
-        lacking="the model has no named dimension with one size in all samples",
+        lacking="the model has no named dimension with one size in all samples; "
+        "docs/providers.md says how to name those without a name",
         is_met=lambda model, workload, *_: bool(workload.dimensions(model)),
     ),
     "subnormals": Need(
