@@ -14,7 +14,11 @@ def get_available_providers(): return {providers!r}
 
 
 def files_of(
-    name: str, version: str, providers: list[str] | None = None, code: str | None = None
+    name: str,
+    version: str,
+    providers: list[str] | None = None,
+    code: str | None = None,
+    requires: str = "",
 ) -> dict[str, str]:
     """Returns the files of a distribution with the package ``onnxruntime``, by path."""
     folder = f"{name.replace('-', '_')}-{version}.dist-info"
@@ -23,7 +27,8 @@ def files_of(
         "onnxruntime/__init__.py": code or PRETENDED.format(version=version, providers=providers),
         "onnxruntime/capi/__init__.py": "",
         "bin/onnxruntime_test": "a script, as uv lists it among the files",
-        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + "".join(f"Requires-Dist: {each}\n" for each in requires.split()),
         f"{folder}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\n"
         "Tag: py3-none-any\n",
     }

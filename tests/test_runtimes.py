@@ -29,6 +29,7 @@ folder = pathlib.Path(sys.argv[sys.argv.index("--target") + 1])
 (folder / "half").write_text("made")
 time.sleep(60)
 """
+_MADE_UP = "Metadata-Version: 2.1\nName: made_up\nVersion: 2.0\n"
 _FULL_UV = "#!/bin/sh\necho 'error: No space left on device (os error 28)'; exit 2\n"
 
 
@@ -140,6 +141,40 @@ def test_a_changed_environment_is_refused(unpacking: list[str]) -> None:
         environments.find([release])
     environments.add(release, lambda _: None)
     environments.find([release])
+
+
+def test_a_folder_holds_what_it_needs_whatever_the_environment_has(
+    unpacking: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another environment, with a version that does not fit, gets a sentence; the folder stays."""
+    requires = "numpy>=1.26 protobuf made-up>=2"
+
+    def install(requirements: Sequence[str], target: Path, work: Path, *, alone: bool) -> None:
+        release = read_release(requirements[0]) if alone else Release("made-up", "2.0")
+        unpacking.append(str(release))
+        files = files_of(release.name, release.version or "1.40.0", requires=requires)
+        unpack(files if alone else {"made_up-2.0.dist-info/METADATA": _MADE_UP}, target)
+
+    monkeypatch.setattr(environments, "install", install)
+    made = _add(OPENVINO)
+    assert unpacking == [OPENVINO, "made-up==2.0"]
+    assert environments.find([made.release]) == [made]
+    own_version = metadata.version
+    monkeypatch.setattr(
+        metadata, "version", lambda name: "1.2" if name == "numpy" else own_version(name)
+    )
+    for refused in (environments.find, lambda _: _add(str(made.release))):
+        with pytest.raises(RequestError, match=r'numpy 1\.2; type pip install "numpy>=1\.26"'):
+            refused([made.release])
+    monkeypatch.setattr(metadata, "version", own_version)
+    # a folder of an autotune that left out what its own environment had
+    site = environments.site_of(str(made.release))
+    assert site is not None
+    shutil.rmtree(site / "made_up-2.0.dist-info")
+    with pytest.raises(RequestError, match=r"needs made-up>=2, which its folder lacks; type auto"):
+        environments.find([made.release])
+    assert _add(str(made.release)) == made
+    assert environments.find([made.release]) == [made]
 
 
 def test_two_flavours_in_the_users_environment_are_refused(

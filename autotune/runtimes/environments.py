@@ -1,9 +1,10 @@
 """Runtimes in the user's cache: a folder each, which stands before the user's own packages.
 
-Such a folder has one distribution of ONNX Runtime, and those packages that it needs and the user's
-environment lacks. A child process that gets the folder first on its import path has everything else
-from the user: autotune, NumPy, the interpreter. The folder is made under a temporary name and
-renamed at the end, so a runtime is there whole or not at all.
+Such a folder has one distribution of ONNX Runtime, and the packages that it needs but those that
+autotune needs too. So the folder is the same whichever environment made it, and several may share
+it. A child process that gets the folder first on its import path has everything else from the user:
+autotune, NumPy, the interpreter. The folder is made under a temporary name and renamed at the end,
+so a runtime is there whole or not at all.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from pathlib import Path
 import filelock
 import platformdirs
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from autotune.deploy.files import read_json
 from autotune.deploy.options import OWN
@@ -42,6 +44,8 @@ _RECORD = "runtime.json"
 _LARGEST_BYTES = 1 << 20
 _CHILD = "autotune.runtimes.ask_child"
 _TIME_LIMIT_S = 300.0
+# Every environment of autotune has them, through its own requirements.
+_OF_AUTOTUNE = ("numpy", "packaging", "protobuf")
 _MAKING = re.compile(r"\.making-[0-9a-f]{12}")
 
 
@@ -137,6 +141,11 @@ def find(releases: Sequence[Release]) -> list[RuntimeEnvironment]:
     for each in found:
         if not _is_whole(_place(each.release), each):
             raise _broken(each.release)
+        if lacking := _lacking(each.release, _place(each.release)):
+            raise RequestError(
+                f"{each.release} needs {', '.join(lacking)}, which its folder lacks; type "
+                f"autotune runtimes add {each.release}"
+            )
     return list(dict.fromkeys(found))
 
 
@@ -189,8 +198,9 @@ def add(release: Release, note: OnNote) -> RuntimeEnvironment:
     with _folder() as place, _alone(place):
         if release.version:
             with contextlib.suppress(FormatError):
-                known = _read(_place(release))
-                if _is_whole(_place(release), known):
+                folder = _place(release)
+                known = _read(folder)
+                if _is_whole(folder, known) and not _lacking(release, folder):
                     note(f"{release} is there already.")
                     return known
         with _making(place) as beside:
@@ -314,9 +324,11 @@ def _make(release: Release, beside: Path, note: OnNote) -> RuntimeEnvironment:
     work.mkdir()
     note(f"Installing {release}; this downloads up to a few hundred MiB.")
     install([str(release)], beside, work, alone=True)
-    if needed := _needed(release.name, beside):
+    everything = _requirements(release.name, beside)
+    if needed := [str(r) for r in everything if canonicalize_name(r.name) not in _OF_AUTOTUNE]:
         note(f"It needs {', '.join(needed)} as well.")
         install(needed, beside, work, alone=False)
+    _lacking(release, beside)
     shutil.rmtree(work, ignore_errors=True)
     version = _version_in(release.name, beside)
     try:
@@ -339,29 +351,41 @@ def _make(release: Release, beside: Path, note: OnNote) -> RuntimeEnvironment:
     return made
 
 
-def _needed(name: str, folder: Path) -> list[str]:
-    """Returns what a distribution requires and the user's environment does not have."""
-    own = {d.metadata["Name"].lower(): d for d in metadata.distributions(path=[str(folder)])}
-    needed = []
-    for text in own[name].requires or []:
-        requirement = Requirement(text)
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+def _requirements(name: str, folder: Path) -> list[Requirement]:
+    """Returns what the distribution in a folder requires on this machine."""
+    (own,) = (d for d in metadata.distributions(path=[str(folder)]) if _name_of(d) == name)
+    requirements = map(Requirement, own.requires or [])
+    return [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
+
+
+def _lacking(release: Release, folder: Path) -> list[str]:
+    """Returns what a distribution requires and its folder lacks.
+
+    Raises:
+        RequestError: this environment's version of a package is not one that it takes.
+    """
+    has = {_name_of(d): d.version for d in metadata.distributions(path=[str(folder)])}
+    lacking = []
+    for each in _requirements(release.name, folder):
+        name = canonicalize_name(each.name)
+        here = has.get(name) or (metadata.version(name) if name in _OF_AUTOTUNE else "")
+        if here and each.specifier.contains(here, prereleases=True):
             continue
-        try:
-            has = requirement.specifier.contains(metadata.version(requirement.name), True)
-        except metadata.PackageNotFoundError:
-            has = False
-        if not has:
-            needed.append(str(requirement))
-    return needed
+        if here:
+            raise RequestError(
+                f"{release} needs {each}, and this environment has {name} {here}; type pip install "
+                f'"{each}", or use another release'
+            )
+        lacking.append(str(each))
+    return lacking
+
+
+def _name_of(distribution: metadata.Distribution) -> str:
+    return canonicalize_name(distribution.metadata["Name"])
 
 
 def _version_in(name: str, folder: Path) -> str:
-    found = {
-        re.sub("[-_.]+", "-", d.metadata["Name"]).lower(): d.version
-        for d in metadata.distributions(path=[str(folder)])
-    }
-    return found[name]
+    return {_name_of(d): d.version for d in metadata.distributions(path=[str(folder)])}[name]
 
 
 def _read(folder: Path) -> RuntimeEnvironment:
