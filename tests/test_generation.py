@@ -1,6 +1,7 @@
 """Decoders: what is fed back is found in the graph, and generates the same as without a cache."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ from autotune.deploy.generation import Generation, generation
 from autotune.errors import DataError, ModelError, RequestError
 from autotune.facts.model import Model, describe
 from autotune.facts.prompts import workload_of_prompts
-from autotune.measure.fidelity import OutputMismatchError, Outputs
+from autotune.measure.fidelity import Judge, OutputMismatchError, Outputs
 from autotune.measure.held_text import TextJudge
+from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.outcome import Effort, Failure, Measurement
 from autotune.report.page.writing import write_report
 from autotune.report.result import view_ending
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 from autotune.study.resolve import resolve_study
@@ -29,6 +33,10 @@ from autotune.study.resume import options_to_continue
 from autotune.study.seams import Seams
 
 _ENCODER = {"encoder_hidden_states": np.ones((1, 5, decoder_models.WIDTH), np.float32)}
+_PAST = {
+    f"past_key_values.0.{n}": (1, decoder_models.HEADS, 0, decoder_models.SIZE)
+    for n in ("key", "value")
+}
 _TOKENS = [3, 17, 42, 9, 60, 1, 33, 8, 20, 5]
 
 
@@ -222,6 +230,73 @@ def test_a_wrong_cache_and_worse_answers_are_seen() -> None:
         judge.compare([{**right, "nll": nll * np.nan}])
     with pytest.raises(OutputMismatchError, match="with the cache differ"):
         judge.compare([{**right, "cached_nll": nll[-4:] + 1}])
+
+
+def test_text_that_is_far_off_is_not_read_to_its_end() -> None:
+    """A quarter of the windows shows a rise far beyond the limit, and none of one near it."""
+    random = np.random.default_rng(0)
+    texts = [random.uniform(1, 3, 32).astype(np.float32) for _ in range(16)]
+    right: list[Outputs] = [
+        {"nll": nll, "choice": np.arange(32), "cached_nll": nll[-4:]} for nll in texts
+    ]
+    judge = TextJudge(right)
+    assert judge.first_look == 4
+
+    def worse(by: float) -> list[Outputs]:
+        shifts = random.normal(by, 0.02, 16).astype(np.float32)
+        return [
+            {**own, "nll": own["nll"] + s, "cached_nll": own["cached_nll"] + s}
+            for own, s in zip(right, shifts, strict=True)
+        ]
+
+    assert judge.surely_above(worse(0.25)[:4], 0.08) == pytest.approx(0.28, abs=0.04)
+    assert judge.surely_above(worse(0.09)[:4], 0.08) is None
+    with pytest.raises(OutputMismatchError, match="NaN"):
+        judge.surely_above(worse(np.nan)[:4], 0.08)
+    assert not TextJudge(right[:8]).first_look
+
+
+@pytest.mark.process
+def test_what_is_far_too_slow_or_known_to_be_wrong_costs_little(tmp_path: Path) -> None:
+    """The first steps give it up; text is rated once for all sessions of the same answers."""
+    model = describe(decoder_models.write("gqa", tmp_path / "gqa.onnx"))
+    workload = workload_of_prompts(model, new_tokens=6, shapes=_PAST)
+    measurer = DuetMeasurer(model, workload, max_error=0.02)
+    briefly = Effort(time_cap_s=0.01, patience_s=0.01, half_width=1.0, plays_prompts=False)
+    try:
+        first = measurer.measure(BASELINE, briefly)
+        assert isinstance(first, Measurement)
+        assert first.generated is not None
+        assert first.generated.ttft_ratio.low == first.generated.ttft_ratio.high
+        judge = measurer._sets[1].judge
+        measurer._sets[1] = replace(measurer._sets[1], judge=_Refusing(judge))
+        other = measurer.measure(Configuration.of({"arena": "off"}), briefly)
+        assert isinstance(other, Measurement)
+        assert other.fidelity == first.fidelity
+        level = Configuration.of({"graph_optimization_level": "ORT_ENABLE_BASIC"})
+        wrong = measurer.measure(level, briefly)
+        assert isinstance(wrong, Failure)
+        assert wrong.kind == "wrong_answers"
+        measurer._sets[1] = replace(measurer._sets[1], judge=judge)
+        assert measurer.measure(level, briefly) == wrong
+        measurer._limits = replace(measurer._limits, step_ms=1e-6)
+        slow = measurer.measure(BASELINE, briefly, lambda _: False)
+        assert isinstance(slow, Failure)
+        assert (slow.kind, slow.phase) == ("slow", "run")
+        assert isinstance(measurer.measure(BASELINE, briefly), Measurement)
+    finally:
+        measurer.close()
+
+
+class _Refusing:
+    """A judge that finds all answers wrong."""
+
+    first_look = 0
+    is_costly = True
+
+    def __init__(self, judge: Judge) -> None:
+        self.compare = lambda outputs: replace(judge.compare(outputs), error=1.0)
+        self.surely_above = judge.surely_above
 
 
 def test_generation_by_names_alone(tmp_path: Path) -> None:

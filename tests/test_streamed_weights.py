@@ -84,6 +84,22 @@ def test_the_last_product_has_bits_of_its_own(
     assert bits == {"as_precision": [4, 4], "int8": [4, 8], "float": [4]}
 
 
+def test_weights_that_a_node_computes_are_rounded_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exporters write a transposed weight; such a model is in memory as a whole."""
+    monkeypatch.setattr(weight_only, "_STREAMED_BYTES", 0)
+    source = _model(tmp_path / "model.onnx")
+    model = onnx.load(source)
+    model.graph.node.insert(0, helper.make_node("Transpose", ["b"], ["turned"], "turn"))
+    model.graph.node[2].input[1] = "turned"
+    onnx.save(model, source)
+    target = tmp_path / "out.onnx"
+    weight_only.quantise(source, target, [], bits=8)
+    types = [node.op_type for node in onnx.load(target).graph.node]
+    assert types == ["MatMulNBits", "MatMulNBits"]
+
+
 def test_a_large_model_is_not_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What needs all weights at once is refused."""
     monkeypatch.setattr(weight_only, "LARGEST_PROTO_BYTES", 0)

@@ -23,8 +23,11 @@ from autotune.graph.model_file import (
 from autotune.graph.sensitivity import Rounding
 from autotune.graph.silence import silent_tools
 
-# Larger models are not in memory as a whole, unless what is asked for needs all of it.
-_STREAMED_BYTES = 1 << 30
+# Larger models are not in memory as a whole, unless what is asked for needs all of it. That also
+# takes a third of the time.
+_STREAMED_BYTES = 1 << 27
+# Up to here a weight that a node computes from constants is computed first.
+_FOLDED_BYTES = 1 << 30
 _FLOAT = "float"
 _BITS = {"int8": 8, "int4": 4}
 
@@ -59,8 +62,10 @@ def quantise(
         StepRefusedError: there is nothing to quantise, or too much to rank.
     """
     forms: dict[str, Any] = {"block_size": block_size, "accuracy_level": accuracy_level}
-    needs_whole = kept_in_float > 0 or rounding != "nearest"
     size_bytes = size_with_data(source)
+    needs_whole = kept_in_float > 0 or rounding != "nearest"
+    if _STREAMED_BYTES < size_bytes < _FOLDED_BYTES:
+        needs_whole = needs_whole or _has_computed_weights(source)
     if needs_whole and size_bytes > LARGEST_PROTO_BYTES:
         raise StepRefusedError("a model over 2 GiB is rounded to the nearest, node by node")
     if not needs_whole and size_bytes > _STREAMED_BYTES:
@@ -98,6 +103,14 @@ def quantise(
         model, excluded, bits=bits, zero_points=zero_points, rounding=rounding, **forms
     )
     save(packed, target)
+
+
+def _has_computed_weights(source: Path) -> bool:
+    """Returns whether a node computes a weight of a matrix product from constants."""
+    graph = onnx.load(source, load_external_data=False).graph
+    constants = {item.name for item in graph.initializer}
+    made = {n.output[0] for n in graph.node if n.input and constants.issuperset(n.input)}
+    return any(n.op_type in ("MatMul", "Gemm") and n.input[1] in made for n in graph.node)
 
 
 def _split_gemm(graph: onnx.GraphProto) -> None:

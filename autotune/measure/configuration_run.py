@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from autotune.deploy.config import Interval
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
 from autotune.deploy.serving import PER_CLIENT, SHARED
@@ -37,14 +38,21 @@ from autotune.process.child import Child, ChildFailure
 
 # Until the speed of a model is known, the time limit of a reply is enough for so many runs.
 _FEW_RUNS = 4
+_FAR_TOO_SLOW = 3.0
+"""A decoder whose fastest steps take so many of the default's is not measured any further."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeLimits:
-    """How long to wait for a measuring process."""
+    """How long to wait for a measuring process.
+
+    Attributes:
+        step_ms: The longest step of a decoder that is worth a measurement; None where any is.
+    """
 
     load_s: float
     run_s: float
+    step_ms: float | None = None
 
     def of_runs(self, count: int) -> float:
         """Returns how long to wait for so many runs, in s, where the time of one is not known."""
@@ -57,6 +65,7 @@ class TimeLimits:
         return cls(
             load_s=max(60.0, 20 * opened.load_ms / 1e3),
             run_s=max(30.0, 200 * max(runs.first_run_ms, runs.run_ms) / 1e3),
+            step_ms=_FAR_TOO_SLOW * runs.run_ms if runs.lengths else None,
         )
 
 
@@ -154,11 +163,24 @@ class ConfigurationRun:
         """How long this process took to create the session."""
         return self._opened.load_ms
 
-    def first_runs(self) -> None:
-        """Runs until the memory has settled."""
+    def first_runs(self, *, gives_up: bool = False) -> Failure | None:
+        """Runs until the memory has settled; returns a failure where that is not worth it.
+
+        Args:
+            gives_up: Whether a decoder that is far slower than the default is given up.
+        """
         self.phase = "run"
-        self._first_runs = self._child.request({"do": "first_runs"}, self._limits.run_s, FirstRuns)
+        longest_ms = self._limits.step_ms if gives_up else None
+        request = {"do": "first_runs", "longest_step_ms": longest_ms}
+        self._first_runs = self._child.request(request, self._limits.run_s, FirstRuns)
         self._lap("first_runs")
+        if not self._first_runs.too_slow or longest_ms is None:
+            return None
+        message = (
+            f"a token takes {self._first_runs.run_ms:.3g} ms, over {_FAR_TOO_SLOW:.0f} times the "
+            f"{longest_ms / _FAR_TOO_SLOW:.3g} ms of the default"
+        )
+        return Failure(kind="slow", phase=self.phase, message=message)
 
     @property
     def fidelity(self) -> Fidelity:
@@ -180,12 +202,10 @@ class ConfigurationRun:
             return None
         self.phase = "answers"
         try:
-            outputs = request_outputs(self._child, self._files, self._limits.run_s)
-            self._fidelity = judge.compare(outputs)
+            error = self._compare(judge, max_error)
         except OutputMismatchError as mismatch:
             return Failure(kind="wrong_answers", phase=self.phase, message=str(mismatch))
         self._lap("answers")
-        error = self._fidelity.error
         if not math.isfinite(error):
             message = "an output is too far from the unoptimised model's for a finite error"
             return Failure(kind="wrong_answers", phase=self.phase, message=message)
@@ -193,6 +213,18 @@ class ConfigurationRun:
             message = f"error {error:.2g} is above {max_error:g}"
             return Failure(kind="wrong_answers", phase=self.phase, message=message, error=error)
         return None
+
+    def _compare(self, judge: Judge, max_error: float) -> float:
+        """Returns the error of the outputs; that of a part of them if it is surely too large."""
+        child, files, limit_s = self._child, self._files, self._limits.run_s
+        first = judge.first_look
+        outputs = request_outputs(child, files, limit_s, (0, first)) if first else []
+        error = judge.surely_above(outputs, max_error) if first else None
+        if error is not None:
+            return error
+        outputs += request_outputs(child, files, limit_s, (first, None) if first else None)
+        self._fidelity = judge.compare(outputs)
+        return self._fidelity.error
 
     def play(
         self, reference: Reference, effort: Effort, is_dominated: IsDominated, reference_ms: float
@@ -233,8 +265,16 @@ class ConfigurationRun:
         raise AssertionError("unreachable")
 
     def play_prompts(self, reference: Reference, effort: Effort, reference_ms: float) -> None:
-        """Plays the duet of a decoder's prompts; it comes before :meth:`play`."""
+        """Times a decoder's prompts, in a duet or by the first runs; it comes before :meth:`play`."""
         self.phase = "turns"
+        if not effort.plays_prompts:
+            ratio = self._first_runs.ttft_ms / reference_ms
+            self._generated = Generated(
+                ttft_ms=self._first_runs.ttft_ms,
+                ttft_ratio=Interval(value=ratio, low=ratio, high=ratio),
+                lengths=self._first_runs.lengths,
+            )
+            return
         self._child.freeze()
         with reference.prompts(reference_ms, self._child):
             duet = play(

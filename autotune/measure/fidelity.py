@@ -45,13 +45,34 @@ _SMALLEST_SHARE = 0.1
 
 
 class Judge(Protocol):
-    """What compares a configuration's outputs with the unoptimised model's."""
+    """What compares a configuration's outputs with the unoptimised model's.
+
+    Attributes:
+        first_look: How many samples may show already that outputs are wrong; 0 means that all are
+            compared at once.
+        is_costly: Whether comparing takes seconds, so that sessions which differ in threads, memory
+            and storage alone are compared once.
+    """
+
+    first_look: int
+    is_costly: bool
 
     def compare(self, outputs: Sequence[Outputs]) -> Fidelity:
         """Returns how far they are from them.
 
         Raises:
             OutputMismatchError: they differ in a way that no number measures.
+        """
+
+    def surely_above(self, outputs: Sequence[Outputs], max_error: float, /) -> float | None:
+        """Returns the error of the first samples if that of all is surely above `max_error`.
+
+        Args:
+            outputs: Those of the first `first_look` samples.
+            max_error: The limit.
+
+        Raises:
+            OutputMismatchError: see :meth:`compare`.
         """
 
 
@@ -70,6 +91,9 @@ class OutputJudge:
         inputs: The samples that they were computed from.
         metric: The user's own judge of outputs; None without one.
     """
+
+    first_look = 0  # an outlier may be among the last samples
+    is_costly = False
 
     def __init__(
         self,
@@ -95,6 +119,10 @@ class OutputJudge:
             return fidelity
         value = self._metric(outputs, self._references, self._inputs)
         return replace(fidelity, metric=value, drop=self._reference_metric - value)
+
+    def surely_above(self, _: Sequence[Outputs], __: float) -> float | None:
+        """Returns None: all samples are compared at once."""
+        return None
 
 
 def compare(references: Sequence[Outputs], outputs: Sequence[Outputs]) -> Fidelity:

@@ -1,7 +1,7 @@
 """Generations in the measuring process: prompts and steps that are timed, text that is rated."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ _WRITING_S = 10.0
 _SEED = 0
 # Rows of logits whose logarithms are computed at once.
 _ROWS = 64
+# The fastest of so many steps shows that a configuration is far too slow, on a noisy machine too.
+_FIRST_STEPS = 4
 # Tokens that are decoded one by one to see whether the cache changes them.
 _CACHED_TOKENS = 16
 
@@ -74,27 +76,38 @@ class GenerationRuns:
             generation.rewind(mark)
 
     def switch(self, part: str) -> None:
-        """Takes another part; prompts write over the caches of steps."""
+        """Takes another part.
+
+        Steps go on where they were: a prompt writes into the caches what is there already.
+        """
         self.part = part
-        self._marks = []
+
+    def first(self, index: int) -> tuple[float, float]:
+        """Returns the time of a cold prompt, and that of the fastest of a few steps, in ms."""
+        times = self._times(index, min(_FIRST_STEPS, self._plan.new_tokens - 1))
+        return times[0], min(times[1:], default=times[0])
 
     def whole(self, index: int) -> LengthTimes:
         """Returns the times of a whole generation, whose caches are then released."""
-        generation = self._new(self._feeds[index])
-        began = time.perf_counter_ns()
-        self._start(generation, index)
-        ends = [time.perf_counter_ns()]
-        for _ in range(self._plan.new_tokens - 1):
-            generation.step()
-            ends.append(time.perf_counter_ns())
-        steps = np.diff(ends) if len(ends) > 1 else np.array([ends[0] - began])
+        times = self._times(index, self._plan.new_tokens - 1)
         prompt = self._prompt(index).size
         return LengthTimes(
             prompt_tokens=prompt,
             context=prompt + self._plan.new_tokens // 2,
-            ttft_ms=(ends[0] - began) / 1e6,
-            step_ms=float(np.median(steps)) / 1e6,
+            ttft_ms=times[0],
+            step_ms=float(np.median(times[1:] or times)),
         )
+
+    def _times(self, index: int, steps: int) -> list[float]:
+        """Returns the time of a prompt, and of each step after it, in ms."""
+        generation = self._new(self._feeds[index])
+        ends = [time.perf_counter_ns()]
+        self._start(generation, index)
+        ends.append(time.perf_counter_ns())
+        for _ in range(steps):
+            generation.step()
+            ends.append(time.perf_counter_ns())
+        return [float(ms) for ms in np.diff(ends) / 1e6]
 
     def copy_ms(self) -> float | None:
         """Returns None: nothing is left out."""
@@ -122,7 +135,7 @@ def save_rated_text(
     session: onnxruntime.InferenceSession,
     plan: Plan,
     feed: Feed,
-    windows: Sequence[Feed],
+    windows: Iterable[Feed],
     target: Path,
 ) -> None:
     """Writes how likely a session finds each token of held text, window by window.

@@ -32,12 +32,24 @@ from autotune.process.child import Child, ChildFailure
 # A cache that is wrong changes each token by far more; other kernels for one row change it less.
 _CACHE_NLL = 0.15
 _LARGEST_EXPONENT = 50.0
+# A part of the windows, spread over the text, shows a rise that is far beyond the limit; fewer
+# windows than this show no scatter.
+_PARTS = 4
+_FEWEST_FIRST = 4
+_SURELY = 3.0  # standard errors of the mean of the windows
 
 
 class TextJudge:
-    """Compares how likely held text is with the unoptimised model's judgement."""
+    """Compares how likely held text is with the unoptimised model's judgement.
+
+    Any part of the windows in their order is spread over the text.
+    """
+
+    is_costly = True
 
     def __init__(self, references: Sequence[Outputs]) -> None:
+        first = len(references) // _PARTS
+        self.first_look = first if first >= _FEWEST_FIRST else 0
         self._references = references
         self._nll = _joined(references, "nll")
 
@@ -55,18 +67,8 @@ class TextJudge:
         nll = _joined(outputs, "nll")
         if nll.shape != self._nll.shape:
             raise OutputMismatchError("it rates another number of tokens than there are")
-        if not np.isfinite(nll).all():
-            raise OutputMismatchError("the logits are NaN or infinite")
-        cached = cache_difference(outputs)
-        if cached > _CACHE_NLL + 2 * cache_difference(self._references):
-            raise OutputMismatchError(
-                "tokens decoded one by one with the cache differ from the same text read at once "
-                f"(by {cached:.2g} in the logarithm of their probability)"
-            )
-        windows = [
-            _rise(float(_joined([own], "nll").mean() - _joined([reference], "nll").mean()))
-            for own, reference in zip(outputs, self._references, strict=True)
-        ]
+        self._check(outputs)
+        windows = [_rise(difference) for difference in self._differences(outputs)]
         chosen, right = _joined(outputs, "choice"), _joined(self._references, "choice")
         sizes = float(np.linalg.norm(nll)) * float(np.linalg.norm(self._nll))
         return Fidelity(
@@ -80,6 +82,37 @@ class TextJudge:
                 samples=len(windows), share=1.0, constant_outputs=(), repeat_error=0.0
             ),
         )
+
+    def surely_above(self, outputs: Sequence[Outputs], max_error: float) -> float | None:
+        """Returns the rise in the first windows if that of the text is surely above `max_error`.
+
+        Raises:
+            OutputMismatchError: logits are NaN or infinite, or the cache changes the tokens.
+        """
+        self._check(outputs)
+        differences = np.array(self._differences(outputs))
+        spread = float(differences.std(ddof=1)) / math.sqrt(len(differences))
+        mean = float(differences.mean())
+        return _rise(mean) if _rise(mean - _SURELY * spread) > max_error else None
+
+    def _check(self, outputs: Sequence[Outputs]) -> None:
+        """Refuses outputs that are no numbers, or whose cache changes the tokens."""
+        if not np.isfinite(_joined(outputs, "nll")).all():
+            raise OutputMismatchError("the logits are NaN or infinite")
+        cached = cache_difference(outputs)
+        if cached > _CACHE_NLL + 2 * cache_difference(self._references):
+            raise OutputMismatchError(
+                "tokens decoded one by one with the cache differ from the same text read at once "
+                f"(by {cached:.2g} in the logarithm of their probability)"
+            )
+
+    def _differences(self, outputs: Sequence[Outputs]) -> list[float]:
+        """Returns by how much the mean logarithm of each window is above the reference's."""
+        pairs = zip(outputs, self._references, strict=False)
+        return [
+            float(_joined([own], "nll").mean() - _joined([reference], "nll").mean())
+            for own, reference in pairs
+        ]
 
 
 def cache_difference(outputs: Sequence[Outputs]) -> float:
@@ -115,7 +148,8 @@ def text_set(
             request = {"do": "write_text", "to": str(files.validation)}
             child.request(request, limits.run_s, Done)
         else:
-            save_samples([{TOKENS: ids} for ids in workload.held], files.validation)
+            spread = [ids for first in range(_PARTS) for ids in workload.held[first::_PARTS]]
+            save_samples([{TOKENS: ids} for ids in spread], files.validation)
         windows = len(load_samples(files.validation))
         references = request_outputs(child, files, limits.of_runs(windows))
     except ChildFailure as failure:

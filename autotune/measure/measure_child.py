@@ -126,7 +126,7 @@ class Worker:
         self._sessions = [load(message["config"], strict=True)]
         return Done()
 
-    def first_runs(self, _: Message) -> FirstRuns:
+    def first_runs(self, message: Message) -> FirstRuns:
         """Runs the samples in turn until the memory has settled; returns times and memory.
 
         Memory grows in the first runs: ONNX Runtime plans memory patterns and extends the arena,
@@ -135,7 +135,7 @@ class Worker:
         """
         memory.reset_peak()
         if self._plan is not None:
-            return self._first_generations()
+            return self._first_generations(message.get("longest_step_ms"))
         began = time.perf_counter()
         rounds: list[Sequence[int]] = []
         fewest = max(_FEWEST_MEMORY_RUNS, len(self._feeds))
@@ -154,10 +154,16 @@ class Worker:
             device=None if self._device_memory is None else self._device_memory.usage(),
         )
 
-    def _first_generations(self) -> FirstRuns:
-        """Runs whole generations of all prompts; returns times, and the memory at their ends."""
+    def _first_generations(self, longest_step_ms: float | None) -> FirstRuns:
+        """Runs whole generations of all prompts; returns times, and the memory at their ends.
+
+        Nothing more is run where the first steps all take longer than `longest_step_ms`.
+        """
         runs = self._generation_of(0)
-        first = runs.whole(len(self._feeds) - 1)
+        first_ms, step_ms = runs.first(len(self._feeds) - 1)
+        if longest_step_ms is not None and step_ms > longest_step_ms:
+            after = memory.usage()
+            return FirstRuns(first_run_ms=first_ms, run_ms=step_ms, after=after, too_slow=True)
         lengths = tuple(runs.whole(number) for number in range(len(self._feeds)))
         after = memory.usage()
         for client in range(self._client_count):
@@ -166,7 +172,7 @@ class Worker:
             self._run_of_all()
             after = memory.usage()
         return FirstRuns(
-            first_run_ms=first.ttft_ms,
+            first_run_ms=first_ms,
             run_ms=float(np.mean([item.step_ms for item in lengths])),
             after=after,
             device=None if self._device_memory is None else self._device_memory.usage(),
@@ -199,7 +205,8 @@ class Worker:
         else:
             from autotune.measure.generation import save_rated_text
 
-            windows = load_samples(samples)
+            first, end = message.get("windows") or (0, None)
+            windows = load_samples(samples)[first:end]
             save_rated_text(self._opened(), self._plan, self._feeds[0], windows, target)
         return Done()
 

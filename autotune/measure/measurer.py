@@ -44,7 +44,7 @@ from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.runtimes.environments import is_there, site_of
 from autotune.space.configuration import Configuration
-from autotune.space.session import SESSIONS, session_config
+from autotune.space.session import SESSIONS, WITHOUT_ANSWERS, session_config
 
 Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
@@ -94,7 +94,7 @@ class DuetMeasurer:
     ) -> None:
         self._model = model
         self._configuration_files = ConfigurationFiles(model, preparer)
-        self._fidelities: dict[str, Fidelity] = {}
+        self._answers: dict[str, Fidelity | Failure] = {}
         self._history = 0
         self._process: ProcessOptions | None = None
         self._timed_error = max_error if timed_error is None else timed_error
@@ -174,6 +174,7 @@ class DuetMeasurer:
             batch=batch,
             sessions=sessions,
             site=site,
+            answers=_answers_name(configuration),
         )
         if isinstance(outcome, Failure):
             return outcome
@@ -204,11 +205,14 @@ class DuetMeasurer:
         batch: int | None = None,
         sessions: str = SHARED,
         site: Path | None = None,
+        answers: str = "",
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
         Args:
             batch: Samples of a run; None means the baseline's.
+            answers: The same for all that differ in threads, memory and storage alone; empty where
+                that is not known.
         """
         reference = self._running_reference()
 
@@ -221,8 +225,17 @@ class DuetMeasurer:
                 return measurement
             return replace(measurement, samples=keep_raw(duet, self._samples, name))
 
-        compares = effort.compares_answers
-        return self._run(path, config, batch, sessions, play, judges=compares, site=site)
+        return self._run(
+            path,
+            config,
+            batch,
+            sessions,
+            play,
+            judges=effort.compares_answers,
+            gives_up=is_dominated is not never_dominated,
+            site=site,
+            answers=answers,
+        )
 
     def measure_open_loop(
         self,
@@ -249,13 +262,22 @@ class DuetMeasurer:
         measure: Callable[[ConfigurationRun], Numbers],
         *,
         judges: bool = True,
+        gives_up: bool = False,
         site: Path | None = None,
+        answers: str = "",
     ) -> Numbers | Failure:
         """Returns what `measure` says of a session in a fresh process whose answers are right.
 
-        Answers that were right once are compared again only if `judges` says so.
+        Answers that were right once are compared again only if `judges` says so; where that costs
+        seconds, those of the same name are compared once.
         """
         samples = self._sets[batch or self._smallest]
+        name = f"{site} {path} {samples.files.batch} {json.dumps(config.to_json())}"
+        if samples.judge.is_costly:
+            name, judges = answers or name, False
+        earlier = None if judges else self._answers.get(name)
+        if isinstance(earlier, Failure):
+            return earlier
         if failure := self._compile(path, config, samples, site):
             return failure
         with _start_worker(site) as child:
@@ -267,13 +289,11 @@ class DuetMeasurer:
                     path, config, self._cache_of(site), self._history, self._process
                 ):
                     return failure
-                run.first_runs()
-                session = f"{site} {path} {samples.files.batch} {json.dumps(config.to_json())}"
-                earlier = None if judges else self._fidelities.get(session)
-                if failure := run.judge(samples.judge, self._timed_error, earlier):
+                if failure := run.first_runs(gives_up=gives_up):
                     return failure
-                self._fidelities[session] = run.fidelity
-                return measure(run)
+                failure = run.judge(samples.judge, self._timed_error, earlier)
+                self._answers[name] = failure or run.fidelity
+                return failure or measure(run)
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase=run.phase, message=fault.message)
 
@@ -388,6 +408,12 @@ class DuetMeasurer:
     def _smallest(self) -> int:
         """The baseline's batch size."""
         return next(iter(self._sets))
+
+
+def _answers_name(configuration: Configuration) -> str:
+    """Returns a name that configurations share whose answers differ in the last digits at most."""
+    chosen = configuration.to_json().items()
+    return json.dumps({name: value for name, value in chosen if name not in WITHOUT_ANSWERS})
 
 
 def _start_worker(site: Path | None = None) -> Child:

@@ -106,8 +106,10 @@ class Generated:
 
     Attributes:
         ttft_ms: Time to the first token, the mean of all prompts: the ratio to the reference's,
-            times the time of the reference on a quiet machine.
-        ttft_ratio: The same in that of the reference, with its 95 % interval.
+            times the time of the reference on a quiet machine. Without a duet of prompts it is the
+            time by the clock.
+        ttft_ratio: The same in that of the reference, with its 95 % interval; a single number
+            without a duet.
         lengths: The times of each prompt by the clock, in the first runs.
     """
 
@@ -246,7 +248,8 @@ class Failure:
     Attributes:
         kind: ``wrong_answers``, ``refused`` (ONNX Runtime said no), ``no_runtime`` (it is no longer
             there), ``fallback`` (its execution provider runs no node), ``crashed``, ``failed``,
-            ``killed``, ``timeout``, ``out_of_memory``, ``protocol`` or ``prepare`` (the model could
+            ``killed``, ``timeout``, ``slow`` (a decoder's first steps took far longer than the
+            default's), ``out_of_memory``, ``protocol`` or ``prepare`` (the model could
             not be made).
         phase: ``prepare``, ``open``, ``run``, ``answers`` or ``turns``.
         error: The fidelity error, where that is the reason and a finite number.
@@ -276,6 +279,8 @@ class Effort:
             runs; 0 where no percentile is asked for.
         compares_answers: Whether answers are compared that were compared before. If not, those of
             the last comparison count.
+        plays_prompts: Whether a decoder's prompts have a duet of their own. If not, their time is
+            that of the first runs by the clock.
         long_run_ms: A time slice begins with a run that is not recorded, because its caches are
             cold, unless runs are longer than this.
     """
@@ -286,6 +291,7 @@ class Effort:
     noisy_share: float = 0.5
     fewest_runs: int = 0
     compares_answers: bool = True
+    plays_prompts: bool = True
     long_run_ms: float = 50.0
 
     @property
@@ -296,9 +302,18 @@ class Effort:
 
 # Longer duets scatter as much from process to process, and what cold caches cost is lost in the
 # noise of a single measurement: see docs/measuring.md.
-SEARCH = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.01, noisy_share=1.0, long_run_ms=15.0)
+SEARCH = Effort(
+    time_cap_s=0.8,
+    patience_s=4.0,
+    half_width=0.01,
+    noisy_share=1.0,
+    long_run_ms=15.0,
+    plays_prompts=False,
+)
 FINAL_COMPARISON = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.005, noisy_share=2.0)
-SIMPLIFICATION = Effort(time_cap_s=0.5, patience_s=4.0, half_width=0.01, noisy_share=2.0)
+SIMPLIFICATION = Effort(
+    time_cap_s=0.5, patience_s=4.0, half_width=0.01, noisy_share=2.0, plays_prompts=False
+)
 
 IsDominated = Callable[[Measurement], bool]
 """Called during a measurement with its numbers so far: is the configuration clearly dominated?"""

@@ -37,6 +37,7 @@ class FirstRuns:
         after: Memory after all of them; its peak is that of the runs.
         lengths: The times of a generation after each prompt; empty where a sample is run as it is.
             `run_ms` is that of a step then.
+        too_slow: Whether the first steps took longer than they may, and nothing more was run.
     """
 
     first_run_ms: MeasuredPositive
@@ -45,6 +46,7 @@ class FirstRuns:
     copy_ms: MeasuredAmount | None = None
     device: DeviceUsage | None = None
     lengths: tuple[LengthTimes, ...] = ()
+    too_slow: bool = False
 
     @property
     def ttft_ms(self) -> float:

@@ -123,16 +123,31 @@ def request_of_config(config: Path, files: SampleFiles) -> dict[str, Any]:
 
 
 def request_outputs(
-    child: Child, files: SampleFiles, limit_s: float
+    child: Child,
+    files: SampleFiles,
+    limit_s: float,
+    windows: tuple[int, int | None] | None = None,
 ) -> list[dict[str, NDArray[np.generic]]]:
     """Returns the outputs of the validation samples, as `child` computes them, sample by sample.
+
+    Args:
+        child: The process.
+        files: Its samples.
+        limit_s: How long to wait for it.
+        windows: Of held text, the number of the first window and that after the last; None means
+            all samples.
 
     Raises:
         ChildFailure: it could not.
         OutputMismatchError: the outputs of a batch are not those of its samples, one after another.
     """
     files.outputs.unlink(missing_ok=True)  # another configuration's must not pass for this one's
-    request = {"do": "answers", "samples": str(files.validation), "to": str(files.outputs)}
+    request: dict[str, Any] = {
+        "do": "answers",
+        "samples": str(files.validation),
+        "to": str(files.outputs),
+        "windows": windows,
+    }
     child.request(request, limit_s, Done)
     outputs = read_outputs(files.outputs)
     if files.batch is None or files.batch == 1:

@@ -305,6 +305,11 @@ def product(of: Values, objectives: Sequence[Objective]) -> float:
 
 
 def effort_for(effort: Effort, objectives: Sequence[Objective], fewest_runs: int = 0) -> Effort:
-    """Returns the effort with as many runs as the objectives need, and `fewest_runs` at least."""
+    """Returns the effort with what the objectives need, and `fewest_runs` at least."""
     needed = max(objective.fewest_runs for objective in objectives)
-    return replace(effort, fewest_runs=max(needed, fewest_runs))
+    times_prompts = any(objective.name == "ttft_ms" for objective in objectives)
+    return replace(
+        effort,
+        fewest_runs=max(needed, fewest_runs),
+        plays_prompts=effort.plays_prompts or times_prompts,
+    )

@@ -127,6 +127,16 @@ SESSION_PARAMETERS: Mapping[str, Domain] = {
 }
 """The values of every parameter that changes how a file is opened and run, by name."""
 
+WITHOUT_ANSWERS = frozenset(
+    {
+        *("intra_op_num_threads", "inter_op_num_threads", "execution_mode", "spinning", SESSIONS),
+        *("arena", "arena_shrinkage", "enable_mem_pattern", "enable_mem_reuse", "weight_storage"),
+        *(name for name in SESSION_ENTRIES if "spin" in name or "alloc" in name),
+    }
+)
+"""Parameters of when and where to compute, and of how weights are stored: answers may differ with
+them in the last digits, by the order of sums."""
+
 _OPTION_WORDS: Mapping[tuple[str, Value], str] = {
     ("enable_mem_pattern", False): "no memory pattern",
     ("session.use_device_allocator_for_initializers", "1"): "initializers outside the arena",
