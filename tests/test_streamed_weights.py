@@ -84,6 +84,36 @@ def test_the_last_product_has_bits_of_its_own(
     assert bits == {"as_precision": [4, 4], "int8": [4, 8], "float": [4]}
 
 
+@pytest.mark.parametrize("last_product", ["int8", "float"])
+def test_a_shared_table_is_turned_once(
+    last_product: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedding's table is the last weight turned: it is written so, and rounded in neither."""
+    monkeypatch.setattr(weight_only, "_STREAMED_BYTES", 0)
+    source = _model(tmp_path / "model.onnx")
+    model = onnx.load(source)
+    nodes = [
+        helper.make_node("Transpose", ["b"], ["table"], "turn"),
+        helper.make_node("Gather", ["table", "ids"], ["rows"], "embed"),
+        helper.make_node("Add", ["x", "rows"], ["sum"], "add"),
+    ]
+    nodes += model.graph.node
+    nodes[3].input[0] = "sum"
+    model.graph.initializer.append(numpy_helper.from_array(np.array([3, 1, 2]), "ids"))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.save(model, source)
+    target = tmp_path / "out" / "model.onnx"
+    target.parent.mkdir()
+    weight_only.quantise(source, target, [], bits=8, last_product=last_product)
+    written = onnx.load(target).graph
+    assert "Transpose" not in [node.op_type for node in written.node]
+    names = {item.name for item in written.initializer}
+    assert ("b" in names) == (last_product == "float")
+    assert "table" in names
+    np.testing.assert_allclose(_answer(target), _answer(source), atol=0.1)
+
+
 def test_weights_that_a_node_computes_are_rounded_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ A model over a gigabyte never lies in memory: each weight is mapped from its fil
 appended to the new file; the largest one decides how much memory that takes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import external_data_helper, helper, numpy_helper
 
+from autotune.facts.graphs import all_nodes
 from autotune.graph.entries import StepRefusedError
 
 Array = NDArray[Any]
@@ -44,7 +45,6 @@ def quantise(
     model = onnx.load(source, load_external_data=False)
     graph = model.graph
     tensors = {item.name: item for item in graph.initializer}
-    uses = [name for node in graph.node for name in node.input]
     chosen = {
         node.output[0]: bits
         for node in products(graph, tensors)
@@ -52,25 +52,28 @@ def quantise(
     }
     if not chosen:
         raise StepRefusedError("there is no matrix product with a constant weight")
-    replaced = {node.input[1] for node in graph.node if node.output[0] in chosen}
-    kept_too = {name for name in replaced if uses.count(name) > 1}
+    turned = _turned_tables(graph, tensors)
+    taken = _still_taken(graph, chosen, turned)
     packed: dict[tuple[str, int], list[str]] = {}
     nodes: list[onnx.NodeProto] = []
     with target.with_name(f"{target.name}.data").open("wb") as file:
         store = _Store(file, f"{target.name}.data")
-        fresh = [store.moved(t, source.parent) for t in graph.initializer if t.name not in replaced]
-        fresh += [store.moved(tensors[name], source.parent) for name in sorted(kept_too)]
-        for node in graph.node:
+        fresh = [store.moved(t, source.parent) for t in graph.initializer if t.name in taken]
+        fresh += [
+            store.new(np.ascontiguousarray(read(tensors[name], source.parent).T), output)
+            for output, name in turned.items()
+        ]
+        for node in (node for node in graph.node if node.output[0] not in turned):
             if node.output[0] not in chosen:
                 nodes.append(node)
                 continue
             name, bits = node.input[1], chosen[node.output[0]]
-            turned = node.op_type == "Gemm" and _attribute(node, "transB")
-            rows, columns = _sizes(tensors[name], turned=turned)
+            is_turned = node.op_type == "Gemm" and _attribute(node, "transB")
+            rows, columns = _sizes(tensors[name], turned=is_turned)
             if (name, bits) not in packed:
                 weight = read(tensors[name], source.parent)
                 parts = pack(
-                    weight.T if turned else weight,
+                    weight.T if is_turned else weight,
                     bits=bits, block_size=block_size, zero_points=zero_points,
                 )  # fmt: skip
                 names = [f"{name}_{end}{bits}" for end in ("Q", "scales", "zeros")]
@@ -84,6 +87,38 @@ def quantise(
             )  # fmt: skip
     _finish(model, nodes, fresh)
     onnx.save(model, target)
+
+
+def _still_taken(
+    graph: onnx.GraphProto, chosen: Collection[str], turned: Collection[str]
+) -> set[str]:
+    """Returns the tensors that something takes beside the weights of replaced nodes."""
+    taken = {item.name for item in graph.output}
+    for node in all_nodes(graph):
+        if node.output[0] not in turned:
+            is_chosen = node.output[0] in chosen
+            taken.update(n for i, n in enumerate(node.input) if i != 1 or not is_chosen)
+    return taken
+
+
+def _turned_tables(
+    graph: onnx.GraphProto, tensors: Mapping[str, onnx.TensorProto]
+) -> dict[str, str]:
+    """Returns the outputs of nodes that turn a constant matrix, each with the matrix.
+
+    Exporters store a table that the embedding and the last product share so. A session would turn
+    it each time that it is opened, and hold it twice.
+    """
+    outputs = {item.name for item in graph.output}
+    return {
+        node.output[0]: node.input[0]
+        for node in graph.node
+        if node.op_type == "Transpose"
+        and node.input[0] in tensors
+        and len(tensors[node.input[0]].dims) == 2
+        and node.output[0] not in outputs
+        and list(_attribute(node, "perm", [1, 0])) == [1, 0]
+    }
 
 
 def products(

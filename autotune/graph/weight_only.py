@@ -26,7 +26,7 @@ from autotune.graph.silence import silent_tools
 # Larger models are not in memory as a whole, unless what is asked for needs all of it. That also
 # takes a third of the time.
 _STREAMED_BYTES = 1 << 27
-# Up to here a weight that a node computes from constants is computed first.
+# Up to here a weight that a node computes from constants is computed first, in memory.
 _FOLDED_BYTES = 1 << 30
 _FLOAT = "float"
 _BITS = {"int8": 8, "int4": 4}
@@ -64,11 +64,9 @@ def quantise(
     forms: dict[str, Any] = {"block_size": block_size, "accuracy_level": accuracy_level}
     size_bytes = size_with_data(source)
     needs_whole = kept_in_float > 0 or rounding != "nearest"
-    if _STREAMED_BYTES < size_bytes < _FOLDED_BYTES:
-        needs_whole = needs_whole or _has_computed_weights(source)
     if needs_whole and size_bytes > LARGEST_PROTO_BYTES:
         raise StepRefusedError("a model over 2 GiB is rounded to the nearest, node by node")
-    if not needs_whole and size_bytes > _STREAMED_BYTES:
+    if not needs_whole and size_bytes > _STREAMED_BYTES and not _has_computed_weights(source):
         _stream(source, target, last_product, bits, zero_points=zero_points, **forms)
         return
     model = load(source)
@@ -106,7 +104,12 @@ def quantise(
 
 
 def _has_computed_weights(source: Path) -> bool:
-    """Returns whether a node computes a weight of a matrix product from constants."""
+    """Returns whether a node computes a weight of a matrix product from constants.
+
+    Above a gigabyte that is not asked: such a weight stays as it is.
+    """
+    if size_with_data(source) > _FOLDED_BYTES:
+        return False
     graph = onnx.load(source, load_external_data=False).graph
     constants = {item.name for item in graph.initializer}
     made = {n.output[0] for n in graph.node if n.input and constants.issuperset(n.input)}

@@ -68,10 +68,8 @@ class GenerationRuns:
             return
         if not self._marks:
             for index, generation in enumerate(self._generations):
-                self._start(generation, index)
-                for _ in range(self._plan.new_tokens // 2):
-                    generation.step()
-                self._marks.append(generation.mark())
+                _, middle = self._times(generation, index, self._plan.new_tokens // 2)
+                self._marks.append(middle)
         for generation, mark in zip(self._generations, self._marks, strict=True):
             generation.rewind(mark)
 
@@ -84,12 +82,17 @@ class GenerationRuns:
 
     def first(self, index: int) -> tuple[float, float]:
         """Returns the time of a cold prompt, and that of the fastest of a few steps, in ms."""
-        times = self._times(index, min(_FIRST_STEPS, self._plan.new_tokens - 1))
+        steps = min(_FIRST_STEPS, self._plan.new_tokens - 1)
+        times, _ = self._times(self._new(self._feeds[index]), index, steps)
         return times[0], min(times[1:], default=times[0])
 
     def whole(self, index: int) -> LengthTimes:
-        """Returns the times of a whole generation, whose caches are then released."""
-        times = self._times(index, self._plan.new_tokens - 1)
+        """Returns the times of a whole generation; where there are several, its caches go again."""
+        is_only = len(self._feeds) == 1
+        generation = self._generations[index] if is_only else self._new(self._feeds[index])
+        times, middle = self._times(generation, index, self._plan.new_tokens - 1)
+        if is_only:
+            self._marks = [middle]
         prompt = self._prompt(index).size
         return LengthTimes(
             prompt_tokens=prompt,
@@ -98,16 +101,18 @@ class GenerationRuns:
             step_ms=float(np.median(times[1:] or times)),
         )
 
-    def _times(self, index: int, steps: int) -> list[float]:
-        """Returns the time of a prompt, and of each step after it, in ms."""
-        generation = self._new(self._feeds[index])
+    def _times(self, generation: Generation, index: int, steps: int) -> tuple[list[float], Mark]:
+        """Returns the times of a prompt and the steps after it in ms, and the middle of them."""
         ends = [time.perf_counter_ns()]
         self._start(generation, index)
         ends.append(time.perf_counter_ns())
-        for _ in range(steps):
+        middle = generation.mark()
+        for number in range(1, steps + 1):
             generation.step()
             ends.append(time.perf_counter_ns())
-        return [float(ms) for ms in np.diff(ends) / 1e6]
+            if number == self._plan.new_tokens // 2:
+                middle = generation.mark()
+        return [float(ms) for ms in np.diff(ends) / 1e6], middle
 
     def copy_ms(self) -> float | None:
         """Returns None: nothing is left out."""

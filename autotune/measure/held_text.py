@@ -36,7 +36,7 @@ _LARGEST_EXPONENT = 50.0
 # windows than this show no scatter.
 _PARTS = 4
 _FEWEST_FIRST = 4
-_SURELY = 3.0  # standard errors of the mean of the windows
+_SURELY = 2.0  # standard errors of the mean; what is timed is far above the limit already
 
 
 class TextJudge:
