@@ -265,7 +265,7 @@ class ConfigurationRun:
         raise AssertionError("unreachable")
 
     def play_prompts(self, reference: Reference, effort: Effort, reference_ms: float) -> None:
-        """Times a decoder's prompts, in a duet or by the first runs; it comes before :meth:`play`."""
+        """Times a decoder's prompts, in a duet or by the first runs, before :meth:`play`."""
         self.phase = "turns"
         if not effort.plays_prompts:
             ratio = self._first_runs.ttft_ms / reference_ms
