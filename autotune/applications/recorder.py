@@ -149,7 +149,7 @@ class Recorder:
         except OSError:
             self._is_broken = True
 
-    def session(self, session: Any, call: Any, load_ns: int, sha256: str) -> None:
+    def session(self, session: Any, call: Any, sha256: str, *, load_ns: int, held_kib: int) -> None:
         """Writes a session that was opened, and watches it from now on."""
         from autotune.deploy.passed import interface_of
         from autotune.deploy.records import to_plain
@@ -165,6 +165,7 @@ class Recorder:
             "passed": to_plain(call.passed),
             "interface": to_plain(interface_of(session)),
             "load_ns": load_ns,
+            "held_kib": held_kib,
         }
         self.write(line)
         watched = _Watched(line["number"], line, self.token)
@@ -316,16 +317,27 @@ def _recording_open(module: ModuleType, original: Any, recorder: Recorder) -> An
             sha256 = recorder.digest(call.model)
         except Exception as fault:  # noqa: BLE001  # the application gets ONNX Runtime's own words
             recorder.write({"kind": "unknown", "reason": f"{type(fault).__name__}: {fault}"[:500]})
+        held_kib = _held_kib()
         began = time.monotonic_ns()
         original(self, *arguments, **named)
         if call is None or not sha256:
             return
         try:
-            recorder.session(self, call, time.monotonic_ns() - began, sha256)
+            load_ns = time.monotonic_ns() - began
+            recorder.session(self, call, sha256, load_ns=load_ns, held_kib=held_kib)
         except Exception as fault:  # noqa: BLE001  # whatever it is, the application has its session
             recorder.write({"kind": "unknown", "reason": f"{type(fault).__name__}: {fault}"[:500]})
 
     return __init__
+
+
+def _held_kib() -> int:
+    """Returns the memory that this process holds; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") >> 10
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 class _LastCall(threading.local):

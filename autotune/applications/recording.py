@@ -74,6 +74,7 @@ class OpenedSession:
         passed: What the application passed beside the model.
         interface: What it saw of the session.
         load_ns: Time to open it.
+        held_kib: What the process held before; 0 where it is not known.
     """
 
     kind: Text
@@ -85,6 +86,7 @@ class OpenedSession:
     passed: Passed
     interface: Interface
     load_ns: Whole
+    held_kib: Whole = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,12 +202,14 @@ class Process:
         onnxruntime: Version of its ONNX Runtime; empty where that is unknown.
         calls: Its calls in order of their begin, a row each; ``shape`` is a number in `shapes`.
         shapes: Session and shape of each number.
+        base_mib: What it held before its first session; 0 where that is unknown.
     """
 
     program: str
     onnxruntime: str
     calls: NDArray[Any]
     shapes: Sequence[tuple[RecordedSession, Shape]]
+    base_mib: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,7 +294,7 @@ class _Reader:
         )
 
     def _process(self, file: Path) -> Process | None:
-        program = version = ""
+        program, version, base_kib = "", "", 0
         opened: dict[int, RecordedSession] = {}
         shapes: dict[int, tuple[RecordedSession, Shape]] = {}
         for line in _lines(file):
@@ -298,6 +302,7 @@ class _Reader:
                 case _ProcessLine():
                     program, version = line.program, line.onnxruntime
                 case OpenedSession():
+                    base_kib = base_kib if opened else line.held_kib
                     opened[line.number] = self._session(line)
                 case _ShapeLine() if line.session in opened:
                     session = opened[line.session]
@@ -329,6 +334,7 @@ class _Reader:
             onnxruntime=version,
             calls=calls,
             shapes=tuple(shapes[number] for number in numbers),
+            base_mib=base_kib / 1024,
         )
 
     def _session(self, line: OpenedSession) -> RecordedSession:

@@ -105,6 +105,7 @@ class ApplicationResult:
         prefer: What decided: one of ``latency``, ``memory`` and ``balanced``.
         max_memory_mib: The most memory that all sessions together may add; None for no limit.
         point_count: How many points the joint search could choose from.
+        base_mib: What the application held before its first session; 0 where it is not known.
     """
 
     format: Text
@@ -121,6 +122,7 @@ class ApplicationResult:
     prefer: Text = "latency"
     max_memory_mib: Amount | None = None
     point_count: Whole = 0
+    base_mib: Amount = 0.0
 
     @property
     def front(self) -> list[SearchedPoint]:

@@ -142,6 +142,7 @@ def _study(
         prefer=options.prefer,
         max_memory_mib=options.max_memory_mib,
         point_count=search.size,
+        base_mib=process.base_mib,
     )
     write_json(result.to_json(), options.folder / FRONT)
     return result
@@ -170,6 +171,7 @@ def _together(
     def on_step(done: int, total: int) -> None:
         state.report(Progress(stage="confirming", done=done, total=total))
 
+    state.report(Progress(stage="together", total=trials))
     with (
         exclusive_use(None, wait=state.options.wait, on_note=state.note),
         quiet_optuna(),

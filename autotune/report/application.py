@@ -156,6 +156,8 @@ def view_application(result: ApplicationResult, page: str = "") -> View:
 def outcome(result: ApplicationResult) -> str:
     """Returns what became of an application, in a sentence."""
     best, today = result.best, result.today
+    held = f"{result.base_mib:.0f} MiB"
+    before = f" to the {held} that the application holds before them" if result.base_mib else ""
     if best is None:
         return (
             f"{result.recording}: the application stays as it is, because nothing was better by "
@@ -164,7 +166,7 @@ def outcome(result: ApplicationResult) -> str:
     return (
         f"{result.recording}: a replay takes {best.ratio.value:.2f} "
         f"({interval(best.ratio)}) of today's time, and its sessions add {best.peak_mib:.0f} MiB "
-        f"instead of {today.peak_mib:.0f} MiB."
+        f"instead of {today.peak_mib:.0f} MiB{before}."
     )
 
 
