@@ -177,6 +177,7 @@ FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--metric", "mine:judge"], {"metric": "mine:judge"}),
     (["--max-drop", "0"], {"max_drop": 0.0}),
     (["--max-memory", "2GiB"], {"max_memory_mib": 2048.0}),
+    (["--max-held-memory", "200MiB"], {"max_held_memory_mib": 200.0}),
     (["--max-latency", "500us"], {"max_latency_ms": 0.5}),
     (["--objective", "cpu_s", "--objective", "load_ms"], {"objectives": ("cpu_s", "load_ms")}),
     (["--prefer", "memory"], {"prefer": "memory"}),

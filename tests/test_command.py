@@ -65,6 +65,7 @@ def test_the_command_gives_the_options_back(monkeypatch: pytest.MonkeyPatch) -> 
         metric="judge:top1",
         max_drop=0.02,
         max_memory_mib=300.0,
+        max_held_memory_mib=200.0,
         max_latency_ms=10.0,
         objectives=("latency_ms", "cpu_s"),
         prefer="cpu",

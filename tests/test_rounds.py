@@ -175,6 +175,10 @@ def test_limits_exclude() -> None:
     limits = Limits(max_memory_mib=150.0)
     assert _chosen(_finalist(1, 2.0, 200.0), _finalist(2, 1.2), limits=limits) == 2
     assert _chosen(_finalist(1, 2.0, error=0.2), limits=Limits(max_error=0.1)) == 0
+    limits = Limits(max_held_memory_mib=95.0)
+    lean = replace(_finalist(1, 2.0, 90.0), most_held_mib=94.0)
+    assert _chosen(lean, limits=limits) == 1
+    assert _chosen(replace(lean, most_held_mib=96.0), limits=limits) == 0
     limits = Limits(max_memory_mib=50.0)
     assert _chosen(_finalist(1, 0.5, 40.0), _finalist(2, 3.0, 90.0), limits=limits) == 1
     assert _chosen(_finalist(1, 2.0), limits=Limits(max_latency_ms=0.1)) == 0

@@ -50,6 +50,18 @@ def test_a_limit_of_the_tail_needs_runs() -> None:
     assert Limits(max_latency_ms=20.0).fewest_runs == 0
 
 
+def test_held_memory_has_a_limit_of_its_own() -> None:
+    """It counts with the memory among the constraints, whose order samplers rely on."""
+    limits = Limits(max_held_memory_mib=90.0)
+    lean = measurement(10.0, 80.0)
+    assert limits.admit_measurement(lean)
+    held = replace(lean, memory=replace(lean.memory, resident_mib=50.0 + 100.0))
+    assert not limits.admit_measurement(held)
+    assert not limits.may_admit(held)
+    assert limits.violations(held)["memory"] == pytest.approx(100 / 90 - 1)
+    assert list(limits.violations(held)) == list(Limits().violations(lean))
+
+
 def test_a_quantity_that_was_not_measured_breaks_its_limit() -> None:
     assert not Limits(max_memory_mib=100.0).admit({"latency_ms": 1.0})
     assert Limits(max_memory_mib=100.0).admit({"peak_memory_mib": 99.0})

@@ -151,7 +151,8 @@ def write_samples(chosen: Sequence[Shape], model: Model, folder: Path, seed: int
     """Writes samples of shapes to a folder, a file each; returns how many were generated.
 
     There are as many of each shape as its calls ask for, in the order of their size, so that any
-    few taken evenly from them are a fair choice.
+    few taken evenly from them are a fair choice. The largest is there however rare it is, because
+    it decides on the memory.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.npz"):
@@ -162,9 +163,11 @@ def write_samples(chosen: Sequence[Shape], model: Model, folder: Path, seed: int
     )
     ends = np.cumsum([shape.calls for shape in shapes])
     count = min(_SAMPLES, int(ends[-1]))
-    places = np.searchsorted(ends, (np.arange(count) + 0.5) * ends[-1] / count)
+    places = np.searchsorted(ends, (np.arange(count) + 0.5) * ends[-1] / count).tolist()
+    if places[-1] < len(shapes) - 1:
+        places.append(len(shapes) - 1)
     generated, used = 0, dict.fromkeys(range(len(shapes)), 0)
-    for number, place in enumerate(int(place) for place in places):
+    for number, place in enumerate(places):
         shape = shapes[place]
         turn, used[place] = used[place], used[place] + 1
         feed: Feed

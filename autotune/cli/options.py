@@ -45,6 +45,12 @@ MAX_MEMORY = of_limits(
     parser=parsing.memory_mib,
     help="Largest peak memory that a session may add.",
 )
+MAX_HELD_MEMORY = of_limits(
+    "--max-held-memory",
+    metavar="200MiB",
+    parser=parsing.memory_mib,
+    help="Most memory that a process may hold after all runs.",
+)
 MAX_LATENCY = of_limits(
     "--max-latency",
     metavar="10ms",

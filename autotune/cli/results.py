@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from autotune.cli.console import present
-from autotune.cli.options import LIMITS, MAX_LATENCY, MAX_MEMORY, FolderArgument, JsonOption
+from autotune.cli.options import (
+    LIMITS,
+    MAX_HELD_MEMORY,
+    MAX_LATENCY,
+    MAX_MEMORY,
+    FolderArgument,
+    JsonOption,
+)
 from autotune.cli.report import write_last_page
 from autotune.deploy.files import is_file
 from autotune.errors import RequestError
@@ -75,6 +82,7 @@ def pick(
         ),
     ] = None,
     max_memory: Annotated[float | None, MAX_MEMORY] = None,
+    max_held_memory: Annotated[float | None, MAX_HELD_MEMORY] = None,
     max_latency: Annotated[float | None, MAX_LATENCY] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -92,12 +100,13 @@ def pick(
             result,
             prefer=prefer and preference(prefer),
             max_memory_mib=max_memory,
+            max_held_memory_mib=max_held_memory,
             max_latency_ms=max_latency,
         ).trial
-    elif prefer or max_memory or max_latency:
+    elif prefer or max_memory or max_held_memory or max_latency:
         raise RequestError(
-            "--trial alone names the configuration; leave out --prefer, --max-memory and "
-            "--max-latency"
+            "--trial alone names the configuration; leave out --prefer, --max-memory, "
+            "--max-held-memory and --max-latency"
         )
     with exclusive_use(folder, cores=False):  # nothing is timed
         result = pick_member(result, trial)

@@ -17,6 +17,7 @@ from autotune.cli.console import messages, present
 from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
 from autotune.cli.options import (
     MAX_ERROR,
+    MAX_HELD_MEMORY,
     MAX_LATENCY,
     MAX_MEMORY,
     MAX_PERPLEXITY_RISE,
@@ -134,6 +135,7 @@ def study(
     max_error: Annotated[float | None, MAX_ERROR] = None,
     max_perplexity_rise: Annotated[float | None, MAX_PERPLEXITY_RISE] = None,
     max_memory_mib: Annotated[float | None, MAX_MEMORY] = None,
+    max_held_memory_mib: Annotated[float | None, MAX_HELD_MEMORY] = None,
     max_latency_ms: Annotated[float | None, MAX_LATENCY] = None,
     metric: Annotated[str | None, _METRIC] = None,
     max_drop: Annotated[float | None, _MAX_DROP] = None,
@@ -159,10 +161,7 @@ def study(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Searches for a model's best configuration and writes best.json.
-
-    The same command continues a study, and so does its folder in place of the model.
-    """
+    """Searches for a model's best configuration and writes best.json; typed again, it goes on."""
     # as typed; None stands for what was left out
     given = {
         name: None if value is False or value == [] else value

@@ -144,7 +144,10 @@ class Evidence:
         ttft_ms: Time to the first token of a decoder, the mean of all prompts; None for others.
         baseline_ttft_ms: The same of the baseline.
         held_memory_mib: Memory that the process holds after all runs, above that before the
-            session; None in a config that was written before it was measured.
+            session, in the largest of the processes; None in a config that was written before it
+            was measured.
+        most_held_memory_mib: The memory that hardly a further process holds more of: what a limit
+            of held memory was compared with. None where there was no final comparison.
         max_error: The limit of `error` when the config was tuned; None where there was none.
     """
 
@@ -172,6 +175,7 @@ class Evidence:
     provider: ProviderEvidence | None = None
     peak_device_memory_mib: float | None = None
     held_memory_mib: float | None = None
+    most_held_memory_mib: Positive | None = None
     peak_memory_interval_mib: Interval | None = None
     baseline_peak_memory_interval_mib: Interval | None = None
     memory_noise_floor: float | None = None

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _GENERATED_SAMPLES = 8
 _VALIDATION_SAMPLES = 16
 _CALIBRATION_SAMPLES = 128
+_OTHER_SHAPES = 32
 # Samples are drawn as float64, whatever the type of the input.
 _ITEM_BYTES = 8
 # More of the user's samples only fill the memory.
@@ -81,14 +82,30 @@ class Workload:
 
     @property
     def timing(self) -> tuple[Feed, ...]:
-        """Samples that are run in turn while timing, taken evenly from all."""
-        return evenly(self.feeds, TIMING_SAMPLES)
+        """Samples that are run in turn while timing, taken evenly from all.
+
+        Of samples that differ in shape each stands for its neighbours, so the largest, which may
+        be rare, is no eighth of the time.
+        """
+        count = len(self.feeds)
+        if count <= TIMING_SAMPLES or self.one_shape:
+            return evenly(self.feeds, TIMING_SAMPLES)
+        places = ((2 * i + 1) * count // (2 * TIMING_SAMPLES) for i in range(TIMING_SAMPLES))
+        return tuple(self.feeds[place] for place in places)
+
+    @property
+    def other_shapes(self) -> tuple[Feed, ...]:
+        """A sample of each shape that is not timed, the smallest first: memory depends on them."""
+        timed = {_shapes_of(feed) for feed in self.timing}
+        others = {_shapes_of(feed): feed for feed in self.feeds}
+        untimed = [feed for shapes, feed in others.items() if shapes not in timed]
+        untimed.sort(key=lambda feed: sum(array.nbytes for array in feed.values()))
+        return evenly(untimed, _OTHER_SHAPES)
 
     @property
     def one_shape(self) -> bool:
         """Whether all samples have the same shapes."""
-        shapes = {tuple((name, feed[name].shape) for name in sorted(feed)) for feed in self.feeds}
-        return len(shapes) == 1
+        return len({_shapes_of(feed) for feed in self.feeds}) == 1
 
     def signature(self) -> str:
         """Returns 16 hexadecimal digits that tell workloads apart, by every value in them."""
@@ -120,6 +137,10 @@ class Workload:
                     seen = sizes.setdefault(size, set())
                     seen.update(feed[tensor.name].shape[axis] for feed in self.feeds)
         return {name: seen.pop() for name, seen in sizes.items() if len(seen) == 1}
+
+
+def _shapes_of(feed: Feed) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((name, feed[name].shape) for name in sorted(feed))
 
 
 def evenly(samples: Sequence[T], count: int) -> tuple[T, ...]:

@@ -6,7 +6,7 @@ freezes the child.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class SampleFiles:
         one_shape: Whether all samples have the same shapes.
         batch: Samples of one run; None where a sample is run as it is.
         plan: What a decoder generates; None where a sample is run as it is.
+        others: Samples of further shapes, with which memory is measured; None without any.
     """
 
     timing: Path
@@ -46,6 +47,7 @@ class SampleFiles:
     batch: int | None = None
     validated: int = 0
     plan: Plan | None = None
+    others: Path | None = None
 
     @classmethod
     def write(
@@ -66,6 +68,9 @@ class SampleFiles:
             validated=len(workload.validation),
         )
         timing, validation = workload.timing, workload.validation
+        if batching is None and (others := workload.other_shapes):
+            files = replace(files, others=folder / "others.npz")
+            save_samples(others, folder / "others.npz")
         if batching is not None:
             timing = batching.timing(workload, batch)
             validation = batching.validation(workload, batch)
@@ -102,6 +107,7 @@ def request_session(
         "session": config.to_json(),
         "samples": str(files.timing),
         "one_shape": files.one_shape,
+        "others": None if files.others is None else str(files.others),
         "cache": "" if cache is None else str(cache),
         "clients": clients,
         "sessions": sessions,

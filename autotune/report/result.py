@@ -175,7 +175,7 @@ def _default_stays(result: StudyResult) -> str:
     if result.simplification is not None:  # the study selected another member
         selected = result.simplification.trial
         return f"{result.model.name}: the default, as picked; the study selected trial {selected}."
-    keys = ("max_memory_mib", "max_latency_ms", "max_p99_ms")
+    keys = ("max_memory_mib", "max_held_memory_mib", "max_latency_ms", "max_p99_ms")
     limited = any(result.limits.get(key) is not None for key in keys)
     reason = (
         "no other configuration keeps the limits"
@@ -301,6 +301,8 @@ def _remarks(result: StudyResult) -> Iterator[Line]:
             "machine narrow them.",
             "warning",
         )
+    if sentence := _held_sentence(result):
+        yield Line(sentence)
     yield Line(_answers_sentence(result))
     yield from coverage_remarks(result.best.evidence.coverage)
     yield from judgement_remarks(result)
@@ -310,6 +312,19 @@ def _remarks(result: StudyResult) -> Iterator[Line]:
             "`autotune hardware` says what helps.",
             "warning",
         )
+
+
+def _held_sentence(result: StudyResult) -> str:
+    """Returns what a process holds after all runs; empty where nobody asked for it."""
+    limit_mib, best = result.limits.get("max_held_memory_mib"), result.best.evidence
+    if best.held_memory_mib is None or (
+        limit_mib is None and "held_memory_mib" not in result.objectives
+    ):
+        return ""
+    sentence = f"Memory held after all runs: {best.held_memory_mib:.1f} MiB"
+    if best.most_held_memory_mib is not None:
+        sentence += f"; other processes hold {best.most_held_memory_mib:.1f} MiB at most"
+    return sentence + ("." if limit_mib is None else f" (limit {limit_mib:g} MiB).")
 
 
 def _answers_sentence(result: StudyResult) -> str:

@@ -15,6 +15,7 @@ from autotune.facts.batches import Batching
 from autotune.measure.judging import Judgement
 from autotune.results.leave_one_out import Simplification
 from autotune.results.process_effect import ProcessEffect
+from autotune.results.score import promised
 from autotune.search import pareto
 from autotune.search.beliefs import Effect
 from autotune.search.finalists import EXACT_ERROR
@@ -60,6 +61,11 @@ class Member:
         """Its value in each objective that was measured."""
         numbers = {name: getattr(self.evidence, name) for name in OBJECTIVES}
         return {name: value for name, value in numbers.items() if value is not None}
+
+    @property
+    def promised(self) -> Values:
+        """The values that limits hold for."""
+        return promised(self.values, self.evidence.most_held_memory_mib)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +252,9 @@ class StudyResult:
         given = section(data, "", known=keys, required=["format"])
         result = from_plain(cls, {name: item for name, item in given.items() if name != "format"})
         _check(result)
-        return replace(result, folder=folder)
+        # a study of an earlier version knew no limit of held memory
+        limits = {"max_held_memory_mib": None, **result.limits}
+        return replace(result, folder=folder, limits=limits)
 
 
 def _check(result: StudyResult) -> None:
@@ -283,6 +291,7 @@ def choose_member(
     prefer: str | None,
     max_memory_mib: float | None,
     max_latency_ms: float | None,
+    max_held_memory_mib: float | None = None,
 ) -> Member:
     """Returns the member that keeps these limits and suits the preference (the study's if None).
 
@@ -295,11 +304,12 @@ def choose_member(
     check_preference(chosen, objectives)
 
     def admits(member: Member) -> bool:
-        return limits.admit(member.values)
+        return limits.admit(member.promised)
 
-    limits = latency_limit(
-        Limits(max_error=math.inf, max_memory_mib=max_memory_mib), result.objectives, max_latency_ms
+    memory = Limits(
+        max_error=math.inf, max_memory_mib=max_memory_mib, max_held_memory_mib=max_held_memory_mib
     )
+    limits = latency_limit(memory, result.objectives, max_latency_ms)
     fitting = [
         member
         for member in result.members
@@ -311,8 +321,12 @@ def choose_member(
         times_ms = [member.values[bounded] for member in result.members if bounded in member.values]
         fastest = min(times_ms, default=math.inf)
         leanest = min(member.evidence.peak_memory_mib for member in result.members)
+        held = ""
+        if max_held_memory_mib is not None:
+            held_mib = min(m.promised.get("held_memory_mib", math.inf) for m in result.members)
+            held = f", and the one that holds least up to {held_mib:.1f} MiB"
         raise StudyError(
             f"no member of the front keeps these limits: the fastest takes {fastest:.4g} ms, "
-            f"the leanest {leanest:.1f} MiB"
+            f"the leanest {leanest:.1f} MiB{held}"
         )
     return pareto.pick(fitting, lambda member: member.values, objectives, chosen)

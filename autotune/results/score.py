@@ -47,6 +47,10 @@ pessimistic end of the interval."""
 _ENOUGH_UNDISTURBED = 3
 _LATENCY = OBJECTIVES["latency_ms"]
 _MEMORY = OBJECTIVES["peak_memory_mib"]
+_HELD = OBJECTIVES["held_memory_mib"]
+# A limit of held memory is a promise for all processes: of a normal distribution, and with as many
+# processes as a final comparison has, one in a thousand lies above twice the 95 % range.
+_OF_PROMISE = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +86,26 @@ class HeapLuck:
             high=max(mean * reach, *peaks) + _MEMORY.tolerance_absolute,
         )
 
+    @classmethod
+    def most_held_mib(
+        cls, own: Sequence[Measurement], field: Iterable[Sequence[Measurement]]
+    ) -> float | None:
+        """Returns the memory that hardly a process holds more of after all runs, in MiB.
+
+        None where nothing was measured twice.
+
+        Args:
+            own: Measurements of a configuration.
+            field: Those of all configurations.
+        """
+        luck = cls(scatter=Scatter.of([m.held_memory_mib for m in each] for each in field))
+        if not luck.scatter.freedom:
+            return None
+        held = [m.held_memory_mib for m in own]
+        reach = math.exp(_OF_PROMISE * luck._reach(1 + 1 / len(held)))
+        mean = math.exp(float(np.log(held).mean()))
+        return max(mean * reach, *held) + _HELD.tolerance_absolute
+
     def gain(self, own: Sequence[Measurement], base: Sequence[Measurement]) -> Interval:
         """Returns the peak of `base` over that of `own`: geometric mean, with its 95 % interval.
 
@@ -115,8 +139,8 @@ class Score:
     """The numbers of one configuration, beside the default's of the same rounds.
 
     Attributes:
-        values: Its value in every objective that was measured: the largest peak of memory, and the
-            median over the rounds of the others.
+        values: Its value in every objective that was measured: the largest peak of memory and the
+            most that a process held, and the median over the rounds of the others.
         gains: By objective, how many times better it is than the default: geometric mean over the
             rounds with its 95 % interval, to which the scatter of all configurations contributes.
         error: Largest fidelity error of the rounds.
@@ -130,6 +154,8 @@ class Score:
         peak_memory_interval: Its largest peak of memory, with the range in which that of another
             process lies with 95 %; None where nothing was measured twice.
         memory_noise_floor: Relative difference below which no gain of memory is claimed.
+        most_held_mib: The memory that hardly a process holds more of after all runs; None where
+            nothing was measured twice.
     """
 
     values: Values
@@ -145,7 +171,13 @@ class Score:
     provider: ProviderEvidence | None = None
     peak_memory_interval: Interval | None = None
     memory_noise_floor: float = SMALLEST_MEMORY_GAIN
+    most_held_mib: float | None = None
     batch: int | None = None
+
+    @property
+    def promised(self) -> Values:
+        """The values that limits hold for; see :func:`promised`."""
+        return promised(self.values, self.most_held_mib)
 
     @property
     def speedup(self) -> Interval:
@@ -218,6 +250,14 @@ def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
     return replace(own, values=with_latency(own.values, latency_ms))
 
 
+def promised(of: Values, most_held_mib: float | None) -> Values:
+    """Returns the values that limits hold for.
+
+    Of held memory that is what hardly a further process exceeds, if it is known.
+    """
+    return of if most_held_mib is None else {**of, _HELD.name: most_held_mib}
+
+
 def with_latency(of: Values, latency_ms: float) -> dict[str, float]:
     """Returns the values with another latency, and the rates that go with it."""
     changed = {**of, "latency_ms": latency_ms}
@@ -260,6 +300,7 @@ def score(
         provider=provider_evidence(own),
         peak_memory_interval=luck.expected(own),
         memory_noise_floor=luck.floor(min(len(own), len(base))),
+        most_held_mib=HeapLuck.most_held_mib(own, field),
         batch=own[-1].batch,
     )
 
@@ -292,7 +333,7 @@ def _highest(numbers: Iterable[float | None]) -> float | None:
 
 
 def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
-    """Returns the value of each objective over the rounds: the largest peak, else the median.
+    """Returns the value of each objective over the rounds: the most memory, else the median.
 
     Latency is that on a clock, in the quiet rounds if there were any.
     """
@@ -304,6 +345,7 @@ def _over_rounds(own: Sequence[Measurement]) -> dict[str, float]:
     over_rounds = {
         **{name: float(np.median(numbers)) for name, numbers in by_name.items()},
         "peak_memory_mib": max(m.peak_memory_mib for m in own),
+        "held_memory_mib": max(m.held_memory_mib for m in own),
     }
     return with_latency(over_rounds, float(np.median([m.clock_ms for m in quiet])))
 

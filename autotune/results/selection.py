@@ -30,7 +30,7 @@ def select(
     is_speed_preferred = prefer != BALANCED and first.name in SPEEDS
 
     def admitted(finalist: Finalist) -> bool:
-        return limits.admit(finalist.values, finalist.error, finalist.drop)
+        return limits.admit(finalist.promised, finalist.error, finalist.drop)
 
     def better(objective: Objective, finalist: Finalist) -> bool:
         name = objective.name

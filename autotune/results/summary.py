@@ -106,6 +106,7 @@ def plain_limits(limits: Limits) -> dict[str, float | None]:
         "max_latency_ms": limits.max_latency_ms,
         "max_drop": limits.max_drop,
         "max_p99_ms": limits.max_p99_ms,
+        "max_held_memory_mib": limits.max_held_memory_mib,
     }
 
 
@@ -147,7 +148,7 @@ def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
     return Member(
         configuration=configuration.to_json(),
         words=configuration.in_words(),
-        admitted=setting.limits.admit(finalist.values, finalist.error, finalist.drop),
+        admitted=setting.limits.admit(finalist.promised, finalist.error, finalist.drop),
         # one pair of rounds with a number gives an interval without an end, which says nothing
         gains={n: gain for n, gain in finalist.gains.items() if math.isfinite(gain.high)},
         evidence=Evidence(
@@ -173,6 +174,7 @@ def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
             baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
             memory_noise_floor=finalist.memory_noise_floor,
             held_memory_mib=finalist.values.get("held_memory_mib"),
+            most_held_memory_mib=finalist.most_held_mib,
             peak_device_memory_mib=(
                 finalist.values.get(_DEVICE_MEMORY)
                 if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]

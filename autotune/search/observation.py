@@ -43,6 +43,7 @@ def observe(trial: Trial, objectives: Sequence[Objective], limits: Limits) -> Ob
             **{o.name: o.cost(own[o.name]) for o in objectives if o.name in own},
             "latency_ms": measurement.latency_ms,
             "peak_memory_mib": measurement.peak_memory_mib,
+            "held_memory_mib": measurement.held_memory_mib,
         }
     return Observation(
         configuration=trial.configuration,

@@ -17,6 +17,7 @@ class Limits:
         max_memory_mib: Largest peak memory that the session adds.
         max_p99_ms: Longest 99th percentile of the latency, as clients see it under load.
         max_drop: By how much the user's own metric may fall.
+        max_held_memory_mib: Most memory that the process may hold after all runs.
     """
 
     max_error: float = 0.05
@@ -24,6 +25,7 @@ class Limits:
     max_latency_ms: float | None = None
     max_drop: float | None = None
     max_p99_ms: float | None = None
+    max_held_memory_mib: float | None = None
 
     @property
     def fewest_runs(self) -> int:
@@ -37,6 +39,7 @@ class Limits:
             "latency_ms": self.max_latency_ms,
             "peak_memory_mib": self.max_memory_mib,
             "p99_ms": self.max_p99_ms,
+            "held_memory_mib": self.max_held_memory_mib,
         }
         return {name: bound for name, bound in bounds.items() if bound is not None}
 
@@ -58,7 +61,7 @@ class Limits:
         return {
             "valid": -1.0,
             "error": self._excess_error(outcome.fidelity.error, outcome.fidelity.drop),
-            "memory": _excess(outcome.peak_memory_mib, self.max_memory_mib),
+            "memory": self.memory_excess(outcome),
             "latency": self.latency_excess(outcome),
         }
 
@@ -70,6 +73,13 @@ class Limits:
         return max(
             _excess(measurement.latency_ms, self.max_latency_ms),
             _excess(measurement.tail_ms, self.max_p99_ms),
+        )
+
+    def memory_excess(self, measurement: Measurement) -> float:
+        """Returns how far a measurement breaks a limit of memory; above 0 it does."""
+        return max(
+            _excess(measurement.peak_memory_mib, self.max_memory_mib),
+            _excess(measurement.held_memory_mib, self.max_held_memory_mib),
         )
 
     def admit_answers(self, error: float, drop: float | None) -> bool:
@@ -101,8 +111,7 @@ class Limits:
 
     def admit_measurement(self, measurement: Measurement) -> bool:
         """Returns whether a measurement keeps all limits."""
-        names = ("latency_ms", "peak_memory_mib", "p99_ms")
-        values = {name: getattr(measurement, name) for name in names}
+        values = {name: getattr(measurement, name) for name in self.bounds}
         return self.admit(values, measurement.fidelity.error, measurement.fidelity.drop)
 
     def may_admit(self, measurement: Measurement) -> bool:
@@ -117,8 +126,7 @@ class Limits:
 
     def may_admit_cost(self, measurement: Measurement) -> bool:
         """Returns whether a measurement may keep all limits but those of the answers."""
-        memory_excess = _excess(measurement.peak_memory_mib, self.max_memory_mib)
-        return self.latency_excess(measurement) <= 0 and memory_excess <= 0
+        return self.latency_excess(measurement) <= 0 and self.memory_excess(measurement) <= 0
 
     def count(self, trial: "Trial") -> bool:
         """Returns whether a trial counts; one that does not is measured again.

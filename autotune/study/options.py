@@ -79,6 +79,8 @@ class StudyOptions:
             samples that map names to arrays); returns a number that is better the higher it is.
         max_drop: By how much the metric may fall below that of the unoptimised model.
         max_memory_mib: Largest peak memory that a session may add.
+        max_held_memory_mib: Most memory that the process may hold after all runs, above that before
+            the session; of the final comparison the range in which another process lies keeps it.
         max_latency_ms: Longest run; where ``throughput_per_s`` is an objective, the longest 99th
             percentile of the latency under load.
         objectives: What the search optimises, by name: ``latency_ms``, ``peak_memory_mib``,
@@ -131,6 +133,7 @@ class StudyOptions:
     metric: str | None = None
     max_drop: float = 0.01
     max_memory_mib: float | None = None
+    max_held_memory_mib: float | None = None
     max_latency_ms: float | None = None
     objectives: tuple[str, ...] = DEFAULT
     prefer: str | None = None
@@ -179,6 +182,7 @@ class StudyOptions:
         for name, value, unit in (
             ("--timeout", self.timeout_s, " s"),
             ("--max-memory", self.max_memory_mib, " MiB"),
+            ("--max-held-memory", self.max_held_memory_mib, " MiB"),
             ("--max-latency", self.max_latency_ms, " ms"),
             ("--max-error", self.max_error, ""),
             ("--max-perplexity-rise", self.max_perplexity_rise, ""),
@@ -297,6 +301,7 @@ class StudyOptions:
         limits = Limits(
             max_error=self.error_limit,
             max_memory_mib=self.max_memory_mib,
+            max_held_memory_mib=self.max_held_memory_mib,
             max_drop=None if self.metric is None else self.max_drop,
         )
         return latency_limit(limits, objectives, self.max_latency_ms)

@@ -27,6 +27,7 @@ FLAGS = {
     "metric": "--metric",
     "max_drop": "--max-drop",
     "max_memory_mib": "--max-memory",
+    "max_held_memory_mib": "--max-held-memory",
     "max_latency_ms": "--max-latency",
     "clients": "--clients",
     "objectives": "--objective",
@@ -39,7 +40,12 @@ FLAGS = {
 }
 """The options that decide what a study does, as the command line names them."""
 
-_UNITS = {"timeout_s": "s", "max_memory_mib": "MiB", "max_latency_ms": "ms"}
+_UNITS = {
+    "timeout_s": "s",
+    "max_memory_mib": "MiB",
+    "max_held_memory_mib": "MiB",
+    "max_latency_ms": "ms",
+}
 
 
 def command_of(options: StudyOptions, metric: str) -> str:

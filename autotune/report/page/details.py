@@ -81,6 +81,7 @@ def conditions_of(state: StudyState) -> dict[str, str]:
     limits = {
         "max_error": f"error {state.limits.max_error:g}".replace("error inf", ""),
         "max_memory_mib": f"memory {state.limits.max_memory_mib} MiB",
+        "max_held_memory_mib": f"held memory {state.limits.max_held_memory_mib} MiB",
         "max_latency_ms": f"latency {state.limits.max_latency_ms} ms",
         "max_p99_ms": f"99th percentile {state.limits.max_p99_ms} ms",
         "max_drop": f"fall of the metric {state.limits.max_drop}",

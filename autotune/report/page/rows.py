@@ -159,6 +159,9 @@ def excess(measurement: Measurement, limits: Limits) -> str:
         parts.append(
             f"{measurement.peak_memory_mib:.1f} MiB, limit {limits.max_memory_mib:.1f} MiB"
         )
+    held_mib, most_held_mib = measurement.held_memory_mib, limits.max_held_memory_mib
+    if most_held_mib is not None and held_mib > most_held_mib:
+        parts.append(f"{held_mib:.1f} MiB held, limit {most_held_mib:.1f} MiB")
     if limits.max_latency_ms is not None and measurement.latency_ms > limits.max_latency_ms:
         parts.append(f"{measurement.latency_ms:.4g} ms, limit {limits.max_latency_ms:.4g} ms")
     if limits.max_p99_ms is not None and measurement.tail_ms > limits.max_p99_ms:

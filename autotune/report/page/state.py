@@ -146,6 +146,7 @@ def limits_of(result: StudyResult | None, options: StudyOptions | None, metric: 
             max_latency_ms=limits["max_latency_ms"],
             max_drop=limits.get("max_drop"),
             max_p99_ms=limits.get("max_p99_ms"),
+            max_held_memory_mib=limits.get("max_held_memory_mib"),
         )
     if options is None:
         return Limits()
