@@ -9,8 +9,13 @@ and the machine's peaks are made up.
 process of its own.
 """
 
+import os
+import re
 import runpy
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +38,45 @@ MOMENT = Effort(time_cap_s=0.02, patience_s=0.05, half_width=1.0)
 
 _ROUNDS = 2
 _AS_FAST = Interval(value=1.0, low=1.0, high=1.0)
+
+
+class Program:
+    """The program at work on ``model.onnx`` in `place`, with temporary files of its own.
+
+    Where it is `measuring`, the measurements of a trial take a moment.
+    """
+
+    def __init__(self, place: Path, *options: str, measuring: bool = True) -> None:
+        self._said = place / "said.txt"
+        program = AUTOTUNE if measuring else (sys.executable, "-m", "autotune")
+        command = [*program, "study", "model.onnx", "--no-early-stop", "--space", "session"]
+        with self._said.open("w") as said:
+            self.process = subprocess.Popen(
+                [*command, *options],
+                cwd=place,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env={**os.environ, "TMPDIR": str(place / "tmp"), "ORT_DISABLE_TELEMETRY": "1"},
+                preexec_fn=_listen,
+            )
+
+    def words(self) -> str:
+        """Returns what it said."""
+        return self._said.read_text(encoding="utf-8")
+
+    def reported(self) -> int:
+        """Returns how many trials it said to have measured."""
+        return max((int(done) for done in re.findall(r"(\d+)/\d", self.words())), default=0)
+
+    def wait_for_trials(self) -> None:
+        """Waits until it tells of trials, or has ended."""
+        while self.process.poll() is None and not self.reported():
+            time.sleep(0.02)
+
+
+def _listen() -> None:
+    # a shell's background jobs start with Ctrl-C ignored, and tests may run in one
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import onnx
 import optuna
 import pytest
 import sqlalchemy
@@ -15,6 +16,7 @@ from children_inside import children_inside
 from export_cases import copy_config
 from hypothesis import settings
 
+from autotune.facts import sample_models
 from autotune.storage.database import quiet_optuna
 from autotune.storage.locks import LOCKS_VARIABLE
 
@@ -122,6 +124,14 @@ def quiet() -> Iterator[None]:
 @pytest.fixture
 def study() -> optuna.Study:
     return optuna.create_study(directions=["minimize", "minimize"])
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small classifier of images, which tests do not change."""
+    path = tmp_path_factory.mktemp("model") / "tiny.onnx"
+    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
+    return path
 
 
 @pytest.fixture

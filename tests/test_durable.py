@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import brief_studies
 import optuna
 import psutil
 import pytest
+from brief_studies import Program
 from fakes import FakeMeasurer, build_search, thread_cost, thread_space
 from sqlalchemy.exc import OperationalError
 
@@ -32,67 +32,21 @@ from autotune.storage.spool import Spool
 from autotune.storage.store import Store
 from autotune.storage.trials import read_trials
 
+# with that limit nothing is kept: the final comparison is the default's alone, and short
+_LATENCY = ("--objective", "latency_ms", "--max-latency", "1us")
 
-class Killed:
-    """A study that is killed and started again, over and over, in `place`."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, trials: int = 400) -> None:
-        """Starts the driver, if none is at work."""
-        if self._process is None or self._process.poll() is not None:
-            said = (self._place / "said.txt").open("ab")
-            command = [*brief_studies.AUTOTUNE, "study", "model.onnx", "--no-early-stop"]
-            with said:
-                self._process = subprocess.Popen(
-                    [
-                        *command,
-                        "--trials",
-                        str(trials),
-                        "--space",
-                        "session",
-                        "--objective",
-                        "latency_ms",
-                        # nothing keeps it: the final comparison is the default's alone, and short
-                        "--max-latency",
-                        "1us",
-                    ],
-                    cwd=self._place,
-                    stdout=subprocess.DEVNULL,
-                    stderr=said,
-                    env={**os.environ, "TMPDIR": str(self._place / "tmp")},
-                )
-
-    def wait(self, *, measuring: bool) -> None:
-        """Waits until it tells of trials, or has ended, if it is to be `measuring`."""
-        assert self._process is not None
-        while measuring and self._process.poll() is None:
-            text = (self._place / "said.txt").read_text()
-            if re.search(r"\d/", text.rpartition("reading the model")[2]):
-                return
-            time.sleep(0.02)
-
-    def kill(self, what: str) -> None:
-        """Kills the driver, a measuring process, or one of them and the driver."""
-        assert self._process is not None
-        if self._process.poll() is not None:
-            return
-        if what != "driver":
-            workers = psutil.Process(self._process.pid).children(recursive=True)
-            for worker in workers[-1:]:
-                worker.kill()
-        if what != "worker":
-            self._process.kill()
-            self._process.wait(timeout=30)
-
-    def finish(self, trials: int) -> int:
-        """Lets the study come to its end; returns the exit code."""
-        self.kill("driver")
-        self.start(trials)
-        assert self._process is not None
-        return self._process.wait(timeout=120)
+def _kill(program: Program, what: str) -> None:
+    """Kills the driver, a measuring process, or one of them and the driver."""
+    if program.process.poll() is not None:
+        return
+    if what != "driver":
+        workers = psutil.Process(program.process.pid).children(recursive=True)
+        for worker in workers[-1:]:
+            worker.kill()
+    if what != "worker":
+        program.process.kill()
+        program.process.wait(timeout=30)
 
 
 @pytest.mark.stress
@@ -100,22 +54,27 @@ class Killed:
 def test_twenty_kills(tmp_path: Path) -> None:
     sample_models.write("lstm", tmp_path / "model.onnx")
     (tmp_path / "tmp").mkdir()
-    study, moments = Killed(tmp_path), random.Random(5)
+    moments = random.Random(5)
     folder = tmp_path / "model.autotune"
     before: set[str] = set()
     kinds = ["worker"] * 10 + ["driver"] * 5 + ["both"] * 5
+    study = Program(tmp_path, "--trials", "400", *_LATENCY)
     for number, kind in enumerate(moments.sample(kinds, len(kinds))):
-        study.start()
+        if study.process.poll() is not None:
+            study = Program(tmp_path, "--trials", "400", *_LATENCY)
         # every other time when trials are measured, else also while it starts
-        study.wait(measuring=number % 2 == 0)
+        if number % 2 == 0:
+            study.wait_for_trials()
         time.sleep(moments.uniform(0.0, 0.6))
-        study.kill(kind)
+        _kill(study, kind)
         now = _spooled(folder)
         assert before <= now
         before = now
     assert before
     trials = len(before) + 2
-    assert study.finish(trials) == 0, (tmp_path / "said.txt").read_text()
+    _kill(study, "driver")
+    study = Program(tmp_path, "--trials", str(trials), *_LATENCY)
+    assert study.process.wait(timeout=120) == 0, study.words()
     assert (folder / "best.json").exists()
     assert list(folder.glob("*.spool.jsonl")) == []
     with sqlite3.connect(folder / "study.db") as database:

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -11,11 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import brief_studies
-import onnx
 import optuna
 import psutil
 import pytest
+from brief_studies import Program
 
 from autotune.facts import sample_models
 from autotune.facts.model import Model, describe
@@ -44,10 +42,8 @@ _LINUX = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    path = tmp_path_factory.mktemp("model") / "tiny.onnx"
-    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
-    return describe(path)
+def model(tiny_model: Path) -> Model:
+    return describe(tiny_model)
 
 
 @pytest.fixture(scope="module")
@@ -218,56 +214,29 @@ def test_the_wall_clock_does_not_matter(
     assert outcome.p50_ms < 60_000
 
 
-class Study:
-    """The program at work on the model in `place`, with temporary files of its own.
-
-    Where a test waits for trials, their measurements take a moment.
-    """
+class Study(Program):
+    """A study of 400 trials."""
 
     def __init__(self, place: Path, *, measuring: bool) -> None:
+        super().__init__(place, "--trials", "400", measuring=measuring)
         self._measuring = measuring
-        self._said = place / "stderr.txt"
-        program = brief_studies.AUTOTUNE if measuring else (sys.executable, "-m", "autotune")
-        command = [*program, "study", "model.onnx", "--trials", "400", "--no-early-stop"]
-        with self._said.open("w") as said:
-            self._process = subprocess.Popen(
-                # trials that take a second at most, so that every moment comes in little time
-                [*command, "--space", "session"],
-                cwd=place,
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                env={**os.environ, "TMPDIR": str(place / "tmp"), "ORT_DISABLE_TELEMETRY": "1"},
-                preexec_fn=_listen,
-            )
-
-    def reported(self) -> int:
-        """Returns how many trials the program said to have measured."""
-        return max((int(done) for done in re.findall(r"(\d+)/400", self.words())), default=0)
-
-    def words(self) -> str:
-        return self._said.read_text(encoding="utf-8")
 
     def wait(self, for_s: float) -> None:
         """Waits that long; before that until it measures trials, if it is to be measuring."""
-        while self._measuring and not self.reported():
-            assert self._process.poll() is None, self.words()
-            time.sleep(0.02)
+        if self._measuring:
+            self.wait_for_trials()
+            assert self.process.poll() is None, self.words()
         time.sleep(for_s)
 
     def end(self, number: int) -> int:
         """Returns the exit code after it was sent the signal `number`."""
-        self._process.send_signal(number)
+        self.process.send_signal(number)
         try:
-            return self._process.wait(timeout=60)
+            return self.process.wait(timeout=60)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # a test after this one would hear that it still runs
-            self._process.wait()
+            self.process.kill()  # a test after this one would hear that it still runs
+            self.process.wait()
             raise
-
-
-def _listen() -> None:
-    # a shell's background jobs start with Ctrl-C ignored, and tests may run in one
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

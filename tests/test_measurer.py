@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import psutil
 import pytest
 from factories import save_onnx
@@ -20,7 +19,6 @@ from autotune.deploy.config import Coverage
 from autotune.deploy.records import from_plain, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
-from autotune.facts import sample_models
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import generate
@@ -39,10 +37,8 @@ _SHORT = Effort(time_cap_s=0.05, patience_s=0.2, half_width=1.0)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    path = tmp_path_factory.mktemp("model") / "tiny.onnx"
-    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
-    return describe(path)
+def model(tiny_model: Path) -> Model:
+    return describe(tiny_model)
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,14 @@
 
 import math
 import zlib
+from typing import Any
 
 import pytest
 from fakes import FakeMeasurer, build_search, measurement
 from small_spaces import resolved
 
 from autotune.measure.outcome import (
-    Effort,
-    IsDominated,
     Outcome,
-    never_dominated,
 )
 from autotune.search.beliefs import explain
 from autotune.search.coding import Coding
@@ -70,14 +68,9 @@ def _latency_ms(values: dict[str, object]) -> float:
 class _Both(FakeMeasurer):
     """A measurer of two providers."""
 
-    def measure(
-        self,
-        configuration: Configuration,
-        effort: Effort,
-        is_dominated: IsDominated = never_dominated,
-    ) -> Outcome:
+    def measure(self, configuration: Configuration, *rest: Any, **named: Any) -> Outcome:
         """Returns the latency of the function above, with an error of int8."""
-        super().measure(configuration, effort, is_dominated)
+        super().measure(configuration, *rest, **named)
         values = configuration.to_json()
         error = 0.0
         if "precision" in values:

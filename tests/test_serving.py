@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import made_results
-import onnx
 import optuna
 import pytest
 from fakes import FakeWorld, setting, thread_space
@@ -15,7 +14,6 @@ from views import words_of
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.serving import Serving
 from autotune.errors import RequestError
-from autotune.facts import sample_models
 from autotune.report.page.answer import answer_of
 from autotune.report.page.command import command_of
 from autotune.report.page.front_figure import front_figure
@@ -47,13 +45,6 @@ def _cost(configuration: Configuration) -> tuple[float, float]:
     return latency_ms - fewer_ms, memory
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "tiny.onnx"
-    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
-    return path
-
-
 @pytest.fixture
 def space(tmp_path: Path) -> str:
     file = tmp_path / "serving.toml"
@@ -62,12 +53,12 @@ def space(tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
+def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
     """The result of a study of four clients."""
     folder = tmp_path_factory.mktemp("served")
     file = folder / "serving.toml"
     file.write_text(_SPACE, encoding="utf-8")
-    return _tune(model, str(file), folder / "out", clients=4, max_latency_ms=50.0)
+    return _tune(tiny_model, str(file), folder / "out", clients=4, max_latency_ms=50.0)
 
 
 def _tune(model: Path, space: str, out: Path, **options: Any) -> StudyResult:
@@ -104,8 +95,8 @@ def test_the_storage_maximises_throughput(served: StudyResult) -> None:
     assert frozen.user_attrs["clients"] == "4"
 
 
-def test_the_longest_latency_bounds_the_tail(model: Path, space: str, tmp_path: Path) -> None:
-    result = _tune(model, space, tmp_path / "out", clients=4, max_latency_ms=13.0)
+def test_the_longest_latency_bounds_the_tail(tiny_model: Path, space: str, tmp_path: Path) -> None:
+    result = _tune(tiny_model, space, tmp_path / "out", clients=4, max_latency_ms=13.0)
     assert result.limits["max_p99_ms"] == 13.0
     assert result.limits["max_latency_ms"] is None
     assert not result.baseline.admitted
@@ -113,8 +104,8 @@ def test_the_longest_latency_bounds_the_tail(model: Path, space: str, tmp_path: 
     assert "Tuned for 4 clients: 800 samples/s, p99 10 ms" in headline(result)
 
 
-def test_a_limit_that_nothing_keeps_is_said(model: Path, space: str, tmp_path: Path) -> None:
-    result = _tune(model, space, tmp_path / "out", clients=4, max_latency_ms=2.0)
+def test_a_limit_that_nothing_keeps_is_said(tiny_model: Path, space: str, tmp_path: Path) -> None:
+    result = _tune(tiny_model, space, tmp_path / "out", clients=4, max_latency_ms=2.0)
     assert result.best is result.baseline
     assert (
         "Nothing that was measured serves 4 clients with a 99th percentile of at most 2 ms."
@@ -122,15 +113,15 @@ def test_a_limit_that_nothing_keeps_is_said(model: Path, space: str, tmp_path: P
     )
 
 
-def test_the_number_of_clients_may_be_in_the_space(model: Path, tmp_path: Path) -> None:
+def test_the_number_of_clients_may_be_in_the_space(tiny_model: Path, tmp_path: Path) -> None:
     file = tmp_path / "two.toml"
     file.write_text(f"clients = 2\n{_SPACE}", encoding="utf-8")
-    assert _tune(model, str(file), tmp_path / "two").clients == 2
-    assert _tune(model, str(file), tmp_path / "three", clients=3).clients == 3
+    assert _tune(tiny_model, str(file), tmp_path / "two").clients == 2
+    assert _tune(tiny_model, str(file), tmp_path / "three", clients=3).clients == 3
 
 
-def test_one_client_has_one_session(model: Path, space: str, tmp_path: Path) -> None:
-    result = _tune(model, space, tmp_path / "out")
+def test_one_client_has_one_session(tiny_model: Path, space: str, tmp_path: Path) -> None:
+    result = _tune(tiny_model, space, tmp_path / "out")
     assert result.objectives == ("latency_ms", "peak_memory_mib")
     assert "sessions" in result.left_out
     assert result.trials == 2
@@ -138,15 +129,15 @@ def test_one_client_has_one_session(model: Path, space: str, tmp_path: Path) -> 
     assert all("throughput_per_s" not in member.gains for member in result.members)
 
 
-def test_throughput_of_one_client_is_refused(model: Path, space: str, tmp_path: Path) -> None:
+def test_throughput_of_one_client_is_refused(tiny_model: Path, space: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="--clients"):
-        _tune(model, space, tmp_path / "out", objectives=["throughput_per_s"])
+        _tune(tiny_model, space, tmp_path / "out", objectives=["throughput_per_s"])
 
 
 @pytest.mark.parametrize("clients", [0, 257])
-def test_a_number_of_clients_has_bounds(model: Path, clients: int) -> None:
+def test_a_number_of_clients_has_bounds(tiny_model: Path, clients: int) -> None:
     with pytest.raises(RequestError, match="--clients must be from 1 to 256"):
-        StudyOptions.of(model, clients=clients)
+        StudyOptions.of(tiny_model, clients=clients)
 
 
 def test_another_number_of_clients_is_another_study() -> None:
@@ -212,13 +203,17 @@ def _batch_cost(configuration: Configuration) -> tuple[float, float]:
     ("max_latency_ms", "size", "throughput_per_s"), [(None, 8, 8 / 17e-3), (26.0, 4, 4 / 13e-3)]
 )
 def test_the_batch_that_serves_most_within_the_limit_is_emitted(
-    model: Path, tmp_path: Path, max_latency_ms: float | None, size: int, throughput_per_s: float
+    tiny_model: Path,
+    tmp_path: Path,
+    max_latency_ms: float | None,
+    size: int,
+    throughput_per_s: float,
 ) -> None:
     """Throughput counts samples; the limit is that of a whole batch, at the 99th percentile."""
     world = FakeWorld(_batch_cost)
     out = tmp_path / "out"
     result = world.tune(
-        model,
+        tiny_model,
         space="session",
         trials=12,
         batch=(1, 2, 4, 8),

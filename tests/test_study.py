@@ -2,12 +2,13 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import optuna
 import pytest
 from fakes import (
@@ -28,16 +29,12 @@ import autotune
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.process_options import STEADY_HEAP
 from autotune.errors import CannotMeasureError, RequestError, StorageError, StudyError
-from autotune.facts import sample_models
 from autotune.measure.outcome import (
     LEAST_MEMORY_MIB,
-    Effort,
     Failure,
     Fidelity,
-    IsDominated,
     Measurement,
     Outcome,
-    never_dominated,
 )
 from autotune.report.page.state import read_state
 from autotune.results.result import StudyResult
@@ -215,17 +212,19 @@ def world() -> FakeWorld:
     return FakeWorld(_any_cost)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "tiny.onnx"
-    onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), path)
-    return path
+Tune = Callable[..., StudyResult]
+
+
+@pytest.fixture
+def tune(world: FakeWorld, tiny_model: Path, tmp_path: Path) -> Tune:
+    """Does a study of session options in this world; it writes to the test's own folder."""
+    return partial(world.tune, tiny_model, space="session", out=tmp_path)
 
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_tune_writes_what_load_opens(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    result = world.tune(model, space="session", trials=20, out=tmp_path)
+def test_tune_writes_what_load_opens(world: FakeWorld, tune: Tune, tmp_path: Path) -> None:
+    result = tune(trials=20)
     assert result.complete
     assert result.trials == len(set(world.searched)) == 20
     assert StudyResult.read(tmp_path) == result
@@ -257,9 +256,9 @@ _DAMAGES: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
 )
 
 
-def test_a_damaged_result_is_refused(world: FakeWorld, model: Path, tmp_path: Path) -> None:
+def test_a_damaged_result_is_refused(tune: Tune, tmp_path: Path) -> None:
     """A folder may come from a stranger: the key is named, and nothing falls over later."""
-    world.tune(model, space="session", trials=2, out=tmp_path)
+    tune(trials=2)
     sound = (tmp_path / "front.json").read_text()
     for path, value, message in _DAMAGES:
         data = json.loads(sound)
@@ -272,29 +271,26 @@ def test_a_damaged_result_is_refused(world: FakeWorld, model: Path, tmp_path: Pa
             StudyResult.read(tmp_path)
 
 
-def test_a_complete_study_is_not_repeated(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    first = world.tune(model, space="session", trials=8, out=tmp_path)
+def test_a_complete_study_is_not_repeated(world: FakeWorld, tune: Tune, tmp_path: Path) -> None:
+    first = tune(trials=8)
     reports: list[Progress] = []
-    assert (
-        world.tune(model, space="session", trials=8, out=tmp_path, on_progress=reports.append)
-        == first
-    )
+    assert tune(trials=8, on_progress=reports.append) == first
     assert len(world.measurers) == 1
     assert reports[-1].stage == "done"
     # a file that is gone is written again, without a new trial
     (tmp_path / "best.json").unlink()
-    world.tune(model, space="session", trials=8, out=tmp_path)
+    tune(trials=8)
     assert (tmp_path / "best.json").is_file()
     assert len(world.searched) == 8
 
 
 def test_options_of_the_process_come_into_the_config(
-    world: FakeWorld, model: Path, tmp_path: Path
+    world: FakeWorld, tune: Tune, tmp_path: Path
 ) -> None:
-    first = world.tune(model, space="session", trials=8, out=tmp_path)
+    first = tune(trials=8)
     assert first.process is None
     assert TunedConfig.read(tmp_path / "best.json").process is None
-    result = world.tune(model, space="session", trials=8, out=tmp_path, process_options=True)
+    result = tune(trials=8, process_options=True)
     assert result.process is not None
     assert StudyResult.read(tmp_path) == result
     assert TunedConfig.read(tmp_path / "best.json").process == STEADY_HEAP
@@ -302,38 +298,32 @@ def test_options_of_the_process_come_into_the_config(
     assert len(world.searched) == 8
 
 
-def test_another_preference_needs_no_new_trials(
-    world: FakeWorld, model: Path, tmp_path: Path
-) -> None:
-    world.tune(model, space="session", trials=8, out=tmp_path)
-    result = world.tune(model, space="session", trials=8, out=tmp_path, prefer="memory")
+def test_another_preference_needs_no_new_trials(world: FakeWorld, tune: Tune) -> None:
+    tune(trials=8)
+    result = tune(trials=8, prefer="memory")
     assert result.prefer == "memory"
     assert world.measurers[1].searched == []
     assert world.measurers[1].compared
 
 
-def test_other_objectives_are_another_study(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    first = world.tune(model, space="session", trials=8, out=tmp_path)
+def test_other_objectives_are_another_study(world: FakeWorld, tune: Tune) -> None:
+    first = tune(trials=8)
     assert first.prefer == "latency"
-    second = world.tune(
-        model, space="session", trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"]
-    )
+    second = tune(trials=8, objectives=["cpu_s", "load_ms"])
     assert second.study != first.study
     assert second.objectives == ("cpu_s", "load_ms")
     assert second.prefer == "cpu"
     assert len(world.searched) == 16
-    again = world.tune(
-        model, space="session", trials=8, out=tmp_path, objectives=["cpu_s", "load_ms"]
-    )
+    again = tune(trials=8, objectives=["cpu_s", "load_ms"])
     assert again == second
 
 
 def test_a_percentile_of_a_slow_model_is_refused(
-    world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: FakeWorld, tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "_LONGEST_TRIAL_S", 1.0)
     with pytest.raises(RequestError, match="p99_ms needs 662 runs; at 10 ms each"):
-        world.tune(model, space="session", trials=8, out=tmp_path, objectives=["p99_ms"])
+        tune(trials=8, objectives=["p99_ms"])
     assert world.measurers[0].closed
 
 
@@ -350,18 +340,13 @@ def test_nothing_is_stopped_early_where_a_percentile_is_minimised(study: optuna.
     """Wrong answers are timed to the end: a percentile of too few runs would count as a failure."""
 
     class Tail(FakeMeasurer):
-        def measure(
-            self,
-            configuration: Configuration,
-            effort: Effort,
-            is_dominated: IsDominated = never_dominated,
-        ) -> Outcome:
-            outcome = super().measure(configuration, effort, is_dominated)
+        def measure(self, configuration: Configuration, *rest: Any, **named: Any) -> Outcome:
+            outcome = super().measure(configuration, *rest, **named)
             assert isinstance(outcome, Measurement)
             error = 0.0 if configuration == BASELINE else 0.1
             fidelity = replace(outcome.fidelity, error=error)
             p99_ms = None if outcome.stopped_early else 2 * outcome.latency_ms
-            wrong = is_dominated(replace(outcome, fidelity=fidelity))
+            wrong = rest[1](replace(outcome, fidelity=fidelity))
             return replace(outcome, fidelity=fidelity, p99_ms=p99_ms, stopped_early=wrong)
 
     search = build_search(Tail(thread_cost), study=study, objectives=["p99_ms", "peak_memory_mib"])
@@ -369,13 +354,11 @@ def test_nothing_is_stopped_early_where_a_percentile_is_minimised(study: optuna.
     assert all(trial.measurement and not trial.measurement.stopped_early for trial in search.trials)
 
 
-def test_a_config_is_where_a_study_may_start(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    first = world.tune(model, space="session", trials=8, out=tmp_path / "first")
+def test_a_config_is_where_a_study_may_start(world: FakeWorld, tune: Tune, tmp_path: Path) -> None:
+    first = tune(trials=8, out=tmp_path / "first")
     (tmp_path / "more.json").write_text('{"intra_op_num_threads": 1, "arena": "off"}')
     tried = [tmp_path / "first" / "best.json", tmp_path / "more.json"]
-    world.tune(
-        model, space="session", trials=3, sampler="random", first=tried, out=tmp_path / "second"
-    )
+    tune(trials=3, sampler="random", first=tried, out=tmp_path / "second")
     assert world.measurers[1].searched == [
         BASELINE,
         Configuration.of(first.best.configuration),
@@ -385,9 +368,9 @@ def test_a_config_is_where_a_study_may_start(world: FakeWorld, model: Path, tmp_
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_a_study_goes_on(world: FakeWorld, model: Path, tmp_path: Path) -> None:
-    world.tune(model, space="session", trials=8, out=tmp_path)
-    result = world.tune(model, space="session", trials=16, out=tmp_path)
+def test_a_study_goes_on(world: FakeWorld, tune: Tune) -> None:
+    tune(trials=8)
+    result = tune(trials=16)
     assert result.trials == len(world.searched) == len(set(world.searched)) == 16
     assert world.reference_ms == [None, world.measurers[0].reference_ms]
 
@@ -410,19 +393,20 @@ class _TimedWorld(FakeWorld):
     "trials", [80, *(pytest.param(more, marks=pytest.mark.stress) for more in (100, 140))]
 )
 def test_the_final_comparison_takes_a_third_of_a_study(
-    model: Path, tmp_path: Path, trials: int
+    tiny_model: Path, tmp_path: Path, trials: int
 ) -> None:
     timed = _TimedWorld(_any_cost)
     timed.cost = timed.later
     clock = Clock(monotonic=lambda: timed.now_s, sleep=lambda _: None)
-    result = timed.tune(model, space="session", trials=trials, out=tmp_path, seams={"clock": clock})
+    seams = {"clock": clock}
+    result = timed.tune(tiny_model, space="session", trials=trials, out=tmp_path, seams=seams)
     (measurer,) = timed.measurers
     assert len(measurer.searched) == result.trials
     assert 3.0 * len(measurer.compared) <= 0.5 * 3.0 * len(measurer.searched)
     assert result.best.evidence.rounds >= 3
 
 
-def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Path) -> None:
+def test_an_interrupt_keeps_the_best(world: FakeWorld, tune: Tune, tmp_path: Path) -> None:
     calls = iter(range(1000))
 
     def cost(configuration: Configuration) -> tuple[float, float] | Failure:
@@ -432,7 +416,7 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Pa
 
     world.cost = cost
     with pytest.raises(Interrupted) as caught:
-        world.tune(model, space="session", trials=20, out=tmp_path)
+        tune(trials=20)
     assert not caught.value.result.complete
     assert caught.value.result.trials == 5
     assert StudyResult.read(tmp_path) == caught.value.result
@@ -441,7 +425,7 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Pa
     measured = world.measurers[0].searched[:5]
 
     world.cost = _any_cost
-    result = world.tune(model, space="session", trials=20, out=tmp_path)
+    result = tune(trials=20)
     assert result.complete
     assert result.trials == 20
     again = world.measurers[1].searched
@@ -452,14 +436,14 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, model: Path, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.process
 def test_an_interrupt_after_the_final_comparison_keeps_the_winner(
-    world: FakeWorld, model: Path, tmp_path: Path
+    world: FakeWorld, tune: Tune, tmp_path: Path
 ) -> None:
     def interrupt(progress: Progress) -> None:
         if progress.stage == "simplification":
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted) as caught:
-        world.tune(model, space="session", trials=20, out=tmp_path, on_progress=interrupt)
+        tune(trials=20, on_progress=interrupt)
     cut_short = caught.value.result
     assert cut_short.complete
     assert cut_short.best.evidence.rounds >= 3
@@ -468,14 +452,14 @@ def test_an_interrupt_after_the_final_comparison_keeps_the_winner(
     assert StudyResult.read(tmp_path) == cut_short
     assert autotune.load(tmp_path / "best.json") is not None
 
-    result = world.tune(model, space="session", trials=20, out=tmp_path)
+    result = tune(trials=20)
     assert result.trials == len(world.searched) == 20
     assert result.simplification is not None
     assert result.simplification.complete
 
 
 def test_an_interrupt_while_the_result_is_written_keeps_it(
-    world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = iter([True, False])
     answers_of = FakeMeasurer.answers_of
@@ -487,13 +471,13 @@ def test_an_interrupt_while_the_result_is_written_keeps_it(
 
     monkeypatch.setattr(FakeMeasurer, "answers_of", interrupt_once)
     with pytest.raises(Interrupted) as caught:
-        world.tune(model, space="session", trials=6, out=tmp_path)
+        tune(trials=6)
     assert caught.value.result.complete
     assert StudyResult.read(tmp_path) == caught.value.result
 
 
 def test_a_full_disk_in_the_last_check_leaves_no_config(
-    world: FakeWorld, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: FakeWorld, tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was not checked is not loaded by an application; the same command checks it."""
 
@@ -503,14 +487,14 @@ def test_a_full_disk_in_the_last_check_leaves_no_config(
     with monkeypatch.context() as patched:
         patched.setattr(FakeMeasurer, "answers_of", no_room)
         with pytest.raises(StorageError):
-            world.tune(model, space="session", trials=4, out=tmp_path)
+            tune(trials=4)
     assert not (tmp_path / "best.json").exists()
-    assert world.tune(model, space="session", trials=4, out=tmp_path).complete
+    assert tune(trials=4).complete
     assert len(world.searched) == 4
 
 
 def test_an_interrupt_before_the_baseline_writes_nothing(
-    world: FakeWorld, model: Path, tmp_path: Path
+    world: FakeWorld, tune: Tune, tmp_path: Path
 ) -> None:
 
     def cost(_: Configuration) -> tuple[float, float]:
@@ -518,47 +502,45 @@ def test_an_interrupt_before_the_baseline_writes_nothing(
 
     world.cost = cost
     with pytest.raises(KeyboardInterrupt) as caught:
-        world.tune(model, space="session", trials=5, out=tmp_path)
+        tune(trials=5)
     assert not isinstance(caught.value, Interrupted)
     assert not (tmp_path / "best.json").exists()
     assert world.measurers[0].closed
 
 
-def test_a_default_that_fails_cannot_be_tuned(
-    world: FakeWorld, model: Path, tmp_path: Path
-) -> None:
+def test_a_default_that_fails_cannot_be_tuned(world: FakeWorld, tune: Tune, tmp_path: Path) -> None:
     world.cost = lambda c: refusal("broken") if c == BASELINE else (1.0, 1.0)
     with pytest.raises(CannotMeasureError, match="broken"):
-        world.tune(model, space="session", trials=3, out=tmp_path)
+        tune(trials=3)
     assert not (tmp_path / "best.json").exists()
     assert world.measurers[0].closed
     with pytest.raises(CannotMeasureError, match="broken"):
-        world.tune(model, space="session", trials=3, out=tmp_path)
+        tune(trials=3)
     # the fault may have passed
     world.cost = _any_cost
-    assert world.tune(model, space="session", trials=3, out=tmp_path).trials == 3
+    assert tune(trials=3).trials == 3
     state = read_state(tmp_path)
     assert [trial.configuration for trial in state.trials].count(BASELINE) == 3
     assert state.baseline is not None
 
 
-def test_failures_are_counted_by_kind(world: FakeWorld, model: Path, tmp_path: Path) -> None:
+def test_failures_are_counted_by_kind(world: FakeWorld, tune: Tune) -> None:
     calls = iter(range(1000))
 
     def cost(configuration: Configuration) -> tuple[float, float] | Failure:
         return refusal() if next(calls) in (2, 3) else _any_cost(configuration)
 
     world.cost = cost
-    assert world.tune(model, space="session", trials=8, out=tmp_path).failed == {"refused": 2}
+    assert tune(trials=8).failed == {"refused": 2}
 
 
-def test_a_session_without_memory_of_its_own_is_written(model: Path, tmp_path: Path) -> None:
+def test_a_session_without_memory_of_its_own_is_written(tiny_model: Path, tmp_path: Path) -> None:
     """A tiny model may add no memory that can be seen: ratios exist all the same."""
 
     def cost(configuration: Configuration) -> tuple[float, float]:
         return (5.0 if configuration.to_json().get("intra_op_num_threads") else 10.0), 0.0
 
-    result = FakeWorld(cost).tune(model, space="session", trials=12, out=tmp_path)
+    result = FakeWorld(cost).tune(tiny_model, space="session", trials=12, out=tmp_path)
     assert result.best.evidence.speedup.value == pytest.approx(2.0)
     assert result.best.evidence.peak_memory_mib == LEAST_MEMORY_MIB
     assert StudyResult.read(tmp_path) == result

@@ -22,12 +22,12 @@ class Objective:
     """A positive quantity of a measurement that is better the smaller it is, or the larger.
 
     Attributes:
-        name: As a study and ``--objective`` name it, with its unit.
+        name: As a study, ``--objective`` and :class:`Measurement` name it, with its unit.
         word: As ``--prefer`` names it.
         heading: Of its column in a table.
-        of: Its value in a measurement; None where the measurement lacks it.
-        at_best: Its best possible value by a measurement that is still going on; None where that
-            is unknown, and no configuration is given up early.
+        at_best: Returns its best possible value by a measurement that is still going on, which is
+            the present one if this is None; None where that is unknown, and no configuration is
+            given up early.
         tolerance: Relative difference below which two values count as the same: two processes of
             one configuration differ by as much.
         tolerance_absolute: The same in the objective's unit; the larger of both counts.
@@ -37,12 +37,16 @@ class Objective:
     name: str
     word: str
     heading: str
-    of: Callable[[Measurement], float | None]
-    at_best: Callable[[Measurement], float | None]
     tolerance: float
+    at_best: Callable[[Measurement], float | None] | None = None
     tolerance_absolute: float = 0.0
     fewest_runs: int = 0
     maximised: bool = False
+
+    def of(self, measurement: Measurement) -> float | None:
+        """Returns its value in a measurement; None where the measurement lacks it."""
+        value: float | None = getattr(measurement, self.name)
+        return value
 
     def cost(self, value: float) -> float:
         """Returns a number that is smaller the better `value` is: itself, or its inverse.
@@ -89,7 +93,6 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="latency_ms",
             word="latency",
             heading="latency ms",
-            of=lambda m: m.latency_ms,
             at_best=_latency_at_best,
             tolerance=0.01,
         ),
@@ -97,8 +100,6 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="peak_memory_mib",
             word="memory",
             heading="memory MiB",
-            of=lambda m: m.peak_memory_mib,
-            at_best=lambda m: m.peak_memory_mib,
             tolerance=0.02,
             tolerance_absolute=0.5,
         ),
@@ -106,7 +107,6 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="cpu_s",
             word="cpu",
             heading="CPU s",
-            of=lambda m: m.cpu_s,
             at_best=lambda m: 0.9 * m.cpu_s,
             tolerance=0.03,
         ),
@@ -114,16 +114,12 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="load_ms",
             word="load",
             heading="load ms",
-            of=lambda m: m.load_ms,
-            at_best=lambda m: m.load_ms,
             tolerance=0.10,
         ),
         Objective(
             name="held_memory_mib",
             word="held_memory",
             heading="held MiB",
-            of=lambda m: m.held_memory_mib,
-            at_best=lambda m: m.held_memory_mib,
             tolerance=0.03,
             tolerance_absolute=1.0,
         ),
@@ -131,8 +127,6 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="peak_device_memory_mib",
             word="device_memory",
             heading="device MiB",
-            of=lambda m: m.peak_device_memory_mib,
-            at_best=lambda m: m.peak_device_memory_mib,
             tolerance=0.02,
             tolerance_absolute=1.0,
         ),
@@ -140,7 +134,6 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="p99_ms",
             word="p99",
             heading="p99 ms",
-            of=lambda m: m.p99_ms,
             at_best=lambda _: None,
             tolerance=0.05,
             fewest_runs=P99_RUNS,
@@ -149,7 +142,6 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="throughput_per_s",
             word="throughput",
             heading="samples/s",
-            of=lambda m: m.throughput_per_s,
             at_best=lambda m: _rate_at_best(m.throughput_per_s, m),
             tolerance=0.01,
             maximised=True,
@@ -158,7 +150,6 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="tokens_per_s",
             word="tokens",
             heading="tokens/s",
-            of=lambda m: m.tokens_per_s,
             at_best=lambda m: _rate_at_best(m.tokens_per_s, m),
             tolerance=0.01,
             maximised=True,
@@ -167,7 +158,6 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="ttft_ms",
             word="ttft",
             heading="TTFT ms",
-            of=lambda m: m.ttft_ms,
             at_best=_ttft_at_best,
             tolerance=0.02,
         ),
@@ -285,7 +275,7 @@ def is_dominated(
 
     That is, at its best it is better than the rival in no objective and clearly worse in one.
     """
-    best = {objective.name: objective.at_best(measurement) for objective in objectives}
+    best = {item.name: (item.at_best or item.of)(measurement) for item in objectives}
 
     def dominated_by(rival: Values) -> bool:
         pairs = [(item, best[item.name], rival[item.name]) for item in objectives]

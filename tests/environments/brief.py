@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.records import to_plain
@@ -21,7 +22,7 @@ from autotune.facts.model import describe
 from autotune.facts.workload import generate
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import Effort, IsDominated, Measurement, Outcome, never_dominated
+from autotune.measure.outcome import Effort, Measurement, Outcome
 from autotune.search.context import Context
 from autotune.space.configuration import Configuration
 from autotune.space.session import EXECUTION_PROVIDER
@@ -49,15 +50,9 @@ class BriefMeasurer(DuetMeasurer):
 
     favourite = ""
 
-    def measure(
-        self,
-        configuration: Configuration,
-        effort: Effort,
-        is_dominated: IsDominated = never_dominated,
-    ) -> Outcome:
+    def measure(self, configuration: Configuration, _: Effort, *rest: Any) -> Outcome:
         """Returns the outcome, of the favourite with a hundredth of its latency."""
-        del effort
-        outcome = super().measure(configuration, _MOMENT, is_dominated)
+        outcome = super().measure(configuration, _MOMENT, *rest)
         provider = configuration.to_json().get(EXECUTION_PROVIDER, "cpu")
         if provider != self.favourite or not isinstance(outcome, Measurement):
             return outcome
