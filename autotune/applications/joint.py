@@ -109,9 +109,12 @@ class JointSearch:
         study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler)
         known: dict[str, JointTrial] = {}
         named = self.starting_points()
+        unchanged = {name: values[0] for name, values in self._space().items()}
         for choices in (*filter(self._is_point, earlier), *named.values()):
-            study.enqueue_trial(dict(choices))
-        labels = {digest(self.arrangement(choices)): label for label, choices in named.items()}
+            study.enqueue_trial({**unchanged, **choices})  # what is left open would be drawn
+        labels: dict[str, str] = {}
+        for label, choices in named.items():  # of equal points the first gives its name
+            labels.setdefault(digest(self.arrangement(choices)), label)
         known[digest(self.arrangement({}))] = JointTrial(
             label=TODAY, choices={}, played=_unchanged(measurer)
         )
@@ -176,7 +179,7 @@ class JointSearch:
         return all(name in space and value in space[name] for name, value in choices.items())
 
     def _space(self) -> dict[str, Sequence[Any]]:
-        """Returns the values of each choice."""
+        """Returns the values of each choice; the first of them changes nothing."""
         space: dict[str, Sequence[Any]] = {}
         if len(self.parts) > 1:
             space["pool"] = [0, *(count for count in self._threads() if count > 1)]
