@@ -33,7 +33,7 @@ from autotune.applications.replay import Arrangement, Opening, Played, ReplayMea
 from autotune.applications.replies import Replayed
 from autotune.applications.schedule import schedule_of
 from autotune.applications.study import study_application
-from autotune.applications.timing import run_once
+from autotune.applications.timing import difference, run_once
 from autotune.applications.today import today_parameters, today_session
 from autotune.deploy.application import TunedApplication
 from autotune.deploy.config import Interval
@@ -376,6 +376,8 @@ def test_a_run_of_a_command_is_timed() -> None:
     done = run_once([sys.executable, "-c", script], os.environ)
     assert (done.exit_code, done.output) == (3, b"done\n")
     assert done.peak_mib > 50
+    assert difference([b"a\n1\n", b"a\n2\n"], [b"a\n3\n"]) == "", "a line that always differs"
+    assert difference([b"a\nb\n"], [b"a\nb\n", b"a\n"]) == "line 2 has '' instead of 'b'"
     with pytest.raises(RequestError, match="cannot start"):
         run_once(["/no/such/program"], {})
 

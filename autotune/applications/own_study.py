@@ -114,7 +114,7 @@ def own_study(
     shapes = [shape for shape in session.shapes.values() if shape.calls]
     generated = write_samples(shapes, model, data, options.seed)
     first = _today_file(session, folder)
-    report(Progress(stage="model", note=f"{session.name}: its own study, {trials} trials"))
+    report(Progress(stage="", note=f"{session.name}: its own study, {trials} trials"))
     result = run_study(
         StudyOptions.of(
             model.path,

@@ -73,11 +73,18 @@ class _State:
     tunable: list[_Tunable] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)
 
     def note(self, sentence: str) -> None:
         """Keeps a remark, and tells it."""
         self.notes.append(sentence)
-        self.report(Progress(stage="model", note=sentence))
+        self.report(Progress(stage="", note=sentence))
+
+    def tell(self, progress: Progress) -> None:
+        """Passes on how the study of a model goes; what was said of another one is not repeated."""
+        is_known = progress.note in self.told
+        self.told.add(progress.note)
+        self.report(replace(progress, note="") if is_known else progress)
 
 
 def study_application(
@@ -111,7 +118,7 @@ def _study(
     study: Callable[..., OwnStudy],
 ) -> ApplicationResult:
     """Studies each model, then all sessions together; writes the tuned application."""
-    options, report = state.options, state.report
+    options = state.options
     models = {item.session.name: item.model for item in state.tunable}
     process = state.recording.processes[0]
     schedule = schedule_of(process, models, options.seed)
@@ -120,7 +127,9 @@ def _study(
     joint = min(_MOST_JOINT, max(1, round(_JOINT_SHARE * options.trials)))
     budgets = trials_of([item.session for item in state.tunable], options.trials - joint)
     for item in state.tunable:
-        item.study = study(options, item.session, item.model, budgets[item.session.name], report)
+        item.study = study(
+            options, item.session, item.model, budgets[item.session.name], state.tell
+        )
         state.notes += item.study.notes
     parts = [_part(item, options) for item in state.tunable if item.session.name in called]
     search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed, turns=schedule.turns)
@@ -178,7 +187,7 @@ def _together(
         closing(KeptReplays(state.options.folder, schedule, today, measure)) as measurer,
     ):
         if measurer.points:
-            state.report(Progress(stage="model", note=_kept(measurer)))
+            state.report(Progress(stage="", note=_kept(measurer)))
         search.run(measurer, trials, on_trial, measurer.points)
         return confirm(measurer, _entrants(search, measurer, state), on_step, schedule.turns)
 

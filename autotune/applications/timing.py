@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,7 @@ _FEWEST_ROUNDS = 3
 _BUDGET_S = 180.0
 _MEMORY_TOLERANCE = 0.03
 _MOST_SLOWER = 1.01
+_LONGEST_LINE, _BEFORE = 80, 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,8 @@ class CommandComparison:
         today_peak_mib: Median of the peaks as it is.
         tuned_peak_mib: The same tuned.
         same_output: Whether every run wrote the same to stdout.
+        difference: What a tuned run wrote instead of a line that every run as it is wrote, in
+            words; empty where there is no such line.
     """
 
     rounds: int
@@ -63,6 +67,7 @@ class CommandComparison:
     today_peak_mib: float
     tuned_peak_mib: float
     same_output: bool
+    difference: str = ""
 
     @property
     def is_better(self) -> bool:
@@ -117,7 +122,22 @@ def compare_command(
         today_peak_mib=statistics.median(run.peak_mib for run in plain),
         tuned_peak_mib=statistics.median(run.peak_mib for run in tuned),
         same_output=len({run.output for run in (*plain, *tuned)}) == 1,
+        difference=difference([run.output for run in plain], [run.output for run in tuned]),
     )
+
+
+def difference(plain: Sequence[bytes], tuned: Sequence[bytes]) -> str:
+    """Returns the first line that is always the same as it is, and another one tuned, in words."""
+    expected = [output.decode(errors="replace").splitlines() for output in plain]
+    for output in tuned:
+        lines = output.decode(errors="replace").splitlines()
+        for number, own in enumerate(zip_longest(lines, *expected, fillvalue=""), start=1):
+            mine, its = own[0], set(own[1:])
+            if len(its) == 1 and mine not in its:
+                begin = max(0, len(os.path.commonprefix([mine, *its])) - _BEFORE)
+                texts = [repr(line[begin : begin + _LONGEST_LINE]) for line in (mine, *its)]
+                return f"line {number} has {texts[0]} instead of {texts[1]}"
+    return ""
 
 
 def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Run:

@@ -248,14 +248,16 @@ def view_command(comparison: CommandComparison) -> View:
         ),
     ]
     better = "" if comparison.is_better else "It is not better by more than the noise. "
-    output = (
-        "Every run wrote the same to stdout."
-        if comparison.same_output
-        else "What the runs wrote to stdout differs; look at it where it is no time or date."
-    )
+    if comparison.same_output:
+        output = "Every run wrote the same to stdout."
+    elif comparison.difference:
+        output = f"Tuned, it writes something else to stdout: {comparison.difference}."
+    else:
+        output = "The command writes something else to stdout each time, as it is too."
     blocks: list[Block] = [
         Table(headings=("command", "seconds", "of today", "interval", "peak MiB"), rows=rows),
         BLANK,
-        *lines(f"{better}{comparison.rounds} runs of each in turns. {output}"),
+        *lines(f"{better}{comparison.rounds} runs of each in turns."),
+        *lines(output, tone="warning" if comparison.difference else ""),
     ]
     return View(blocks=blocks, data=comparison.to_json())

@@ -100,7 +100,7 @@ def compare(options: argparse.Namespace, tuned: dict[str, Path]) -> dict[str, di
         pairs = zip(own, runs["today"], strict=True)
         rows[name] = {
             "requests_per_s": statistics.median(_number(said["requests_per_s"]) for said in own),
-            "of_today": statistics.median(
+            "throughput_of_today": statistics.median(
                 _number(mine["requests_per_s"]) / _number(its["requests_per_s"])
                 for mine, its in pairs
             ),
@@ -145,9 +145,9 @@ def main() -> None:
     }
     rows = compare(options, tuned)
     names = list(rows["today"])
-    sys.stdout.write(f"{'':10}" + "".join(f"{name:>16}" for name in names) + "\n")
+    sys.stdout.write(f"{'':10}" + "".join(f"{name:>20}" for name in names) + "\n")
     for way, numbers in rows.items():
-        cells = "".join(f"{numbers[name]:16.4g}" for name in names)
+        cells = "".join(f"{numbers[name]:20.4g}" for name in names)
         sys.stdout.write(f"{way:10}{cells}\n")
     if options.json:
         sys.stdout.write(json.dumps(rows) + "\n")
