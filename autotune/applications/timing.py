@@ -134,7 +134,9 @@ def difference(plain: Sequence[bytes], tuned: Sequence[bytes]) -> str:
         for number, own in enumerate(zip_longest(lines, *expected, fillvalue=""), start=1):
             mine, its = own[0], set(own[1:])
             if len(its) == 1 and mine not in its:
-                begin = max(0, len(os.path.commonprefix([mine, *its])) - _BEFORE)
+                pairs = enumerate(zip_longest(mine, *its))
+                first = next(place for place, (one, other) in pairs if one != other)
+                begin = max(0, first - _BEFORE)
                 texts = [repr(line[begin : begin + _LONGEST_LINE]) for line in (mine, *its)]
                 return f"line {number} has {texts[0]} instead of {texts[1]}"
     return ""
