@@ -185,16 +185,101 @@ def test_wrong_requests_are_refused(
         ('{"tokens": [1, -2]}', "'tokens' holds"),
         ('{"tokens": [1, 999]}', "has 64 tokens: the tokenizer or the ids"),
         ('{"prompt": "text"}', "no tokenizer.json"),
+        (" \n\t\n", "holds no prompt"),
+        (b'{"prompt": "\xff"}', "no UTF-8 text: byte 12 is wrong"),
+        ('{"tokens": [1]}'.encode("utf-16"), "no UTF-8 text"),
+        (b"\0" * 100, "line 1: it is no JSON"),
+        (b'{"prompt": "' + b"a" * (17 << 20) + b'"}', "larger than 16 MiB"),
+        ('{"prompt": "' + "a " * (1 << 17) + '"}', "longer than 131072 characters"),
+        ('{"tokens": [' + "1," * (1 << 17) + "1]}", "longer than 131072 characters"),
+        ('{"tokens":' * 50_000, "nested too deeply"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"tokens": [NaN]}', "holds NaN"),
+        ('{"tokens": [1e999]}', "'tokens' holds [inf]"),
+        ('{"tokens": [%s]}' % ("9" * 5000), "Exceeds the limit"),
+        ('{"tokens": [%s]}' % ("9" * 30), "'tokens' holds"),
+        ('{"tokens": [true]}', "'tokens' holds [True]"),
+        ('{"tokens": ["1"]}', "'tokens' holds ['1']"),
+        ('{"tokens": [\uff11]}', "line 1: it is no JSON"),  # a digit that is not ASCII
+        ('{"tokens": {"0": 1}}', "'tokens' holds"),
+        ('{"prompt": 5}', "'prompt' holds 5"),
+        ('{"prompt": "a", "tokens": [1]}', "is no prompt"),
+        ('{"tokens": [1], "tokens": [2]}', "the key 'tokens' is there twice"),
+        ("5", "5 is no prompt"),
+        ('{"prompt": "\\ud800"}', "half of a pair of surrogates"),
+        ('{"\\ud800": "x"}', "is no prompt"),
+        ('{"tokens": [2147483647]}', "gives the token 2147483647"),
+        ('{"tokens": [1]}\n' * 100_001, "more than 100000 lines"),
     ],
+    ids=range(32),
 )
-def test_wrong_prompts_are_refused(lines: str, words: str, tmp_path: Path) -> None:
-    """A file of prompts comes from anywhere."""
-    model = describe(decoder_models.write("plain", tmp_path / "plain.onnx"))
+def test_wrong_prompts_are_refused(lines: str | bytes, words: str, tmp_path: Path) -> None:
+    """A file of prompts comes from anywhere: one sentence, whatever it holds."""
     prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text(lines)
+    prompts.write_bytes(lines if isinstance(lines, bytes) else lines.encode())
+    _refused(prompts, words)
+
+
+def _refused(prompts: Path, words: str) -> None:
+    model = describe(decoder_models.write("plain", prompts.parent / "plain.onnx"))
     with pytest.raises(DataError) as error:
         workload_of_prompts(model, prompts)
-    assert words in str(error.value)
+    message = str(error.value)
+    assert words in message
+    assert len(message.splitlines()) == 1
+    assert len(message) < 1000
+    assert error.value.exit_code == 2
+
+
+_WORDS = {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("tokenizer", "words"),
+    [
+        (b"", "is no tokenizer: EOF"),
+        (b"\xff\xfe", "no UTF-8 text"),
+        (b"[" * 100_000, "is no tokenizer"),
+        ({"model": {**_WORDS, "vocab": {"[UNK]": 64}}}, "has 64 tokens: the tokenizer or the ids"),
+        ({"model": {**_WORDS, "vocab": {"[UNK]": -1}}}, "is no tokenizer"),
+        ({"model": {**_WORDS, "vocab": {"[UNK]": 2**32 - 1}}}, "gives the token 4294967295"),
+        ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"},
+          "behavior": "Isolated", "invert": False}}, "is no tokenizer"),
+    ],
+    ids=["empty", "bytes", "deep", "beyond", "negative", "u32", "regex"],
+)  # fmt: skip
+def test_wrong_tokenizers_are_refused(
+    tokenizer: bytes | dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """A tokenizer comes from anywhere as well; native code reads it in a child."""
+    pytest.importorskip("tokenizers")
+    if isinstance(tokenizer, dict):
+        parts = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+        whole = {"added_tokens": [], "model": _WORDS, **dict.fromkeys(parts), **tokenizer}
+        tokenizer = json.dumps(whole).encode()
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"prompt": "a" * 40 + "b"}))
+    _refused(prompts, words)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1 << 20, 16), (2, 1 << 20), (-1, 10**40), ("2", True), (2.0, None)]
+)
+def test_absurd_sizes_beside_a_model_are_not_taken(
+    sizes: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no model has is asked for, as if nothing had said it."""
+    cache = ("batch_size", "heads", "past_sequence_length", "size")
+    monkeypatch.setattr(decoder_models, "_CACHE", cache)
+    path = decoder_models.write("gqa", tmp_path / "gqa.onnx")
+    own = {"num_key_value_heads": sizes[0], "head_size": sizes[1]}
+    genai = {"model": {"context_length": 10**30, "decoder": own}}
+    (tmp_path / "genai_config.json").write_text(json.dumps(genai))
+    with pytest.raises(RequestError, match="leaves sizes of") as error:
+        workload_of_prompts(describe(path))
+    assert error.value.exit_code == 2
 
 
 def test_text_becomes_tokens_and_windows(tmp_path: Path) -> None:
@@ -203,11 +288,13 @@ def test_text_becomes_tokens_and_windows(tmp_path: Path) -> None:
     words = {word: i for i, word in enumerate(["[UNK]", "a", "b", "c"])}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.enable_truncation(2)
     made.save(str(tmp_path / "tokenizer.json"))
     model = describe(decoder_models.write("plain", tmp_path / "plain.onnx"))
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(
-        '{"prompt": "a b c a"}\n{"tokens": [5, 6]}\n{"text": "c b a ' + "a " * 300 + '"}'
+        '{"prompt": "a b\u2028c a"}\r\n{"tokens": [5, 6]}\n{"text": "c b a ' + "a " * 300 + '"}',
+        encoding="utf-8",
     )
     workload = workload_of_prompts(model, prompts, new_tokens=3)
     assert [feed["input_ids"].tolist() for feed in workload.feeds] == [[[5, 6]], [[1, 2, 3, 1]]]

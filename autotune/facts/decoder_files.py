@@ -15,6 +15,8 @@ CONFIG = "config.json"
 
 _LARGEST_BYTES = 1 << 20
 _LARGEST_SIZE = 1 << 24
+# Heads, or values of one, in sixteen times the largest models; more would be petabytes.
+_LARGEST_HEAD = 1 << 12
 
 
 def head_sizes(folder: Path) -> HeadSizes:
@@ -27,11 +29,12 @@ def head_sizes(folder: Path) -> HeadSizes:
         _size(config, "num_attention_heads", "n_head", "decoder_attention_heads"),
     )
     each = hidden // heads if hidden and heads and hidden % heads == 0 else None
+    key_heads = (
+        _size(decoder, "num_key_value_heads") or _size(config, "num_key_value_heads") or heads
+    )
     return HeadSizes(
-        heads=_size(decoder, "num_key_value_heads")
-        or _size(config, "num_key_value_heads")
-        or heads,
-        head_size=_size(decoder, "head_size") or _size(config, "head_dim") or each,
+        heads=_of_head(key_heads),
+        head_size=_of_head(_size(decoder, "head_size") or _size(config, "head_dim") or each),
         context=_size(model, "context_length")
         or _size(config, "max_position_embeddings", "n_positions", "max_target_positions"),
     )
@@ -49,6 +52,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _of_head(size: int | None) -> int | None:
+    """Returns the size, or None where no model has it."""
+    return size if size is not None and size <= _LARGEST_HEAD else None
 
 
 def _size(data: dict[str, Any], *names: str) -> int | None:

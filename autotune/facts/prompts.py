@@ -20,7 +20,7 @@ from autotune.deploy.files import is_file, parse_json, read_text
 from autotune.errors import DataError, FormatError, RequestError, did_you_mean, shown
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
-from autotune.facts.tokens import Encoded, encode
+from autotune.facts.tokens import LONGEST, Encoded, encode
 from autotune.facts.workload import Workload, evenly
 
 Ids = NDArray[np.int64]
@@ -43,7 +43,7 @@ WINDOW = 256
 # So many tokens tell a rise of the perplexity by 2 % from none, at 3 s for a model of 100 million.
 _MOST_HELD = 4096
 _FEWEST_HELD = 2
-_LARGEST_BYTES = 1 << 26
+_LARGEST_BYTES = 1 << 24
 _MOST_LINES = 100_000
 _KEYS = ("prompt", "text", "tokens", "held_tokens")
 
@@ -149,7 +149,7 @@ def _complete(model: Model, shapes: Mapping[str, Sequence[int]]) -> Decoder:
     if unknown is not None:
         raise RequestError(
             f"{name} leaves sizes of '{unknown.past}' open ({_words(unknown.shape)}), and neither "
-            "genai_config.json nor config.json beside it says them; give them with "
+            "genai_config.json nor config.json beside it has sizes that can be; give them with "
             f"--shape {unknown.past}=1,3,1,64"
         )
     return complete
@@ -225,7 +225,8 @@ def _read(path: Path) -> _Lines:
         raise DataError(f"--generate: cannot read {path}: {error}") from None
     prompts: list[str | tuple[int, ...]] = []
     held: list[str | tuple[int, ...]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    # other separators of lines, which `splitlines` knows, may be in the text of a prompt
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         if number > _MOST_LINES:
@@ -254,6 +255,16 @@ def _line(path: Path, number: int, line: str) -> tuple[str, str | tuple[int, ...
             f"{', '.join(_KEYS)} with its value"
         )
     key, value = next(iter(data.items()))
+    if isinstance(value, str | list) and len(value) > LONGEST:
+        raise DataError(
+            f"--generate: {path}, line {number}: '{key}' is longer than {LONGEST} characters or "
+            "tokens; make several lines of it"
+        )
+    if isinstance(value, str) and not _is_text(value):
+        raise DataError(
+            f"--generate: {path}, line {number}: '{key}' holds half of a pair of surrogates, "
+            "which is no text; write the whole character"
+        )
     if key in ("prompt", "text") and isinstance(value, str) and value:
         return key, value
     is_ids = isinstance(value, list) and all(type(i) is int and 0 <= i < 1 << 31 for i in value)
@@ -263,6 +274,15 @@ def _line(path: Path, number: int, line: str) -> tuple[str, str | tuple[int, ...
         f"--generate: {path}, line {number}: '{key}' holds {shown(value)}; 'prompt' and 'text' "
         "hold text, 'tokens' and 'held_tokens' a list of token ids"
     )
+
+
+def _is_text(value: str) -> bool:
+    """Returns whether native code can take it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _encoded(model: Model, path: Path, lines: _Lines) -> Encoded:
