@@ -24,8 +24,9 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.deploy import cpu
 from autotune.deploy.options import Value
 from autotune.deploy.session import SessionConfig
+from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
-from autotune.facts.workload import Workload, generate
+from autotune.facts.workload import Workload
 from autotune.graph.prepare import Preparer
 from autotune.measure.judging import AllSamples, Judgement, Subject
 from autotune.measure.metrics import METRICS

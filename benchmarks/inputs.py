@@ -8,8 +8,9 @@ from pathlib import Path
 import onnx
 
 from autotune.facts import sample_models
+from autotune.facts.generated import generate
 from autotune.facts.model import Model
-from autotune.facts.workload import Workload, generate, read
+from autotune.facts.workload import Workload, read
 
 
 def file_beside(path: Path) -> Path | None:

@@ -41,8 +41,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
+from autotune.facts.generated import generate
 from autotune.facts.model import describe
-from autotune.facts.workload import Workload, generate
+from autotune.facts.workload import Workload
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement
 from autotune.measure.replies import FirstRuns, SliceTimes

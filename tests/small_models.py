@@ -8,8 +8,8 @@ import onnx
 import onnxruntime
 
 from autotune.facts import sample_models
-from autotune.facts import workload as workloads
 from autotune.facts.feeds import Feed
+from autotune.facts.generated import generate
 from autotune.facts.model import describe
 
 BUILDERS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -23,7 +23,7 @@ def write(kind: str, folder: Path) -> tuple[Path, tuple[Feed, ...]]:
     """Writes a model of that kind; returns its file and samples for it."""
     path = folder / f"{kind}.onnx"
     onnx.save(BUILDERS[kind](), path)
-    return path, workloads.generate(describe(path), {}).feeds
+    return path, generate(describe(path), {}).feeds
 
 
 def distance(first: Path, second: Path, feeds: Sequence[Feed]) -> float:

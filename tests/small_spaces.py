@@ -8,7 +8,7 @@ from factories import model_of, tensor
 from hypothesis import strategies as st
 
 from autotune.deploy.options import Domain, Value
-from autotune.facts import workload
+from autotune.facts.generated import generate
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import READY, ProviderState
@@ -69,6 +69,6 @@ def resolved(
     """
     ready = tuple(ProviderState(word=word, state=READY, devices=("CPU",)) for word in providers)
     described = model(**changes)
-    inputs = workload.generate(described, {})
+    inputs = generate(described, {})
     here = machine(cores, features)
     return resolve(find_space(name), described, inputs, here, fixed, ready, batch=batch)

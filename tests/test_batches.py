@@ -9,9 +9,10 @@ from factories import model_of, tensor
 
 from autotune.errors import RequestError
 from autotune.facts.batches import Batching, stack
+from autotune.facts.generated import generate
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
-from autotune.facts.workload import Workload, generate
+from autotune.facts.workload import Workload
 
 IMAGES = model_of(tensor("x", "float32", "N", 3))
 

@@ -13,7 +13,7 @@ from small_spaces import machine, model
 
 from autotune.cli.app import app
 from autotune.deploy.config import Interval
-from autotune.facts.workload import generate
+from autotune.facts.generated import generate
 from autotune.inspection.checks import CHECKS, DEFAULT, NO_ARENA, NO_PATTERN
 from autotune.inspection.findings import (
     HIGH,

@@ -16,8 +16,8 @@ import pytest
 from brief_studies import Program
 
 from autotune.facts import sample_models
+from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
-from autotune.facts.workload import generate
 from autotune.measure.configuration_run import TimeLimits
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement

@@ -12,9 +12,9 @@ import autotune
 from autotune.deploy.providers import CPU, PROVIDERS
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
+from autotune.facts.generated import generate
 from autotune.facts.model import describe
 from autotune.facts.providers import READY, provider_states
-from autotune.facts.workload import generate
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
 from autotune.measure.replies import FirstRuns, SliceTimes

@@ -10,10 +10,11 @@ from small_inspections import PROFILE
 from small_spaces import model
 
 from autotune.deploy.session import SessionConfig
+from autotune.facts.generated import generate
 from autotune.facts.model import describe
 from autotune.facts.model_facts import Tensor
 from autotune.facts.sample_models import transformer
-from autotune.facts.workload import Workload, generate
+from autotune.facts.workload import Workload
 from autotune.inspection.growth import measure_growth, shape_feeds, varying_axes
 
 

@@ -20,8 +20,8 @@ from autotune.deploy.records import from_plain, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
+from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
-from autotune.facts.workload import generate
 from autotune.measure.configuration_run import ConfigurationRun
 from autotune.measure.fidelity import OutputJudge, Outputs
 from autotune.measure.measurer import DuetMeasurer

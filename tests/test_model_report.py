@@ -9,8 +9,9 @@ from factories import save_onnx
 from small_models import write
 
 from autotune.errors import CannotMeasureError
+from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
-from autotune.facts.workload import Workload, generate
+from autotune.facts.workload import Workload
 from autotune.inspection.model_report import ModelReport, read_model
 
 

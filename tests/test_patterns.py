@@ -9,8 +9,8 @@ import pytest
 from factories import onnx_model
 
 from autotune.facts.feeds import save_samples
+from autotune.facts.generated import generate
 from autotune.facts.model import describe
-from autotune.facts.workload import generate
 from autotune.inspection.patterns import Elementwise, elementwise_time
 from autotune.inspection.patterns_child import patterns
 

@@ -22,8 +22,8 @@ from small_models import distance, write
 import autotune
 from autotune.deploy.digest import digest_files
 from autotune.deploy.options import Value
-from autotune.facts import workload as workloads
 from autotune.facts.feeds import save_samples
+from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
 from autotune.graph import calibration, float_model, prepare, prepare_child, sensitivity, smoothing
 from autotune.graph.entries import StepRefusedError
@@ -43,7 +43,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def _preparer(model: Model, folder: Path, *, samples: bool = True) -> Preparer:
-    workload = workloads.generate(model, {})
+    workload = generate(model, {})
     signature = workload.signature()
     return Preparer(model, folder, workload=workload if samples else None, signature=signature)
 
@@ -75,7 +75,7 @@ def test_a_model_is_made_once(
     assert first.parameters
     monkeypatch.setattr(prepare, "_CHILD", "no.such.module")
     assert _preparer(model, tmp_path).prepare(_SHRUNK) == first
-    feeds = workloads.generate(model, {}).feeds
+    feeds = generate(model, {}).feeds
     assert distance(model.path, first.path, feeds) < 1e-4
 
 
@@ -369,7 +369,7 @@ def test_products_between_fused_operators_are_quantised(tmp_path: Path, precisio
     prepared = _preparer(model, tmp_path / "cache").prepare(half)
     counts = Counter(node.op_type for node in onnx.load(prepared.path).graph.node)
     assert counts["MatMulInteger"] == 2 or counts["QuantizeLinear"] >= 2
-    assert distance(model.path, prepared.path, workloads.generate(model, {}).feeds) < 0.1
+    assert distance(model.path, prepared.path, generate(model, {}).feeds) < 0.1
 
 
 @pytest.fixture

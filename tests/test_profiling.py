@@ -17,8 +17,8 @@ from autotune.deploy.digest import digest_files
 from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, StudyError
+from autotune.facts.generated import generate
 from autotune.facts.model import describe
-from autotune.facts.workload import generate
 from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare, profile_session
 from autotune.report.profile import view_profile

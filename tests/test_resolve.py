@@ -9,7 +9,7 @@ from small_spaces import machine, model, resolved
 
 from autotune.deploy.options import Value
 from autotune.errors import RequestError
-from autotune.facts import workload
+from autotune.facts.generated import generate
 from autotune.facts.model_facts import Tensor
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.files import find_space
@@ -96,7 +96,7 @@ def test_exact_products_exist_where_int8_saturates() -> None:
     reduced: dict[str, Value] = {"precision": "int8_dynamic", "reduce_range": True}
     assert space.nearest({**exact, **reduced}) == Configuration.of(reduced)
     described = model(operators=operators)
-    inputs = workload.generate(described, {})
+    inputs = generate(described, {})
     vnni = resolve(find_space("default"), described, inputs, machine(8, ("avx512_vnni",)))
     assert "session.x64quantprecision" in vnni.left_out
 
@@ -113,7 +113,7 @@ def test_unsigned_weights_exist_where_int8_saturates() -> None:
         signed: dict[str, Value] = {"precision": "int8_static", name: True}
         assert space.nearest({**unsigned, name: True}) == Configuration.of(signed)
     described = model(operators=operators)
-    inputs = workload.generate(described, {})
+    inputs = generate(described, {})
     vnni = resolve(find_space("quantize"), described, inputs, machine(8, ("avx_vnni",)))
     assert "do not saturate" in vnni.left_out["unsigned_weights"]
 
@@ -170,7 +170,7 @@ def test_the_optimisations_that_change_the_model_are_searched() -> None:
 
 
 def _with_firing(*names: str, fixed: Mapping[str, str] | None = None) -> Space:
-    inputs = workload.generate(model(), {})
+    inputs = generate(model(), {})
     return resolve(
         find_space("default"), model(), inputs, machine(8), fixed, firing=lambda _: names
     )
@@ -240,7 +240,7 @@ def test_a_batch_is_not_fixed() -> None:
 
 def test_the_batches_of_a_resolved_space() -> None:
     described = model()
-    inputs = workload.generate(described, {})
+    inputs = generate(described, {})
     assert batching_of(resolved("session"), described, inputs) is None
     batching = batching_of(resolved("session", batch=[1, 8]), described, inputs)
     assert batching is not None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from small_models import distance
 
 from autotune.facts import sample_models
-from autotune.facts import workload as workloads
+from autotune.facts.generated import generate
 from autotune.facts.model import describe
 from autotune.graph import int8
 
@@ -47,6 +47,6 @@ def test_a_sample_is_the_same_every_time(kind: str) -> None:
 def test_eight_bits_keep_the_answers_of_the_cnn(tmp_path: Path) -> None:
     path = tmp_path / "cnn.onnx"
     sample_models.write("cnn", path)
-    feeds = workloads.generate(describe(path), {}).feeds
+    feeds = generate(describe(path), {}).feeds
     int8.static(path, tmp_path / "int8.onnx", feeds[1::2], per_channel=True)
     assert distance(path, tmp_path / "int8.onnx", feeds[::2]) < 0.04

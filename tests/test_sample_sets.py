@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
 from autotune.facts.feeds import load_samples, save_samples
-from autotune.facts.workload import generate
+from autotune.facts.generated import generate
 from autotune.measure.configuration_run import TimeLimits
 from autotune.measure.fidelity import OutputMismatchError
 from autotune.measure.sample_sets import SampleSet, sample_sets

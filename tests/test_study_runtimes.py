@@ -21,7 +21,8 @@ from autotune.deploy.config import RequiredRuntime, TunedConfig
 from autotune.deploy.options import OWN, RUNTIME
 from autotune.deploy.providers import CPU
 from autotune.errors import ConfigError, RequestError
-from autotune.facts import sample_models, workload
+from autotune.facts import sample_models
+from autotune.facts.generated import generate
 from autotune.facts.providers import CPU_STATE, READY, ProviderState
 from autotune.facts.searched_runtimes import SearchedRuntime, promising_runtime
 from autotune.measure.outcome import NO_RUNTIME, Failure
@@ -63,7 +64,7 @@ def _resolved(
     *runtimes: SearchedRuntime, ready: Sequence[ProviderState] = (CPU_STATE,), **changes: Any
 ) -> Space:
     described = model(operators={"Conv": 5}, quantisable={"Conv": 5})
-    inputs = workload.generate(described, {})
+    inputs = generate(described, {})
     space = find_space("default")
     return resolve(
         space, described, inputs, machine(4), providers=ready, runtimes=runtimes, **changes

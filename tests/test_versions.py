@@ -14,7 +14,7 @@ from test_compare import FakeSessions
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
-from autotune.facts.workload import generate
+from autotune.facts.generated import generate
 from autotune.measure.leak import Leak, measure_leak
 from autotune.measure.outcome import Failure, Measurement, Outcome
 from autotune.results.compare import compare

@@ -14,7 +14,7 @@ from small_models import BUILDERS, distance
 from small_spaces import machine
 
 from autotune.deploy.options import Value
-from autotune.facts import workload as workloads
+from autotune.facts.generated import generate
 from autotune.facts.graphs import all_nodes, all_weights
 from autotune.facts.model import Model, describe
 from autotune.facts.weights import fold_constants, quantisable_nodes, to_initializers
@@ -31,7 +31,7 @@ def _written(model: onnx.ModelProto, folder: Path, name: str) -> Model:
 
 
 def _space(model: Model) -> Space:
-    return resolve(find_space("default"), model, workloads.generate(model, {}), machine(2))
+    return resolve(find_space("default"), model, generate(model, {}), machine(2))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -70,7 +70,7 @@ def test_half_precision_weights_are_quantised(tmp_path: Path) -> None:
     plain = BUILDERS["transformer"]()
     model = _written(behind_casts(plain), tmp_path, "cast")
     assert model.quantisable == _written(plain, tmp_path, "plain").quantisable
-    workload = workloads.generate(model, {})
+    workload = generate(model, {})
     preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
     table = preparer.prepare({"embeddings": "int8"})
     kinds = {item.data_type for item in onnx.load(table.path).graph.initializer}
@@ -99,7 +99,7 @@ def test_weights_inside_nodes_are_quantised(
 ) -> None:
     """Dynamic and weight-only int8 reach into branches and bodies; the answers stay near."""
     model = _written(build(), tmp_path, "inside")
-    workload = workloads.generate(model, {})
+    workload = generate(model, {})
     preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
     made = preparer.prepare(half)
     written = onnx.load(made.path).graph
@@ -123,7 +123,7 @@ def test_tied_weights_keep_their_answers(tmp_path: Path) -> None:
     """A weight that two nodes take is changed for each of them alone."""
     model = _written(tied(), tmp_path, "tied")
     assert model.quantisable == {"MatMul": 3}
-    workload = workloads.generate(model, {})
+    workload = generate(model, {})
     preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
     halves: tuple[dict[str, Value], ...] = (
         {"precision": "int8_dynamic", "reduce_range": True},

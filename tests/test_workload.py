@@ -9,7 +9,8 @@ from factories import model_of, tensor
 
 from autotune.errors import DataError, RequestError
 from autotune.facts import workload
-from autotune.facts.workload import Workload, generate, read
+from autotune.facts.generated import generate
+from autotune.facts.workload import Workload, read
 
 
 def save(path: Path, **arrays: Any) -> Path:

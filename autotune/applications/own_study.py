@@ -13,8 +13,8 @@ from autotune.applications.today import today_parameters
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed
+from autotune.facts.generated import generate
 from autotune.facts.model import Model
-from autotune.facts.workload import generate
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.results.result import FRONT, Member, StudyResult
 from autotune.results.writing import CACHE, CONFIG, write

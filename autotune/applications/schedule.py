@@ -13,8 +13,8 @@ from autotune.applications.layout import LONG_NS
 from autotune.applications.recording import Process, RecordedSession, Shape
 from autotune.errors import AutotuneError, RequestError
 from autotune.facts.feeds import Feed, save_samples
+from autotune.facts.generated import generate
 from autotune.facts.model import Model
-from autotune.facts.workload import generate
 
 # Of a long recording this many stretches are looked at.
 _STRETCHES = 60

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import RequestError
+from autotune.facts.generated import generate
 from autotune.facts.model import Model
 from autotune.facts.prompts import workload_of_prompts
-from autotune.facts.workload import Workload, generate, read
+from autotune.facts.workload import Workload, read
 
 
 @dataclass(frozen=True, kw_only=True)

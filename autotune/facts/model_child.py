@@ -11,9 +11,11 @@ from onnx import external_data_helper, numpy_helper
 
 from autotune.deploy.decoder import Decoder, Port
 from autotune.facts.decoder_graph import decoder_in
+from autotune.facts.generated import feed_of
 from autotune.facts.graphs import all_graphs, all_nodes, all_weights
 from autotune.facts.model_facts import ModelFacts, Tensor
 from autotune.facts.optimised import count_subnormals, optimised_model
+from autotune.facts.usual_sizes import Shapes, completed, usual_shapes
 from autotune.facts.weights import (
     element_count,
     embedding_nodes,
@@ -59,6 +61,7 @@ def inspect(message: Message) -> ModelFacts:
     inputs = _inputs(session, model)
     operators = Counter(node.op_type for node in all_nodes(model.graph))
     quantisable, quantisable_inside = quantisable_nodes(model.graph)
+    decoder = _decoder(session, model, inputs, message.get("pairs", {}))
     return ModelFacts(
         data_names=data_names,
         inputs=inputs,
@@ -72,7 +75,8 @@ def inspect(message: Message) -> ModelFacts:
         branches=max(map(_branches, all_graphs(model.graph))),
         subnormals=_subnormals(path),
         embeddings=len(embedding_nodes(model.graph)),
-        decoder=_decoder(session, model, inputs, message.get("pairs", {})),
+        decoder=decoder,
+        usual_shapes={} if decoder and decoder.generates else _usual_shapes(session, inputs),
     )
 
 
@@ -158,6 +162,18 @@ def _inputs(session: Any, model: onnx.ModelProto) -> tuple[Tensor, ...]:
             )
         )
     return tuple(inputs)
+
+
+def _usual_shapes(session: Any, inputs: tuple[Tensor, ...]) -> Shapes:
+    """Returns usual shapes with which the model runs; empty if there are none."""
+    for shapes in usual_shapes(inputs):
+        feed = feed_of(inputs, completed(inputs, {}, shapes), np.random.default_rng(0))
+        try:
+            session.run(None, feed)
+        except Exception:  # noqa: BLE001  # the sizes do not fit; no class tells that apart
+            continue
+        return shapes
+    return {}
 
 
 def _dtype(name: str, element: int) -> str:

@@ -1,7 +1,7 @@
 """What the inspection of a model reports: a record that both ends of the channel import."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from autotune.deploy.decoder import Decoder
 from autotune.deploy.records import BareName, Text, Whole
@@ -31,6 +31,16 @@ class Tensor:
         """Whether some dimension is left open."""
         return any(not isinstance(size, int) for size in self.shape)
 
+    def misfit(self, shape: Sequence[int]) -> str | None:
+        """Returns why the input takes no array of the shape; None if it does."""
+        model_shape = "[" + ", ".join("?" if s is None else str(s) for s in self.shape) + "]"
+        if len(shape) != len(self.shape):
+            return f"the model takes rank {len(self.shape)}: {model_shape}"
+        for given, wanted in zip(shape, self.shape, strict=True):
+            if isinstance(wanted, int) and given != wanted:
+                return f"the model takes {model_shape}"
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
@@ -49,6 +59,8 @@ class ModelFacts:
         branches: How many heavy nodes can run side by side, at least.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
         decoder: Which outputs are inputs of the next step; None where none is.
+        usual_shapes: Usual shapes of the inputs with open dimensions, with which it ran; empty
+            where it has none, or ran with none that were tried.
     """
 
     data_names: tuple[BareName, ...]
@@ -64,3 +76,4 @@ class ModelFacts:
     subnormals: Whole
     embeddings: Whole = 0
     decoder: Decoder | None = None
+    usual_shapes: Mapping[str, tuple[Whole, ...]] = field(default_factory=dict)

@@ -1,33 +1,27 @@
 """The inputs that a study runs the model on: the user's samples or generated ones."""
 
 import hashlib
-import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from autotune.deploy.decoder import Plan
 from autotune.deploy.files import is_file, is_folder
-from autotune.errors import DataError, RequestError, did_you_mean, shortened, shown
+from autotune.errors import DataError, did_you_mean, shown
 from autotune.facts.arrays import LARGEST_BYTES, read_arrays
 from autotune.facts.feeds import Feed, native
 from autotune.facts.model import Model
-from autotune.facts.model_facts import Tensor
 
 T = TypeVar("T")
 
-_GENERATED_SAMPLES = 8
 _VALIDATION_SAMPLES = 16
 _CALIBRATION_SAMPLES = 128
 _OTHER_SHAPES = 32
-# Samples are drawn as float64, whatever the type of the input.
-_ITEM_BYTES = 8
 # More of the user's samples only fill the memory.
 _MOST_SAMPLES = 100_000
 
@@ -154,67 +148,6 @@ def evenly(samples: Sequence[T], count: int) -> tuple[T, ...]:
     return tuple(samples[round(i * last / max(1, count - 1))] for i in range(count))
 
 
-def generate(model: Model, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Workload:
-    """Returns generated samples for `model`.
-
-    Floats are normal, integers that index a table lie within its rows, masks and other integers
-    are ones, booleans true, strings a word. Open dimensions are 1 unless `shapes` names the input.
-
-    Raises:
-        RequestError: `shapes` names an unknown input or does not fit it.
-    """
-    inputs = {tensor.name: tensor for tensor in model.inputs}
-    for name, shape in shapes.items():
-        if name not in inputs:
-            raise RequestError(
-                f"--shape: {model.path.name} has no input '{name}'.{did_you_mean(name, inputs)} "
-                f"Its inputs are {', '.join(inputs)}."
-            )
-        if problem := _shape_problem(inputs[name], shape):
-            raise RequestError(f"--shape {name}={','.join(map(str, shape))}: {problem}")
-    random = np.random.default_rng(seed)
-    chosen = {
-        tensor.name: tuple(
-            shapes.get(tensor.name, [s if isinstance(s, int) else 1 for s in tensor.shape])
-        )
-        for tensor in model.inputs
-    }
-    _check_size(model.inputs, chosen)
-    feeds = tuple(
-        {tensor.name: _generated(tensor, chosen[tensor.name], random) for tensor in model.inputs}
-        for _ in range(_GENERATED_SAMPLES)
-    )
-    notes = [
-        f"input '{tensor.name}': {tensor.dtype} {list(chosen[tensor.name])}, {_how(tensor)}"
-        for tensor in model.inputs
-    ]
-    if opened := [t.name for t in model.inputs if t.is_dynamic and t.name not in shapes]:
-        first = opened[0]
-        notes.append(
-            f"open dimensions of {', '.join(opened)} are 1; "
-            f"--shape {first}={','.join(map(str, chosen[first]))} sets others"
-        )
-    return Workload(feeds=feeds, source="generated", notes=tuple(notes))
-
-
-def _check_size(inputs: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuses samples that do not fit into memory.
-
-    Raises:
-        RequestError: the samples take more than half of the memory that is free.
-    """
-    sizes = {tensor.name: _ITEM_BYTES * math.prod(shapes[tensor.name]) for tensor in inputs}
-    total_mib = _GENERATED_SAMPLES * sum(sizes.values()) >> 20
-    free_mib = psutil.virtual_memory().available >> 20
-    if total_mib > free_mib // 2:
-        largest = max(sizes, key=lambda name: sizes[name])
-        raise RequestError(
-            f"generated inputs would take {total_mib:,} MiB, and {free_mib:,} MiB are free; "
-            f"set smaller sizes with --shape {shortened(largest)}=... "
-            f"(now {list(shapes[largest])}), or bring samples with --data"
-        )
-
-
 def read(model: Model, source: Path) -> Workload:
     """Returns the user's samples.
 
@@ -308,7 +241,7 @@ def _fit(model: Model, name: str, value: NDArray[np.generic], file: Path) -> NDA
             f"{file}: '{name}' holds {given}, and the model takes {tensor.dtype}; "
             f"convert it with .astype('{tensor.dtype}')"
         )
-    if problem := _shape_problem(tensor, array.shape):
+    if problem := tensor.misfit(array.shape):
         raise DataError(f"{file}: a sample of '{name}' has shape {list(array.shape)}; {problem}")
     if array.dtype.kind in "fc" and not np.isfinite(array).all():
         raise DataError(
@@ -316,53 +249,3 @@ def _fit(model: Model, name: str, value: NDArray[np.generic], file: Path) -> NDA
             "compared; give samples of finite numbers"
         )
     return native(array)
-
-
-def _shape_problem(tensor: Tensor, shape: Sequence[int]) -> str | None:
-    """Returns why `shape` does not fit the input; None if it does."""
-    model_shape = "[" + ", ".join("?" if s is None else str(s) for s in tensor.shape) + "]"
-    if len(shape) != len(tensor.shape):
-        return f"the model takes rank {len(tensor.shape)}: {model_shape}"
-    for given, wanted in zip(shape, tensor.shape, strict=True):
-        if isinstance(wanted, int) and given != wanted:
-            return f"the model takes {model_shape}"
-    return None
-
-
-def _is_mask(tensor: Tensor) -> bool:
-    return "mask" in tensor.name.lower()
-
-
-def _generated(
-    tensor: Tensor, shape: tuple[int, ...], random: np.random.Generator
-) -> NDArray[np.generic]:
-    if tensor.dtype == "str":
-        return np.full(shape, "word")
-    dtype = np.dtype(tensor.dtype)
-    if _is_mask(tensor):
-        return np.ones(shape, dtype)
-    if dtype.kind == "f":
-        return np.asarray(random.standard_normal(shape)).astype(dtype)
-    if dtype.kind == "c":
-        pair = random.standard_normal((2, *shape))
-        return np.asarray(pair[0] + 1j * pair[1]).astype(dtype)
-    if dtype == np.uint8:  # pixels, in practice
-        return np.asarray(random.integers(0, tensor.index_bound or 256, shape)).astype(dtype)
-    if dtype.kind in "iu" and tensor.index_bound:
-        return np.asarray(random.integers(0, tensor.index_bound, shape)).astype(dtype)
-    return np.ones(shape, dtype)
-
-
-def _how(tensor: Tensor) -> str:
-    """Returns how :func:`_generated` fills the input, in words."""
-    if tensor.dtype == "str":
-        return "the word 'word'"
-    if _is_mask(tensor):
-        return "ones (a mask by its name)"
-    if tensor.dtype.startswith(("float", "complex")):
-        return "standard normal"
-    if tensor.index_bound:
-        return f"uniform below {tensor.index_bound} (it indexes a table of so many rows)"
-    if tensor.dtype == "uint8":
-        return "uniform below 256"
-    return "all true" if tensor.dtype == "bool" else "ones"

@@ -10,8 +10,8 @@ import onnx
 
 from autotune.errors import CannotMeasureError
 from autotune.facts import sample_models
+from autotune.facts.generated import generate
 from autotune.facts.model import describe
-from autotune.facts.workload import generate
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import SEARCH, Measurement
 from autotune.space.configuration import BASELINE

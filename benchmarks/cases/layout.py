@@ -20,7 +20,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.deploy.session import SessionConfig
-from autotune.facts.workload import generate
+from autotune.facts.generated import generate
 from autotune.inspection.inspect import inspect_model
 from autotune.inspection.profile import REORDERS, profile_session
 

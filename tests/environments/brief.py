@@ -18,8 +18,8 @@ from typing import Any
 
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.records import to_plain
+from autotune.facts.generated import generate
 from autotune.facts.model import describe
-from autotune.facts.workload import generate
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement, Outcome

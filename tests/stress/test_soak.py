@@ -29,9 +29,9 @@ from fakes import build_search
 from share import SHARE
 
 from autotune.facts import sample_models
+from autotune.facts.generated import generate
 from autotune.facts.hardware import hardware
 from autotune.facts.model import describe
-from autotune.facts.workload import generate
 from autotune.measure import measurer
 from autotune.measure.configuration_run import TimeLimits
 from autotune.measure.measurer import DuetMeasurer
