@@ -154,6 +154,8 @@ def test_nodes_stay_in_float(tmp_path: Path) -> None:
 
 def test_float_outputs_are_not_rounded(tmp_path: Path) -> None:
     source, feeds = write("transformer", tmp_path)
+    # the model takes the mean over all tokens, in which the rounding of many vanishes
+    feeds = tuple({name: array[:, :1] for name, array in feed.items()} for feed in feeds)
     target = tmp_path / "out.onnx"
     errors, rounded = [], []
     for float_outputs in (False, True):
