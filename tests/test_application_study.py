@@ -16,7 +16,7 @@ import pytest
 from test_applications import write_model
 from test_config import make_config
 
-from autotune.applications.confirm import Confirmed, Today, select
+from autotune.applications.confirm import Confirmed, MemoryLimits, Today, select
 from autotune.applications.joint import TODAY, JointSearch, Part
 from autotune.applications.layout import CALL
 from autotune.applications.options import ApplicationOptions
@@ -218,13 +218,15 @@ def confirmed(low: float, high: float, peak_mib: float) -> Confirmed:
 def test_nothing_within_the_noise_is_selected() -> None:
     """An arrangement is faster beyond its interval, or leaner and no slower; limits count."""
     today = Today(seconds=1.0, cpu_s=1.0, peak_mib=100.0, held_mib=100.0)
+    none = MemoryLimits()
     noise, fast = confirmed(0.9, 1.05, 100), confirmed(0.7, 0.9, 100)
     lean, slow = confirmed(0.95, 1.05, 50), confirmed(1.3, 1.5, 10)
-    assert select(today, [noise, slow], "latency") is None
-    assert select(today, [noise, fast, lean], "latency") is fast
-    assert select(today, [fast, lean], "memory") is lean
-    assert select(today, [fast, slow], "memory") is slow
-    assert select(today, [fast, lean], "latency", max_memory_mib=60) is lean
+    assert select(today, [noise, slow], "latency", none) is None
+    assert select(today, [noise, fast, lean], "latency", none) is fast
+    assert select(today, [fast, lean], "memory", none) is lean
+    assert select(today, [fast, slow], "memory", none) is slow
+    assert select(today, [fast, lean], "latency", MemoryLimits(peak_mib=60)) is lean
+    assert select(today, [fast, slow], "latency", MemoryLimits(held_mib=60)) is slow
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,24 @@ class Today:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MemoryLimits:
+    """The most memory that all sessions together may add.
+
+    Attributes:
+        peak_mib: At their peak; None for no limit.
+        held_mib: At the end; None for no limit.
+    """
+
+    peak_mib: float | None = None
+    held_mib: float | None = None
+
+    def keeps(self, item: Confirmed | Today | Played) -> bool:
+        """Returns whether a measurement is within the limits."""
+        pairs = ((item.peak_mib, self.peak_mib), (item.held_mib, self.held_mib))
+        return all(limit is None or value <= limit for value, limit in pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entrant:
     """What takes part.
 
@@ -76,10 +94,10 @@ class Entrant:
     arrangement: Arrangement
 
 
-def finalists(search: JointSearch, today_peak_mib: float) -> list[JointTrial]:
+def finalists(search: JointSearch, today_peak_mib: float, limits: MemoryLimits) -> list[JointTrial]:
     """Returns the best of the search: fastest, leanest at the peak and at the end, both together.
 
-    The models' own bests come with them.
+    The fastest are those within the limits. The models' own bests come with them.
     """
     measured = [trial for trial in search.trials if trial.played is not None]
 
@@ -90,9 +108,10 @@ def finalists(search: JointSearch, today_peak_mib: float) -> list[JointTrial]:
     def product(trial: JointTrial) -> float:
         return played(trial).ratio * max(played(trial).peak_mib, 0.01 * today_peak_mib)
 
+    within = [trial for trial in measured if limits.keeps(played(trial))] or measured
     near = [trial for trial in measured if played(trial).ratio <= 1.05] or measured
     ranked = [
-        *sorted(measured, key=lambda trial: played(trial).ratio)[:2],
+        *sorted(within, key=lambda trial: played(trial).ratio)[:2],
         *sorted(near, key=lambda trial: played(trial).peak_mib)[:1],
         *sorted(near, key=lambda trial: played(trial).held_mib)[:1],
         *sorted(measured, key=product)[:1],
@@ -152,7 +171,7 @@ def select(
     today: Today,
     confirmed: Sequence[Confirmed],
     prefer: str,
-    max_memory_mib: float | None = None,
+    limits: MemoryLimits,
 ) -> Confirmed | None:
     """Returns the arrangement that is written; None where none is better than today's.
 
@@ -160,9 +179,9 @@ def select(
         today: The application as it is.
         confirmed: What was measured beside it.
         prefer: One of :data:`PREFERENCES`.
-        max_memory_mib: The most memory that the sessions may add at their peak.
+        limits: What the sessions may add.
     """
-    candidates = improvements(today, confirmed, prefer, max_memory_mib)
+    candidates = improvements(today, confirmed, prefer, limits)
     if not candidates:
         return None
     keys: dict[str, Callable[[Confirmed], float]] = {
@@ -174,20 +193,19 @@ def select(
 
 
 def improvements(
-    today: Today, confirmed: Sequence[Confirmed], prefer: str, max_memory_mib: float | None
+    today: Today, confirmed: Sequence[Confirmed], prefer: str, limits: MemoryLimits
 ) -> list[Confirmed]:
     """Returns the arrangements that are better than today's, in their order.
 
     Better means faster by more than the interval, or leaner by more than processes differ and at
-    most 1 % slower; one that keeps a memory limit which today's breaks is better as well.
+    most 1 % slower; one that keeps limits of memory which today's breaks is better as well.
     """
-    limit = max_memory_mib if max_memory_mib is not None else float("inf")
     return [
         item
         for item in confirmed
         if item.choices is not None
-        and item.peak_mib <= limit
-        and (_is_faster(item) or _is_leaner(item, today, prefer) or today.peak_mib > limit)
+        and limits.keeps(item)
+        and (_is_faster(item) or _is_leaner(item, today, prefer) or not limits.keeps(today))
     ]
 
 

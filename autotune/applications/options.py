@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.applications.confirm import PREFERENCES
+from autotune.applications.confirm import PREFERENCES, MemoryLimits
 from autotune.errors import RequestError, did_you_mean
 
 
@@ -19,6 +19,7 @@ class ApplicationOptions:
         providers: Execution providers that are searched; all if empty.
         max_error: Largest relative L2 error of an output; None means the study's own.
         max_memory_mib: The most memory that all sessions together may add.
+        max_held_memory_mib: The most that they may hold at the end.
         prefer: What decides: ``latency``, ``memory`` or ``balanced``.
         seed: Random seed.
         wait: Whether to wait for another study on the same cores.
@@ -31,6 +32,7 @@ class ApplicationOptions:
     providers: tuple[str, ...] = ()
     max_error: float | None = None
     max_memory_mib: float | None = None
+    max_held_memory_mib: float | None = None
     prefer: str = "latency"
     seed: int = 0
     wait: bool = False
@@ -39,6 +41,11 @@ class ApplicationOptions:
     def folder(self) -> Path:
         """The folder that the study writes to."""
         return self.out or Path(f"{self.recording.resolve().stem}.tuned")
+
+    @property
+    def limits(self) -> MemoryLimits:
+        """The most memory that all sessions together may add."""
+        return MemoryLimits(peak_mib=self.max_memory_mib, held_mib=self.max_held_memory_mib)
 
     def check(self) -> None:
         """Refuses values that no study can work with.

@@ -72,8 +72,9 @@ class OwnStudy:
         return self.result.folder
 
     def words(self, label: str) -> str:
-        """Returns a member in words; empty for one that has none."""
-        return next((m.member.words for m in self.members if m.label == label), label)
+        """Returns a member in words, with its error; the label for one that has none."""
+        own = next((m.member for m in self.members if m.label == label), None)
+        return label if own is None else f"{own.words}; error {own.evidence.error:.1g}"
 
     def write(self, label: str, folder: Path) -> tuple[TunedConfig, Path]:
         """Writes the config of a member with its model; returns it, and the folder of its model.

@@ -1,10 +1,10 @@
 """The result of an application's study, as its front.json keeps it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.applications.confirm import Confirmed, Today
+from autotune.applications.confirm import Confirmed, MemoryLimits, Today
 from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.passed import Passed
@@ -103,7 +103,7 @@ class ApplicationResult:
         searched: The points of the joint search.
         notes: Remarks, a sentence each.
         prefer: What decided: one of ``latency``, ``memory`` and ``balanced``.
-        max_memory_mib: The most memory that all sessions together may add; None for no limit.
+        limits: The most memory that all sessions together may add.
         point_count: How many points the joint search could choose from.
         base_mib: What the application held before its first session; 0 where it is not known.
     """
@@ -120,7 +120,7 @@ class ApplicationResult:
     searched: tuple[SearchedPoint, ...]
     notes: tuple[Text, ...]
     prefer: Text = "latency"
-    max_memory_mib: Amount | None = None
+    limits: MemoryLimits = field(default_factory=MemoryLimits)
     point_count: Whole = 0
     base_mib: Amount = 0.0
 

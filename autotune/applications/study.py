@@ -134,7 +134,7 @@ def _study(
     parts = [_part(item, options) for item in state.tunable if item.session.name in called]
     search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed, turns=schedule.turns)
     base, confirmed = _together(state, search, schedule, joint, measure)
-    best = select(base, confirmed, options.prefer, options.max_memory_mib)
+    best = select(base, confirmed, options.prefer, options.limits)
     changes = _write(state, search, best)
     result = ApplicationResult(
         format=FORMAT,
@@ -149,7 +149,7 @@ def _study(
         searched=_searched(search),
         notes=tuple(state.notes),
         prefer=options.prefer,
-        max_memory_mib=options.max_memory_mib,
+        limits=options.limits,
         point_count=search.size,
         base_mib=process.base_mib,
     )
@@ -271,7 +271,7 @@ def _part(item: _Tunable, options: ApplicationOptions) -> Part:
 
 def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Entrant]:
     """Returns what takes part at the end: the best of the search, and the defaults."""
-    chosen = finalists(search, measurer.baseline.peak_mib)
+    chosen = finalists(search, measurer.baseline.peak_mib, state.options.limits)
     called = [part.name for part in search.parts]
     entrants = [
         Entrant(

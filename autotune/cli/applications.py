@@ -126,7 +126,7 @@ def run_tuned(
 _STUDY_OPTIONS = frozenset(
     {
         *("out", "trials", "space", "providers", "max_error", "max_memory_mib", "prefer", "seed"),
-        "wait",
+        *("wait", "max_held_memory_mib"),
     }
 )
 """Options of ``study`` that an application's study takes."""

@@ -220,7 +220,6 @@ def reasons_table(result: ApplicationResult) -> Table:
 
 
 def _reason(result: ApplicationResult, item: Confirmed) -> str:
-    limit = result.max_memory_mib
     if item is result.best:
         best = {
             "latency": "the fastest",
@@ -230,9 +229,9 @@ def _reason(result: ApplicationResult, item: Confirmed) -> str:
         return f"chosen: {best} of those that are better than today's"
     if item.choices is None:
         return "for comparison"
-    if limit is not None and item.peak_mib > limit:
-        return f"its peak is above the limit of {limit:.0f} MiB"
-    if item in improvements(result.today, result.confirmed, result.prefer, limit):
+    if not result.limits.keeps(item):
+        return "above a limit of memory"
+    if item in improvements(result.today, result.confirmed, result.prefer, result.limits):
         return f"better than today's; --prefer {result.prefer} decides for another one"
     return "neither faster by more than its interval, nor leaner at the same speed"
 
