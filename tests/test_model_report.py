@@ -17,7 +17,7 @@ from autotune.inspection.model_report import ModelReport, read_model
 
 def _read(path: Path) -> ModelReport:
     described = describe(path)
-    return read_model(described, generate(described, {}))
+    return read_model(described.path, generate(described, {}))
 
 
 def test_facts_of_a_small_cnn(tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ def test_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     workload: Workload = generate(described, {})
     path.write_bytes(b"no model")
     with pytest.raises(CannotMeasureError, match="cannot be inspected"):
-        read_model(described, workload)
+        read_model(described.path, workload)

@@ -30,7 +30,6 @@ from autotune.results.profiling import (
     Profiling,
     kept_profile,
     profile,
-    profile_study,
 )
 from autotune.results.writing import write_json
 
@@ -108,7 +107,7 @@ def test_config_is_profiled_beside_the_default(
     brief_studies.measure_briefly(monkeypatch.setattr)
     folder = tmp_path / "study"
     shutil.copytree(CONFIG, folder)
-    result = profile_study(folder)
+    result = profile(folder)
     assert kept_profile(folder) == result
     assert [session.name for session in result.sessions] == [DEFAULT, TUNED]
     assert all(session.profile.operators for session in result.sessions)
@@ -157,7 +156,7 @@ def test_inputs_are_not_overwritten_by_a_profile(tmp_path: Path) -> None:
     data = tmp_path / PROFILE_FILE
     data.write_bytes(b"inputs")
     with pytest.raises(StudyError, match="would be overwritten"):
-        profile_study(tmp_path, data=data)
+        profile(tmp_path, data=data)
     assert data.read_bytes() == b"inputs"
 
 

@@ -76,12 +76,11 @@ def profile_session(
         from autotune.cli.progress import steps
         from autotune.deploy.files import is_folder
         from autotune.report.profile import view_profile
-        from autotune.results.profiling import profile, profile_study
+        from autotune.results.profiling import profile
         from autotune.results.writing import PAGE
 
-    measure = profile_study if is_folder(what) else profile
     with steps("profiling") as on_step:
-        profiling = measure(what, model, data=data, shapes=dict(shape or ()), on_step=on_step)
+        profiling = profile(what, model, data=data, shapes=dict(shape or ()), on_step=on_step)
     present(view_profile(profiling), as_json=as_json)
     if is_folder(what):
         problem = write_last_page(what)

@@ -13,14 +13,14 @@ import psutil
 
 from autotune.deploy.records import MeasuredAmount, Several, Text
 from autotune.deploy.session import SessionConfig
-from autotune.facts.feeds import Feed, save_samples
+from autotune.errors import CannotMeasureError
+from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
+from autotune.inspection.asking import ask
 from autotune.inspection.profile import Profile
-from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.inspection.growth_child"
-_TIME_LIMIT_S = 300.0
 # Sizes of the dimension that varies, over that of the samples; in an order in which they come.
 _FACTORS = (2, 1, 4, 3, 6, 5)
 _FEWEST_SHAPES = 3
@@ -111,17 +111,9 @@ def measure_growth(path: Path, session: SessionConfig, feeds: Sequence[Feed]) ->
     Returns:
         None where the model runs with fewer than three of them, or the process ends before.
     """
-    with Child(_CHILD, memory_limit()) as child:
-        samples = child.folder / "samples.npz"
-        save_samples(feeds, samples)
-        request = {
-            "do": "growth",
-            "model": str(path.resolve()),
-            "session": session.to_json(),
-            "samples": str(samples),
-        }
-        try:
-            growth = child.request(request, _TIME_LIMIT_S, Growth)
-        except ChildFailure:
-            return None
+    request = {"do": "growth", "session": session.to_json()}
+    try:
+        growth = ask(_CHILD, request, path, feeds, Growth, limit_s=300.0)
+    except CannotMeasureError:
+        return None
     return growth if len(growth.shapes) >= _FEWEST_SHAPES else None

@@ -92,7 +92,7 @@ def inspect_model(
     """
     model = describe(path, pairs)
     workload = workload_for(model, data, shapes or {})
-    report = read_model(model, workload)
+    report = read_model(model.path, workload)
     plain = InspectedModel(model=model, report=report, machine=hardware(), workload=workload)
     if quick:
         return _inspection(plain)

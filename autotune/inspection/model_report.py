@@ -2,18 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from autotune.deploy.records import MeasuredAmount, Text, Whole
-from autotune.errors import CannotMeasureError
-from autotune.facts.feeds import save_samples
-from autotune.facts.model import Model
-from autotune.facts.runtime import without_places
 from autotune.facts.work import Work
 from autotune.facts.workload import Workload
-from autotune.process.child import Child, ChildFailure, memory_limit
+from autotune.inspection.asking import ask
 
 _CHILD = "autotune.inspection.model_report_child"
-_TIME_LIMIT_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +108,7 @@ class ModelReport:
     work: Work
 
 
-def read_model(model: Model, workload: Workload) -> ModelReport:
+def read_model(model: Path, workload: Workload) -> ModelReport:
     """Returns what the model's file says, from a process of its own.
 
     Args:
@@ -121,13 +117,5 @@ def read_model(model: Model, workload: Workload) -> ModelReport:
     Raises:
         CannotMeasureError: the file cannot be read; the message says why.
     """
-    with Child(_CHILD, memory_limit()) as child:
-        samples = child.folder / "samples.npz"
-        save_samples(workload.feeds[:1], samples)
-        request = {"do": "read", "path": str(model.path.resolve()), "samples": str(samples)}
-        try:
-            return child.request(request, _TIME_LIMIT_S, ModelReport)
-        except ChildFailure as failure:
-            raise CannotMeasureError(
-                f"{model.path} cannot be inspected: {without_places(failure.message)}"
-            ) from None
+    request = {"do": "read"}
+    return ask(_CHILD, request, model, workload.feeds[:1], ModelReport, verb="inspected")

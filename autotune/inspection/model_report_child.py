@@ -33,7 +33,7 @@ _NEVER_FOLDED = frozenset(
 
 def read(message: Message) -> ModelReport:
     """Returns what the file ``path`` says; ``samples`` has the shapes of a run."""
-    path = Path(message["path"])
+    path = Path(message["model"])
     model = onnx.load(path, load_external_data=False)
     feed = load_samples(Path(message["samples"]))[0]
     inline_bytes, external_bytes = _sizes(model)

@@ -8,14 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.records import MeasuredAmount, Text, Whole
-from autotune.errors import CannotMeasureError
-from autotune.facts.feeds import save_samples
-from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
-from autotune.process.child import Child, ChildFailure, memory_limit
+from autotune.inspection.asking import ask
 
 _CHILD = "autotune.inspection.patterns_child"
-_TIME_LIMIT_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +59,4 @@ def elementwise_time(model: Path, workload: Workload) -> Elementwise:
     Raises:
         CannotMeasureError: the optimised graph cannot be written or run; the message says why.
     """
-    with Child(_CHILD, memory_limit()) as child:
-        samples = child.folder / "samples.npz"
-        save_samples(workload.timing, samples)
-        request = {"do": "patterns", "model": str(model.resolve()), "samples": str(samples)}
-        try:
-            return child.request(request, _TIME_LIMIT_S, Elementwise)
-        except ChildFailure as failure:
-            raise CannotMeasureError(
-                f"{model} cannot be profiled: {without_places(failure.message)}"
-            ) from None
+    return ask(_CHILD, {"do": "patterns"}, model, workload.timing, Elementwise)

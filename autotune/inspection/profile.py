@@ -9,14 +9,10 @@ from pathlib import Path
 
 from autotune.deploy.records import MeasuredAmount, Text, Whole
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError
-from autotune.facts.feeds import save_samples
-from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
-from autotune.process.child import Child, ChildFailure, memory_limit
+from autotune.inspection.asking import ask
 
 _CHILD = "autotune.inspection.profile_child"
-_TIME_LIMIT_S = 900.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,18 +105,5 @@ def profile_session(model: Path, session: SessionConfig, workload: Workload) -> 
     Raises:
         CannotMeasureError: ONNX Runtime cannot open or run the model so; the message says why.
     """
-    with Child(_CHILD, memory_limit()) as child:
-        samples = child.folder / "samples.npz"
-        save_samples(workload.timing, samples)
-        request = {
-            "do": "profile",
-            "model": str(model.resolve()),
-            "session": session.to_json(),
-            "samples": str(samples),
-        }
-        try:
-            return child.request(request, _TIME_LIMIT_S, Profile)
-        except ChildFailure as failure:
-            raise CannotMeasureError(
-                f"{model} cannot be profiled: {without_places(failure.message)}"
-            ) from None
+    request = {"do": "profile", "session": session.to_json()}
+    return ask(_CHILD, request, model, workload.timing, Profile, limit_s=900.0)

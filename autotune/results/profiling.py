@@ -11,9 +11,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import FormatError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.inputs import workload_for
-from autotune.facts.model import describe
 from autotune.facts.work import Work
-from autotune.facts.workload import Workload
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import read_model
 from autotune.inspection.profile import Profile, profile_session
@@ -84,7 +82,7 @@ def profile(
 
     Args:
         path: A model; or a tuned config, or the folder of a study with one, which is profiled
-            beside the default.
+            beside the default. The folder keeps the profile, and the page of the study shows it.
         source: The untouched model of a config; if None, the one that the study beside the config
             names, as far as it is there and unchanged, or else the config's own file.
 
@@ -92,8 +90,14 @@ def profile(
         ModelError: the model cannot be used.
         ConfigError: the config is wrong, or needs something that this machine lacks.
         CannotMeasureError: the model does not run on these inputs.
+        StudyError: an input lies where the folder keeps the profile.
+        OSError: the profile cannot be written.
     """
-    file = path / CONFIG if is_folder(path) else path
+    file, in_study = path, is_folder(path)
+    if in_study:
+        file = path / CONFIG
+        inputs = [each for each in (source, data) if each is not None]
+        refuse_overwriting([path / PROFILE_FILE, path / PAGE], inputs)
     lineup = lineup_of([file], source, None)
     (subject,), original = lineup.subjects, lineup.model
     workload = workload_for(original, data, shapes or {})
@@ -104,43 +108,25 @@ def profile(
     steps = 3 if subject.source_sha256 else 2
     default = profile_session(original.path, SessionConfig(), workload)
     on_step(1, steps)
-    work = read_model(original, workload).work
+    work = read_model(original.path, workload).work
     peaks = measure_peaks(work.least_bytes)
     on_step(2, steps)
     sessions = [_session(DEFAULT, original.path, default, work, peaks)]
     if subject.source_sha256:
         tuned = profile_session(subject.model, subject.session, workload)
-        own_work = _work_of(subject.model, workload, work)
+        own_work = read_model(subject.model, workload).work
+        if not own_work.is_complete:  # ONNX infers no shapes through ONNX Runtime's own operators
+            own_work = work
         sessions.append(_session(TUNED, subject.model, tuned, own_work, peaks))
         on_step(3, steps)
-    return Profiling(
+    profiling = Profiling(
         sessions=tuple(sessions),
         peaks=peaks,
         config_sha256=digest_files([file]) if subject.source_sha256 else "",
         batch=subject.batch,
     )
-
-
-def profile_study(
-    folder: Path,
-    source: Path | None = None,
-    *,
-    data: Path | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    on_step: OnStep = lambda _done, _total: None,
-) -> Profiling:
-    """Returns where the time of a run goes with a study's config, and keeps it in the folder.
-
-    The page of the study shows it. The arguments and errors are those of :func:`profile`.
-
-    Raises:
-        StudyError: an input lies where the file is written.
-        OSError: the file cannot be written.
-    """
-    inputs = [path for path in (source, data) if path is not None]
-    refuse_overwriting([folder / PROFILE_FILE, folder / PAGE], inputs)
-    profiling = profile(folder, source, data=data, shapes=shapes, on_step=on_step)
-    write_json(to_plain(profiling), folder / PROFILE_FILE)
+    if in_study:
+        write_json(to_plain(profiling), path / PROFILE_FILE)
     return profiling
 
 
@@ -173,13 +159,3 @@ def _session(
         work=work,
         headroom=headroom(work, peaks, session_profile.run_ms),
     )
-
-
-def _work_of(file: Path, workload: Workload, original: Work) -> Work:
-    """Returns the work of the config's own file, or the original's where shapes are missing.
-
-    ONNX infers no shapes through operators of ONNX Runtime's own. The original's work is the same
-    but for the type of the numbers.
-    """
-    work = read_model(describe(file), workload).work
-    return work if work.is_complete else original
