@@ -82,9 +82,12 @@ class _State:
 
     def tell(self, progress: Progress) -> None:
         """Passes on how the study of a model goes; what was said of another one is not repeated."""
-        is_known = progress.note in self.told
+        if progress.stage == "done":  # it says how to go on with that study alone
+            progress = replace(progress, note="its trials are measured already")
+        elif progress.note in self.told:
+            progress = replace(progress, note="")
         self.told.add(progress.note)
-        self.report(replace(progress, note="") if is_known else progress)
+        self.report(progress)
 
 
 def study_application(
