@@ -39,10 +39,41 @@ def test_a_leak_is_growth_that_does_not_stop() -> None:
         assert not Leak.of([1000 + noise.choice((0, 4, 8)) for _ in range(17)], 100).is_leak
 
 
+_LEAKY = """
+import importlib, os, sys
+own, fake = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), sys.modules[__name__]
+places = sys.path[:]
+sys.path[:] = [place for place in sys.path if os.path.abspath(place) != own]
+del sys.modules[__name__]
+real = importlib.import_module(__name__)
+sys.path[:], sys.modules[__name__] = places, fake
+globals().update({name: value for name, value in vars(real).items() if name != "__spec__"})
+kept, run = [], real.InferenceSession.run
+def leak(self, *arguments, **named):
+    kept.append(b"x" * 100_000)
+    return run(self, *arguments, **named)
+real.InferenceSession.run = leak
+"""
+
+
+@pytest.mark.process
+def test_a_planted_leak_is_measured(tmp_path: Path) -> None:
+    """A runtime whose sessions keep 0.1 MB of each run."""
+    (tmp_path / "site" / "onnxruntime").mkdir(parents=True)
+    (tmp_path / "site" / "onnxruntime" / "__init__.py").write_text(_LEAKY)
+    path = tmp_path / "transformer.onnx"
+    sample_models.write("transformer", path)
+    workload = generate(lineup_of([path], None, None).model, {})
+    leak = measure_leak(path, SessionConfig(), workload, tmp_path / "site")
+    assert isinstance(leak, Leak), leak
+    assert leak.is_leak
+    assert leak.kib_per_run == pytest.approx(100_000 / 1024, rel=0.15)
+
+
 @pytest.mark.process
 def test_the_growth_of_a_session_is_measured(tmp_path: Path) -> None:
-    path = tmp_path / "cnn.onnx"
-    sample_models.write("cnn", path)
+    path = tmp_path / "transformer.onnx"
+    sample_models.write("transformer", path)
     leak = measure_leak(path, SessionConfig(), generate(lineup_of([path], None, None).model, {}))
     assert isinstance(leak, Leak)
     assert leak.runs > 100

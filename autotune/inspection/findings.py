@@ -12,6 +12,7 @@ from autotune.facts.workload import Workload
 from autotune.inspection.growth import Growth
 from autotune.inspection.model_report import ModelReport
 from autotune.inspection.profile import Profile
+from autotune.measure.leak import Leak
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 
@@ -30,6 +31,7 @@ class InspectedModel:
         profile: The operator profile of the default; None where nothing was measured.
         growth: Memory over several shapes by the configuration, in words; empty where the shapes
             are fixed, or nothing was measured.
+        leak: How the default's memory grows with each run; None where nothing was measured.
     """
 
     model: Model
@@ -38,6 +40,7 @@ class InspectedModel:
     workload: Workload
     profile: Profile | None = None
     growth: Mapping[str, Growth] = field(default_factory=dict)
+    leak: Leak | None = None
 
     @property
     def file(self) -> str:

@@ -21,8 +21,9 @@ from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peak
 from autotune.inspection.model_report import ModelReport, read_model
 from autotune.inspection.patterns import Elementwise, elementwise_time
 from autotune.inspection.profile import Profile, profile_session
+from autotune.measure.leak import Leak, measure_leak
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import SEARCH, Measurement
+from autotune.measure.outcome import SEARCH, Failure, Measurement
 from autotune.process import scratch
 from autotune.space.configuration import BASELINE, Configuration
 
@@ -31,8 +32,11 @@ OnStep = Callable[[int, int], None]
 
 # A remedy with large errors is reported with them; the study's own limit is another matter.
 _MAX_ERROR = 1.0
-# Profile, peaks, growth and the default, before the remedies.
-_STEPS = 4
+# Profile, peaks, growth over shapes and with each run, and the default, before the remedies.
+_STEPS = 5
+# A leak fills the holes of the heap before the process grows; blocks of few runs would not show it.
+_LEAK_RUNS = 20
+_LEAK_MS = 500.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,7 @@ class Inspection:
     peaks: Peaks | None = None
     headroom: Headroom | None = None
     memory_mib: float | None = None
+    leak: Leak | None = None
 
     def to_json(self) -> Json:
         """Returns the inspection as JSON values."""
@@ -121,6 +126,7 @@ def _inspection(inspected: InspectedModel) -> Inspection:
         ),
         unmeasured=tuple(c.about for c in CHECKS if c.measured and not is_measured),
         profile=inspected.profile,
+        leak=inspected.leak,
     )
 
 
@@ -137,7 +143,15 @@ def _measured(inspected: InspectedModel, on_step: OnStep) -> tuple[InspectedMode
     on_step(2, _STEPS)
     growth = _growth(inspected.model, workload, profile)
     on_step(3, _STEPS)
-    return replace(inspected, profile=profile, growth=growth), peaks
+    leak = measure_leak(
+        path,
+        SessionConfig(),
+        workload,
+        fewest_runs=max(1, min(_LEAK_RUNS, round(_LEAK_MS / profile.run_ms))),
+    )
+    on_step(4, _STEPS)
+    known = None if isinstance(leak, Failure) else leak
+    return replace(inspected, profile=profile, growth=growth, leak=known), peaks
 
 
 def _elementwise(model: Model, workload: Workload) -> Elementwise | None:
