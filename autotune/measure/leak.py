@@ -19,8 +19,8 @@ from autotune.process.child import Child, ChildFailure, memory_limit
 
 _WORKER = "autotune.measure.measure_child"
 _LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
-# Arena and heap still grow in the first of them, and a leak fills the holes of the heap, up to 20 MB
-# of a small CNN's, before the process grows.
+# Arena and heap still grow in the first of them, and a leak fills the holes of the heap before the
+# process grows: up to 20 MB of a small CNN's.
 _SETTLING = 10
 _BLOCKS = 16
 # Student's t for 95 % of a mean of sixteen.
