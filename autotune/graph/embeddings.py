@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from autotune.facts.weights import embedding_nodes, fold_constants
 from autotune.graph.entries import StepRefusedError
-from autotune.graph.model_file import load, save
+from autotune.graph.model_file import save
 
 _DOMAIN = "com.microsoft"
 # A row of fewer values has one scale.
@@ -31,7 +31,7 @@ def quantise(source: Path, target: Path) -> None:
     Raises:
         StepRefusedError: it has no embeddings.
     """
-    model = load(source)
+    model = onnx.load(source)
     fold_constants(model)
     tables = {item.name: item for item in model.graph.initializer}
     nodes = [n for n in embedding_nodes(model.graph) if _is_finite(tables[n.input[0]])]

@@ -17,7 +17,7 @@ from autotune.graph.calibration import Ranges
 from autotune.graph.distance import open_exactly
 from autotune.graph.entries import OFF, StepRefusedError
 from autotune.graph.intermediates import Intermediates
-from autotune.graph.model_file import LARGEST_PROTO_BYTES, load, size_with_data, write_optimised
+from autotune.graph.model_file import LARGEST_PROTO_BYTES, size_with_data, write_optimised
 
 # The first opset with a scale for each channel, and with QDQ around most operators.
 _QDQ_OPSET = 13
@@ -59,7 +59,7 @@ class FloatModel:
 
     def load(self) -> onnx.ModelProto:
         """Returns the model, its weights in memory."""
-        return load(self.path)
+        return onnx.load(self.path)
 
     def smoothed(self, alpha: str) -> "FloatModel":
         """Returns the model with outliers moved into weights; see :func:`smoothing.smooth`."""
@@ -152,7 +152,7 @@ def ready_to_quantise(source: Path, path: Path) -> None:
     """
     if size_with_data(source) > LARGEST_PROTO_BYTES:
         raise StepRefusedError("ONNX Runtime's tools cannot quantise a model over 2 GiB")
-    model = load(source)
+    model = onnx.load(source)
     opset = max(item.version for item in model.opset_import if item.domain in {"", "ai.onnx"})
     if opset < _QDQ_OPSET:
         try:
@@ -165,12 +165,12 @@ def ready_to_quantise(source: Path, path: Path) -> None:
         optimised = Path(folder) / path.name
         try:
             write_optimised(path, optimised, "ORT_ENABLE_BASIC")
-            model = onnx.shape_inference.infer_shapes(load(optimised))
+            model = onnx.shape_inference.infer_shapes(onnx.load(optimised))
         except MemoryError:  # another time it may go well
             raise
         # it fails on some models that can be quantised; a disk that is full fails here again
         except Exception:  # noqa: BLE001
-            model = load(path)
+            model = onnx.load(path)
     sensitivity.name_nodes(model)
     _add_types(model)
     onnx.save(model, path)

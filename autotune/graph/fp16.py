@@ -12,7 +12,7 @@ from autotune.graph import sensitivity
 from autotune.graph.distance import exact_outputs, largest_distance
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.intermediates import Intermediates
-from autotune.graph.model_file import load, remove_unused, save
+from autotune.graph.model_file import remove_unused, save
 from autotune.graph.silence import silent_tools
 
 # More samples would only take time: a value that overflows does so in nearly all of them.
@@ -24,7 +24,7 @@ def half(
 ) -> None:
     """Writes the model in half precision; its inputs and outputs keep their types."""
     del samples, shared
-    _convert(load(source), target, [])
+    _convert(onnx.load(source), target, [])
 
 
 def mixed(
@@ -47,14 +47,14 @@ def mixed(
         StepRefusedError: even with every node in fp32 the error is above `max_error`.
     """
     del shared
-    model = load(source)
+    model = onnx.load(source)
     sensitivity.name_nodes(model)
     samples = samples[:_SAMPLES]
     expected = exact_outputs(source, samples)
     order = rank(model, samples)
 
     def error_with(count: int) -> float:
-        _convert(load(source), target, order[:count])
+        _convert(onnx.load(source), target, order[:count])
         return largest_distance(expected, target, samples)
 
     few, many = 0, len(order)

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 
-from autotune.graph.model_file import is_large, load, write_optimised
+from autotune.graph.model_file import is_large, write_optimised
 
 
 def graph_digest(path: Path, leave_out: str = "") -> str | None:
@@ -24,7 +24,7 @@ def graph_digest(path: Path, leave_out: str = "") -> str | None:
         optimised = Path(folder) / "optimised.onnx"
         try:
             write_optimised(path, optimised, "ORT_ENABLE_EXTENDED", leave_out=leave_out)
-            model = load(optimised)
+            model = onnx.load(optimised)
         except Exception:  # noqa: BLE001  # without a digest the model is measured: nothing is lost
             return None
     if is_large(model):

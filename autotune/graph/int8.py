@@ -291,47 +291,24 @@ def dynamic(
     Raises:
         StepRefusedError: there is nothing to quantise, or the model cannot be made ready.
     """
-    adjusted = FloatModel.ready(source, samples, shared or Intermediates()).smoothed(smoothing)
-    weights = {
-        "per_channel": per_channel,
-        "reduce_range": reduce_range,
-        "unsigned": unsigned_weights,
-    }
-    in_float = adjusted.most_sensitive(_MATRIX_PRODUCTS, kept_in_float)
-    model = adjusted.load()
-    if per_channel:
-        in_float = [*in_float, *_stacked_products(model)]
-    apart = _embeddings_apart(model, embeddings)
-    copy = target.with_name("float.onnx")
-    onnx.save(model, copy)
-    _quantise_dynamically(copy, target, excluded=[*in_float, *apart], **weights)
-    copy.unlink()
-
-
-def _quantise_dynamically(
-    source: Path,
-    target: Path,
-    *,
-    excluded: Sequence[str],
-    per_channel: bool,
-    reduce_range: bool,
-    unsigned: bool,
-) -> None:
-    """Writes the model with quantised matrix products and embeddings, none of them in `excluded`.
-
-    Raises:
-        StepRefusedError: there is nothing to quantise.
-    """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    adjusted = FloatModel.ready(source, samples, shared or Intermediates()).smoothed(smoothing)
+    excluded = adjusted.most_sensitive(_MATRIX_PRODUCTS, kept_in_float)
+    model = adjusted.load()
+    if per_channel:
+        excluded += _stacked_products(model)
+    excluded += _embeddings_apart(model, embeddings)
+    copy = target.with_name("float.onnx")
+    onnx.save(model, copy)
     with silent_tools():
         quantize_dynamic(
-            source,
+            copy,
             target,
             op_types_to_quantize=list(_DYNAMIC_TYPES),
             per_channel=per_channel,
             reduce_range=reduce_range,
-            weight_type=QuantType.QUInt8 if unsigned else QuantType.QInt8,
+            weight_type=QuantType.QUInt8 if unsigned_weights else QuantType.QInt8,
             # a Gemm becomes a MatMul of this name first
             nodes_to_exclude=[*excluded, *(f"{name}_MatMul" for name in excluded)],
             extra_options={
@@ -340,6 +317,7 @@ def _quantise_dynamically(
                 "WeightSymmetric": True,
             },
         )
+    copy.unlink()
     written = onnx.load(target, load_external_data=False).graph
     if _DYNAMIC_RESULTS.isdisjoint(node.op_type for node in all_nodes(written)):
         raise StepRefusedError("there is no matrix product or LSTM to quantise")

@@ -20,11 +20,6 @@ _DATA_FILE = "session.optimized_model_external_initializers_file_name"
 _LARGEST_WEIGHTS_BYTES = LARGEST_PROTO_BYTES - (1 << 26)
 
 
-def load(source: Path) -> onnx.ModelProto:
-    """Returns the model with its external data in memory."""
-    return onnx.load(source)
-
-
 def is_large(model: onnx.ModelProto) -> bool:
     """Returns whether a model with its weights in memory is too large for one file.
 

@@ -15,7 +15,7 @@ from autotune.facts.graphs import all_nodes
 from autotune.graph.algebra.model import simplify
 from autotune.graph.graph_digest import graph_digest
 from autotune.graph.graph_facts import Optimizers
-from autotune.graph.model_file import load, save
+from autotune.graph.model_file import save
 from autotune.graph.optimizers import RULES, TRANSFORMERS
 from autotune.process.child_end import Message, serve
 
@@ -26,7 +26,7 @@ def firing(message: Message) -> Optimizers:
     """Returns the optimisations that change the model in the file ``path``, or its algebra."""
     source = Path(message["path"])
     found = _firing(source, set())
-    model = load(source)
+    model = onnx.load(source)
     if simplify(model):
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
             save(model, Path(folder) / "model.onnx")

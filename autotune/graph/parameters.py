@@ -8,9 +8,9 @@ imports onnx or onnxruntime before a step runs, because the command line imports
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import importlib
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotune.deploy.options import OWN, RUNTIME, Domain, Value
@@ -32,15 +32,21 @@ CALIBRATIONS: Mapping[str, Entry] = {
 """Values of ``calibration`` besides ``minmax``; ``percentile`` is 99.999, ONNX Runtime's own."""
 
 
-def _quantise_embeddings(source: Path, target: Path) -> None:
-    from autotune.graph import embeddings
+def _calls(module: str, function: str, **options: Any) -> Callable[..., None]:
+    """Returns a step's function, whose module and its tools are imported when it is called."""
 
-    embeddings.quantise(source, target)
+    def run(*files: Any, **more: Any) -> None:
+        own = importlib.import_module(f"autotune.graph.{module}")
+        getattr(own, function)(*files, **options, **more)
+
+    return run
 
 
 EMBEDDINGS: Mapping[str, Entry] = {
     "float": Entry(words="embeddings in float", needs=("embeddings",)),
-    "int8": Step(run=_quantise_embeddings, words="embeddings in int8", needs=("embeddings",)),
+    "int8": Step(
+        run=_calls("embeddings", "quantise"), words="embeddings in int8", needs=("embeddings",)
+    ),
 }
 """Values of ``embeddings`` besides ``as_precision``."""
 
@@ -116,44 +122,9 @@ class Precision(Step):
     always_quantised: tuple[str, ...] = ()
 
 
-def _int8_static(*files: Any, **options: Any) -> None:
-    from autotune.graph import int8
-
-    int8.static(*files, **options)
-
-
-def _int8_dynamic(*files: Any, **options: Any) -> None:
-    from autotune.graph import int8
-
-    int8.dynamic(*files, **options)
-
-
-def _int8_nncf(*files: Any, **options: Any) -> None:
-    from autotune.graph import nncf_static
-
-    nncf_static.quantise(*files, **options)
-
-
-def _fp16(*files: Any, **options: Any) -> None:
-    from autotune.graph import fp16
-
-    fp16.half(*files, **options)
-
-
-def _fp16_mixed(*files: Any, **options: Any) -> None:
-    from autotune.graph import fp16
-
-    fp16.mixed(*files, **options)
-
-
 def _weight_only(bits: int) -> Precision:
-    def run(*files: Any, **options: Any) -> None:
-        from autotune.graph import weight_only
-
-        weight_only.quantise(*files, bits=bits, **options)
-
     return Precision(
-        run=run,
+        run=_calls("weight_only", "quantise", bits=bits),
         words=f"int{bits} weights",
         needs=("matmul",),
         packages=("onnx_ir",),
@@ -166,12 +137,14 @@ def _weight_only(bits: int) -> Precision:
 
 
 PRECISIONS: Mapping[str, Precision] = {
-    "fp16": Precision(run=_fp16, words="fp16", needs=("fp16_kernels",), wants_samples=False),
+    "fp16": Precision(
+        run=_calls("fp16", "half"), words="fp16", needs=("fp16_kernels",), wants_samples=False
+    ),
     "fp16_mixed": Precision(
-        run=_fp16_mixed, words="fp16, sensitive nodes in fp32", needs=("fp16_kernels",)
+        run=_calls("fp16", "mixed"), words="fp16, sensitive nodes in fp32", needs=("fp16_kernels",)
     ),
     "int8_static": Precision(
-        run=_int8_static,
+        run=_calls("int8", "static"),
         words="int8 static",
         needs=("weights", "small_model"),
         options=frozenset(
@@ -182,13 +155,13 @@ PRECISIONS: Mapping[str, Precision] = {
         float_types=("Conv", "MatMul", "Gemm"),
     ),
     "int8_nncf": Precision(
-        run=_int8_nncf,
+        run=_calls("nncf_static", "quantise"),
         words="int8 static by NNCF",
         needs=("weights", "small_model"),
         packages=("nncf",),
     ),
     "int8_dynamic": Precision(
-        run=_int8_dynamic,
+        run=_calls("int8", "dynamic"),
         words="int8 dynamic",
         needs=("matrix_products", "small_model"),
         options=frozenset(

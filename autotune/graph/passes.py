@@ -7,6 +7,7 @@ are refusals. To add a pre-pass, write its function and its entry in :data:`PASS
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,44 +30,40 @@ class Pass(Step):
 _WITH_MASKS = ("Attention", "MultiHeadAttention", "EmbedLayerNormalization")
 
 
-def _algebra(source: Path, target: Path) -> None:
-    from autotune.graph.algebra.model import run
-    from autotune.graph.algebra.rules import RULES
-
-    run(source, target, RULES)
-
-
-def _algebra_attention(source: Path, target: Path) -> None:
+def _algebra(source: Path, target: Path, *, attention: bool = False) -> None:
     from autotune.graph.algebra.model import run
     from autotune.graph.algebra.rules import RULES, WITH_ATTENTION
 
-    run(source, target, RULES, WITH_ATTENTION)
+    run(source, target, RULES, *([WITH_ATTENTION] if attention else []))
 
 
 def _onnxslim(source: Path, target: Path) -> None:
+    import onnx
     import onnxslim
 
-    from autotune.graph.model_file import load, save
+    from autotune.graph.model_file import save
 
-    save(onnxslim.slim(load(source), model_check=False), target)
+    save(onnxslim.slim(onnx.load(source), model_check=False), target)
 
 
 def _onnxsim(source: Path, target: Path) -> None:
+    import onnx
     import onnxsim
 
-    from autotune.graph.model_file import load, save
+    from autotune.graph.model_file import save
 
     # what it says of its result is true unless it is asked to run both; a study compares answers
-    model, _ = onnxsim.simplify(load(source))
+    model, _ = onnxsim.simplify(onnx.load(source))
     save(model, target)
 
 
 def _onnxoptimizer(source: Path, target: Path) -> None:
+    import onnx
     import onnxoptimizer
 
-    from autotune.graph.model_file import is_large, load, save
+    from autotune.graph.model_file import is_large, save
 
-    model = load(source)
+    model = onnx.load(source)
     if is_large(model):
         raise StepRefusedError("ONNX Optimizer cannot take a model over 2 GiB")
     save(onnxoptimizer.optimize(model), target)
@@ -133,7 +130,9 @@ def _ort_offline(level: str) -> Callable[[Path, Path], None]:
 PASSES: Mapping[str, Pass] = {
     "algebra": Pass(run=_algebra, words="algebra"),
     "algebra_attention": Pass(
-        run=_algebra_attention, words="algebra with attention", needs=("transformer",)
+        run=partial(_algebra, attention=True),
+        words="algebra with attention",
+        needs=("transformer",),
     ),
     "onnxslim": Pass(run=_onnxslim, words="onnxslim", packages=("onnxslim",)),
     "onnxsim": Pass(run=_onnxsim, words="onnxsim", packages=("onnxsim",)),

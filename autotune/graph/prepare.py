@@ -60,23 +60,13 @@ class PreparedModel:
     graph_digest: str | None = None
 
 
-class PreparationError(Exception):
-    """A set of graph parameters cannot be made. Data for the caller, not an error of the user.
-
-    Attributes:
-        kind: As :class:`autotune.process.child.ChildFailure` has it.
-        message: What happened, in a sentence that names the step.
-    """
+class PreparationError(ChildFailure):
+    """A set of graph parameters cannot be made; the message names the step."""
 
     @property
     def is_lasting(self) -> bool:
         """Whether another attempt would end in the same way; all but a refusal may go well."""
         return self.kind == "refused"
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
 
 
 class Preparer:

@@ -22,13 +22,12 @@ def _external_data(source: Path, target: Path) -> None:
     from onnx import external_data_helper, numpy_helper
 
     from autotune.facts.graphs import all_weights
-    from autotune.graph.model_file import load
 
     if _is_stored_outside(source, target.name):
         for name in (target.name, f"{target.name}.data"):
             shutil.copyfile(source.with_name(name), target.with_name(name))
         return
-    model = load(source)
+    model = onnx.load(source)
     for tensor in all_weights(model.graph):
         # some exporters write one field for each number, which onnx does not move to a file
         if not tensor.HasField("raw_data") and tensor.data_type != onnx.TensorProto.STRING:

@@ -16,7 +16,6 @@ from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import (
     LARGEST_PROTO_BYTES,
     is_large,
-    load,
     save,
     size_with_data,
 )
@@ -69,7 +68,7 @@ def quantise(
     if not needs_whole and size_bytes > _STREAMED_BYTES and not _has_computed_weights(source):
         _stream(source, target, last_product, bits, zero_points=zero_points, **forms)
         return
-    model = load(source)
+    model = onnx.load(source)
     fold_constants(model)
     sensitivity.name_nodes(model)
     _split_gemm(model.graph)

@@ -18,7 +18,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
 from autotune.facts.graphs import all_graphs
 from autotune.graph.algebra.model import simplify
-from autotune.graph.model_file import load, save, write_optimised
+from autotune.graph.model_file import save, write_optimised
 from autotune.inspection.patterns import MOST_PATTERNS, Elementwise, Pattern
 from autotune.inspection.trace import node_events, node_name
 from autotune.process.child_end import Message, serve
@@ -44,7 +44,7 @@ def patterns(message: Message) -> Elementwise:
     """Returns the patterns of the file ``model``, run on the samples in the file ``samples``."""
     source, file = Path(message["model"]), Path.cwd() / "optimised.onnx"
     write_optimised(source, file, "ORT_ENABLE_EXTENDED")
-    model = load(file)
+    model = onnx.load(file)
     graphs = list(all_graphs(model.graph))
     for i, node in enumerate(node for graph in graphs for node in graph.node):
         node.name = f"node{i}"
@@ -53,7 +53,7 @@ def patterns(message: Message) -> Elementwise:
     times_ms = _times_ms(named, load_samples(Path(message["samples"])))
     pieces = [piece for graph in graphs for piece in _pieces(graph)]
     # tensors that the optimisation leaves keep their names; what it makes has new ones
-    return _summary(pieces, times_ms, _changed(load(source), model))
+    return _summary(pieces, times_ms, _changed(onnx.load(source), model))
 
 
 def _times_ms(model: Path, feeds: Sequence[Feed]) -> dict[str, float]:

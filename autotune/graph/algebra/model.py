@@ -14,7 +14,7 @@ from autotune.graph.algebra.rule import Rule
 from autotune.graph.algebra.rules import RULES
 from autotune.graph.algebra.scope import ONNX_DOMAINS, RUNTIME_DOMAIN, SMALL, Scope, TensorFacts
 from autotune.graph.algebra.structure import SHAPES
-from autotune.graph.model_file import load, save
+from autotune.graph.model_file import save
 
 _OLDEST_OPSET = 7
 # ONNX Runtime's operators whose output is of the type and shape of their first input.
@@ -29,7 +29,7 @@ def run(source: Path, target: Path, *stages: Sequence[Rule]) -> None:
         target: Where to write.
         stages: Sets of rules; each is applied until nothing changes, then the next one.
     """
-    model = load(source)
+    model = onnx.load(source)
     for rules in stages:
         simplify(model, rules)
     save(model, target)
