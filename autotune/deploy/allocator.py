@@ -19,9 +19,6 @@ def register_allocator(chosen: Mapping[str, int]) -> None:
     It is one for the whole process: ONNX Runtime keeps the first, so a second, different request
     is refused rather than ignored.
 
-    Args:
-        chosen: Options of the arena.
-
     Raises:
         ConfigError: this process already has another allocator.
     """

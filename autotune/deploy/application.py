@@ -32,11 +32,7 @@ class ReplacedSession:
     """A session of the application, and what is opened in its place.
 
     Attributes:
-        name: Its name in the recording.
-        sha256: Digest of the model's file or bytes.
-        size_bytes: Their size.
         data_files: The model's external data files, beside the application's model.
-        passed: What the application passes beside the model.
         interface: What it sees of the session; the tuned one must show the same.
         folder: The folder beside this file with the config that is opened instead
             (:data:`CONFIG`) and its model; None leaves the session as it is.
@@ -56,7 +52,6 @@ class TunedApplication:
     """All sessions of an application.
 
     Attributes:
-        sessions: Its sessions.
         pool_threads: Threads of one pool that all replaced sessions share; None where each has its
             own.
     """

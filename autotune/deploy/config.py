@@ -101,18 +101,13 @@ class Evidence:
     throughputs; see :attr:`TunedConfig.serving`.
 
     Attributes:
-        latency_ms: Latency of the config.
         baseline_latency_ms: Latency of the untouched model under a fresh ``SessionOptions()``.
         speedup: How many times faster the config is than the baseline, with its interval.
         peak_memory_mib: The most memory that the session adds to the process before it, in the
             largest of the processes that were measured.
-        baseline_peak_memory_mib: The same of the baseline.
         cpu_s: CPU time of a run, all threads.
-        baseline_cpu_s: The same of the baseline.
         load_ms: Time to create the session in a fresh process.
-        baseline_load_ms: The same of the baseline.
         p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
-        baseline_p99_ms: The same of the baseline.
         error: Largest relative L2 error of an output against the unoptimised model.
         agreement: Top-1 agreement: share of equal arg-max along the last axis; None where no output
             has classes.
@@ -124,7 +119,6 @@ class Evidence:
         steady: Whether the latency came to a steady state in every measurement.
         noise_floor: Relative difference of two measurements of the baseline that chance explains;
             no gain below it is claimed.
-        trial: Number of the trial in its study.
         coverage: How much the comparison of the answers proves; None where they were not compared.
         provider: What was measured of another execution provider than the CPU's; None where the
             CPU provider runs everything.
@@ -132,7 +126,6 @@ class Evidence:
             is no objective of the study.
         peak_memory_interval_mib: `peak_memory_mib` with the range in which the peak of another
             process lies with 95 %; None where there was no final comparison.
-        baseline_peak_memory_interval_mib: The same of the baseline.
         memory_noise_floor: Relative difference of the peaks of equal processes that chance
             explains; no gain of memory below it is claimed. None in the same way.
         throughput_per_s: Samples per second of all clients; None with one client that runs single
@@ -140,9 +133,7 @@ class Evidence:
         baseline_throughput_per_s: The same of the baseline, whose one session they share.
         tokens_per_s: New tokens per second of a decoder, all clients together; `latency_ms` is that
             of a token then. None for other models.
-        baseline_tokens_per_s: The same of the baseline.
         ttft_ms: Time to the first token of a decoder, the mean of all prompts; None for others.
-        baseline_ttft_ms: The same of the baseline.
         held_memory_mib: Memory that the process holds after all runs, above that before the
             session, in the largest of the processes; None in a config that was written before it
             was measured.
@@ -247,13 +238,8 @@ class TunedConfig:
     """One tuned config: a model file, how to open it, and why.
 
     Attributes:
-        model: The model file.
-        session: How the model is opened.
         process: What an application may set for its whole process, if it asks for it; None where
             nothing was measured, or nothing helped.
-        evidence: The measurements.
-        requires: The requirements.
-        environment: Where the config was tuned.
         configuration: The same as `model.steps` and `session` in autotune's own parameters, for a
             search that starts from here. Loading ignores it.
         serving: How it was called; None where one caller was. Loading ignores it: the application

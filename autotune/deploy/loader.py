@@ -90,8 +90,6 @@ def session_options(
     config's execution providers are not part of session options.
 
     Args:
-        path: A tuned config.
-        strict: Raise instead of warning.
         threads: As in :func:`load`.
 
     Raises:
@@ -232,8 +230,6 @@ def check_files(path: Path, config: TunedConfig, *, read_all: bool) -> None:
     """Refuses model files that are missing or are not the ones that were tuned.
 
     Args:
-        path: The config's file; the model files are beside it.
-        config: The config.
         read_all: Compare digests too; otherwise sizes alone, because hashing a large model costs
             more than opening it.
 

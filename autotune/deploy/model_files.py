@@ -48,7 +48,6 @@ class ModelFile:
         """Returns a file in `folder` that is not the one that was tuned; None if there is none.
 
         Args:
-            folder: Where the files are; all of them must be there.
             read_all: Compare digests too, which reads all bytes; otherwise sizes alone.
         """
         own = DataFile(file=self.file, sha256=self.sha256, size_bytes=self.size_bytes)

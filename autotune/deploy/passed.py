@@ -53,9 +53,7 @@ class Passed:
 
     Attributes:
         options: Attributes of the session options that differ from their default; enums by name.
-        dimensions: Sizes of free dimensions by name.
         providers: The execution providers in order; None where the application names none.
-        disabled_optimizers: Names of optimizers that are left out.
         foreign: What else it sets and a config cannot hold, by ONNX Runtime's names.
     """
 
@@ -72,9 +70,7 @@ class Call:
     """The arguments of a call of ``InferenceSession``.
 
     Attributes:
-        model: A path or the bytes of a model.
         settings: The session options; None where there are none.
-        passed: What is passed beside the model.
     """
 
     model: str | bytes
@@ -126,11 +122,6 @@ def _noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def understand(module: ModuleType, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
     """Returns the call of ``InferenceSession`` with these arguments.
-
-    Args:
-        module: The module that defines the session class.
-        arguments: Arguments by position.
-        named: Arguments by keyword.
 
     Raises:
         Exception: they are not those of a session; what it is depends on them.
@@ -250,7 +241,6 @@ class Interface:
 
     Attributes:
         inputs: Name, type and sizes of each input, open ones as ``?``.
-        outputs: Name and type of each output.
         metadata: Digests of the model's own metadata, by the name of each entry.
     """
 

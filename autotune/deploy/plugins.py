@@ -87,9 +87,6 @@ def _register(provider: Provider, plugin: Plugin) -> None:
 def plugin_device(provider: Provider, device_type: str = "") -> Any:
     """Returns the device that a session uses: the first one of the type ``CPU``, ``GPU``, ``NPU``.
 
-    Args:
-        device_type: The type; any if empty.
-
     Raises:
         ConfigError: there is none.
     """

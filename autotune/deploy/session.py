@@ -25,9 +25,6 @@ class SessionConfig:
     Attributes:
         providers: Execution providers in order of preference, each with its options.
         options: Attributes of ``SessionOptions`` by name, enums by their name.
-        entries: Session config entries, string to string.
-        disabled_optimizers: Graph transformers that are left out.
-        free_dimensions: Sizes of symbolic dimensions by name.
         env_allocator: Options of the process-wide CPU arena; empty means none is registered.
         run_entries: Run config entries, string to string, that apply to every run.
         provider_cache: Name of the folder beside the config where a provider keeps what it has

@@ -45,11 +45,7 @@ def render(_config: TunedConfig, config_name: str, _model_name: str) -> Renderin
 
 
 def modules_of(name: str, seen: set[str] | None = None) -> Iterator[tuple[str, str]]:
-    """Yields a module of ours and those that it imports, each after those that it needs.
-
-    Args:
-        seen: Modules that were yielded already.
-    """
+    """Yields a module of ours and those that it imports, each after those that it needs."""
     seen = set() if seen is None else seen
     if name in seen:
         return

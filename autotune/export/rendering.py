@@ -60,7 +60,6 @@ class Target:
         options: Its names of the attributes of ``SessionOptions``.
         values: How it writes the values of these that are words.
         comment: What begins a line of a comment; empty where the file has none.
-        literal: Returns a text as a string of the language.
         entries: Names of the session config entries; None means all.
         providers: Its names of the execution providers, the CPU's apart; None means all of them.
         provider_options: The options of providers that it takes; all for those that are not named.

@@ -33,7 +33,6 @@ class Hardware:
     """The facts of a machine that decide how fast a session is.
 
     Attributes:
-        cpu: The processor's name.
         features: Its instruction sets that ONNX Runtime chooses kernels by.
         architecture: Such as ``x86_64``.
         usable_cores: Logical cores that this process may keep busy: its affinity, cut down to the

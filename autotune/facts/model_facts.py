@@ -51,7 +51,6 @@ class ModelFacts:
         inputs: The inputs that must be fed (those with a default value are left at it).
         operators: How many nodes there are of each type, subgraphs included, constants not.
         parameters: Number of elements of all weights, wherever they are.
-        has_conv: Whether there is a convolution.
         has_gelu: Whether there is a GELU, whole or in pieces.
         quantisable: How many nodes of each type have a constant float weight, in the main graph.
         quantisable_inside: The same in the branches and bodies of its nodes.

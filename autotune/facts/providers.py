@@ -73,13 +73,7 @@ def _state(word: str, provider: Provider) -> ProviderState:
 
 
 def states_in(site: Path, built_in: Sequence[str], package: str) -> tuple[ProviderState, ...]:
-    """Returns the execution providers of another ONNX Runtime that can be used here.
-
-    Args:
-        site: Its folder.
-        built_in: The names of its providers.
-        package: Its name and version.
-    """
+    """Returns the execution providers of another ONNX Runtime that can be used here."""
     ready = [ProviderState(word="cpu", state=READY, package=package)]
     for word, provider in PROVIDERS.items():
         if word != "cpu" and provider.name in built_in:

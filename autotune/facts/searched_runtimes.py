@@ -19,7 +19,6 @@ class SearchedRuntime:
     """An ONNX Runtime beside the user's own.
 
     Attributes:
-        text: Its distribution and version, as ``NAME==VERSION``.
         states: The execution providers that can be used here.
         unknown: Options and optimisations that it does not know; it would ignore them in silence.
     """

@@ -77,8 +77,6 @@ def completed(
     """Returns a shape for each input.
 
     Args:
-        inputs: The inputs.
-        given: Shapes that the user gives.
         usual: Shapes with which the model ran, of inputs with open dimensions; empty if none is
             known.
     """

@@ -141,7 +141,6 @@ def _count(
     """Adds the nodes of one graph to `counts`, and those inside them to `inner`.
 
     Args:
-        graph: The graph.
         outer: Element types of the constant tensors around it, by name.
         counts: For its own nodes.
         inner: For the nodes of its subgraphs.

@@ -14,7 +14,6 @@ class Work:
     is left out: in most models convolutions, matrix products and recurrent layers are nearly all.
 
     Attributes:
-        float_operations: Operations of products in floating point.
         int8_operations: Operations of quantised products: eight-bit factors, 32-bit sums.
         weight_bytes: The weights that a run reads, each once; of a table that is indexed, the rows
             that are read.

@@ -57,7 +57,6 @@ class Slow(NamedTuple):
     """Which nodes eight bits make slower.
 
     Attributes:
-        names: Their names.
         lost_us: How much longer each of the other nodes takes in float; at least a microsecond.
     """
 

@@ -64,7 +64,6 @@ class Cache:
         """Moves the files in the folder `made` into a new entry; returns its folder.
 
         Args:
-            key: A digest of all that decides what is in it.
             made: The folder of the files; None for an entry of facts alone.
             facts: What :meth:`find` will return.
 

@@ -102,7 +102,6 @@ class _Seen:
 
     Attributes:
         not_finite: Names of the tensors with values that are not finite.
-        zeros: How many values of each tensor are exactly zero.
     """
 
     def __init__(self) -> None:
@@ -171,13 +170,6 @@ def _least_squares(counts: Array, edges: Array, lowest: Any, highest: Any, zeros
 
     Values within the range lose a twelfth of the squared step on average, values beyond it what
     they lie beyond. Exact zeros lose nothing: every range holds zero.
-
-    Args:
-        counts: How many absolute values are in each bin.
-        edges: The edges of the bins.
-        lowest: The lowest value.
-        highest: The highest value.
-        zeros: How many values are exactly zero.
     """
     if lowest == highest:  # one value in all samples, as with the other methods
         return _record(lowest, highest)

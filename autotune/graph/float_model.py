@@ -36,7 +36,6 @@ class FloatModel:
 
     Args:
         path: Its file, which nobody writes to.
-        shared: Where its records are kept.
     """
 
     def __init__(
@@ -83,7 +82,6 @@ class FloatModel:
 
         Args:
             method: How they are taken: a value of ``calibration``.
-            scratch: Where a copy of the file may be written.
         """
         source = calibration.source_of(method)
 
@@ -143,9 +141,6 @@ def added_products(model: onnx.ModelProto) -> list[str]:
 
 def ready_to_quantise(source: Path, path: Path) -> None:
     """Writes the model with shapes inferred, constants folded, a recent opset and named nodes.
-
-    Args:
-        path: Where to write.
 
     Raises:
         StepRefusedError: it is too large, or its opset cannot be raised.

@@ -41,7 +41,6 @@ def mixed(
 
     Args:
         shared: Nothing of it is of use.
-        max_error: The largest relative L2 error of an output.
 
     Raises:
         StepRefusedError: even with every node in fp32 the error is above `max_error`.

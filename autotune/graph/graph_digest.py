@@ -16,9 +16,6 @@ def graph_digest(path: Path, leave_out: str = "") -> str | None:
 
     Tensors are known by the order in which they appear, because passes invent names of their own.
     None where ONNX Runtime does not write the graph.
-
-    Args:
-        leave_out: Name of an optimisation that is left out.
     """
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         optimised = Path(folder) / "optimised.onnx"
@@ -46,7 +43,6 @@ def _hash_graph(
     """Adds the nodes to the digest: weights by their values, other tensors by first appearance.
 
     Args:
-        digest: What is added to.
         graph: The main graph or the body of a branch or loop.
         outer_places: Numbers of the tensors of the graphs around it.
         outer_weights: Digests of the weights of the graphs around it, by name.

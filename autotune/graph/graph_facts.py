@@ -15,7 +15,6 @@ class GraphFacts:
     Attributes:
         operators: Nodes of its main graph, constants not.
         parameters: Elements of its weights, wherever they are.
-        size_bytes: Size of all its files.
         graph_digest: Equal for models that ONNX Runtime optimises to the same graph; None where
             that is not known.
     """

@@ -40,14 +40,12 @@ class StaticOptions:
     """How a model gets weights and activations in eight bits.
 
     Attributes:
-        calibration: How ranges are taken: a value of ``calibration``.
         per_channel: Whether each output channel of a weight has a scale of its own.
         reduce_range: Whether weights have seven bits, which do not saturate without VNNI.
         unsigned_weights: Whether weights are unsigned, which do not saturate without VNNI either.
         symmetric: Whether activations are signed, with zero in the middle.
         quantized_operators: A name of :data:`autotune.graph.entries.OPERATOR_GROUPS`.
         float_outputs: Whether matrix products write floats, so that their outputs are not rounded.
-        kept_in_float: How many of the most sensitive nodes are excluded.
         slow_in_float: Whether nodes that eight bits make slower are excluded.
         embeddings: What becomes of embeddings: ``as_precision`` quantises them with the other
             nodes where all types are, the other values exclude them.

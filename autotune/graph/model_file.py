@@ -56,10 +56,6 @@ def write_optimised(
     weights have the block size of one kind of processor, and another kind computes wrong answers
     from them without an error.
 
-    Args:
-        level: A name of ``onnxruntime.GraphOptimizationLevel``.
-        leave_out: Name of another optimisation that is left out.
-
     Raises:
         StepRefusedError: ONNX Runtime wrote the blocked layout all the same.
     """

@@ -111,7 +111,6 @@ class Precision(Step):
     Attributes:
         options: Names of the options that ``run`` takes, from
             :data:`OPTIONS`, and ``embeddings``.
-        wants_samples: Whether ``run`` reads the samples.
         float_types: Types of the nodes that it quantises and that ``kept_in_float`` excludes.
         always_quantised: Types of the nodes that it quantises whatever ``kept_in_float`` is.
     """

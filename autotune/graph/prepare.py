@@ -73,14 +73,8 @@ class Preparer:
     """Makes the files of one model's configurations, each once.
 
     Args:
-        model: The model.
-        cache: Folder where transformed models are kept.
         workload: Its calibration samples are used; None takes those that an earlier study with this
             `signature` left in `cache`.
-        signature: Of the workload.
-
-    Attributes:
-        child: The process that makes the files.
     """
 
     def __init__(

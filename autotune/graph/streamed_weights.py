@@ -36,7 +36,6 @@ def quantise(
     """Writes the model with the weights of its matrix products in blocks of few bits.
 
     Args:
-        target: Where to write; its weights lie beside it.
         bits_of: Returns the bits of a product's weights; None leaves it in float.
 
     Raises:

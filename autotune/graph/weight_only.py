@@ -49,11 +49,8 @@ def quantise(
 
     Args:
         bits: 4 or 8.
-        block_size: How many weights share a scale.
         accuracy_level: What ONNX Runtime may round activations to: 0 leaves them in fp32, 4 takes
             eight bits.
-        kept_in_float: How many of the most sensitive nodes are excluded.
-        zero_points: Whether each block has a zero point of its own.
         rounding: How scales are found: ``nearest``, ``k_quant`` or ``hqq``.
         last_product: The precision of the last product, which gives a decoder's logits.
 
@@ -187,7 +184,6 @@ def with_packed_weights(
 
     Args:
         model: The float model, its nodes named; changed in place.
-        excluded: Names of the nodes that stay as they are.
     """
     from onnxruntime.quantization import matmul_nbits_quantizer as tools
 

@@ -25,7 +25,6 @@ def ask(
     """Returns what a child says of a model, as a record.
 
     Args:
-        module: The module of the child.
         message: What it is asked, beside the model and the inputs.
         verb: What cannot be done to the model where it fails.
 

@@ -57,7 +57,6 @@ class Effect:
     """The effect of a remedy, measured in a duet with the default.
 
     Attributes:
-        remedy: What was changed, in words.
         latency: Latency over the default's, with its 95 % interval.
         held_mib: Memory that the session holds between runs.
         default_held_mib: The same of the default.
@@ -80,10 +79,8 @@ class Finding:
     """Something that costs time, memory or answers.
 
     Attributes:
-        name: Name of the check that found it.
         severity: ``high``, ``medium`` or ``low``.
         summary: What is the matter, in a sentence.
-        evidence: The numbers that show it, in sentences.
         advice: The option or the command that helps, in a sentence.
         remedy: Parameters of the configuration that shows what the advice is worth; empty where no
             configuration does.

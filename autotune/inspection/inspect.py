@@ -88,7 +88,6 @@ def inspect_model(
     Args:
         data: Inputs; generated if None.
         pairs: Outputs that are inputs of the next step, by the names of the inputs.
-        quick: Whether to read alone and measure nothing.
 
     Raises:
         ModelError: the file cannot be used.

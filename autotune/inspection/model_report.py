@@ -18,9 +18,6 @@ class WeightGroup:
 
     Attributes:
         dtype: The type as ONNX spells it, in lower case.
-        tensors: How many tensors there are.
-        elements: How many numbers they have.
-        size_bytes: Their size.
     """
 
     dtype: Text
@@ -31,11 +28,7 @@ class WeightGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class SubnormalWeight:
-    """A weight of the optimised graph that has subnormal numbers.
-
-    Attributes:
-        subnormals: How many of its numbers are subnormal.
-    """
+    """A weight of the optimised graph that has subnormal numbers."""
 
     name: Text
     subnormals: Whole
@@ -88,8 +81,6 @@ class ModelReport:
     Attributes:
         producer: The program that wrote the file, as it says itself.
         weights: The weights by element type, the largest group first.
-        inline_bytes: Bytes of the weights in the model's own file.
-        external_bytes: Bytes of the weights in other files.
         weights_as_inputs: Initializers that are graph inputs too, so that they are no constants.
         optimised: The optimised graph; None where it cannot be written out.
         saturation: Quantised products that may saturate.

@@ -42,12 +42,10 @@ class Profile:
         run_ms: Median time of a run without the profiler.
         profiled_ms: Median time of a run with it.
         runs: Runs with the profiler that count.
-        operators: The time of each operator type, the longest first.
         slowest: The nodes that take longest, at most :data:`MOST_NODES` of them.
         overheads: The time of nodes that compute nothing: layout reorders, transposes, casts,
             quantising and dequantising, copies between devices. Those that a run does not have are
             left out.
-        executed: How many nodes a run executes.
         providers: The execution providers that ran them, with their time.
         provider_changes: How often a run passes from one provider to another.
         weights_mib: What the arena held before the first node: weights, mostly. None without an

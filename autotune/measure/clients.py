@@ -26,7 +26,6 @@ class Burst:
     The lists have an item for each call, client by client.
 
     Attributes:
-        client: The number of the client, from 0.
         start_ns: When the call began, by ``time.perf_counter_ns``.
         call_ns: How long it took.
         cpu_ns: The CPU time of all threads of the process in these calls.

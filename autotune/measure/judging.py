@@ -64,7 +64,6 @@ class Judgement:
     """What all samples, or as many as were needed, show of a configuration.
 
     Attributes:
-        words: Its changes from the default, in words.
         decision: ``within`` the limits, ``beyond`` one, or ``undecided``: too few samples, or too
             little time, to tell.
         available: How many there are; 0 where they are few, or generated.

@@ -38,7 +38,6 @@ class Leak:
     Attributes:
         kib_per_run: Its mean over many runs.
         low: The lower end of the mean's 95 % interval.
-        high: The upper end.
         growing: Share of the blocks of runs in which the memory grew.
     """
 

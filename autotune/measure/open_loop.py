@@ -43,8 +43,6 @@ class WallClock:
 
     Args:
         rate_per_s: How often clients wait; it limits how long they spin.
-        now: Returns seconds that never go back.
-        sleep: Waits for so many seconds.
     """
 
     def __init__(
@@ -112,7 +110,6 @@ def open_loop(
     Args:
         servers: What each client calls. Clients that share a server name it several times.
         arrivals_s: When requests arrive, in seconds from the beginning, in order; at least one.
-        clock: The clock; the machine's if None.
 
     Raises:
         Exception: what a server raised; the other clients end first.

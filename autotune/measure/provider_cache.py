@@ -14,11 +14,7 @@ _LARGEST_BYTES = 1 << 20
 
 
 class ProviderCache:
-    """The folder in which providers keep compiled models between trials.
-
-    Args:
-        folder: The folder; it is made once a provider needs it.
-    """
+    """The folder in which providers keep compiled models between trials."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

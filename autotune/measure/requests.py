@@ -34,7 +34,6 @@ class SampleFiles:
         timing: The samples that are run in turn while timing.
         validation: The samples whose outputs are compared.
         outputs: Where a child writes these outputs.
-        one_shape: Whether all samples have the same shapes.
         batch: Samples of one run; None where a sample is run as it is.
         plan: What a decoder generates; None where a sample is run as it is.
         others: Samples of further shapes, with which memory is measured; None without any.

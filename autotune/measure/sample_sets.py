@@ -40,7 +40,6 @@ class SampleSet:
 
     Attributes:
         files: The samples; their `batch` is the size.
-        dimensions: Sizes of the model's named dimensions in them.
         judge: Compares outputs with the unoptimised model's.
     """
 

@@ -124,7 +124,6 @@ def view_application(result: ApplicationResult, page: str = "") -> View:
     """Returns the view of a tuned application: what was compared, and what each session becomes.
 
     Args:
-        result: Its result.
         page: The name of the page in its folder; empty where there is none.
     """
     blocks: list[Block] = [

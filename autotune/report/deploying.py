@@ -10,11 +10,7 @@ from autotune.report.view import Line, Table, View, lines
 
 
 def view_check(check: Check, config: str) -> View:
-    """Returns what a check found.
-
-    Args:
-        config: The config as the user named it.
-    """
+    """Returns what a check found."""
     data = {**asdict(check), "valid": check.valid, "outcome": check.outcome}
     if not check.valid:
         return View(blocks=[Line(check.problem, "bad"), Line(check.outcome)], data=data)

@@ -35,7 +35,6 @@ class Table:
         words: Numbers of the columns that hold words; the others hold numbers.
         marked: Number of the row that the reader looks for; None where there is none.
         is_cut: Whether a terminal cuts the words at its width, instead of folding them.
-        has_headings: Whether the headings are shown.
     """
 
     headings: Sequence[str]
@@ -57,7 +56,6 @@ class View:
     """What is said of one result.
 
     Attributes:
-        blocks: Lines and tables, in order.
         data: The result as JSON values, for programs.
     """
 

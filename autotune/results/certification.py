@@ -62,7 +62,6 @@ class Place:
     """Where a config is run.
 
     Attributes:
-        words: What it is, in words.
         command: What begins the command line of a Python program there.
         paths: Folders of packages, after the loader's own.
     """

@@ -77,7 +77,6 @@ class Compared:
     """One configuration of a comparison.
 
     Attributes:
-        name: The configuration as the user named it.
         score: Its numbers, beside the baseline's of the same rounds.
         p50_ms: Median latency, of the runs of all clients.
         throughput_per_s: Samples per second of all clients.
@@ -116,7 +115,6 @@ class SideBySide(Generic[Row]):
         untouched: Whether that is the model that was tuned; otherwise it is the first config's own
             file.
         error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
-        clients: How many clients called at once.
         max_error: The largest error limit of the configurations.
     """
 

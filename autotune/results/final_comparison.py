@@ -62,11 +62,6 @@ class Budget:
 
     Args:
         limit_s: How long all of it may take; infinite if nothing limits it.
-        monotonic: Returns seconds that never go back.
-
-    Attributes:
-        monotonic: The same.
-        is_doubled: Whether it was doubled.
     """
 
     def __init__(

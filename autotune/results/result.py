@@ -40,7 +40,6 @@ class Member:
     Attributes:
         configuration: What differs from the default, by parameter.
         words: The same in words.
-        admitted: Whether it keeps the limits of the study.
         gains: By objective, how many times better it is than the default, with the 95 % interval
             of the final comparison.
     """
@@ -73,7 +72,6 @@ class StudyResult:
     """The result of a study.
 
     Attributes:
-        folder: The folder that it wrote to.
         model: The absolute path of the model's file.
         model_sha256: Digest of the model, external data included.
         picked: Number of the trial that ``best.json`` holds.

@@ -26,7 +26,6 @@ class Subject:
     """One configuration that takes part in a comparison.
 
     Attributes:
-        name: How the user named it.
         clients: How many clients called it when it was tuned; None where it was not.
         sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
         batch: Samples of a run; None means as many as a run of the default has.

@@ -35,12 +35,10 @@ class UnderLoad:
     """The numbers of one configuration under the offered load.
 
     Attributes:
-        name: The configuration as the user named it.
         kept_up: Whether it kept up with the offered load in every round. If not, it has no
             percentiles: the queue grows, and latencies with it, for as long as requests arrive.
         p50_ms: Median latency from the scheduled arrival to the answer, over all rounds.
         p90_ms: The 90th percentile as MLPerf estimates it; None where there were too few requests.
-        p99_ms: The 99th percentile, in the same way.
         achieved_per_s: Requests that were answered in a second, in the mean over the rounds.
         requests: Requests that were answered, in all rounds.
         coverage: How much the comparison of the answers proves.
@@ -87,7 +85,6 @@ def compare_under_load(
     same schedule. Percentiles are those of the latencies of all rounds.
 
     Args:
-        rate_per_s: Requests that arrive in a second, in the mean.
         clients: How many requests are answered at once; further ones wait in a queue. If None, as
             many as the configs were tuned for, or one for each core where that is one.
         max_error: Largest fidelity error; if None, the largest that a config was tuned for.
@@ -139,9 +136,6 @@ def requests_of_a_round(rate_per_s: float, clients: int) -> int:
 
     They arrive within two seconds; at low rates, within up to ten seconds, so that all rounds have
     enough of them for the 99th percentile. Each client gets two at least.
-
-    Args:
-        rate_per_s: Requests that arrive in a second, in the mean.
     """
     seconds = min(_LONGEST_S, max(_SHORTEST_S, _FEWEST_REQUESTS / rate_per_s))
     return min(_MOST_REQUESTS, max(2 * clients, round(rate_per_s * seconds)))

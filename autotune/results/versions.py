@@ -80,7 +80,6 @@ class Change:
         speedup: Its speed relative to the release before, where that is what changed.
         leak: How its memory grows, where that is what changed.
         error: Its error, and that of the release before, where answers changed.
-        failure: Why it fails, where it does.
         confirmed: Whether both releases, side by side, show it again.
     """
 

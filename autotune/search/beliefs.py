@@ -27,7 +27,6 @@ class Effect:
 
     Attributes:
         factor: The factor on the objective, with its 95 % interval.
-        trials: How many trials had the value.
     """
 
     parameter: str

@@ -21,15 +21,9 @@ class Context:
     """A study's options as resolved for its model and this machine; every later room takes it.
 
     Attributes:
-        study: The name of the study in its storage.
-        folder: The folder that it writes to.
         space: The search space, resolved for the model and the machine.
-        limits: The limits that a selected configuration keeps.
         prefer: The word of what decides between members of the front.
-        batching: The batch sizes; None where each run has one sample.
         facts: The machine and its ONNX Runtime, for people.
-        metric: The user's metric; None without one.
-        metric_name: Its name; empty without one.
         metric_source: Digest of the file that it is written in; empty without one.
         first: The user's configurations, which are measured right after the default.
         hint: What might be gained with a build of ONNX Runtime that is not here; empty if nothing.

@@ -24,7 +24,6 @@ class Objective:
     Attributes:
         name: As a study, ``--objective`` and :class:`Measurement` name it, with its unit.
         word: As ``--prefer`` names it.
-        heading: Of its column in a table.
         at_best: Returns its best possible value by a measurement that is still going on, which is
             the present one if this is None; None where that is unknown, and no configuration is
             given up early.

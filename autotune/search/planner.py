@@ -68,7 +68,6 @@ class Standing:
         best: The trial within the limits that is best in the first objective.
         taken: The configurations that need no measurement.
         released: Configurations of workers that died, which are measured first.
-        budget: How many trials there may be.
     """
 
     trials: Sequence[Trial]

@@ -14,7 +14,6 @@ class Limits:
 
     Attributes:
         max_error: Largest relative L2 error of an output.
-        max_memory_mib: Largest peak memory that the session adds.
         max_p99_ms: Longest 99th percentile of the latency, as clients see it under load.
         max_drop: By how much the user's own metric may fall.
         max_held_memory_mib: Most memory that the process may hold after all runs.

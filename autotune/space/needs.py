@@ -26,7 +26,6 @@ class Need:
     """A fact that a parameter or a value needs.
 
     Attributes:
-        lacking: The sentence that a user reads where it is not met.
         is_met: Returns whether it is met, by the model, its inputs, the machine and the number of
             clients.
     """

@@ -39,7 +39,6 @@ class SearchedProviders:
         states: The providers, all of them ready.
         unmet: Needs that are not met here, with the sentences that say so.
         own: Words of those that the user's own ONNX Runtime has.
-        runtimes: The other ONNX Runtimes of the study.
     """
 
     states: tuple[ProviderState, ...]
@@ -57,9 +56,6 @@ class SearchedProviders:
         runtimes: Sequence[SearchedRuntime] = (),
     ) -> "SearchedProviders":
         """Returns the providers that configurations of a space can have.
-
-        Args:
-            ready: The providers that may be searched.
 
         Raises:
             RequestError: the fixed provider, or none of the space's, can be used here.

@@ -70,13 +70,11 @@ def resolve(
     """Returns what of `space` exists for this model, these inputs and this machine.
 
     Args:
-        space: The space as its file says.
         fixed: Parameters that have one value in all configurations, as typed by the user.
         providers: The execution providers that may be searched, all of them ready.
         batch: Batch sizes, which take the place of those of the space.
         firing: Returns the optimisations of ONNX Runtime that change the model; asked only where
             the space names every one.
-        runtimes: ONNX Runtimes beside the user's own.
 
     Raises:
         RequestError: `fixed` names an unknown parameter, or a value that it does not take here; or

@@ -69,9 +69,6 @@ class Space:
     """A search space, parents before children.
 
     Attributes:
-        name: Of the preset or file.
-        description: What it is for, in a sentence.
-        parameters: What may vary.
         left_out: What the file offers and this model or machine has no use for, with the reason.
         impossible: Values that cannot be chosen together: where all entries of one of these
             conditions hold, there is no configuration.

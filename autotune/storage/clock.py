@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """Two functions of the module ``time``.
-
-    Attributes:
-        monotonic: Returns seconds that never go back.
-        sleep: Waits for so many seconds.
-    """
+    """Two functions of the module ``time``."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

@@ -60,7 +60,6 @@ def open_study(
     """Returns the study of this identity; makes it if there is none.
 
     Args:
-        identity: What the trials of the study have in common.
         name: The name that the user gives the study; one is made if None.
 
     Raises:

@@ -73,13 +73,7 @@ def _is_of(result: StudyResult, ctx: Context, measured: int) -> bool:
 
 @dataclass(frozen=True)
 class Finish:
-    """The end of a study whose search has ended, or was interrupted.
-
-    Attributes:
-        options: What the study was asked for.
-        preparer: Makes the model files of configurations.
-        judge: Judges the selected configuration on all samples.
-    """
+    """The end of a study whose search has ended, or was interrupted."""
 
     ctx: Context
     options: StudyOptions

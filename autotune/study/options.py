@@ -52,13 +52,11 @@ class StudyOptions:
     """The options of a study.
 
     Attributes:
-        model: The .onnx file; it is never written to.
         trials: How many configurations to measure in all, earlier runs of the study included.
         timeout_s: The search stops after this time, and the final comparison follows.
         space: Name of a preset, or a TOML file.
         fix: Parameters that have one value in all configurations but the default.
         data: Samples: an .npz file or a folder of them; generated if None.
-        shapes: Shapes of generated inputs, by input name.
         generate: Prompts of a decoder, a file with a JSON object in each line; generated if None.
         prompt_tokens: Lengths of generated prompts; 64 if empty.
         new_tokens: How many tokens follow each prompt; 64 if None.
@@ -78,7 +76,6 @@ class StudyOptions:
         metric: ``module:function``, called with outputs, references and inputs (a list each, of
             samples that map names to arrays); returns a number that is better the higher it is.
         max_drop: By how much the metric may fall below that of the unoptimised model.
-        max_memory_mib: Largest peak memory that a session may add.
         max_held_memory_mib: Most memory that the process may hold after all runs, above that before
             the session; of the final comparison the range in which another process lies keeps it.
         max_latency_ms: Longest run; where ``throughput_per_s`` is an objective, the longest 99th
@@ -96,7 +93,6 @@ class StudyOptions:
             ``AUTOTUNE_STORAGE``, or a SQLite file in the folder if that is not set.
         study_name: The name of the study in its storage; made from the model's name and the study's
             identity if None.
-        seed: Random seed.
         sampler: What chooses the configurations, by name: ``effects`` (a model of the effects of
             all values), or Optuna's ``tpe``, ``tpe_independent``, ``nsga2``, ``random``.
         first: Files with configurations that are measured right after the default: tuned configs,

@@ -17,8 +17,6 @@ class Progress:
         done: Finished steps of this stage: trials in the search, measurements afterwards.
         total: The most steps that the stage can have.
         best: The trial within the limits that is best in the first objective so far.
-        baseline: The trial of the default, once it is measured.
-        latest: The trial that was just measured.
         remaining_s: The estimated time that this stage will still take; None if unknown.
         note: A sentence for the user, sent once.
         trials: The measured trials of the study so far, in order; empty outside the search.

@@ -21,9 +21,6 @@ from autotune.study.strategy import strategy_of
 def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = None) -> StudyResult:
     """Returns the result of a study.
 
-    Args:
-        seams: The outside world; the real one if None.
-
     Raises:
         AutotuneError: the request is wrong, or nothing can be measured here.
         Interrupted: Ctrl-C after the default was measured.

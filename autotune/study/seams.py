@@ -56,7 +56,6 @@ class Seams:
     """The functions through which a study reaches processes, time, locks, storage and machine.
 
     Attributes:
-        judge: Makes what judges the selected configuration.
         lock: Holds the folder, the database file and the cores.
         runtimes: Describes the other ONNX Runtimes that a study names.
         firing: Finds ONNX Runtime's optimisations that change a model.

@@ -25,7 +25,6 @@ def tune(
 
     Args:
         model: The .onnx file, or all options as a record.
-        on_progress: Called as the study goes on.
         options: Options by name, with the defaults of :class:`StudyOptions`, which describes them.
 
     Returns:

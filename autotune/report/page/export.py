@@ -27,7 +27,6 @@ def write_figures(
 
     Args:
         into: The folder to write to; made if there is none.
-        kind: One of :data:`FORMATS`.
 
     Raises:
         StudyError: the folder holds no study.

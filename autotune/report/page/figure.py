@@ -38,7 +38,6 @@ class Figure:
 
     Attributes:
         name: Its name in the page, and of the file that it is exported to.
-        caption: How to read it, in a sentence or two.
     """
 
     name: str

@@ -25,7 +25,6 @@ class LivePage:
 
     Args:
         announce: Called with the page's path when it is written for the first time.
-        monotonic: A clock in seconds.
     """
 
     def __init__(

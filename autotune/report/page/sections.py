@@ -18,9 +18,7 @@ class Section:
     """A section of the page.
 
     Attributes:
-        figure: Its figure; None without one.
         summary: The title of what is folded at its end; empty where nothing is.
-        folded: The table that is folded; None where nothing is.
     """
 
     name: str

@@ -28,12 +28,8 @@ class StudyState:
 
     Attributes:
         name: Its name in the storage; empty while it runs.
-        folder: The folder that it writes to.
-        limits: The limits that a selected configuration keeps.
         trials: Its measured trials, in order; empty where the storage is not at hand.
-        result: Its result; None before there is one.
         options: What it was asked for; None where the storage has no options that can be read.
-        metric: Name of the user's metric; empty without one.
         facts: The facts of its machine; empty where they are not at hand.
         profiling: Where the time of a run goes; None where it was not profiled.
         stage: What the study is doing now, in a phrase; empty where it does not run.
