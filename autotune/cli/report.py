@@ -35,7 +35,8 @@ def report(
 ) -> None:
     """Writes report.html: a page with figures that shows a study.
 
-    It is made from what the folder holds, also while the study runs.
+    It is made from what the folder holds, also while the study runs. A tuned application has a page
+    of its own kind.
     """
     with signals_later():
         from autotune.applications.result import has_result
