@@ -171,6 +171,7 @@ FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--fix", "arena=off", "--fix", "a = b=c"], {"fix": {"arena": "off", "a": "b=c"}}),
     (["--providers", "cpu, openvino"], {"providers": ("cpu", "openvino")}),
     (["--runtimes", "all"], {"runtimes": ("all",)}),
+    (["--outputs", "a,b"], {"outputs": ("a", "b")}),
     (["--data", "inputs"], {"data": Path("inputs")}),
     (["--shape", "x=1,3", "--shape", "y=2"], {"shapes": {"x": (1, 3), "y": (2,)}}),
     (["--max-error", "1e-3"], {"max_error": 0.001}),

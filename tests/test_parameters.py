@@ -88,7 +88,8 @@ def test_a_graph_half_in_words(half: dict[str, Any], words: str) -> None:
 
 def test_the_parameters_of_answers_are_the_precision_and_its_options() -> None:
     """Pre-passes and storage forms compute the same as the source."""
-    assert GRAPH_PARAMETERS.keys() - ANSWER_PARAMETERS == {"runtime", "pre_pass", "weight_storage"}
+    others = {"runtime", "outputs", "pre_pass", "weight_storage"}
+    assert GRAPH_PARAMETERS.keys() - ANSWER_PARAMETERS == others
 
 
 def test_the_readme_of_the_spaces_names_every_need_and_parameter() -> None:

@@ -173,7 +173,8 @@ def _read(
     from autotune.results.subjects import lineup_of
 
     lineup = lineup_of(paths, model, baseline)
-    return lineup, workload_for(lineup.model, data, shapes)
+    workload = workload_for(lineup.model, data, shapes)
+    return lineup, replace(workload, outputs=lineup.outputs)
 
 
 def _compare(lineup: "Lineup", workload: "Workload", gate: "Gate", common: _Common) -> _Compared:

@@ -58,6 +58,9 @@ _BATCH = of_inputs(
 _TRAFFIC = of_inputs(
     "--traffic", metavar="JSON|app.rec", help="Shapes with their shares, or a recording."
 )
+_OUTPUTS = of_inputs(
+    "--outputs", metavar="NAME,...", help="Outputs that are asked for; the others are removed."
+)
 _METRIC = of_limits(
     "--metric", metavar="NAME", help="Rates answers: top1, cosine, exact, cer, MODULE:FUNCTION."
 )
@@ -130,6 +133,7 @@ def study(
     prompt_tokens: PromptTokensOption = None,
     new_tokens: NewTokensOption = None,
     pairs: PairOption = None,
+    outputs: Annotated[list[str] | None, _OUTPUTS] = None,
     batch: Annotated[list[tuple] | None, _BATCH] = None,  # type: ignore[type-arg]  # Typer's
     clients: ClientsOption = None,
     max_error: Annotated[float | None, MAX_ERROR] = None,

@@ -45,6 +45,7 @@ class Workload:
             where a sample is run as it is.
         held: Windows of text whose perplexity rates a decoder's answers; empty where it writes the
             text itself.
+        outputs: Names of the outputs that are compared; all of them if empty.
     """
 
     feeds: tuple[Feed, ...]
@@ -53,6 +54,7 @@ class Workload:
     labels: tuple[NDArray[np.generic], ...] = ()
     plan: Plan | None = None
     held: tuple[NDArray[np.int64], ...] = ()
+    outputs: tuple[str, ...] = ()
 
     @property
     def calibration(self) -> tuple[Feed, ...]:
@@ -113,6 +115,7 @@ class Workload:
             digest.update(f"{self.plan.new_tokens} new tokens".encode())
             for window in self.held:
                 digest.update(np.ascontiguousarray(window).tobytes())
+        digest.update("".join(f"output {name}" for name in self.outputs).encode())
         return digest.hexdigest()[:16]
 
     def dimensions(self, model: Model) -> dict[str, int]:

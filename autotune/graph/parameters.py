@@ -180,9 +180,17 @@ _RUNTIME = GraphParameter(
     words=lambda value: f"on {str(value).replace('==', ' ')}",
 )
 
+OUTPUTS = "outputs"
+"""The parameter that names the outputs that the file has, by commas; all of them if empty."""
+
+
 GRAPH_PARAMETERS: Mapping[str, GraphParameter] = {
     # it makes the files, because each ONNX Runtime has tools and operators of its own
     RUNTIME: _RUNTIME,
+    OUTPUTS: GraphParameter(
+        domain=Domain(pattern="(?s:.*)", default=""),
+        words=lambda value: f"with the outputs {str(value).replace(',', ', ')} alone",
+    ),
     "pre_pass": GraphParameter.of_entries("none", PRE_PASSES),
     "precision": GraphParameter.of_entries("fp32", PRECISIONS),
     **OPTIONS,
@@ -219,7 +227,13 @@ def graph_words(half: Mapping[str, Value]) -> tuple[str, ...]:
 _EMBEDDINGS = {
     f"{value}_embeddings": step for value, step in EMBEDDINGS.items() if isinstance(step, Step)
 }
-STEPS: Mapping[str, Step] = {**PASSES, **PRECISIONS, **_EMBEDDINGS, **STORAGE_FORMS}
+STEPS: Mapping[str, Step] = {
+    OUTPUTS: Step(run=_calls("kept_outputs", "keep"), words="with some outputs alone"),
+    **PASSES,
+    **PRECISIONS,
+    **_EMBEDDINGS,
+    **STORAGE_FORMS,
+}
 """Every step by name."""
 
 
@@ -228,7 +242,7 @@ class PlannedStep(NamedTuple):
 
     Attributes:
         name: One of :data:`STEPS`.
-        options: What it is called with, by name; a precision alone has some.
+        options: What it is called with, by name.
     """
 
     name: str
@@ -238,15 +252,16 @@ class PlannedStep(NamedTuple):
 def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
     """Returns what is done to the model for a set of graph parameters, in order.
 
-    Pre-passes first, then precision, then embeddings, whose operator the tools do not know; ONNX
-    Runtime's own optimisation after that, because it writes operators that quantisation does not
-    know; the storage form last.
+    Outputs that nobody asked for go first; then pre-passes, then precision, then embeddings, whose
+    operator the tools do not know; ONNX Runtime's own optimisation after that, because it writes
+    operators that quantisation does not know; the storage form last.
 
     Args:
         half: Graph parameters that differ from their default, by name.
     """
     passes = str(half["pre_pass"]).split("+") if "pre_pass" in half else []
-    steps = [PlannedStep(name, {}) for name in passes if not PASSES[name].late]
+    steps = [PlannedStep(OUTPUTS, {OUTPUTS: half[OUTPUTS]})] if OUTPUTS in half else []
+    steps += [PlannedStep(name, {}) for name in passes if not PASSES[name].late]
     if "precision" in half:
         name = str(half["precision"])
         names = PRECISIONS[name].options
@@ -267,7 +282,8 @@ def shared_passes(
 
     There are none of the former where nothing follows them.
     """
-    others = (i for i, (name, _) in enumerate(steps) if name not in PASSES or PASSES[name].late)
+    first = {OUTPUTS, *(name for name, entry in PASSES.items() if not entry.late)}
+    others = (i for i, step in enumerate(steps) if step.name not in first)
     place = next(others, 0)
     return steps[:place], steps[place:]
 

@@ -105,7 +105,7 @@ def _apply(
         if isinstance(step, Precision):
             step.run(source, target, samples, shared=shared, **options)
         else:
-            step.run(source, target)
+            step.run(source, target, **options)
     except (MemoryError, OSError):
         raise
     # some tools end the process where they mean to refuse

@@ -28,6 +28,13 @@ def flatten(names: Sequence[str], values: Sequence[object]) -> dict[str, NDArray
     return flat
 
 
+def output_of(name: str) -> str:
+    """Returns the name of the output that an array of :func:`flatten` is, or is a part of."""
+    while (end := _PART.search(name)) and not name.endswith("'"):
+        name = name[: end.start()]
+    return name[:-1] if end else name
+
+
 def _parts(name: str, value: object) -> Mapping[str, NDArray[np.generic]]:
     """Returns the arrays of one output, or of one element of a sequence."""
     if isinstance(value, list):

@@ -188,7 +188,9 @@ class AllSamples:
         if len(self.cases) < 2:
             return
         limit_s = _LIMITS.of_runs(sum(case.batch * len(case.feeds) for case in self.cases))
-        seen.companions = compare_companions(exact, child, self.cases, _files(folder), limit_s)
+        seen.companions = compare_companions(
+            exact, child, self.cases, _files(folder, self.workload.outputs), limit_s
+        )
         if any(item.limited > self.max_error for item in seen.companions):
             seen.decision, seen.reason = BEYOND, "its answers depend on what else is in a run"
 
@@ -250,7 +252,7 @@ class AllSamples:
         return sorted(drawn, key=lambda number: id(feeds[number]) in seen)
 
     def _open(self, child: Child, path: Path, config: SessionConfig, folder: Path) -> None:
-        files = _files(folder)
+        files = _files(folder, self.workload.outputs)
         save_samples(self.workload.feeds[:1], files.timing)
         request_session(child, files, path.resolve(), config, _LIMITS.load_s)
 
@@ -259,7 +261,7 @@ class AllSamples:
     ) -> Sequence[Outputs]:
         """Returns the outputs of these samples, which are run in batches."""
         feeds = [self.workload.feeds[number] for number in numbers]
-        files = replace(_files(folder), batch=batch, validated=len(feeds))
+        files = replace(_files(folder, self.workload.outputs), batch=batch, validated=len(feeds))
         save_samples(stack(feeds, self.inputs, batch), files.validation)
         return request_outputs(child, files, _LIMITS.of_runs(len(feeds)))
 
@@ -287,12 +289,13 @@ class AllSamples:
             )
 
 
-def _files(folder: Path) -> SampleFiles:
+def _files(folder: Path, kept: tuple[str, ...]) -> SampleFiles:
     return SampleFiles(
         timing=folder / "one.npz",
         validation=folder / "samples.npz",
         outputs=folder / "outputs.npz",
         one_shape=True,
+        kept=kept,
     )
 
 

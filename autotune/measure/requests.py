@@ -22,6 +22,7 @@ from autotune.facts.batches import Batching
 from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.workload import Workload
 from autotune.measure.fidelity import OutputMismatchError, Outputs
+from autotune.measure.flatten import output_of
 from autotune.measure.replies import Done, Opened
 from autotune.process.child import Child, ChildFailure
 
@@ -37,6 +38,7 @@ class SampleFiles:
         batch: Samples of one run; None where a sample is run as it is.
         plan: What a decoder generates; None where a sample is run as it is.
         others: Samples of further shapes, with which memory is measured; None without any.
+        kept: Names of the outputs that are compared; all of them if empty.
     """
 
     timing: Path
@@ -47,6 +49,7 @@ class SampleFiles:
     validated: int = 0
     plan: Plan | None = None
     others: Path | None = None
+    kept: tuple[str, ...] = ()
 
     @classmethod
     def write(
@@ -65,6 +68,7 @@ class SampleFiles:
             one_shape=batching is not None or workload.one_shape,
             batch=None if batching is None else batch,
             validated=len(workload.validation),
+            kept=workload.outputs,
         )
         timing, validation = workload.timing, workload.validation
         if batching is None and (others := workload.other_shapes):
@@ -154,7 +158,10 @@ def request_outputs(
         "windows": windows,
     }
     child.request(request, limit_s, Done)
-    outputs = read_outputs(files.outputs)
+    outputs = [
+        {n: array for n, array in each.items() if not files.kept or output_of(n) in files.kept}
+        for each in read_outputs(files.outputs)
+    ]
     if files.batch is None or files.batch == 1:
         return outputs
     return samples_of(outputs, files.batch, files.validated)

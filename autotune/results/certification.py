@@ -36,9 +36,10 @@ from autotune.facts.model import Model
 from autotune.graph.processor_facts import processor_facts
 from autotune.measure.companions import Case, by_sample, cases_of
 from autotune.measure.fidelity import OutputMismatchError, Outputs, compare
+from autotune.measure.flatten import output_of
 from autotune.measure.requests import read_outputs
 from autotune.process.child import Child, ChildFailure, memory_limit
-from autotune.results.subjects import lineup_of
+from autotune.results.subjects import lineup_of, outputs_of
 from autotune.results.writing import write_json
 
 ARM64_ROOT = "AUTOTUNE_ARM64_ROOT"
@@ -98,7 +99,7 @@ def certify(
     batch = config.serving.batch if config.serving else None
     fixed = config.session.free_dimensions
     cases = cases_of(model, workload_for(model, data, shapes), fixed, batch)
-    cases, references = _references(model, cases)
+    cases, references = _references(model, cases, outputs_of(config))
     certificates = [
         certificate
         for name in chosen
@@ -157,7 +158,9 @@ def _dependences(model: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*here, *others)))
 
 
-def _references(model: Model, cases: Sequence[Case]) -> tuple[list[Case], list[Sequence[Outputs]]]:
+def _references(
+    model: Model, cases: Sequence[Case], names: Sequence[str]
+) -> tuple[list[Case], list[Sequence[Outputs]]]:
     """Returns the cases in which the unoptimised model runs, with its outputs in each of them.
 
     The outputs are those of single samples, without padding. An open first dimension need not be a
@@ -169,10 +172,11 @@ def _references(model: Model, cases: Sequence[Case]) -> tuple[list[Case], list[S
     done = _run(_HERE, model.path, cases)
     if reason := done.refusal or done.faults[0]:
         raise CannotMeasureError(f"{model.path} does not run on this machine: {reason}")
-    alone = done.outputs[0]
+    answers = [[_only(names, each) for each in runs] for runs in done.outputs]
+    alone = answers[0]
     kept: list[Case] = []
     references: list[Sequence[Outputs]] = []
-    for case, fault, runs in zip(cases, done.faults, done.outputs, strict=True):
+    for case, fault, runs in zip(cases, done.faults, answers, strict=True):
         try:
             outputs: Sequence[Outputs] = [] if fault else by_sample(runs, case.batch, alone)
         except OutputMismatchError:  # an output has no batch dimension
@@ -181,6 +185,11 @@ def _references(model: Model, cases: Sequence[Case]) -> tuple[list[Case], list[S
             kept.append(case)
             references.append(outputs)
     return kept, references
+
+
+def _only(names: Sequence[str], outputs: Outputs) -> Outputs:
+    """Returns the outputs of these names; all of them if there is none."""
+    return {n: array for n, array in outputs.items() if not names or output_of(n) in names}
 
 
 def _certificates(

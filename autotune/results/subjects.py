@@ -13,6 +13,7 @@ from autotune.errors import ConfigError, RequestError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
+from autotune.graph.parameters import OUTPUTS
 from autotune.results.result import StudyResult
 
 THE_DEFAULT = "the default"
@@ -36,6 +37,7 @@ class Subject:
         differences: How this machine differs from the one that tuned it, in words.
         evidence: What was measured when it was tuned; None where it was not.
         site: The folder of another ONNX Runtime that runs it; None for the user's own.
+        outputs: Names of the outputs that its file has; empty where these are the model's.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Subject:
     differences: tuple[str, ...] = ()
     evidence: Evidence | None = None
     site: Path | None = None
+    outputs: tuple[str, ...] = ()
 
 
 def subject_of(path: Path) -> Subject:
@@ -83,7 +86,14 @@ def subject_of(path: Path) -> Subject:
         max_error=config.evidence.max_error,
         differences=tuple(environment_differences(config)),
         evidence=config.evidence,
+        outputs=outputs_of(config),
     )
+
+
+def outputs_of(config: TunedConfig) -> tuple[str, ...]:
+    """Returns the names of the outputs that a config's file has; empty where it has all of them."""
+    names = str(config.configuration.get(OUTPUTS, ""))
+    return tuple(names.split(",")) if names else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +122,21 @@ class Lineup:
             return None
         sizes = {size for s in tuned for size in (s.batch, s.baseline_batch) if size}
         return Batching.of(self.model, workload, sorted(sizes))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that all of them have; empty where these are the model's.
+
+        Raises:
+            RequestError: there is none.
+        """
+        named = [each.outputs for each in (*self.subjects, self.baseline) if each.outputs]
+        if not named:
+            return ()
+        common = tuple(name for name in named[0] if all(name in each for each in named))
+        if not common:
+            raise RequestError("the configs were tuned for other outputs, so nothing is compared")
+        return common
 
     @property
     def clients(self) -> int | None:

@@ -9,6 +9,7 @@ import autotune
 from autotune.deploy.files import is_file, read_text
 from autotune.deploy.options import BATCH, RUNTIME, Value
 from autotune.errors import FormatError, SpaceError, did_you_mean, shown
+from autotune.graph.parameters import OUTPUTS
 from autotune.space.needs import NEEDS
 from autotune.space.parameters import (
     CLIENTS,
@@ -26,8 +27,8 @@ _LARGEST_BYTES = 1 << 20
 _LONGEST_PROBLEM = 500
 _MOST_PROBLEMS = 50
 _DOMAINS = {**PARAMETERS, EVERY_OPTIMIZER: ON_OR_OFF}
-# which there are is said by --runtimes
-del _DOMAINS[RUNTIME]
+# which there are is said by --runtimes and --outputs
+del _DOMAINS[RUNTIME], _DOMAINS[OUTPUTS]
 _KEYS = ("description", "clients", "parameters")
 _PARAMETER_KEYS = ("values", "default", "when", "unless", "needs")
 

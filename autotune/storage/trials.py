@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.deploy.options import RUNTIME, Value
 from autotune.deploy.records import Json, from_plain, to_plain
 from autotune.errors import FormatError
+from autotune.graph.parameters import OUTPUTS
 from autotune.measure.outcome import Failure, Measurement, Outcome
 from autotune.search.trial import Trial
 from autotune.space.configuration import Configuration
@@ -24,8 +25,8 @@ from autotune.space.space import Space
 DUPLICATE_OF = "duplicate_of"
 """User attribute of a trial whose configuration opens the same session as another one: that one."""
 
-_OF_RUNTIME = f"{RUNTIME}:"
-"""Start of the parameter that stands for a runtime, whose names nobody can list beforehand."""
+_NAMING = {f"{name}:": name for name in (RUNTIME, OUTPUTS)}
+"""Starts of parameters that stand for a runtime or for outputs: nobody can list their names."""
 
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 """The states of a trial that has ended; one that failed has not."""
@@ -44,14 +45,15 @@ def parameters_of(configuration: Configuration, space: Space) -> dict[str, Any]:
         if p.is_active(chosen) and p.default == PARAMETERS[p.name].default
     }
     stored = {name: _stored(name, value) for name, value in {**defaults, **chosen}.items()}
-    if (runtime := stored.pop(RUNTIME, None)) is not None:
-        stored[f"{_OF_RUNTIME}{runtime}"] = True
+    for start, name in _NAMING.items():
+        if (value := stored.pop(name, None)) is not None:
+            stored[f"{start}{value}"] = True
     return stored
 
 
 def distribution_of(name: str) -> BaseDistribution:
     """Returns everything that a parameter takes, as Optuna has it."""
-    if name.startswith(_OF_RUNTIME):
+    if name.startswith(tuple(_NAMING)):
         return CategoricalDistribution((True,))
     domain = PARAMETERS[name]
     if domain.choices:
@@ -67,8 +69,9 @@ def _stored(name: str, value: Value) -> Value:
 
 def _values_in(parameters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in parameters.items():
-        if name.startswith(_OF_RUNTIME):
-            yield RUNTIME, name.removeprefix(_OF_RUNTIME)
+        start = next(filter(name.startswith, _NAMING), "")
+        if start:
+            yield _NAMING[start], name.removeprefix(start)
             continue
         domain = PARAMETERS.get(name)
         is_entry = domain is not None and not domain.choices and isinstance(domain.default, str)

@@ -83,6 +83,7 @@ def _lineup(
         raise StudyError(f"{options.model} is not the model of the study in {folder}")
     workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)
     options = options.for_workload(model, workload)
+    workload = options.asked_of(model, workload)
     if workload.signature() != attributes.get("workload"):
         raise StudyError(f"the inputs are not those of the study in {folder}")
     for number in numbers:

@@ -17,6 +17,7 @@ from autotune.errors import FormatError, RequestError, did_you_mean, shown
 from autotune.facts.inputs import Generate
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
+from autotune.graph.parameters import OUTPUTS
 from autotune.search.context import Context
 from autotune.search.objective import (
     DECODER_DEFAULT,
@@ -43,6 +44,8 @@ _LARGEST_SEED = 2**32 - 1
 # The storage does not keep these. The user who continues a study names its storage. A storage may
 # come from a stranger, and code (a metric) is never taken from it.
 _NOT_KEPT = frozenset({"metric", "storage", "first", "wait"})
+# A message names so many outputs.
+_MOST_NAMED = 12
 # Characters of a study's name: files are named after it.
 _LONGEST_NAME = 200
 
@@ -66,6 +69,8 @@ class StudyOptions:
             ``openvino``; all that can be used on this machine if empty.
         runtimes: Other builds and versions of ONNX Runtime that are searched beside the user's own,
             as ``NAME`` or ``NAME==VERSION``, or ``all``; ``autotune runtimes add`` installs them.
+        outputs: Names of the outputs that are asked for; the others are removed from the files of
+            all configurations but the default, and are not compared. Empty means all of them.
         batch: Batch sizes that are searched, for a model whose inputs begin with an open batch
             dimension; the default runs the smallest. Empty means that each run has one sample, or
             the sizes of the space.
@@ -123,6 +128,7 @@ class StudyOptions:
     pairs: Mapping[str, str] = field(default_factory=dict)
     providers: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
     batch: tuple[int, ...] = ()
     max_error: float | None = None
     max_perplexity_rise: float | None = None
@@ -268,6 +274,7 @@ class StudyOptions:
             ("--max-error", self.max_error),
             ("--batch", self.batch),
             ("--certify", self.certify),
+            ("--outputs", self.outputs),
         ):
             if value:
                 raise RequestError(
@@ -281,6 +288,26 @@ class StudyOptions:
             objectives=DECODER_DEFAULT if self.objectives == DEFAULT else self.objectives,
             space=DECODER_SPACE if self.space == DEFAULT_SPACE else self.space,
         )
+
+    def asked_of(self, model: Model, workload: Workload) -> Workload:
+        """Returns the workload with the outputs that are compared.
+
+        Raises:
+            RequestError: the model has no output of a name.
+        """
+        if OUTPUTS in self.fix:
+            raise RequestError(f"--fix: name the outputs with --outputs {self.fix[OUTPUTS]}")
+        for name in self.outputs:
+            if name not in model.outputs:
+                known = ", ".join(model.outputs[:_MOST_NAMED])
+                more = ", ..." if len(model.outputs) > _MOST_NAMED else ""
+                raise RequestError(
+                    f"--outputs: {model.path.name} has no output {shown(name)}."
+                    f"{did_you_mean(name, model.outputs)} It has {known}{more}"
+                )
+        # in the order of the model: another order is no other study
+        kept = tuple(name for name in model.outputs if name in self.outputs)
+        return replace(workload, outputs=() if kept == model.outputs else kept)
 
     @property
     def preference(self) -> str:
@@ -374,7 +401,7 @@ def _typed(name: str, value: Any) -> Any:
         return {tensor: tuple(sizes) for tensor, sizes in value.items()}
     if name == "first":
         return tuple(map(Path, value))
-    if name in {"providers", "runtimes", "certify"}:
+    if name in {"providers", "runtimes", "outputs", "certify"}:
         return tuple(word.strip() for text in value for word in text.split(","))
     if name == "objectives":
         return tuple(objective.name for objective in find(value))

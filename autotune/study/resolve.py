@@ -30,6 +30,7 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
     model = describe(options.model, options.pairs)
     workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)
     options = options.for_workload(model, workload)
+    workload = options.asked_of(model, workload)
     machine, runtime = seams.hardware(), seams.runtime()
     whole = find_space(options.space)
     clients = options.clients or whole.clients or 1

@@ -10,6 +10,7 @@ from autotune.facts.model import Model
 from autotune.facts.providers import READY, ProviderState, choose_providers
 from autotune.facts.searched_runtimes import SearchedRuntime, promising_runtime
 from autotune.facts.workload import Workload
+from autotune.graph.parameters import OUTPUTS
 from autotune.space.resolve import resolve
 from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Space
@@ -51,7 +52,7 @@ def searched_space(
             model,
             workload,
             machine,
-            options.fix,
+            {**options.fix, **({OUTPUTS: ",".join(workload.outputs)} if workload.outputs else {})},
             own,
             clients,
             options.batch,

@@ -1,0 +1,51 @@
+"""A model with some of its outputs, and without what served the others alone."""
+
+from pathlib import Path
+
+import onnx
+
+from autotune.graph.entries import StepRefusedError
+from autotune.graph.model_file import save
+
+
+def keep(source: Path, target: Path, *, outputs: str) -> None:
+    """Writes the model with these outputs, whose names are separated by commas.
+
+    Its inputs stay, also those that nothing takes any more: callers give them.
+
+    Raises:
+        StepRefusedError: the model has no such output.
+    """
+    model = onnx.load(source)
+    names = outputs.split(",")
+    kept = [item for item in model.graph.output if item.name in names]
+    if len(kept) < len(names):
+        raise StepRefusedError(f"the model has not all of the outputs {', '.join(names)}")
+    del model.graph.output[:]
+    model.graph.output.extend(kept)
+    _remove_unused(model.graph)
+    save(model, target)
+
+
+def _remove_unused(graph: onnx.GraphProto) -> None:
+    """Removes the nodes and weights on which no output depends."""
+    needed = {item.name for item in graph.output}
+    nodes = []
+    for node in reversed(graph.node):  # every node stands behind those that it takes from
+        if not needed.isdisjoint(filter(None, node.output)):
+            nodes.append(node)
+            needed |= _taken(node)
+    weights = [item for item in graph.initializer if item.name in needed]
+    nodes.reverse()
+    for field, items in ((graph.node, nodes), (graph.initializer, weights)):
+        copies = [type(item).FromString(item.SerializeToString()) for item in items]
+        del field[:]
+        field.extend(copies)
+
+
+def _taken(node: onnx.NodeProto) -> set[str]:
+    """Returns the names of all that a node takes, the graphs inside it included."""
+    graphs = [g for a in node.attribute for g in (a.g, *a.graphs)]
+    inner = {name for g in graphs for each in g.node for name in _taken(each)}
+    # a graph inside may give a value of the graph around it as its own output
+    return {*node.input, *inner, *(item.name for g in graphs for item in g.output)} - {""}
