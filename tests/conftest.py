@@ -126,6 +126,14 @@ def study() -> optuna.Study:
     return optuna.create_study(directions=["minimize", "minimize"])
 
 
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small network beside which a test may write a config."""
+    path = tmp_path / "best.onnx"
+    onnx.save(sample_models.separable_cnn(), path)
+    return path
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small classifier of images, which tests do not change."""

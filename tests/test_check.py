@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import onnx
 import pytest
 from test_config import make_config, requiring
 from test_loader import write_config
@@ -14,15 +13,7 @@ from autotune.deploy.check import check
 from autotune.deploy.config import Environment
 from autotune.deploy.process_options import STEADY_HEAP
 from autotune.deploy.serving import Serving
-from autotune.facts import sample_models
 from autotune.report.deploying import view_check
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "best.onnx"
-    onnx.save(sample_models.separable_cnn(), path)
-    return path
 
 
 def test_a_config_of_this_machine(model: Path) -> None:

@@ -110,8 +110,7 @@ def _compare(
 
 def test_another_model_under_the_name_is_refused(tmp_path: Path) -> None:
     """A file of the same size and other bytes is not the one that was tuned."""
-    model = tmp_path / "best.onnx"
-    onnx.save(sample_models.lstm(features=4, width=8), model)
+    model = save_model(tmp_path)
     config = write_config(model)
     content = bytearray(model.read_bytes())
     content[-1] ^= 1

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from command_line import printed
@@ -26,14 +25,6 @@ from autotune.deploy.options import EXACT_PRODUCTS
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
-from autotune.facts import sample_models
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "best.onnx"
-    onnx.save(sample_models.separable_cnn(), path)
-    return path
 
 
 def write_config(model: Path, config: TunedConfig) -> Path:

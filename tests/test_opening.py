@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 
@@ -12,14 +11,6 @@ from autotune.deploy.opening import TunedSession, open_session
 from autotune.deploy.options import ATTRIBUTES
 from autotune.deploy.providers import CPU, PROVIDERS
 from autotune.deploy.session import SessionConfig
-from autotune.facts import sample_models
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "best.onnx"
-    onnx.save(sample_models.separable_cnn(), path)
-    return path
 
 
 def _feed() -> dict[str, np.ndarray]:

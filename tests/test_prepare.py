@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -48,6 +49,11 @@ def _preparer(model: Model, folder: Path, *, samples: bool = True) -> Preparer:
     return Preparer(model, folder, workload=workload if samples else None, signature=signature)
 
 
+@pytest.fixture
+def preparer(model: Model, tmp_path: Path) -> Preparer:
+    return _preparer(model, tmp_path)
+
+
 @pytest.mark.process
 def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> None:
     prepared = _preparer(model, tmp_path / "cache").prepare({})
@@ -56,9 +62,10 @@ def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> 
     assert not (tmp_path / "cache").exists()
 
 
-def test_an_option_without_its_precision_is_the_users_file(model: Model, tmp_path: Path) -> None:
+def test_an_option_without_its_precision_is_the_users_file(
+    preparer: Preparer, model: Model
+) -> None:
     """A user may fix scales for each channel for all configurations, those in float among them."""
-    preparer = _preparer(model, tmp_path / "cache")
     assert preparer.prepare({"per_channel": True}).path == model.path.resolve()
     looked_at = preparer.looked_at({"per_channel": True})
     assert looked_at == preparer.looked_at({})
@@ -79,8 +86,7 @@ def test_a_model_is_made_once(
     assert distance(model.path, first.path, feeds) < 1e-4
 
 
-def test_the_same_graph_has_the_same_digest(model: Model, tmp_path: Path) -> None:
-    preparer = _preparer(model, tmp_path)
+def test_the_same_graph_has_the_same_digest(preparer: Preparer) -> None:
     source = preparer.looked_at({}).graph_digest
     assert source is not None
     assert preparer.looked_at(_SHRUNK).graph_digest == source
@@ -131,12 +137,9 @@ def test_a_refusal_is_remembered(
         _preparer(lstm, tmp_path / "cache").prepare(refused)
 
 
-def test_what_was_evicted_is_made_again(model: Model, tmp_path: Path) -> None:
-    preparer = _preparer(model, tmp_path)
+def test_what_was_evicted_is_made_again(preparer: Preparer) -> None:
     first = preparer.prepare(_SHRUNK)
-    for file in first.path.parent.iterdir():
-        file.unlink()
-    first.path.parent.rmdir()
+    shutil.rmtree(first.path.parent)
     assert preparer.prepare(_SHRUNK).path.is_file()
 
 
@@ -145,9 +148,7 @@ def test_without_samples_nothing_is_calibrated(model: Model, tmp_path: Path) -> 
     with pytest.raises(PreparationError, match="calibration samples"):
         _preparer(model, tmp_path / "none", samples=False).prepare(_INT8)
     made = _preparer(model, tmp_path / "left").prepare(_INT8)
-    for file in made.path.parent.iterdir():
-        file.unlink()
-    made.path.parent.rmdir()
+    shutil.rmtree(made.path.parent)
     again = _preparer(model, tmp_path / "left", samples=False).prepare(_INT8)
     assert again.sha256 == made.sha256
 
@@ -235,10 +236,9 @@ def test_garbage_is_refused(model: Model, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["timeout", "failed", "out_of_memory"])
 def test_what_may_go_well_another_time_is_tried_again(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    preparer: Preparer, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """A refusal is kept; a timeout or a lost file says nothing about the model."""
-    preparer = _preparer(model, tmp_path)
 
     def fail(*_: Any) -> Any:
         raise ChildFailure(kind, "not this time")
@@ -331,9 +331,8 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.process
 def test_a_pass_before_other_steps_runs_once(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    preparer: Preparer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    preparer = _preparer(model, tmp_path)
     first = preparer.prepare({"pre_pass": "onnxslim", "precision": "int8_dynamic"})
     asked: list[list[Any]] = []
     send = Child.send
@@ -386,10 +385,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
 
 @pytest.mark.process
 def test_a_child_makes_one_file_after_another(
-    model: Model, tmp_path: Path, started: list[Child]
+    preparer: Preparer, model: Model, tmp_path: Path, started: list[Child]
 ) -> None:
     """The files are those of children that make one each; none is left in the end."""
-    preparer = _preparer(model, tmp_path)
     with preparer.child.kept():
         first = preparer.prepare(_INT8)
         (child,) = started
@@ -408,10 +406,9 @@ def test_a_child_makes_one_file_after_another(
 
 @pytest.mark.process
 def test_a_child_that_refused_or_has_grown_is_not_kept(
-    model: Model, tmp_path: Path, started: list[Child], monkeypatch: pytest.MonkeyPatch
+    preparer: Preparer, started: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What failed may leave things behind; memory is needed for what is measured."""
-    preparer = _preparer(model, tmp_path)
     with preparer.child.kept():
         with pytest.raises(PreparationError):
             preparer.prepare({"precision": "int8_weight_only", "block_size": 7})
@@ -423,10 +420,9 @@ def test_a_child_that_refused_or_has_grown_is_not_kept(
 
 @pytest.mark.process
 def test_a_child_whose_files_stay_is_not_kept(
-    model: Model, tmp_path: Path, started: list[Child], monkeypatch: pytest.MonkeyPatch
+    preparer: Preparer, started: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next file must not be made of what the last one left."""
-    preparer = _preparer(model, tmp_path)
     monkeypatch.setattr(Child, "empty_folder", lambda _: False)
     with preparer.child.kept():
         preparer.prepare(_INT8)
@@ -436,10 +432,7 @@ def test_a_child_whose_files_stay_is_not_kept(
 
 @pytest.mark.process
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
-def test_a_kept_child_that_died_is_replaced(
-    model: Model, tmp_path: Path, started: list[Child]
-) -> None:
-    preparer = _preparer(model, tmp_path)
+def test_a_kept_child_that_died_is_replaced(preparer: Preparer, started: list[Child]) -> None:
     with preparer.child.kept():
         preparer.prepare(_INT8)
         os.kill(started[0].pid, signal.SIGKILL)
@@ -452,9 +445,8 @@ def test_a_kept_child_that_died_is_replaced(
 
 @pytest.mark.process
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
-def test_a_kept_child_is_suspended(model: Model, tmp_path: Path, started: list[Child]) -> None:
+def test_a_kept_child_is_suspended(preparer: Preparer, started: list[Child]) -> None:
     """Threads that a tool left behind must not run beside a measurement."""
-    preparer = _preparer(model, tmp_path)
     with preparer.child.kept():
         preparer.prepare(_INT8)
         process = psutil.Process(started[0].pid)
@@ -466,10 +458,9 @@ def test_a_kept_child_is_suspended(model: Model, tmp_path: Path, started: list[C
 
 @pytest.mark.process
 def test_an_interrupted_wait_leaves_no_child_that_answers_late(
-    model: Model, tmp_path: Path, started: list[Child], monkeypatch: pytest.MonkeyPatch
+    preparer: Preparer, started: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After Ctrl-C the best so far is prepared, by a child that was asked nothing before."""
-    preparer = _preparer(model, tmp_path)
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
