@@ -222,6 +222,8 @@ def test_nothing_within_the_noise_is_selected() -> None:
     noise, fast = confirmed(0.9, 1.05, 100), confirmed(0.7, 0.9, 100)
     lean, slow = confirmed(0.95, 1.05, 50), confirmed(1.3, 1.5, 10)
     assert select(today, [noise, slow], "latency", none) is None
+    as_fast = confirmed(0.71, 0.91, 90)
+    assert select(today, [fast, as_fast], "latency", none) is as_fast, "leaner at equal speed"
     assert select(today, [noise, fast, lean], "latency", none) is fast
     assert select(today, [fast, lean], "memory", none) is lean
     assert select(today, [fast, slow], "memory", none) is slow

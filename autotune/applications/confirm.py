@@ -13,6 +13,8 @@ ROUNDS = 5
 # What peaks of equal processes differ by, and a slower replay that less memory may cost.
 _MEMORY_TOLERANCE = 0.03
 _MOST_SLOWER = 1.01
+# Arrangements whose times differ by less, and within their interval, are equally fast.
+_TIE = 1.05
 PREFERENCES = ("latency", "memory", "balanced")
 """What can decide between arrangements."""
 
@@ -189,7 +191,17 @@ def select(
         "memory": lambda item: item.peak_mib,
         "balanced": lambda item: item.ratio.value * max(1.0, item.peak_mib),
     }
-    return min(candidates, key=keys[prefer])
+    best = min(candidates, key=keys[prefer])
+    if prefer == "latency":
+        slowest = min(best.ratio.high, _TIE * best.ratio.value)
+        leaner = [
+            item
+            for item in candidates
+            if item.ratio.value <= slowest
+            and item.peak_mib < (1 - _MEMORY_TOLERANCE) * best.peak_mib
+        ]
+        best = min(leaner, key=keys["memory"], default=best)
+    return best
 
 
 def improvements(

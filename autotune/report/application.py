@@ -221,7 +221,7 @@ def reasons_table(result: ApplicationResult) -> Table:
 def _reason(result: ApplicationResult, item: Confirmed) -> str:
     if item is result.best:
         best = {
-            "latency": "the fastest",
+            "latency": "the fastest, or as fast and leaner,",
             "memory": "the one with least memory",
             "balanced": "the best product of time and memory",
         }[result.prefer]
