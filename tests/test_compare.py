@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import command_line
+import decoder_models
 import numpy as np
 import onnx
 import pytest
@@ -18,10 +20,11 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.facts import sample_models
 from autotune.facts.inputs import workload_for
+from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.outcome import Effort, Failure, Outcome
 from autotune.results.compare import Comparison, MakeMeasurer, compare
-from autotune.results.subjects import THE_DEFAULT, lineup_of
+from autotune.results.subjects import THE_DEFAULT, Lineup, lineup_of
 
 
 class FakeSessions:
@@ -146,6 +149,32 @@ def test_a_config_beside_the_default(tmp_path: Path) -> None:
     assert own.better
     assert not own.slower
     assert fake.closed
+
+
+def test_a_decoder_is_compared_by_its_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On prompts as a study takes them; a schedule of requests is refused."""
+    model = decoder_models.write("plain", tmp_path / "plain.onnx")
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"tokens": [1, 2, 3]}')
+    seen: list[Workload] = []
+
+    def look(_: Lineup, workload: Workload, **__: Any) -> None:
+        seen.append(workload)
+        raise CannotMeasureError("seen")
+
+    monkeypatch.setattr("autotune.results.compare.compare", look)
+    other = decoder_models.write("plain", tmp_path / "other.onnx")
+    common = ["compare", str(model), "--baseline", str(other), "--model", str(model)]
+    command_line.run(tmp_path, *common, "--generate", str(prompts), "--new-tokens", "5")
+    command_line.run(tmp_path, *common, "--prompt-tokens", "7,9")
+    plans = [workload.plan for workload in seen]
+    assert [plan.new_tokens for plan in plans if plan] == [5, 64]
+    assert [[feed["input_ids"].size for feed in w.feeds] for w in seen] == [[3], [7, 9]]
+    refused = command_line.run(tmp_path, *common, "--qps", "5")
+    assert refused.returncode == 2
+    assert "a decoder answers with generations" in refused.stderr
 
 
 def test_a_config_is_called_as_it_was_tuned(tmp_path: Path) -> None:

@@ -19,8 +19,11 @@ from autotune.cli.options import (
     MAX_MEMORY,
     ClientsOption,
     DataOption,
+    GenerateOption,
     JsonOption,
     ModelOption,
+    NewTokensOption,
+    PromptTokensOption,
     QuietOption,
     ShapeOption,
     of_inputs,
@@ -72,6 +75,9 @@ def compare_configs(
     model: ModelOption = None,
     data: DataOption = None,
     shape: ShapeOption = None,
+    generate: GenerateOption = None,
+    prompt_tokens: PromptTokensOption = None,
+    new_tokens: NewTokensOption = None,
     clients: ClientsOption = None,
     qps: Annotated[float | None, _QPS] = None,
     min_speedup: Annotated[float | None, _MIN_SPEEDUP] = None,
@@ -82,7 +88,7 @@ def compare_configs(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measures configs and models side by side with the default.
+    """Measures configs and models side by side with the default; decoders by their tokens.
 
     The exit code is 3 if a limit is broken, and 4 if a config does not run here. Without
     --min-speedup and --max-memory, a single config has to be better than the baseline. With --qps,
@@ -103,10 +109,13 @@ def compare_configs(
         raise RequestError(f"{twice[0]} is named twice")
     for option, path in (("--junit", junit), ("--export-markdown", markdown)):
         _check_output(option, path, [*paths, *filter(None, (baseline, model, data))])
-    if trial and (len(paths) != 1 or baseline is not None or shape or qps is not None):
+    lengths = tuple(number for numbers in prompt_tokens or () for number in numbers)
+    asked = (generate, lengths, new_tokens)
+    others = (baseline, shape, qps, *asked)
+    if trial and (len(paths) != 1 or any(others)):
         raise RequestError(
             "--trial measures trials of one study against its default, on its inputs; name its "
-            "folder alone, and leave out --baseline, --shape and --qps"
+            "folder alone, and leave out --baseline, --shape, --qps and options of prompts"
         )
     if qps is not None and (min_speedup, max_memory) != (None, None):
         raise RequestError(
@@ -125,7 +134,7 @@ def compare_configs(
             compared = _compare_trials(paths[0], trial, model, data, gate, common)
         else:
             with _own_cores():
-                chosen = _read(paths, model, baseline, data, dict(shape or ()))
+                chosen = _read(paths, model, baseline, data, dict(shape or ()), asked)
                 if runtimes:
                     compared = _compare_versions(*chosen, runtimes, gate, common)
                 elif qps is None:
@@ -167,13 +176,16 @@ def _read(
     baseline: Path | None,
     data: Path | None,
     shapes: dict[str, tuple[int, ...]],
+    asked: tuple[Path | None, tuple[int, ...], int | None],
 ) -> "tuple[Lineup, Workload]":
     """Returns what is compared with what, and the inputs."""
-    from autotune.facts.inputs import workload_for
+    from autotune.facts.inputs import Generate, workload_for
     from autotune.results.subjects import lineup_of
 
+    prompts, lengths, new_tokens = asked
+    generation = Generate(prompts=prompts, prompt_tokens=lengths, new_tokens=new_tokens)
     lineup = lineup_of(paths, model, baseline)
-    workload = workload_for(lineup.model, data, shapes)
+    workload = workload_for(lineup.model, data, shapes, generation=generation)
     return lineup, replace(workload, outputs=lineup.outputs)
 
 
@@ -215,6 +227,11 @@ def _compare_under_load(
         from autotune.results.gate import judge
         from autotune.results.under_load import compare_under_load
 
+    if workload.plan is not None:
+        raise RequestError(
+            "--qps sends single samples, and a decoder answers with generations: leave it out, or "
+            "take --clients; --data sends single steps"
+        )
     comparison = compare_under_load(lineup, workload, rate_per_s=qps, **common)
     verdicts = judge(comparison)
     table = load_table(comparison) if comparison.configs else None
