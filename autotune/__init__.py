@@ -11,6 +11,7 @@ needs when it is first used, so that an application pays for the loader alone.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from autotune.deploy.applying import apply
+    from autotune.deploy.batcher import batcher
     from autotune.deploy.generation import generation
     from autotune.deploy.loader import ConfigWarning, load, run_options, session_options
     from autotune.errors import AutotuneError, ConfigError
@@ -26,6 +27,7 @@ __all__ = [
     "StudyResult",
     "__version__",
     "apply",
+    "batcher",
     "generation",
     "load",
     "run_options",
@@ -39,6 +41,7 @@ _HOMES = {
     "ConfigWarning": "autotune.deploy.loader",
     "StudyResult": "autotune.results.result",
     "apply": "autotune.deploy.applying",
+    "batcher": "autotune.deploy.batcher",
     "generation": "autotune.deploy.generation",
     "load": "autotune.deploy.loader",
     "run_options": "autotune.deploy.loader",

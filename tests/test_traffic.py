@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import small_models
 
+from autotune.applications import traffic
 from autotune.applications.traffic import write_traffic
 from autotune.errors import RequestError
 from autotune.facts.model import Model, describe
@@ -16,6 +17,12 @@ from autotune.facts.model import Model, describe
 def model(tmp_path: Path) -> Model:
     """A text encoder whose inputs have a batch and a sequence."""
     return describe(small_models.write("transformer", tmp_path)[0])
+
+
+@pytest.fixture(autouse=True)
+def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether padding is harmless is measured in a process; tests/test_batcher.py does."""
+    monkeypatch.setattr(traffic, "padding_is_harmless", lambda *_: False)
 
 
 def lengths_of(folder: Path) -> list[tuple[int, ...]]:

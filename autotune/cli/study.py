@@ -218,12 +218,16 @@ def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
     with signals_later():
         from autotune.applications.traffic import FOLDER, write_traffic
         from autotune.facts.model import describe
+        from autotune.space.session import FIXED_DIMENSIONS
 
     if options.data is not None or options.shapes:
         raise RequestError("--traffic brings samples and shapes; leave --data and --shape out")
     options.check()
     data = options.folder / FOLDER
-    write_traffic(describe(options.model), traffic, data, options.seed)
+    if write_traffic(describe(options.model), traffic, data, options.seed):
+        # the application groups its inputs: neither lengths nor batches have one size
+        fix = {FIXED_DIMENSIONS: "false", **options.fix}
+        return options.with_changes(data=data, fix=fix)
     return options.with_changes(data=data)
 
 

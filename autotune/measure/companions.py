@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autotune.deploy.records import Amount, PositiveWhole, Whole
 from autotune.errors import RequestError
-from autotune.facts.batches import Batching, stack
+from autotune.facts.batches import Batching, masked_dimension, stack
 from autotune.facts.feeds import Feed, save_samples
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload, evenly
@@ -82,16 +82,8 @@ def cases_of(
 
 
 def _padded(model: Model, samples: Sequence[Feed], fixed: Mapping[str, int]) -> list[Feed]:
-    """Returns samples with zeros behind their positions; empty without an attention mask.
-
-    The positions are the named second dimension of the mask.
-    """
-    lengths = {
-        tensor.shape[1]
-        for tensor in model.inputs
-        if "mask" in tensor.name.lower() and len(tensor.shape) == 2
-    }
-    name = next((length for length in lengths if isinstance(length, str)), None)
+    """Returns samples with zeros behind their positions; empty without an attention mask."""
+    name = masked_dimension(model)
     if name is None or name in fixed:
         return []
     places = {tensor.name: [size == name for size in tensor.shape] for tensor in model.inputs}

@@ -223,7 +223,7 @@ def test_every_benchmark_has_a_short_form() -> None:
     }
     # these need models and packages that no environment of the tests has, or run for minutes
     alone = {"decoder", "ocr", "service"}
-    alone |= {"ocr_application", "package_application", "service_application"}
+    alone |= {"ocr_application", "package_application", "service_application", "texts"}
     assert with_main - alone == CASES.keys()
 
 
