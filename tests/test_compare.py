@@ -168,7 +168,8 @@ def test_a_decoder_is_compared_by_its_tokens(
     other = decoder_models.write("plain", tmp_path / "other.onnx")
     common = ["compare", str(model), "--baseline", str(other), "--model", str(model)]
     command_line.run(tmp_path, *common, "--generate", str(prompts), "--new-tokens", "5")
-    command_line.run(tmp_path, *common, "--prompt-tokens", "7,9")
+    done = command_line.run(tmp_path, *common, "--prompt-tokens", "7,9")
+    assert "prompts of 7 and 9 random tokens are timed" in done.stderr
     plans = [workload.plan for workload in seen]
     assert [plan.new_tokens for plan in plans if plan] == [5, 64]
     assert [[feed["input_ids"].size for feed in w.feeds] for w in seen] == [[3], [7, 9]]

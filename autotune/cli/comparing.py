@@ -186,6 +186,9 @@ def _read(
     generation = Generate(prompts=prompts, prompt_tokens=lengths, new_tokens=new_tokens)
     lineup = lineup_of(paths, model, baseline)
     workload = workload_for(lineup.model, data, shapes, generation=generation)
+    if workload.plan is not None:
+        for note in workload.notes:
+            messages().print(note)
     return lineup, replace(workload, outputs=lineup.outputs)
 
 

@@ -8,17 +8,21 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import decoder_models
 import numpy as np
 import pytest
+from decoder_models import VOCABULARY
 from hostile_world import World
 from mutations import VALUES, Random, changed_bytes, changed_json, changed_npz, changed_values
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.records import to_plain
-from autotune.facts.model import describe
+from autotune.facts.model import Model, describe
+from autotune.facts.prompts import workload_of_prompts
 from autotune.facts.workload import read
 from autotune.report.changes import view_why
 from autotune.report.page.sections import sections_of
@@ -239,6 +243,34 @@ def _read_model(_: World, path: Path) -> str | None:
     return None if model.size_bytes == path.stat().st_size else "another model"
 
 
+_PROMPTS = [
+    {"tokens": [1, 15, 27, 3]},
+    {"held_tokens": list(range(20))},
+    {"tokens": [5, 6]},
+    {"held_tokens": [8, 9]},
+]
+
+
+def _change_prompts(_: World, path: Path, choose: Random) -> None:
+    lines = [
+        changed_json(line, choose) if choose.random() < 0.4 else json.dumps(line).encode()
+        for line in _PROMPTS
+    ]
+    data = b"\n".join(lines)
+    path.write_bytes(changed_bytes(data, choose) if choose.random() < 0.3 else data)
+
+
+def _read_prompts(world: World, path: Path) -> str | None:
+    workload = workload_of_prompts(_decoder(world.path.with_name("decoder.onnx")), path)
+    ids = np.concatenate([*(feed["input_ids"].ravel() for feed in workload.feeds), *workload.held])
+    return None if ids.size and ids.min() >= 0 and ids.max() < VOCABULARY else "other tokens"
+
+
+@cache
+def _decoder(path: Path) -> Model:
+    return describe(decoder_models.write("plain", path))
+
+
 # --- storages --------------------------------------------------------------------------------
 
 
@@ -348,6 +380,7 @@ READERS: tuple[Reader, ...] = (
     Reader("starting points", 60, _named("start.json"), _change_start, _read_start),
     Reader("search spaces", 80, _named("space.toml"), _change_space, _read_space),
     Reader("inputs (.npz)", 100, _named("inputs.npz"), _change_npz, _read_npz),
+    Reader("prompts", 100, _named("prompts.jsonl"), _change_prompts, _read_prompts),
     Reader("spools", 40, _spool, _change_spool, _go_on),
     Reader("storages", 80, _named("study.db"), _change_storage, _go_on),
     Reader("models", 24, _named("model.onnx"), _change_model, _read_model, takes_files=False),
