@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import command_line
 import numpy as np
 import onnx
 import onnxruntime
@@ -298,6 +299,11 @@ def test_a_study_writes_a_tuned_application(
     for text in ("of 60 arrangements", "1 thread", "chosen: the fastest", "x 1×64"):
         assert text in page
     assert "chosen: the fastest" in str(view_application(result).blocks)
+    assert command_line.run(tmp_path, "report", "app.tuned").returncode == 0
+    assert "chosen: the fastest" in (out / "report.html").read_text(encoding="utf-8")
+    refused = command_line.run(tmp_path, "report", "app.tuned", "--figures", "figures")
+    assert refused.returncode == 2
+    assert "is a tuned application" in refused.stderr
     write_model(tmp_path / "relu.onnx", scale=2)
     with pytest.raises(RequestError, match="has changed since it was recorded"):
         study_application(options, lambda _: None)
