@@ -17,6 +17,7 @@ FLAGS = {
     "batch": "--batch",
     "data": "--data",
     "shapes": "--shape",
+    "outputs": "--outputs",
     "generate": "--generate",
     "prompt_tokens": "--prompt-tokens",
     "new_tokens": "--new-tokens",
