@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from factories import save_onnx
 from onnx import numpy_helper
 from small_models import distance, write
 
+from autotune.graph import int8
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.storage_form import STORAGE_FORMS
 
@@ -47,6 +50,27 @@ def test_packed_weights_are_aligned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     offset = 96
     with pytest.raises(StepRefusedError, match="does not align"):
         STORAGE_FORMS["prepacked"].run(source, tmp_path / "best.onnx")
+
+
+def test_a_weight_whose_packed_form_cannot_be_read_is_packed_again(tmp_path: Path) -> None:
+    """ONNX Runtime 1.32 writes an empty block for the depthwise one of these two convolutions."""
+    normal = np.random.default_rng(0).normal
+    weights = {"w": normal(size=(88, 1, 5, 5)), "v": normal(size=(22, 88, 1, 1))}
+    path = save_onnx(
+        tmp_path / "model.onnx",
+        "h = Conv <group=88> (x, w) y = Conv (h, v)",
+        {name: weight.astype("f4") for name, weight in weights.items()},
+        x="float[1,88,9,9] x",
+        y="float[1,22,5,5] y",
+    )
+    feeds = [{"x": normal(size=(1, 88, 9, 9)).astype("f4")} for _ in range(2)]
+    int8.static(path, tmp_path / "int8.onnx", feeds)
+    target = tmp_path / "out" / "best.onnx"
+    target.parent.mkdir()
+    if _RELEASE < (1, 32):
+        pytest.skip("packed weights are refused before 1.32")
+    STORAGE_FORMS["prepacked"].run(tmp_path / "int8.onnx", target)
+    assert distance(tmp_path / "int8.onnx", target, feeds) < 1e-4
 
 
 def test_weights_that_are_numbers_in_the_model_move_too(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from autotune.graph.entries import Step, StepRefusedError
 # Smaller tensors stay in the model: ONNX Runtime needs shapes and axes while it parses.
 _SMALLEST_BYTES = 1024
 _ALIGNED_BYTES = 64  # what the matrix kernels of MLAS read at once
-_OFFSETS = re.compile(r"\|([0-9]+);[0-9]+")
+_BLOCKS = re.compile(r"\|([0-9]+);([0-9]+)")
 
 
 def _external_data(source: Path, target: Path) -> None:
@@ -78,21 +78,33 @@ def _prepacked(source: Path, target: Path) -> None:
         "session.save_external_prepacked_constant_initializers": "1",
     }
     write_optimised(source, target, "ORT_ENABLE_EXTENDED", entries)
+    model = onnx.load(target, load_external_data=False)
     packed = [
-        entry.value
-        for weight in all_weights(onnx.load(target, load_external_data=False).graph)
+        (weight, entry)
+        for weight in all_weights(model.graph)
         for entry in weight.external_data
         if entry.key.startswith("prepacked")
     ]
-    if not packed:
-        raise StepRefusedError("ONNX Runtime packs none of its weights")
     # an entry names its kernel and then offset;length;... of each block of bytes
-    offsets = [int(offset) for entry in packed for offset in _OFFSETS.findall(entry)]
-    if any(offset % _ALIGNED_BYTES for offset in offsets):
+    blocks = [_BLOCKS.findall(entry.value) for _, entry in packed]
+    if any(int(offset) % _ALIGNED_BYTES for entry in blocks for offset, _ in entry):
         raise StepRefusedError(
             "this version of ONNX Runtime does not align packed weights in the file, and its "
             "kernels end in a segmentation fault on them; 1.32 aligns them"
         )
+    # ONNX Runtime writes an empty block for int8 depthwise convolutions, and cannot read it again;
+    # such a weight is packed when the session is created
+    unread = [
+        (weight, entry)
+        for (weight, entry), lengths in zip(packed, blocks, strict=True)
+        if not all(int(length) for _, length in lengths)
+    ]
+    if len(unread) == len(packed):
+        raise StepRefusedError("ONNX Runtime packs none of its weights")
+    for weight, entry in unread:
+        weight.external_data.remove(entry)
+    if unread:
+        onnx.save(model, target)
 
 
 EXTERNAL_DATA = "external_data"
