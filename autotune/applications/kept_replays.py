@@ -15,6 +15,7 @@ from autotune.deploy.cpu import cpu_model, usable_cores
 from autotune.deploy.options import Value
 from autotune.deploy.records import Text, from_plain, to_plain
 from autotune.errors import FormatError
+from autotune.facts.feeds import contents
 from autotune.facts.runtime import runtime
 from autotune.storage.spool import Spool
 
@@ -102,12 +103,12 @@ class KeptReplays:
             if not self._is_renewed:
                 self._renewed()
             played = self._running.measure(arrangement, turns, give_up)
-            failed = isinstance(played, str)
+            failure = played if isinstance(played, str) else ""
             entry = self._keep(
                 arrangement=key,
                 choices=arrangement.choices,
                 played=None if isinstance(played, str) else played,
-                failure=str(played) if failed else "",
+                failure=failure,
             )
         return entry.failure if entry.played is None else entry.played
 
@@ -177,9 +178,8 @@ def digest(arrangement: Arrangement) -> str:
 def _conditions(schedule: Schedule, today: Arrangement) -> str:
     """Returns a digest of all on which a measurement depends beside its arrangement."""
     feeds = hashlib.sha256()
-    for feed in schedule.feeds:
-        for name, array in sorted(feed.items()):
-            feeds.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    for part in contents(schedule.feeds):
+        feeds.update(part)
     return _sha256(
         [
             [(session.name, session.opened.sha256) for session in schedule.sessions],

@@ -78,6 +78,15 @@ def _is_file_name(value: str) -> bool:
     return True
 
 
+def is_unicode_text(value: str) -> bool:
+    """Returns whether a text can be handed to native code: half a surrogate pair cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def one_of(choices: Sequence[str]) -> _Constraint:
     """Returns the constraint of a text that is one of a few."""
     return lambda value: None if value in choices else f"must be one of {', '.join(choices)}"

@@ -12,7 +12,7 @@ from typing import Any
 from autotune.deploy import options
 from autotune.deploy.options import Value
 from autotune.deploy.providers import CACHE_FOLDER, CPU, WORDS, provider_named
-from autotune.deploy.records import Json, read, section, to_plain
+from autotune.deploy.records import Json, is_unicode_text, read, section, to_plain
 from autotune.errors import ConfigError, FormatError, did_you_mean, shown
 
 _LARGEST_DIMENSION = 2**63 - 1
@@ -137,17 +137,8 @@ def _free_dimensions(data: object, where: str) -> dict[str, int]:
     sizes: dict[str, int] = read(dict[str, int], data, f"{where}.free_dimensions")
     for name, size in sizes.items():
         place = f"{where}.free_dimensions: {shown(name)}"
-        if not _is_text(name):
+        if not is_unicode_text(name):
             raise ConfigError(f"{place} is no name of a dimension")
         if not 1 <= size <= _LARGEST_DIMENSION:
             raise ConfigError(f"{place} must be at least 1 and below 2^63, not {shown(size)}")
     return sizes
-
-
-def _is_text(name: str) -> bool:
-    """Returns whether a name can be handed to native code: half a surrogate pair cannot."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

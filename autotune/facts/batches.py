@@ -189,9 +189,7 @@ def masked_dimension(model: Model) -> str | None:
     None where the model has no such mask, or the dimension has one size.
     """
     lengths = {
-        tensor.shape[1]
-        for tensor in model.inputs
-        if "mask" in tensor.name.lower() and len(tensor.shape) == 2
+        tensor.shape[1] for tensor in model.inputs if tensor.is_mask and len(tensor.shape) == 2
     }
     return next((length for length in lengths if isinstance(length, str)), None)
 

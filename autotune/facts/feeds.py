@@ -1,7 +1,7 @@
 """Feeds, and the .npz file in which they go from one process to another."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,15 @@ def native(array: NDArray[np.generic]) -> NDArray[np.generic]:
     ONNX Runtime reads an array's bytes without a look at their order.
     """
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def contents(feeds: Iterable[Feed]) -> Iterator[bytes]:
+    """Yields every value of the feeds with its name, type and shape, for a digest."""
+    for feed in feeds:
+        for name in sorted(feed):
+            array = np.ascontiguousarray(feed[name])
+            yield f"{name} {array.dtype} {array.shape}".encode()
+            yield array.tobytes()
 
 
 def save_samples(samples: Sequence[Feed], path: Path) -> None:

@@ -80,17 +80,13 @@ def _check_size(inputs: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]])
         )
 
 
-def _is_mask(tensor: Tensor) -> bool:
-    return "mask" in tensor.name.lower()
-
-
 def _generated(
     tensor: Tensor, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.generic]:
     if tensor.dtype == "str":
         return np.full(shape, "word")
     dtype = np.dtype(tensor.dtype)
-    if _is_mask(tensor):
+    if tensor.is_mask:
         return np.ones(shape, dtype)
     if dtype.kind == "f":
         return np.asarray(random.standard_normal(shape)).astype(dtype)
@@ -108,7 +104,7 @@ def _how(tensor: Tensor) -> str:
     """Returns how :func:`_generated` fills the input, in words."""
     if tensor.dtype == "str":
         return "the word 'word'"
-    if _is_mask(tensor):
+    if tensor.is_mask:
         return "ones (a mask by its name)"
     if tensor.dtype.startswith(("float", "complex")):
         return "standard normal"

@@ -31,6 +31,11 @@ class Tensor:
         """Whether some dimension is left open."""
         return any(not isinstance(size, int) for size in self.shape)
 
+    @property
+    def is_mask(self) -> bool:
+        """Whether its name says that it is a mask."""
+        return "mask" in self.name.lower()
+
     def misfit(self, shape: Sequence[int]) -> str | None:
         """Returns why the input takes no array of the shape; None if it does."""
         model_shape = "[" + ", ".join("?" if s is None else str(s) for s in self.shape) + "]"
@@ -58,8 +63,8 @@ class ModelFacts:
         branches: How many heavy nodes can run side by side, at least.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
         decoder: Which outputs are inputs of the next step; None where none is.
-        usual_shapes: Usual shapes of the inputs with open dimensions, with which it ran; empty
-            where it has none, or ran with none that were tried.
+        usual_shapes: Usual shapes of its inputs with which it ran; empty where no dimension but
+            the batch is open, or where it ran with none that were tried.
     """
 
     data_names: tuple[BareName, ...]

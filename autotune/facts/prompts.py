@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from autotune.deploy.decoder import Decoder, Plan
 from autotune.deploy.files import is_file, parse_json, read_text
+from autotune.deploy.records import is_unicode_text
 from autotune.errors import DataError, FormatError, RequestError, did_you_mean, shown
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
@@ -260,7 +261,7 @@ def _line(path: Path, number: int, line: str) -> tuple[str, str | tuple[int, ...
             f"--generate: {path}, line {number}: '{key}' is longer than {LONGEST} characters or "
             "tokens; make several lines of it"
         )
-    if isinstance(value, str) and not _is_text(value):
+    if isinstance(value, str) and not is_unicode_text(value):
         raise DataError(
             f"--generate: {path}, line {number}: '{key}' holds half of a pair of surrogates, "
             "which is no text; write the whole character"
@@ -274,15 +275,6 @@ def _line(path: Path, number: int, line: str) -> tuple[str, str | tuple[int, ...
         f"--generate: {path}, line {number}: '{key}' holds {shown(value)}; 'prompt' and 'text' "
         "hold text, 'tokens' and 'held_tokens' a list of token ids"
     )
-
-
-def _is_text(value: str) -> bool:
-    """Returns whether native code can take it."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _encoded(model: Model, path: Path, lines: _Lines) -> Encoded:

@@ -5,7 +5,7 @@ run on them. So open dimensions get sizes that their kind of input usually has, 
 with them (:mod:`autotune.facts.model_child` tries), and 1 elsewhere.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.facts.model_facts import Tensor
@@ -46,12 +46,12 @@ _TRIES = (
 
 
 def usual_shapes(inputs: Sequence[Tensor]) -> Iterator[Shapes]:
-    """Yields shapes of the inputs with open dimensions to try, the most usual first.
+    """Yields shapes of the inputs to try, the most usual first.
 
     Dimensions of one name have one size. The first dimension is the batch, with size 1. Nothing is
     yielded where no other dimension is open.
     """
-    tried: list[Shapes] = []
+    tried: list[Shapes] = [completed(inputs, {}, {})]  # all open dimensions are 1
     for sizes in _TRIES:
         named = {
             tensor.shape[0]: 1
@@ -64,9 +64,8 @@ def usual_shapes(inputs: Sequence[Tensor]) -> Iterator[Shapes]:
             )
             # tokens first: a mask of floats has the names of their dimensions
             for tensor in sorted(inputs, key=lambda tensor: not _is_text(tensor))
-            if tensor.is_dynamic
         }
-        if shapes not in tried and any(size != 1 for size in _open_sizes(inputs, shapes)):
+        if shapes not in tried:
             tried.append(shapes)
             yield shapes
 
@@ -77,8 +76,7 @@ def completed(
     """Returns a shape for each input.
 
     Args:
-        usual: Shapes with which the model ran, of inputs with open dimensions; empty if none is
-            known.
+        usual: Shapes with which the model ran; empty if none is known.
     """
     named = {
         dimension: size
@@ -97,13 +95,6 @@ def completed(
         )
 
     return {tensor.name: shape_of(tensor) for tensor in inputs}
-
-
-def _open_sizes(inputs: Iterable[Tensor], shapes: Shapes) -> Iterator[int]:
-    for tensor in inputs:
-        for size, dimension in zip(shapes.get(tensor.name, ()), tensor.shape, strict=False):
-            if not isinstance(dimension, int):
-                yield size
 
 
 def _size(tensor: Tensor, axis: int, sizes: _Sizes, named: dict[str, int]) -> int:
@@ -135,8 +126,7 @@ def _usual_size(tensor: Tensor, axis: int, sizes: _Sizes) -> int:
 
 def _is_text(tensor: Tensor) -> bool:
     """Returns whether the input is the tokens of a text, or their mask."""
-    is_mask = "mask" in tensor.name.lower()
-    return len(tensor.shape) == 2 and (is_mask or tensor.dtype.startswith(("int", "bool")))
+    return len(tensor.shape) == 2 and (tensor.is_mask or tensor.dtype.startswith(("int", "bool")))
 
 
 def _is_name(dimension: str) -> bool:

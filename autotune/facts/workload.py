@@ -14,7 +14,7 @@ from autotune.deploy.decoder import Plan
 from autotune.deploy.files import is_file, is_folder
 from autotune.errors import DataError, did_you_mean, shown
 from autotune.facts.arrays import LARGEST_BYTES, read_arrays
-from autotune.facts.feeds import Feed, native
+from autotune.facts.feeds import Feed, contents, native
 from autotune.facts.model import Model
 
 T = TypeVar("T")
@@ -106,11 +106,8 @@ class Workload:
     def signature(self) -> str:
         """Returns 16 hexadecimal digits that tell workloads apart, by every value in them."""
         digest = hashlib.sha256()
-        for feed in (*self.feeds, *({LABELS: label} for label in self.labels)):
-            for name in sorted(feed):
-                array = np.ascontiguousarray(feed[name])
-                digest.update(f"{name} {array.dtype} {array.shape}".encode())
-                digest.update(array.tobytes())
+        for part in contents((*self.feeds, *({LABELS: label} for label in self.labels))):
+            digest.update(part)
         if self.plan is not None:
             digest.update(f"{self.plan.new_tokens} new tokens".encode())
             for window in self.held:
