@@ -98,6 +98,7 @@ def render_page(state: StudyState) -> str:
         figures=figures,
         sections=sections_of(state, figures),
         further=[o for o in state.objectives if o.name not in {"latency_ms", "peak_memory_mib"}],
+        name=state.model,
         nonce=token_urlsafe(16),
         plotly=environment.filters["literal"](get_plotlyjs()),
         refresh_s=REFRESH_S,
