@@ -192,7 +192,8 @@ def test_the_joint_search_finds_what_helps(quiet: None) -> None:
     search.run(measurer, 40, lambda *_: None)
     assert measurer.count == len(search.trials) == 40
     labels = [trial.label for trial in search.trials]
-    assert labels[:3] == ["today without spinning", "own best on one pool", ""]
+    named = ["today without spinning", "own best in one arena", "own best on one pool"]
+    assert labels[:4] == [*named, ""]
     played = [trial.played for trial in search.trials if trial.played]
     assert min(own.ratio for own in played) < 0.7
     assert min(own.peak_mib for own in played) <= 50

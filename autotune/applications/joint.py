@@ -153,11 +153,16 @@ class JointSearch:
         best = {f"{part.name}.member": _label(part, 1) for part in self.parts}
         leanest = {f"{part.name}.member": _label(part, -1) for part in self.parts}
         quiet = {f"{part.name}.spinning": "off" for part in self.parts}
+        # a pattern keeps a block for each shape, on top of what the arena holds already
+        shared = {f"{part.name}.arena": "shared" for part in self.parts}
+        lean = shared | {f"{part.name}.pattern": "off" for part in self.parts} | quiet
         points: dict[str, Choices] = {
             "each model's own best": best,
             "each model's leanest": leanest,
             "today without spinning": quiet,
             "own best without spinning": best | quiet,
+            "own best in one arena": best | lean,
+            "leanest in one arena": leanest | lean,
         }
         if len(self.parts) > 1 and self.cores > 1:
             points["own best on one pool"] = best | {"pool": self.cores}

@@ -22,11 +22,11 @@ _STRETCHES = 60
 # sessions as the whole does: one page of a reader is no fair choice of its lines.
 _LENGTHS_S = (3.0, 6.0, 12.0)
 _NEAR = 0.1
-_FEWEST_CALLS = 8
+_FEWEST_CALLS = 4
 _LEAST_SHARE = 0.05
 # Brief stretches are replayed more often, until the replays take about this long together.
 _REPLAYED_S = 3.0
-_FEWEST_TURNS, _MOST_TURNS = 2, 10
+_MOST_TURNS = 10
 _MOST_CALLS = 20_000
 _FEEDS_OF_SHAPE = 3
 _LARGEST_FEEDS_BYTES = 2 << 30
@@ -74,9 +74,9 @@ class Schedule:
 
     @property
     def turns(self) -> int:
-        """How many replays a measurement has: two, or more where they are brief."""
+        """How many replays a measurement has: one, or more where they are brief."""
         wanted = math.ceil(_REPLAYED_S / max(self.recorded_s, 1e-3))
-        return min(_MOST_TURNS, max(_FEWEST_TURNS, wanted))
+        return min(_MOST_TURNS, wanted)
 
     def save(self, path: Path) -> None:
         """Writes the inputs to an .npz file."""

@@ -47,6 +47,7 @@ def tune(python: str, pages: int, options: argparse.Namespace) -> None:
         subprocess.run([*AUTOTUNE, "record", "-o", str(recording), "--", *command], check=True)
     study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned)]
     study += ["--trials", str(options.trials), "--space", options.space, "--wait"]
+    study += ["--prefer", options.prefer, "--max-error", str(options.max_error)]
     subprocess.run(study, check=True)
 
 
@@ -82,6 +83,8 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=40)
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--space", default="default")
+    parser.add_argument("--prefer", default="balanced", help="latency, memory or balanced")
+    parser.add_argument("--max-error", type=float, default=1e-3, help="of an output of a model")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("ocr"))
     parser.add_argument("--quick", action="store_true", help="4 pages, 12 trials, 2 rounds")
