@@ -34,12 +34,15 @@ def test_every_need_of_a_value_has_a_name(name: str, value: Any) -> None:
     assert set(GRAPH_PARAMETERS[name].needs(value)) <= NEEDS.keys()
 
 
+_NO_STEPS = {("embeddings", "float"), ("embeddings", "shared")}
+
+
 @pytest.mark.parametrize(("name", "value"), _GRAPH_VALUES)
 def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
     """Each pre-pass, precision and storage form that a space may offer is one step or several."""
     half = Configuration.of({name: value}).to_json()
     steps = [step.name for step in steps_of(half)]
-    if name in OPTIONS or not half or (name, value) == ("embeddings", "float"):
+    if name in OPTIONS or not half or (name, value) in _NO_STEPS:
         assert steps == []
     elif name == "embeddings":
         assert steps == ["int8_embeddings"]

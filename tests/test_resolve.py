@@ -133,6 +133,17 @@ def test_embeddings_need_a_table() -> None:
     assert large.nearest({"embeddings": "int8"}) == Configuration.of({"embeddings": "int8"})
 
 
+def test_a_tied_table_is_shared_beside_packed_weights_alone() -> None:
+    """Without them, or with the last product in float, there is no packed table to share."""
+    space = resolved("decoder", operators={"MatMul": 4}, is_tied=True)
+    shared: dict[str, Value] = {"precision": "int8_weight_only", "embeddings": "shared"}
+    assert space.nearest(shared).to_json() == shared
+    assert "embeddings" not in space.nearest({"embeddings": "shared"}).to_json()
+    assert "embeddings" not in space.nearest({**shared, "last_product": "float"}).to_json()
+    left_out = resolved("decoder", operators={"MatMul": 4}, embeddings=1).left_out
+    assert "share no table" in left_out["embeddings=shared"]
+
+
 def test_a_model_over_2_gib_has_no_int8_but_that_of_weights() -> None:
     """What ONNX Runtime's tools cannot do is left out with the reason, before it is tried."""
     space = resolved(operators={"MatMul": 4}, size_bytes=(1 << 31) + 1)

@@ -6,10 +6,13 @@ half precision, and into the branches of an If or the body of a Loop.
 
 from collections import Counter
 from collections.abc import Container, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from numpy.typing import NDArray
+from onnx import external_data_helper, helper, numpy_helper
 
 from autotune.facts.graphs import all_graphs, all_nodes
 
@@ -198,6 +201,20 @@ def _takes_rows(node: onnx.NodeProto, tables: Container[str]) -> bool:
     """Returns whether a node takes rows of one of these tables."""
     is_rows = not any(item.name == "axis" and item.i != 0 for item in node.attribute)
     return node.op_type == "Gather" and is_rows and node.input[0] in tables
+
+
+def read(tensor: onnx.TensorProto, folder: Path) -> NDArray[Any]:
+    """Returns the numbers of a tensor; those in a file are mapped."""
+    if not external_data_helper.uses_external_data(tensor):
+        return numpy_helper.to_array(tensor)
+    place: Any = external_data_helper.ExternalDataInfo(tensor)
+    return np.memmap(
+        folder / place.location,
+        helper.tensor_dtype_to_np_dtype(tensor.data_type),
+        "r",
+        place.offset or 0,
+        tuple(tensor.dims),
+    )
 
 
 def element_count(tensor: onnx.TensorProto) -> int:

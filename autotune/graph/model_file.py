@@ -90,6 +90,14 @@ def remove_unused(graph: onnx.GraphProto, operators: Sequence[str]) -> None:
                 graph.node.remove(node)
 
 
+def remove_unused_weights(graph: onnx.GraphProto) -> None:
+    """Removes the initializers of the main graph that nothing takes."""
+    taken = {name for node in all_nodes(graph) for name in node.input}
+    taken |= {item.name for item in graph.output}
+    for item in [item for item in graph.initializer if item.name not in taken]:
+        graph.initializer.remove(item)
+
+
 def has_external_data(source: Path) -> bool:
     """Returns whether some weights of the model are stored outside its file."""
     return any(

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from onnx import external_data_helper, helper, numpy_helper
 
 from autotune.facts.graphs import all_nodes
+from autotune.facts.tied import Tied
+from autotune.facts.weights import read
+from autotune.graph import shared_table
 from autotune.graph.entries import StepRefusedError
 
 Array = NDArray[Any]
@@ -32,11 +35,13 @@ def quantise(
     block_size: int,
     accuracy_level: int,
     zero_points: bool,
+    tied: Tied | None = None,
 ) -> None:
     """Writes the model with the weights of its matrix products in blocks of few bits.
 
     Args:
         bits_of: Returns the bits of a product's weights; None leaves it in float.
+        tied: The embedding that takes its rows from the packed weight of the last product.
 
     Raises:
         StepRefusedError: there is nothing to quantise.
@@ -51,6 +56,7 @@ def quantise(
     }
     if not chosen:
         raise StepRefusedError("there is no matrix product with a constant weight")
+    gather = shared_table.detach(graph, tied) if tied else None
     turned = _turned_tables(graph, tensors)
     taken = _still_taken(graph, chosen, turned)
     packed: dict[tuple[str, int], list[str]] = {}
@@ -85,6 +91,8 @@ def quantise(
                 K=rows, N=columns,
             )  # fmt: skip
     _finish(model, nodes, fresh)
+    if tied and gather:
+        shared_table.attach(model.graph, gather, tied, target.parent)
     onnx.save(model, target)
 
 
@@ -141,27 +149,14 @@ def pack(weight: Array, *, bits: int, block_size: int, zero_points: bool) -> lis
     rows, columns = weight.shape
     blocks = -(-rows // block_size)
     padding = blocks * block_size - rows
-    weight = np.pad(weight, ((0, padding), (0, 0))) if padding else np.ascontiguousarray(weight)
+    # a transposed weight stays so when it is padded, and the tool reads row by row
+    weight = np.ascontiguousarray(np.pad(weight, ((0, padding), (0, 0))) if padding else weight)
     integers = np.zeros((columns, blocks, block_size * bits // 8), np.uint8)
     scales = np.zeros((columns, blocks), np.float32)
     zeros = np.zeros((columns, -(-blocks * bits // 8)), np.uint8)
     rounded = getattr(_pybind_state, f"quantize_matmul_{bits}bits")
     rounded(integers, weight, scales, zeros, block_size, columns, rows, not zero_points)
     return [integers, scales, *([zeros] if zero_points else [])]
-
-
-def read(tensor: onnx.TensorProto, folder: Path) -> Array:
-    """Returns the numbers of a tensor; those in a file are mapped."""
-    if not external_data_helper.uses_external_data(tensor):
-        return numpy_helper.to_array(tensor)
-    place: Any = external_data_helper.ExternalDataInfo(tensor)
-    return np.memmap(
-        folder / place.location,
-        helper.tensor_dtype_to_np_dtype(tensor.data_type),
-        "r",
-        place.offset or 0,
-        tuple(tensor.dims),
-    )
 
 
 class _Store:

@@ -8,14 +8,15 @@ import numpy as np
 import onnx
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import all_nodes
+from autotune.facts.tied import Tied, tied_table
 from autotune.facts.weights import fold_constants, quantisable_nodes
-from autotune.graph import sensitivity, streamed_weights
-from autotune.graph.entries import AS_PRECISION, StepRefusedError
+from autotune.graph import sensitivity, shared_table, streamed_weights
+from autotune.graph.entries import AS_PRECISION, SHARED, StepRefusedError
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import (
     LARGEST_PROTO_BYTES,
     is_large,
+    remove_unused_weights,
     save,
     size_with_data,
 )
@@ -44,6 +45,7 @@ def quantise(
     zero_points: bool = False,
     rounding: str = "nearest",
     last_product: str = AS_PRECISION,
+    embeddings: str = AS_PRECISION,
 ) -> None:
     """Writes the model with the weights of matrix products in blocks of `bits` bits.
 
@@ -53,17 +55,21 @@ def quantise(
             eight bits.
         rounding: How scales are found: ``nearest``, ``k_quant`` or ``hqq``.
         last_product: The precision of the last product, which gives a decoder's logits.
+        embeddings: ``shared`` makes the embedding take its rows from the last product's weight;
+            other values change nothing here.
 
     Raises:
         StepRefusedError: there is nothing to quantise, or too much to rank.
     """
+    tied = _tied(source) if embeddings == SHARED else None
     forms: dict[str, Any] = {"block_size": block_size, "accuracy_level": accuracy_level}
     size_bytes = size_with_data(source)
     needs_whole = kept_in_float > 0 or rounding != "nearest"
     if needs_whole and size_bytes > LARGEST_PROTO_BYTES:
         raise StepRefusedError("a model over 2 GiB is rounded to the nearest, node by node")
     if not needs_whole and size_bytes > _STREAMED_BYTES and not _has_computed_weights(source):
-        _stream(source, target, last_product, bits, zero_points=zero_points, **forms)
+        forms |= {"zero_points": zero_points, "tied": tied}
+        _stream(source, target, last_product, bits, **forms)
         return
     model = onnx.load(source)
     fold_constants(model)
@@ -96,7 +102,28 @@ def quantise(
     packed = with_packed_weights(
         model, excluded, bits=bits, zero_points=zero_points, rounding=rounding, **forms
     )
+    if tied:
+        _share(packed.graph, tied, source.parent)
     save(packed, target)
+
+
+def _tied(source: Path) -> Tied:
+    """Returns the embedding and the last product that share a table.
+
+    Raises:
+        StepRefusedError: they share none.
+    """
+    found = tied_table(onnx.load(source, load_external_data=False), source.parent)
+    if found is None:
+        raise StepRefusedError("the embedding and the last product share no table")
+    return found
+
+
+def _share(graph: onnx.GraphProto, tied: Tied, folder: Path) -> None:
+    """Makes the embedding take its rows from the packed weight, and removes the float table."""
+    gather = shared_table.detach(graph, tied)
+    shared_table.attach(graph, gather, tied, folder)
+    remove_unused_weights(graph)
 
 
 def _has_computed_weights(source: Path) -> bool:
@@ -142,10 +169,7 @@ def _split_gemm(graph: onnx.GraphProto) -> None:
             )
     del graph.node[:]
     graph.node.extend(written)
-    taken = {name for node in all_nodes(graph) for name in node.input}
-    taken |= {item.name for item in graph.output}
-    for name in weights.keys() - taken:
-        graph.initializer.remove(weights[name])
+    remove_unused_weights(graph)
 
 
 def _last_product(model: onnx.ModelProto) -> str:

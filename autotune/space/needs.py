@@ -122,6 +122,10 @@ NEEDS: Mapping[str, Need] = {
         lacking="the model has no embedding: no node that takes rows out of a large constant table",
         is_met=lambda model, *_: model.embeddings > 0,
     ),
+    "tied_table": Need(
+        lacking="the embedding and the last product share no table",
+        is_met=lambda model, *_: model.is_tied,
+    ),
     "small_model": Need(
         lacking="ONNX Runtime's tools cannot quantise a model over 2 GiB",
         is_met=lambda model, *_: model.size_bytes <= LARGEST_QUANTISED_BYTES,
