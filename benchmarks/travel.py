@@ -1,6 +1,7 @@
 """Whether files that were made here answer rightly on other processors: a table of errors.
 
     python benchmarks/travel.py [MODEL ...] --to benchmarks/results/travel.txt
+    python benchmarks/travel.py [MODEL ...] --precisions int8_nncf --to ... --append
 
 Every precision and storage form of the default preset, of models (with NAME_inputs.npz beside
 NAME.onnx, or generated inputs) and of all sample models, written here as a study writes them, and
@@ -16,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnxruntime
@@ -60,11 +61,16 @@ _EVIDENCE = Evidence(
 )
 
 
-def forms() -> Iterator[dict[str, Value]]:
-    """Yields the graph parameters of each storage form with each precision, scales included."""
+def forms(wanted: Sequence[str]) -> Iterator[dict[str, Value]]:
+    """Yields the graph parameters of each storage form with each precision, scales included.
+
+    Args:
+        wanted: Names of precisions; all of them if it is empty.
+    """
     parameters = tomllib.loads(_SPACE.read_text("utf-8"))["parameters"]
     precisions: list[dict[str, Value]] = []
-    for name in parameters["precision"]["values"]:
+    names = parameters["precision"]["values"]
+    for name in [name for name in names if not wanted or name in wanted]:
         plain: dict[str, Value] = {} if name == "fp32" else {"precision": name}
         precisions.append(plain)
         if name in ("int8_static", "int8_dynamic"):
@@ -145,12 +151,14 @@ class Table:
     Args:
         to: The file; None writes none.
         kinds: The kinds of processors.
+        before: What the file begins with: the tables of earlier runs.
     """
 
-    def __init__(self, to: Path | None, kinds: tuple[str, ...]) -> None:
-        self._to = to
+    def __init__(self, to: Path | None, kinds: tuple[str, ...], before: str = "") -> None:
+        self._to, self._before = to, before
         self.wrong = self._compared = 0
         self._lines = [
+            f"$ python benchmarks/travel.py {' '.join(sys.argv[1:])}",
             "Relative L2 errors against the unoptimised model on this processor, a cell for each",
             "kind of processor ('/4': in a batch with others, '+8': with padding behind).",
             f"Here: {cpu.cpu_model()} ({kind_here()}), ONNX Runtime {onnxruntime.__version__}.",
@@ -169,7 +177,8 @@ class Table:
             end = (
                 f"{self._compared} cells compared or refused, {self.wrong} wrong without a refusal"
             )
-            self._to.write_text("\n".join([*self._lines, "", end, ""]), encoding="utf-8")
+            text = "\n".join([*self._lines, "", end, ""])
+            self._to.write_text(self._before + text, encoding="utf-8")
 
 
 def add_form(
@@ -216,12 +225,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", type=Path)
     parser.add_argument("--samples", default=",".join(sample_models.KINDS), help="sample models")
+    parser.add_argument("--precisions", default="", help="such as fp32,int8_nncf; else all")
     parser.add_argument("--only", default="", help="forms whose words hold this text")
     parser.add_argument("--on", default="avx2", help="kinds of processors beside this one")
     parser.add_argument("--to", type=Path, help="file of the table")
+    parser.add_argument("--append", action="store_true", help="keep the tables that are in it")
     options = parser.parse_args()
     kinds = tuple(dict.fromkeys((kind_here(), *options.on.split(","))))
-    table = Table(options.to, kinds)
+    keeps = options.append and options.to and options.to.exists()
+    table = Table(options.to, kinds, f"{options.to.read_text('utf-8')}\n" if keeps else "")
+    precisions = [name for name in options.precisions.split(",") if name]
     with tempfile.TemporaryDirectory() as scratch:
         sources = list(options.models)
         for kind in filter(None, options.samples.split(",")):
@@ -230,7 +243,7 @@ def main() -> None:
             if kind == "cnn":
                 add_blocks(table, sources[-1], Path(scratch) / "blocks", kinds)
         # a run that is ended early has all models
-        for half, source in itertools.product(forms(), sources):
+        for half, source in itertools.product(forms(precisions), sources):
             if options.only in words_of(half):
                 add_form(table, source, half, Path(scratch) / f"{source.stem}.files", kinds)
     sys.exit(1 if table.wrong else 0)

@@ -7,19 +7,21 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from test_config import make_config
+from made_runtimes import FORWARDING, files_of, unpack
+from test_config import make_config, requiring
 from test_loader import write_config
 
 from autotune.deploy import cpu
 from autotune.deploy.certificates import COMPARED, FAILED, NOT_COMPARED, REFUSED, Certificate
-from autotune.deploy.config import TunedConfig
+from autotune.deploy.config import RequiredRuntime, TunedConfig
 from autotune.errors import ConfigError, RequestError
 from autotune.facts import sample_models
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
 from autotune.measure.companions import cases_of
-from autotune.results import certification
+from autotune.results import certification, subjects
 from autotune.results.certification import certify, worst_error
+from autotune.results.profiling import profile
 
 
 def _certificate(**changes: object) -> Certificate:
@@ -122,3 +124,28 @@ def test_a_refusal_is_recorded(model: Path, emulator: Path) -> None:
     (refused,) = certify(path, processors=["avx2"], source=model, shapes={}).certified
     assert (refused.outcome, refused.error) == (REFUSED, None)
     assert "blocks" in refused.how
+
+
+@pytest.mark.process
+def test_a_config_of_another_runtime_is_certified_with_it(
+    model: Path, emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ONNX Runtime opens it here and in x86's emulator; ARM64 has no such build."""
+    needed = RequiredRuntime(package="onnxruntime-openvino", version="9.9.9")
+    requires = replace(requiring("CPUExecutionProvider"), runtime=needed)
+    path = write_config(model, make_config(requires=requires))
+    site = tmp_path / "onnxruntime-openvino-9.9.9"
+    monkeypatch.setattr(subjects, "is_there", lambda _: False)
+    with pytest.raises(ConfigError, match=r"autotune runtimes add onnxruntime-openvino==9\.9\.9"):
+        certify(path, source=model, shapes={})
+    monkeypatch.setattr(subjects, "is_there", lambda _: True)
+    monkeypatch.setattr(subjects, "site_of", lambda _: site)
+    emulator.with_name("qemu-aarch64-static").symlink_to(emulator)
+    monkeypatch.setenv(certification.ARM64_ROOT, str(tmp_path))
+    kinds = ["vnni", "avx2", "arm64"]
+    unpack(files_of(needed.package, needed.version, code=FORWARDING), site)
+    certified = certify(path, processors=kinds, source=model, shapes={}).certified
+    assert [i.outcome for i in certified] == [*[COMPARED] * 6, NOT_COMPARED]
+    assert all(site.name in i.how for i in certified)
+    with pytest.raises(ConfigError, match="autotune profile runs in this environment alone"):
+        profile(path, on_step=lambda *_: None)

@@ -107,6 +107,16 @@ def test_rows_of_nan_are_no_agreement() -> None:
     assert _compare([[np.nan, 1.0]], [[np.nan, 1.0]]).agreement is None
 
 
+def test_only_classes_have_an_agreement() -> None:
+    """The last axis of a detector is one of boxes; that of probabilities or logits is not."""
+    scores = _NUMBERS.reshape(1, 4, 10)
+    assert _compare(scores, scores).agreement is None
+    shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    assert _compare(shares, shares[..., ::-1]).agreement == 0
+    assert _compare(_NUMBERS, _NUMBERS[:, ::-1]).agreement == 0
+    assert compare([{"logits": scores}], [{"logits": scores}]).agreement == 1
+
+
 def _coverage(*values: object) -> Coverage:
     """Returns the coverage of one output with these values, sample by sample."""
     return coverage_of([{"y": np.asarray(value)} for value in values], 0.0)
@@ -226,13 +236,13 @@ _LARGE = np.full(1000, 60000, np.float16)
         # ten per cent too large, in the same direction
         (_NUMBERS, _NUMBERS * np.float32(1.1), 0.1, 1.0),
         # of zeros alone a difference counts as it is
-        (np.zeros(2), np.full(2, 1e-9), 1e-9, 1.0),
-        (np.zeros(2), np.ones(2), 1.0, 1.0),
+        (np.zeros(2), np.full(2, 1e-9), 1e-9, None),
+        (np.zeros(2), np.ones(2), 1.0, None),
         # of whole numbers the share that differs
         (np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5]), 0.25, None),
         # half precision is compared in double precision
-        (_LARGE, _LARGE, 0.0, 1.0),
-        (_LARGE, -_LARGE, 2.0, 1.0),
+        (_LARGE, _LARGE, 0.0, None),
+        (_LARGE, -_LARGE, 2.0, None),
         # a detector that finds nothing agrees with one that finds nothing
         (np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32), 0.0, None),
         (np.zeros(0, np.int64), np.zeros(0, np.int64), 0.0, None),

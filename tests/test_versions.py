@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from command_line import run
 from fakes import measurement
+from made_runtimes import FORWARDING
 from test_compare import FakeSessions
 
 from autotune.deploy.session import SessionConfig
@@ -39,21 +40,16 @@ def test_a_leak_is_growth_that_does_not_stop() -> None:
         assert not Leak.of([1000 + noise.choice((0, 4, 8)) for _ in range(17)], 100).is_leak
 
 
-_LEAKY = """
-import importlib, os, sys
-own, fake = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), sys.modules[__name__]
-places = sys.path[:]
-sys.path[:] = [place for place in sys.path if os.path.abspath(place) != own]
-del sys.modules[__name__]
-real = importlib.import_module(__name__)
-sys.path[:], sys.modules[__name__] = places, fake
-globals().update({name: value for name, value in vars(real).items() if name != "__spec__"})
+_LEAKY = (
+    FORWARDING
+    + """
 kept, run = [], real.InferenceSession.run
 def leak(self, *arguments, **named):
     kept.append(b"x" * 100_000)
     return run(self, *arguments, **named)
 real.InferenceSession.run = leak
 """
+)
 
 
 @pytest.mark.process

@@ -197,13 +197,19 @@ def _can_use(name: str) -> bool:
         return False
 
 
-def environment_differences(config: TunedConfig, *, cores: bool = True) -> list[str]:
-    """Returns how this machine differs from the one that tuned the config, in words."""
+def environment_differences(
+    config: TunedConfig, *, cores: bool = True, runtime: bool = True
+) -> list[str]:
+    """Returns how this machine differs from the one that tuned the config, in words.
+
+    Args:
+        cores: Whether to compare the numbers of usable cores.
+        runtime: Whether to compare the versions of ONNX Runtime.
+    """
     there = config.environment
-    pairs = [
-        ("CPU", there.cpu, cpu.cpu_model()),
-        ("ONNX Runtime", there.onnxruntime, onnxruntime.__version__),
-    ]
+    pairs = [("CPU", there.cpu, cpu.cpu_model())]
+    if runtime:
+        pairs.append(("ONNX Runtime", there.onnxruntime, onnxruntime.__version__))
     if cores:
         pairs.append(("usable cores", str(there.cores), str(cpu.usable_cores())))
     return [f"{what} {then} there, {now} here" for what, then, now in pairs if then != now]

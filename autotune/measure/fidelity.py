@@ -37,6 +37,10 @@ WORST_SAMPLE_FACTOR = 8.0
 
 # A transformer with its past as outputs has hundreds; a trial keeps the errors of the worst.
 _MOST_OUTPUTS = 16
+# What Hugging Face's exporters call scores of classes: of a text, a token, or a detector's query.
+_LOGITS = "logits"
+# Probabilities in half precision add up to 1 within this.
+_SUM_TOLERANCE = 1e-2
 # Names of arrays that say how an output is built: they hardly ever vary.
 _FORMS = (".length", ".keys")
 # A sample that is nearly zero beside the others is compared with this share of their size: its own
@@ -194,7 +198,7 @@ def _compare_output(name: str, pairs: Sequence[tuple[Array | None, Array | None]
     for (reference, output), (r, o) in zip(both, finite, strict=True):
         cosines.append(_cosine(r, o))
         differences.append(float(np.abs(o - r).max(initial=0.0)))
-        if reference.size and reference.ndim and reference.shape[-1] > 1:
+        if _holds_classes(name, reference):
             agreements += _agreement(reference, output)
     return Fidelity(
         error=_with_worst(errors, max(errors)),
@@ -266,6 +270,22 @@ def _finite_values(
             f"the output '{name}' lacks NaN or infinite values that the unoptimised model has"
         )
     return r[finite], o[finite]
+
+
+def _holds_classes(name: str, reference: Array) -> bool:
+    """Returns whether the last axis of an output is one of classes.
+
+    It is where an output is a row for each sample. With positions between, as of tokens, it is
+    where the rows are probabilities, or the exporter named them logits. The last axis of a detector
+    is one of boxes or of coordinates.
+    """
+    if not reference.size or reference.shape[-1:] in ((), (1,)):
+        return False
+    if reference.ndim == 2 or (reference.ndim == 3 and name == _LOGITS):
+        return True
+    if reference.ndim != 3 or reference.dtype.kind != "f" or not (reference >= 0).all():
+        return False
+    return bool(np.allclose(reference.sum(-1, dtype=np.float64), 1, atol=_SUM_TOLERANCE))
 
 
 def _agreement(reference: Array, output: Array) -> list[float]:

@@ -34,8 +34,8 @@ class Fidelity:
         worst_error: The error of the worst sample; None where an earlier version measured.
         cosine: Smallest cosine similarity.
         max_difference: Largest absolute difference.
-        agreement: Top-1 agreement: share of equal arg-max along the last axis, where that looks
-            like classes.
+        agreement: Top-1 agreement: share of equal arg-max along the last axis; None where that is
+            no axis of classes.
         metric: The user's own metric of the outputs; higher is better.
         drop: By how much the metric is below that of the unoptimised model's outputs.
         coverage: How much the comparison proves; None where an earlier version measured.

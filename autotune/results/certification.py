@@ -93,7 +93,8 @@ def certify(
         CannotMeasureError: the unoptimised model does not run on this machine.
     """
     check_kinds(processors or ())
-    model = lineup_of([path], source, None).model
+    lineup = lineup_of([path], source, None)
+    model, site = lineup.model, lineup.subjects[0].site
     config = TunedConfig.read(path)
     chosen = processors or _dependences(path.parent / config.model.file)
     batch = config.serving.batch if config.serving else None
@@ -103,7 +104,7 @@ def certify(
     certificates = [
         certificate
         for name in chosen
-        for certificate in _certificates(name, path, cases, references)
+        for certificate in _certificates(name, path, cases, references, site)
     ]
     config = replace(config, certified=tuple(certificates))
     write_json(config.to_json(), path)
@@ -193,13 +194,23 @@ def _only(names: Sequence[str], outputs: Outputs) -> Outputs:
 
 
 def _certificates(
-    name: str, path: Path, cases: Sequence[Case], references: Sequence[Sequence[Outputs]]
+    name: str,
+    path: Path,
+    cases: Sequence[Case],
+    references: Sequence[Sequence[Outputs]],
+    site: Path | None,
 ) -> list[Certificate]:
-    """Returns the answers of the config in the file `path` on one kind of processor."""
+    """Returns the answers of the config in the file `path` on one kind of processor.
+
+    Args:
+        site: The folder of another ONNX Runtime that the config needs; None for the user's own.
+    """
     blank = Certificate(
         processor=name, outcome=NOT_COMPARED, how="", samples=0, batch=1, padding=0, error=None
     )
     place = _place(name)
+    if site is not None and not isinstance(place, str):
+        place = _with_runtime(place, site)
     if isinstance(place, str):
         return [replace(blank, how=place)]
     done = _run(place, path, cases)
@@ -263,6 +274,13 @@ def _place(name: str) -> Place | str:
         command=[emulator, "-cpu", "neoverse-n1", "-L", root, f"{root}/usr/bin/python3"],
         paths=[f"{root}/site-packages"],
     )
+
+
+def _with_runtime(place: Place, site: Path) -> Place | str:
+    """Returns a place with another ONNX Runtime in it, or why it cannot have it."""
+    if place.paths != _HERE.paths:
+        return f"{site.name} was added for this kind of machine alone"
+    return replace(place, words=f"{place.words}, {site.name}", paths=[str(site), *place.paths])
 
 
 @dataclass(frozen=True, kw_only=True)

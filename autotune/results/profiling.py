@@ -16,7 +16,7 @@ from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peak
 from autotune.inspection.model_report import read_model
 from autotune.inspection.profile import Profile, profile_session
 from autotune.results.overwriting import refuse_overwriting
-from autotune.results.subjects import lineup_of
+from autotune.results.subjects import lineup_of, refuse_other_runtimes
 from autotune.results.writing import CONFIG, PAGE, write_json
 
 OnStep = Callable[[int, int], None]
@@ -99,6 +99,7 @@ def profile(
         inputs = [each for each in (source, data) if each is not None]
         refuse_overwriting([path / PROFILE_FILE, path / PAGE], inputs)
     lineup = lineup_of([file], source, None)
+    refuse_other_runtimes(lineup, "autotune profile")
     (subject,), original = lineup.subjects, lineup.model
     workload = workload_for(original, data, shapes or {})
     if subject.batch is not None:

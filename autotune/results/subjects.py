@@ -15,6 +15,7 @@ from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.graph.parameters import OUTPUTS
 from autotune.results.result import StudyResult
+from autotune.runtimes.environments import is_there, site_of
 
 THE_DEFAULT = "the default"
 """The name of the untouched model under default options."""
@@ -59,7 +60,8 @@ class Subject:
 def subject_of(path: Path) -> Subject:
     """Returns the subject in a file: a tuned config, or a model under default options.
 
-    A config is opened as ``autotune.load`` opens it here, with at most a thread for each core.
+    A config is opened as ``autotune.load`` opens it here, with at most a thread for each core. One
+    that needs another ONNX Runtime is run by that, where it was added.
 
     Raises:
         ConfigError: the config is wrong, its model files are others than it says, or it needs
@@ -71,12 +73,15 @@ def subject_of(path: Path) -> Subject:
     check_files(path, config, read_all=True)
     here = fit(config)
     serving = config.serving or Serving(clients=1)
-    if here.lacking:
-        raise ConfigError(f"{path}: this machine lacks {', '.join(here.lacking)}")
+    site = _site_of(config) if here.lacking else None
+    if here.lacking and site is None:
+        needed = config.requires.runtime
+        more = f"; or type autotune runtimes add {needed}" if needed else ""
+        raise ConfigError(f"{path}: this machine lacks {', '.join(here.lacking)}{more}")
     return Subject(
         name=str(path),
         model=path.parent / config.model.file,
-        session=here.session,
+        session=config.session if site else here.session,
         clients=serving.clients,
         sessions=serving.sessions,
         batch=serving.batch,
@@ -84,10 +89,17 @@ def subject_of(path: Path) -> Subject:
         source=_source(path.parent),
         source_sha256=config.model.source_sha256,
         max_error=config.evidence.max_error,
-        differences=tuple(environment_differences(config)),
+        differences=tuple(environment_differences(config, runtime=site is None)),
         evidence=config.evidence,
+        site=site,
         outputs=outputs_of(config),
     )
+
+
+def _site_of(config: TunedConfig) -> Path | None:
+    """Returns the folder of the ONNX Runtime that a config needs; None where it was not added."""
+    needed = config.requires.runtime
+    return site_of(str(needed)) if needed and is_there(str(needed)) else None
 
 
 def outputs_of(config: TunedConfig) -> tuple[str, ...]:
@@ -153,6 +165,20 @@ class Lineup:
                 "--clients how many call at once here"
             )
         return next(iter(numbers), None)
+
+
+def refuse_other_runtimes(lineup: Lineup, command: str) -> None:
+    """Refuses a config that needs another ONNX Runtime, for a command that runs all in this one.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for subject in (*lineup.subjects, lineup.baseline):
+        if subject.site is not None:
+            raise ConfigError(
+                f"{subject.name} needs {subject.site.name}, and {command} runs in this environment "
+                "alone; type it in one that has that ONNX Runtime"
+            )
 
 
 def lineup_of(paths: Sequence[Path], source: Path | None, baseline: Path | None) -> Lineup:

@@ -15,7 +15,7 @@ from autotune.measure.outcome import Failure
 from autotune.measure.statistics import independent_share, percentile
 from autotune.results.compare import MAX_ERROR, MakeMeasurer, SideBySide
 from autotune.results.final_comparison import OnStep
-from autotune.results.subjects import Lineup, Subject
+from autotune.results.subjects import Lineup, Subject, refuse_other_runtimes
 
 ROUNDS = 5
 """How often each configuration is measured."""
@@ -94,6 +94,7 @@ def compare_under_load(
             clients and `clients` is None.
         CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
+    refuse_other_runtimes(lineup, "compare --qps")
     field = (lineup.baseline, *lineup.subjects)
     for subject in field:
         if (subject.batch or 1) > 1:

@@ -213,19 +213,11 @@ class StudyOptions:
         self.generation.check()
         if self.data is not None and self.shapes:
             raise RequestError("--data brings its own shapes; leave --shape out")
-        self._check_processors()
         objectives = find(self.sought)
         may_be_swapped = self.objectives in (DEFAULT, LOADED_DEFAULT)
         # a study on devices has their memory as its objective, in the place of the process's
         if not (may_be_swapped and self.prefer == OBJECTIVES[DEVICE_MEMORY].word):
             check_preference(self.preference, objectives)
-
-    def _check_processors(self) -> None:
-        if self.certify and self.runtimes:
-            raise RequestError(
-                "--certify compares answers in your own environment, and --runtimes searches "
-                "others; leave one of them out, and type autotune certify afterwards"
-            )
 
     def check_space(self, space: Space) -> None:
         """Refuses a choice of execution providers where the space has none to choose from.
