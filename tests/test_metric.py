@@ -1,6 +1,7 @@
 """The user's own metric: found, called, and its faults told as theirs."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,10 @@ def test_an_edited_metric_is_another_study(tmp_path: Path, monkeypatch: pytest.M
         digests.append(digest(identity_of(ctx)))
     assert len(set(digests)) == 2
     assert metric.source_digest("no_module:right") == ""
+
+
+def test_another_version_of_autotune_is_another_study() -> None:
+    """It may measure or make files in another way, as after a step was mended."""
+    ctx = setting(thread_space())
+    newer = replace(ctx, environment=replace(ctx.environment, autotune="99.0"))
+    assert digest(identity_of(ctx)) != digest(identity_of(newer))
