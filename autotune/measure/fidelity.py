@@ -283,7 +283,7 @@ def _holds_classes(name: str, reference: Array) -> bool:
         return False
     if reference.ndim == 2 or (reference.ndim == 3 and name == _LOGITS):
         return True
-    if reference.ndim != 3 or reference.dtype.kind != "f" or np.min(reference) < 0:
+    if reference.ndim != 3 or reference.dtype.kind != "f" or np.any(np.signbit(reference)):
         return False
     return bool(np.allclose(reference.sum(-1, dtype=np.float64), 1, atol=_SUM_TOLERANCE))
 
