@@ -4,8 +4,9 @@
 
 Without a MODEL, the models of ../shared/models that are there, and those of exporter_models.py: a
 MobileNetV3 and an EfficientNet with their activations in parts, a stack of PaddlePaddle's blocks,
-and three transformers with normalisations, GELU, softmax and attention in parts. NAME_inputs.npz
-beside NAME.onnx is its input.
+three transformers with normalisations, GELU, softmax and attention in parts, and the step of a
+decoder whose keys and values are repeated for groups of heads. NAME_inputs.npz beside NAME.onnx is
+its input.
 
 The rows of a model are the pass itself, the pass that makes one operator of attention too, and
 dynamic and static int8 after the pass against the same without it. Nodes are counted in the file,

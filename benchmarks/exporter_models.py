@@ -259,6 +259,36 @@ def decoder(blocks: int) -> onnx.ModelProto:
     return graph.model(normalised(x), {"x": [1, words, width]})
 
 
+def grouped(blocks: int) -> onnx.ModelProto:
+    """Returns one step of a decoder with grouped queries and 1,024 words in its cache."""
+    graph, heads, shared, channels, words = Graph(), 16, 4, 64, 1024
+    width, new = heads * channels, graph.integers(2)
+    own = {name: graph.integers(1, 1, n, channels) for name, n in (("q", heads), ("kv", shared))}
+    inputs: dict[str, list[int | str]] = {"x": [1, 1, width]}
+
+    def heads_of(x: str, split: str, wide: int) -> str:
+        shaped = graph.add("Reshape", graph.add("MatMul", x, graph.weight(width, wide)), split)
+        return graph.add("Transpose", shaped, perm=[0, 2, 1, 3])
+
+    def remembered(x: str, block: int, kind: str) -> str:
+        past = f"past_{block}_{kind}"
+        inputs[past] = [1, shared, words, channels]
+        both = graph.add("Concat", past, heads_of(x, own["kv"], shared * channels), axis=2)
+        shape = graph.integers(1, shared, heads // shared, words + 1, channels)
+        many = graph.add("Expand", graph.add("Unsqueeze", both, new), shape)
+        return graph.add("Reshape", many, graph.integers(1, heads, words + 1, channels))
+
+    x = "x"
+    for block in range(blocks):
+        keys = graph.add("Transpose", remembered(x, block, "k"), perm=[0, 1, 3, 2])
+        scores = graph.add("MatMul", heads_of(x, own["q"], width), keys)
+        shares = graph.add("Softmax", graph.add("Mul", scores, channels**-0.5), axis=-1)
+        mixed = graph.add("MatMul", shares, remembered(x, block, "v"))
+        mixed = graph.add("Transpose", mixed, perm=[0, 2, 1, 3])
+        x = graph.add("Add", x, graph.add("Reshape", mixed, graph.integers(1, 1, width)))
+    return graph.model(x, inputs)
+
+
 BUILDERS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
     "mobilenet_v3": mobilenet_v3,
     "efficientnet": efficientnet,
@@ -266,5 +296,6 @@ BUILDERS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
     "encoder": encoder,
     "bert": bert,
     "decoder": decoder,
+    "grouped": grouped,
 }
 """Models in the spelling of exporters, by the number of their blocks."""

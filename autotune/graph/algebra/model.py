@@ -1,5 +1,6 @@
 """Applies the rules to all graphs of a model, until none of them changes anything."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from autotune.graph.algebra.structure import SHAPES
 from autotune.graph.model_file import save
 
 _OLDEST_OPSET = 7
+_WORDS = re.compile(r"[A-Za-z_]\w*")
 # ONNX Runtime's operators whose output is of the type and shape of their first input.
 _ACTIVATIONS = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu"})
 
@@ -117,6 +119,8 @@ def _scopes(model: onnx.ModelProto, settled: set[str]) -> list[Scope]:
     names |= {node.name for node in all_nodes(model.graph)}
     for graph in all_graphs(model.graph):
         names |= {item.name for item in (*graph.initializer, *graph.input, *graph.output)}
+    inputs = [dim for item in model.graph.input for dim in item.type.tensor_type.shape.dim]
+    open_sizes = {dim.dim_param for dim in inputs if dim.dim_param}
     pending = [_Pair(model.graph, _inferred(model).graph, None)]
     scopes: list[Scope] = []
     while pending:
@@ -124,7 +128,10 @@ def _scopes(model: onnx.ModelProto, settled: set[str]) -> list[Scope]:
         scope = Scope(
             graph,
             opset=_opset(model),
-            facts={**(outer.facts if outer else {}), **_facts(inferred)},
+            facts={
+                **(outer.facts if outer else {}),
+                **_named(_facts(inferred), graph, open_sizes),
+            },
             names=names,
             outer=outer,
             settled=settled,
@@ -157,6 +164,36 @@ def _facts(graph: onnx.GraphProto) -> dict[str, TensorFacts]:
             )
         facts[item.name] = TensorFacts(tensor.elem_type, sizes)
     return facts
+
+
+def _named(
+    facts: dict[str, TensorFacts], graph: onnx.GraphProto, open_sizes: set[str]
+) -> dict[str, TensorFacts]:
+    """Returns facts with the names that the model itself gives to sizes that are not inferred.
+
+    PyTorch's exporter names sums of sizes, which no inference does. A name counts where it is made
+    of those of the inputs' sizes; there too, equal names stand for equal sizes. Numbers are not
+    taken, because tools that fix a size may leave an old one there.
+    """
+    for item in graph.value_info:
+        found = facts.get(item.name)
+        given = item.type.tensor_type.shape.dim
+        if found is None or found.sizes is None or len(found.sizes) != len(given):
+            continue
+        sizes = tuple(
+            dim.dim_param
+            if _is_unknown(size)
+            and _WORDS.findall(dim.dim_param)
+            and open_sizes.issuperset(_WORDS.findall(dim.dim_param))
+            else size
+            for size, dim in zip(found.sizes, given, strict=True)
+        )
+        facts[item.name] = found._replace(sizes=sizes)
+    return facts
+
+
+def _is_unknown(size: int | str | None) -> bool:
+    return size is None or (isinstance(size, str) and size.startswith("unk__"))
 
 
 def _for_inference(node: onnx.NodeProto) -> onnx.NodeProto:

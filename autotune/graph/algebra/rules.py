@@ -6,12 +6,14 @@ from autotune.graph.algebra import (
     arithmetic,
     attention,
     normalisation,
+    shared_heads,
     structure,
 )
 from autotune.graph.algebra.rule import Rule
 
 RULES: tuple[Rule, ...] = (
     *structure.RULES,
+    *shared_heads.RULES,
     *activations.RULES,
     *normalisation.RULES,
     *affine.RULES,

@@ -14,8 +14,8 @@ from autotune.graph.algebra.scope import READ_TYPES, SMALL, Array, Scope, attrib
 # Operators whose value on constants is computed once. Whole numbers are left alone where they
 # would be divided.
 _COMPUTED = frozenset(
-    "Add Cast Concat Div Exp Expand Flatten Gather Mul Neg Pow Reciprocal Reshape Slice Sqrt "
-    "Squeeze Sub Transpose Unsqueeze".split()
+    "Add Cast Concat ConstantOfShape Div Equal Exp Expand Flatten Gather Mul Neg Pow Reciprocal "
+    "Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
 )
 # Casts from the key to these types lose nothing.
 _WIDER: dict[int, set[int]] = {
@@ -63,9 +63,11 @@ def _largest_size(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> float:
     given = [arrays[name] for name in node.input if name]
     if node.op_type == "Expand":
         shapes = [given[0].shape, tuple(given[1].reshape(-1))]
+    elif node.op_type == "ConstantOfShape":
+        return float(np.prod(given[0], dtype=float))
     elif node.op_type == "Gather":
         return float(given[0].size) * given[1].size
-    elif node.op_type in ("Add", "Sub", "Mul", "Div", "Pow"):
+    elif node.op_type in ("Add", "Sub", "Mul", "Div", "Pow", "Equal", "Where"):
         shapes = [array.shape for array in given]
     else:
         return sum(array.size for array in given)
@@ -268,9 +270,9 @@ def known_shape(scope: Scope, node: onnx.NodeProto) -> bool:
     source = node if node.op_type == "Shape" else scope.producer(node.input[0], "Shape")
     if source is None or scope.is_visible(node.output[0]):
         return False
-    if attribute(source, "start", 0) or attribute(source, "end") is not None:
-        return False
+    part = slice(attribute(source, "start", 0), attribute(source, "end"))
     shape = scope.sizes(source.input[0])
+    shape = None if shape is None else shape[part]
     taken = None if shape is None else _taken(scope, node, shape)
     sizes = [size for size in taken or () if isinstance(size, int)]
     if taken is None or len(sizes) < len(taken):
@@ -305,13 +307,16 @@ def copied_sizes(scope: Scope, node: onnx.NodeProto) -> bool:
     where the shape has a zero: no number changes. What computed the sizes goes.
     """
     joined = scope.producer(node.input[1], "Concat")
-    if joined is None or attribute(node, "allowzero", 0):
+    takes_zero = attribute(node, "allowzero", 0)
+    if joined is None:
         return False
     own = scope.sizes(node.input[0]) or ()
     shape: list[int] = []
     for name in joined.input:
         given = scope.integers(name)
         taken = None if given else _one_size(scope, name)
+        if given and takes_zero and 0 in given:
+            return False
         if given:
             shape += given
         elif taken is None:
@@ -325,7 +330,37 @@ def copied_sizes(scope: Scope, node: onnx.NodeProto) -> bool:
         else:
             return False
     constant_shape = scope.constant(np.array(shape, np.int64), f"{node.output[0]}/shape")
-    scope.rewire(node, {1: constant_shape})
+    scope.replace(
+        node, scope.make("Reshape", [node.input[0], constant_shape], output=node.output[0])
+    )
+    return True
+
+
+def chosen_sizes(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Removes ``Where(shape == -1, 1, shape)``, which PyTorch writes before each Expand.
+
+    A size that was taken of a tensor is never -1, and a constant -1 is 1 then: no number changes.
+    """
+    condition, chosen, name = node.input
+    test, joined = scope.producer(condition, "Equal"), scope.producer(name, "Concat")
+    if test is None or joined is None or name not in test.input or not node.input[1]:
+        return False
+    (compared,) = [item for item in test.input if item != name] or [""]
+    known = [scope.integers(item) for item in joined.input]
+    if any(
+        v is None and _one_size(scope, n) is None for v, n in zip(known, joined.input, strict=True)
+    ):
+        return False
+    length = sum(1 if values is None else len(values) for values in known)
+    for item, value in ((chosen, 1), (compared, -1)):
+        values = scope.integers(item)
+        if not values or set(values) != {value} or len(values) not in (1, length):
+            return False
+    parts = [
+        item if values is None else scope.constant(np.where(np.equal(values, -1), 1, values), item)
+        for item, values in zip(joined.input, known, strict=True)
+    ]
+    scope.replace(node, scope.make("Concat", parts, node.output[0], axis=0))
     return True
 
 
@@ -346,7 +381,10 @@ class _OneSize(NamedTuple):
 def _one_size(scope: Scope, name: str) -> _OneSize | None:
     """Returns the size that a tensor of one number holds; None if it holds something else."""
     around = scope.producer(name, "Unsqueeze", "Reshape")
-    taker = scope.producer(around.input[0] if around else name, "Gather", "Slice")
+    taker = scope.producer(around.input[0] if around else name, "Gather", "Slice", "Shape")
+    if taker is not None and taker.op_type == "Shape":
+        start, end = attribute(taker, "start", 0), attribute(taker, "end", 0)
+        return _size(scope, taker.input[0], start) if 0 <= start == end - 1 else None
     source = None if taker is None else scope.producer(taker.input[0], "Shape")
     if taker is None or source is None or attribute(source, "start", 0):
         return None
@@ -360,7 +398,10 @@ def _one_size(scope: Scope, name: str) -> _OneSize | None:
         places = [cut.start] if cut is not None and is_one else None
     if places is None or len(places) != 1 or places[0] < 0:
         return None
-    tensor, place = source.input[0], places[0]
+    return _size(scope, source.input[0], places[0])
+
+
+def _size(scope: Scope, tensor: str, place: int) -> _OneSize:
     sizes = scope.sizes(tensor) or ()
     return _OneSize(tensor, place, sizes[place] if place < len(sizes) else None)
 
@@ -424,6 +465,7 @@ def _key(node: onnx.NodeProto) -> tuple[Any, ...]:
 RULES = (
     rule(known_shape, "Shape Gather Slice"),
     rule(copied_sizes, "Reshape"),
+    rule(chosen_sizes, "Where"),
     rule(constant, " ".join(_COMPUTED)),
     rule(
         identity,
@@ -437,5 +479,5 @@ RULES = (
 )
 """The rules for the structure of a graph."""
 
-SHAPES = RULES[:3]
+SHAPES = RULES[:4]
 """Those of them that make shapes known."""
