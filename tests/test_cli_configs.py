@@ -92,7 +92,7 @@ def test_the_help_names_all_targets() -> None:
         (["compare", "CONFIG", "--clients", "0"], "--clients"),
         (["compare", "CONFIG", "--qps", "0"], "'0' is not a number of requests a second"),
         (["compare", "CONFIG", "--qps", "9", "--min-speedup", "2"], "there is no speed-up"),
-        (["compare", "CONFIG", "--qps", "9", "--max-memory", "1GiB"], "leave out --min-speedup"),
+        (["compare", "CONFIG", "--qps", "9", "--max-memory", "1GiB"], "leave out limits of speed"),
         (["compare", "lstm.autotune", "--qps", "9", "--trial", "1"], "and leave out --baseline"),
         (["compare", "absent.json"], "cannot read the config absent.json"),
     ],

@@ -23,7 +23,12 @@ def make_config(
     near = Interval(value=speedup, low=speedup - 0.01, high=speedup + 0.01)
     same = Interval(value=1.0, low=0.99, high=1.01)
     own = Score(
-        values={"latency_ms": 3 / speedup, "peak_memory_mib": 50.0, "p99_ms": 2.5},
+        values={
+            "latency_ms": 3 / speedup,
+            "peak_memory_mib": 50.0,
+            "held_memory_mib": 40.0,
+            "p99_ms": 2.5,
+        },
         gains={"latency_ms": near, "peak_memory_mib": same},
         error=error,
         rounds=5,
@@ -68,6 +73,8 @@ def test_one_config_has_to_be_better() -> None:
         (Gate(min_speedup=0.95), []),
         (Gate(min_speedup=1.51), ["speedup"]),
         (Gate(max_memory_mib=49.9), ["memory"]),
+        (Gate(max_held_memory_mib=40.0), []),
+        (Gate(max_held_memory_mib=39.9), ["held memory"]),
         (Gate(min_speedup=2, max_memory_mib=1), ["speedup", "memory"]),
     ],
 )

@@ -16,6 +16,7 @@ from autotune.cli.applications import compare_application, is_tuned_application
 from autotune.cli.console import messages, present
 from autotune.cli.options import (
     MAX_ERROR,
+    MAX_HELD_MEMORY,
     MAX_MEMORY,
     ClientsOption,
     DataOption,
@@ -66,6 +67,9 @@ _MARKDOWN = typer.Option(
     "--export-markdown", metavar="FILE.md", help="Write the numbers as a Markdown table."
 )
 
+# What `compare` takes for a tuned application.
+_OF_APPLICATIONS = frozenset({"words", "as_json", "quiet"})
+
 
 def compare_configs(
     words: Annotated[list[str], _PATHS],
@@ -82,6 +86,7 @@ def compare_configs(
     qps: Annotated[float | None, _QPS] = None,
     min_speedup: Annotated[float | None, _MIN_SPEEDUP] = None,
     max_memory: Annotated[float | None, MAX_MEMORY] = None,
+    max_held_memory: Annotated[float | None, MAX_HELD_MEMORY] = None,
     max_error: Annotated[float | None, MAX_ERROR] = None,
     junit: Annotated[Path | None, _JUNIT] = None,
     markdown: Annotated[Path | None, _MARKDOWN] = None,
@@ -90,14 +95,20 @@ def compare_configs(
 ) -> None:
     """Measures configs and models side by side with the default; decoders by their tokens.
 
-    The exit code is 3 if a limit is broken, and 4 if a config does not run here. Without
-    --min-speedup and --max-memory, a single config has to be better than the baseline. With --qps,
-    each config has to keep up with the requests. With --runtimes, one file is measured on several
-    builds or versions of ONNX Runtime, and how its memory grows with the runs. After an upgrade of
-    ONNX Runtime it says as well what still holds of a config's numbers.
+    The exit code is 3 if a limit is broken, and 4 if a config does not run here. Without limits
+    of speed and memory, a single config has to be better than the baseline. With --qps, each config
+    has to keep up with the requests. With --runtimes, one file is measured on several builds or
+    versions of ONNX Runtime, and how its memory grows with the runs. After an upgrade of ONNX
+    Runtime it says as well what still holds of a config's numbers.
     """
+    given = {name: value for name, value in locals().items() if name not in _OF_APPLICATIONS}
     messages().quiet = quiet
     if is_tuned_application(words[0]):
+        if any(given.values()):
+            raise RequestError(
+                "a tuned application is compared by runs of its command: leave out all options but "
+                "--json and --quiet, or put those of the command after --"
+            )
         compare_application(Path(words[0]), words[1:], as_json=as_json)
         return
     paths = [Path(word) for word in words]
@@ -117,17 +128,19 @@ def compare_configs(
             "--trial measures trials of one study against its default, on its inputs; name its "
             "folder alone, and leave out --baseline, --shape, --qps and options of prompts"
         )
-    if qps is not None and (min_speedup, max_memory) != (None, None):
+    if qps is not None and any((min_speedup, max_memory, max_held_memory)):
         raise RequestError(
             "--qps offers the same load to all, so there is no speed-up, and memory is not "
-            "measured; leave out --min-speedup and --max-memory, or --qps"
+            "measured; leave out limits of speed and memory, or --qps"
         )
     if runtimes and (len(paths) != 1 or baseline is not None or trial or qps is not None):
         raise RequestError(
             "--runtimes measures one model or config on several ONNX Runtimes; name one file, and "
             "leave out --baseline, --trial and --qps"
         )
-    gate = Gate(min_speedup=min_speedup, max_memory_mib=max_memory)
+    gate = Gate(
+        min_speedup=min_speedup, max_memory_mib=max_memory, max_held_memory_mib=max_held_memory
+    )
     with steps("comparing") as on_step:
         common = _Common(max_error=max_error, clients=clients, on_step=on_step)
         if trial:

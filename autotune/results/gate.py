@@ -1,7 +1,7 @@
 """Limits that the outcome of a comparison has to keep: the gate of a build."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from autotune.errors import CannotMeasureError, NotBetterError
 from autotune.measure.outcome import Failure
@@ -17,15 +17,18 @@ class Gate:
         min_speedup: Least speed-up over the baseline, with several clients least factor of
             throughput; None means no limit.
         max_memory_mib: Largest peak memory that a session may add; None means no limit.
+        max_held_memory_mib: Most memory that a process may hold after all runs; None means no
+            limit.
     """
 
     min_speedup: float | None = None
     max_memory_mib: float | None = None
+    max_held_memory_mib: float | None = None
 
     @property
     def has_limits(self) -> bool:
         """Whether the request sets a limit of speed or memory."""
-        return self.min_speedup is not None or self.max_memory_mib is not None
+        return any(limit is not None for limit in astuple(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,8 @@ class Verdict:
     """Whether one configuration keeps one limit.
 
     Attributes:
-        limit: ``runs``, ``error``, ``speedup``, ``memory``, ``better`` or ``rate``.
+        limit: ``runs``, ``error``, ``speedup``, ``memory``, ``held memory``, ``better`` or
+            ``rate``.
     """
 
     config: str
@@ -114,13 +118,14 @@ def _of_config(
             words=f"{quantity}{speedup.value:.3f}× ({speedup.low:.3f}–{speedup.high:.3f}) over "
             f"{baseline}, at least {gate.min_speedup:g}× is required",
         )
-    if gate.max_memory_mib is not None:
-        yield Verdict(
-            config=name,
-            limit="memory",
-            kept=peak_mib <= gate.max_memory_mib,
-            words=f"{peak_mib:.1f} MiB, at most {gate.max_memory_mib:g} MiB is allowed",
-        )
+    held_mib = config.score.values["held_memory_mib"]
+    for limit, used, used_mib, most_mib in (
+        ("memory", "", peak_mib, gate.max_memory_mib),
+        ("held memory", " held after all runs", held_mib, gate.max_held_memory_mib),
+    ):
+        if most_mib is not None:
+            words = f"{used_mib:.1f} MiB{used}, at most {most_mib:g} MiB is allowed"
+            yield Verdict(config=name, limit=limit, kept=used_mib <= most_mib, words=words)
     if alone and not gate.has_limits:
         was_better = config.tuned is None or config.tuned.was_better
         is_enough = config.better or (not was_better and not config.slower)
