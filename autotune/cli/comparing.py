@@ -104,11 +104,11 @@ def compare_configs(
     given = {name: value for name, value in locals().items() if name not in _OF_APPLICATIONS}
     messages().quiet = quiet
     if is_tuned_application(words[0]):
-        if any(given.values()):
-            raise RequestError(
-                "a tuned application is compared by runs of its command: leave out all options but "
-                "--json and --quiet, or put those of the command after --"
-            )
+        _check(
+            not any(given.values()),
+            "a tuned application is compared by runs of its command: leave out all options but "
+            "--json and --quiet, or put those of the command after --",
+        )
         compare_application(Path(words[0]), words[1:], as_json=as_json)
         return
     paths = [Path(word) for word in words]
@@ -116,28 +116,28 @@ def compare_configs(
         from autotune.cli.progress import steps
         from autotune.results.gate import Gate, exit_code
 
-    if twice := [path for path in paths if paths.count(path) > 1]:
-        raise RequestError(f"{twice[0]} is named twice")
-    for option, path in (("--junit", junit), ("--export-markdown", markdown)):
-        _check_output(option, path, [*paths, *filter(None, (baseline, model, data))])
+    for path in paths:
+        _check(paths.count(path) == 1, f"{path} is named twice")
+    for option, file in (("--junit", junit), ("--export-markdown", markdown)):
+        _check_output(option, file, [*paths, *filter(None, (baseline, model, data))])
     lengths = tuple(number for numbers in prompt_tokens or () for number in numbers)
     asked = (generate, lengths, new_tokens)
     others = (baseline, shape, qps, *asked)
-    if trial and (len(paths) != 1 or any(others)):
-        raise RequestError(
-            "--trial measures trials of one study against its default, on its inputs; name its "
-            "folder alone, and leave out --baseline, --shape, --qps and options of prompts"
-        )
-    if qps is not None and any((min_speedup, max_memory, max_held_memory)):
-        raise RequestError(
-            "--qps offers the same load to all, so there is no speed-up, and memory is not "
-            "measured; leave out limits of speed and memory, or --qps"
-        )
-    if runtimes and (len(paths) != 1 or baseline is not None or trial or qps is not None):
-        raise RequestError(
-            "--runtimes measures one model or config on several ONNX Runtimes; name one file, and "
-            "leave out --baseline, --trial and --qps"
-        )
+    _check(
+        not trial or (len(paths) == 1 and not any(others)),
+        "--trial measures trials of one study against its default, on its inputs; name its "
+        "folder alone, and leave out --baseline, --shape, --qps and options of prompts",
+    )
+    _check(
+        qps is None or not any((min_speedup, max_memory, max_held_memory)),
+        "--qps offers the same load to all, so there is no speed-up, and memory is not "
+        "measured; leave out limits of speed and memory, or --qps",
+    )
+    _check(
+        not runtimes or (len(paths) == 1 and not any((baseline, trial, qps))),
+        "--runtimes measures one model or config on several ONNX Runtimes; name one file, and "
+        "leave out --baseline, --trial and --qps",
+    )
     gate = Gate(
         min_speedup=min_speedup, max_memory_mib=max_memory, max_held_memory_mib=max_held_memory
     )
@@ -158,6 +158,11 @@ def compare_configs(
     present(compared.view, as_json=as_json)
     if code := exit_code(compared.verdicts):
         raise typer.Exit(code)
+
+
+def _check(is_right: bool, words: str) -> None:
+    if not is_right:
+        raise RequestError(words)
 
 
 class _Common(TypedDict):
