@@ -69,6 +69,10 @@ _MARKDOWN = typer.Option(
 
 # What `compare` takes for a tuned application.
 _OF_APPLICATIONS = frozenset({"words", "as_json", "quiet"})
+_ONLY_A_COMMAND = (
+    "a tuned application is compared by runs of its command: leave out all options but --json and "
+    "--quiet, or put those of the command after --"
+)
 
 
 def compare_configs(
@@ -104,11 +108,7 @@ def compare_configs(
     given = {name: value for name, value in locals().items() if name not in _OF_APPLICATIONS}
     messages().quiet = quiet
     if is_tuned_application(words[0]):
-        _check(
-            not any(given.values()),
-            "a tuned application is compared by runs of its command: leave out all options but "
-            "--json and --quiet, or put those of the command after --",
-        )
+        _check(not any(given.values()), _ONLY_A_COMMAND)
         compare_application(Path(words[0]), words[1:], as_json=as_json)
         return
     paths = [Path(word) for word in words]
@@ -138,9 +138,7 @@ def compare_configs(
         "--runtimes measures one model or config on several ONNX Runtimes; name one file, and "
         "leave out --baseline, --trial and --qps",
     )
-    gate = Gate(
-        min_speedup=min_speedup, max_memory_mib=max_memory, max_held_memory_mib=max_held_memory
-    )
+    gate = Gate(min_speedup, max_memory, max_held_memory)
     with steps("comparing") as on_step:
         common = _Common(max_error=max_error, clients=clients, on_step=on_step)
         if trial:

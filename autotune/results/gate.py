@@ -9,7 +9,7 @@ from autotune.results.compare import Compared, Comparison
 from autotune.results.under_load import LoadComparison, UnderLoad
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Gate:
     """The limits of a gate.
 
