@@ -1,24 +1,26 @@
 """What other builds of ONNX Runtime bring beside the installed one, and OpenVINO's own runtime.
 
     python benchmarks/runtimes.py [MODEL.onnx ...] [--runtimes onnxruntime-openvino] [--trials 100]
-                                  [--max-error 0.1] [--native PYTHON] [--quick] [--json]
+            [--minutes 50] [--max-error 0.1] [--native PYTHON] [--quick] [--json]
 
 For every model: a study of the installed ONNX Runtime alone, and one of the runtimes as well
 (`autotune runtimes add` them first). Then the default, both winners and, with --native, OpenVINO's
 own runtime are timed by turns, each in a process of its own, while the others are suspended.
 PYTHON is an interpreter with the packages openvino and numpy; with nncf and onnx it is timed in
 int8 as well. Ratios are to the default; below 1 is faster. Without a MODEL, those of
-../shared/models; NAME_inputs.npz beside NAME.onnx is its input.
+../shared/models; NAME_inputs.npz beside NAME.onnx is its input. --minutes shares a time out among
+the studies: a search that has its share ends, and the row says after how many trials.
 """
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ from autotune.study.tune import tune
 _MODELS = Path(__file__).parent.parent.parent / "shared" / "models"
 _TRIALS = 100
 _QUICK_TRIALS = 20
+# Of a study's time; the rest is for its final comparison, and for the times by turns.
+_SEARCH_SHARE = 0.6
 _ROUNDS = 30
 _BURST_S = 0.15
 _LOOP = """
@@ -159,6 +163,7 @@ def main() -> None:
     parser.add_argument("models", type=Path, nargs="*", metavar="MODEL.onnx")
     parser.add_argument("--runtimes", default="onnxruntime-openvino")
     parser.add_argument("--trials", type=int, default=_TRIALS)
+    parser.add_argument("--minutes", type=float, help="how long all models may take, about")
     parser.add_argument("--max-error", type=float, default=0.1)
     parser.add_argument("--native", help="interpreter with the packages openvino and numpy")
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_TRIALS} trials")
@@ -166,10 +171,16 @@ def main() -> None:
     given = parser.parse_args()
     switch_off()
     rows = {}
-    for model in given.models or sorted(_MODELS.glob("*.onnx")):
-        trials = _QUICK_TRIALS if given.quick else given.trials
+    models = given.models or sorted(_MODELS.glob("*.onnx"))
+    wishes: dict[str, Any] = {
+        "trials": _QUICK_TRIALS if given.quick else given.trials,
+        "max_error": given.max_error,
+    }
+    if given.minutes:
+        wishes["timeout_s"] = _SEARCH_SHARE * 60 * given.minutes / (2 * len(models))
+    for model in models:
         with tempfile.TemporaryDirectory() as scratch:
-            row = check(model, Path(scratch), given.runtimes, trials, given.max_error, given.native)
+            row = check(model, Path(scratch), given.runtimes, given.native, wishes)
         rows[model.stem] = row
         print(sentence(model.stem, row), flush=True)
     if given.json:
@@ -177,19 +188,22 @@ def main() -> None:
 
 
 def check(
-    model: Path, folder: Path, runtimes: str, trials: int, max_error: float, native: str | None
+    model: Path, folder: Path, runtimes: str, native: str | None, wishes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what two studies find for one model, and the times of their winners."""
-    row: dict[str, Any] = {"trials": trials, "max_error": max_error}
+    """Returns what two studies find for one model, and the times of their winners.
+
+    Args:
+        wishes: Options of both studies, by name.
+    """
+    row: dict[str, Any] = dict(wishes)
     configs = {}
     for name, texts in (("own", ()), ("several", (runtimes,))):
         began_s = time.monotonic()
         result = tune(
             model,
-            trials=trials,
+            **wishes,
             runtimes=texts,
             data=file_beside(model),
-            max_error=max_error,
             wait=True,
             out=folder / name,
             on_progress=lambda progress, name=name: _report(model, name, progress),  # type: ignore[misc]
@@ -270,6 +284,18 @@ def _error(outputs: Path, exact: Path) -> float:
     return max(errors)
 
 
+def nearness(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yields how near the winner is to native OpenVINO's best within the error limit."""
+    times = row["timed"]
+    natives = [
+        it["ratio"]
+        for way, it in times.items()
+        if way.startswith("native") and it.get("error", math.inf) <= row["max_error"]
+    ]
+    if natives and "ratio" in times["several"]:
+        yield f"{times['several']['ratio'] / min(natives):.2f} of native's best"
+
+
 def sentence(name: str, row: Mapping[str, Any]) -> str:
     """Returns a row of numbers in words."""
     times = row["timed"]
@@ -279,11 +305,13 @@ def sentence(name: str, row: Mapping[str, Any]) -> str:
         return it["failure"] if "failure" in it else f"{it['ratio']:.2f} (error {it['error']:.1g})"
 
     natives: Sequence[str] = [way for way in times if way.startswith("native")]
+    walls = [f"{row[n]['wall_s']:.0f} s for {row[n]['trials']} trials" for n in ("several", "own")]
     parts = [
         f"own {words('own')}",
         f"several {words('several')}: {row['several']['words']}",
         *(f"{way} {words(way)}" for way in natives),
-        f"wall {row['several']['wall_s'] / row['own']['wall_s']:.2f} times",
+        f"wall {' against '.join(walls)}",
+        *nearness(row),
     ]
     return f"{name}: {'; '.join(parts)}"
 
