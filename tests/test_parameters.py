@@ -46,6 +46,8 @@ def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
         assert steps == []
     elif name == "embeddings":
         assert steps == ["int8_embeddings"]
+    elif name == "caches":
+        assert steps == ["int8_caches"]
     else:
         assert steps == str(value).split("+")
         assert set(steps) <= STEPS.keys()

@@ -106,11 +106,11 @@ class Generation:
         if self.shares is None:
             self.shares = self._can_share()
         if self.shares and capacity > self._capacity:
-            self._buffers = {p.past: _buffer(p, capacity) for p in self._caches}
+            self._buffers = {p.past: self._buffer(p, capacity) for p in self._caches}
             self._capacity, self._binding = capacity, None
         self.length = 0
         self._values = {
-            pair.past: self._buffers.get(pair.past) or _buffer(pair, 0)
+            pair.past: self._buffers.get(pair.past) or self._buffer(pair, 0)
             for pair in self._decoder.pairs
         }
         return self._run(ids)
@@ -240,6 +240,16 @@ class Generation:
             self._kept.append(np.ascontiguousarray(array))
             binding.bind_cpu_input(name, self._kept[-1])
 
+    def _buffer(self, pair: Pair, length: int) -> Any:
+        """Returns zeros for a past input, with room for `length` tokens where it grows.
+
+        Their type is that of the session: a tuned model may have caches of fewer bits.
+        """
+        shape = [size or 0 for size in pair.shape]
+        if pair.axis is not None:
+            shape[pair.axis] = length
+        return onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(shape, self._types[pair.past]))
+
     def _can_share(self) -> bool:
         """Returns whether past and present can be one buffer, which the model itself shows.
 
@@ -250,7 +260,7 @@ class Generation:
             return False
         trial = Generation(self._session, self._decoder, self._others)
         trial.shares = True
-        trial._values = {pair.past: _buffer(pair, _PROBE) for pair in caches}
+        trial._values = {pair.past: self._buffer(pair, _PROBE) for pair in caches}
         before = trial.addresses()
         options = onnxruntime.RunOptions()
         options.log_severity_level = _QUIET
@@ -318,14 +328,6 @@ def _port(item: Any) -> Port:
 
 def _dtype(kind: str) -> str:
     return _TYPES.get(kind, kind.removeprefix("tensor(").removesuffix(")"))
-
-
-def _buffer(pair: Pair, length: int) -> Any:
-    """Returns zeros for a past input, with room for `length` tokens where it grows."""
-    shape = [size or 0 for size in pair.shape]
-    if pair.axis is not None:
-        shape[pair.axis] = length
-    return onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(shape, pair.dtype))
 
 
 def _drawn(logits: Array, temperature: float, top_k: int, random: np.random.Generator) -> int:

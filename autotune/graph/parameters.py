@@ -178,6 +178,13 @@ PRECISIONS: Mapping[str, Precision] = {
 }
 """All precisions by name but the default, ``fp32``."""
 
+CACHES: Mapping[str, Precision] = {
+    "int8": Precision(
+        run=_calls("int8_caches", "quantise"), words="caches in int8", needs=("gqa_caches",)
+    ),
+}
+"""Values of ``caches`` besides ``float``."""
+
 _RUNTIME = GraphParameter(
     domain=Domain(pattern=f"{OWN}|[a-z][a-z-]{{0,40}}==[0-9][0-9A-Za-z.+_]{{0,40}}", default=OWN),
     words=lambda value: f"on {str(value).replace('==', ' ')}",
@@ -198,11 +205,12 @@ GRAPH_PARAMETERS: Mapping[str, GraphParameter] = {
     "precision": GraphParameter.of_entries("fp32", PRECISIONS),
     **OPTIONS,
     "embeddings": GraphParameter.of_entries(AS_PRECISION, EMBEDDINGS),
+    "caches": GraphParameter.of_entries("float", CACHES),
     "weight_storage": GraphParameter.of_entries("inline", STORAGE_FORMS),
 }
 """All of them by name, in the order in which their words are listed."""
 
-ANSWER_PARAMETERS = frozenset({"precision", "embeddings", *OPTIONS})
+ANSWER_PARAMETERS = frozenset({"precision", "embeddings", "caches", *OPTIONS})
 """Those that are meant to change the answers; the others change them by rounding, or by a fault."""
 
 PACKAGES = tuple(
@@ -235,6 +243,7 @@ STEPS: Mapping[str, Step] = {
     **PASSES,
     **PRECISIONS,
     **_EMBEDDINGS,
+    **{f"{value}_caches": step for value, step in CACHES.items()},
     **STORAGE_FORMS,
 }
 """Every step by name."""
@@ -255,9 +264,9 @@ class PlannedStep(NamedTuple):
 def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
     """Returns what is done to the model for a set of graph parameters, in order.
 
-    Outputs that nobody asked for go first; then pre-passes, then precision, then embeddings, whose
-    operator the tools do not know; ONNX Runtime's own optimisation after that, because it writes
-    operators that quantisation does not know; the storage form last.
+    Outputs that nobody asked for go first; then pre-passes, then precision, then embeddings and
+    caches, which write operators that the tools do not know; ONNX Runtime's own optimisation after
+    that, because it writes operators that quantisation does not know; the storage form last.
 
     Args:
         half: Graph parameters that differ from their default, by name.
@@ -272,6 +281,8 @@ def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
     embeddings = f"{half.get('embeddings')}_embeddings"
     if embeddings in _EMBEDDINGS:
         steps.append(PlannedStep(embeddings, {}))
+    if "caches" in half:
+        steps.append(PlannedStep(f"{half['caches']}_caches", {}))
     steps += [PlannedStep(name, {}) for name in passes if PASSES[name].late]
     if "weight_storage" in half:
         steps.append(PlannedStep(str(half["weight_storage"]), {}))
@@ -293,4 +304,5 @@ def shared_passes(
 
 def wants_samples(steps: Collection[PlannedStep]) -> bool:
     """Returns whether a step reads the calibration samples."""
-    return any(step.name in PRECISIONS and PRECISIONS[step.name].wants_samples for step in steps)
+    made = [STEPS[step.name] for step in steps]
+    return any(isinstance(step, Precision) and step.wants_samples for step in made)

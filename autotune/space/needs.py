@@ -122,6 +122,12 @@ NEEDS: Mapping[str, Need] = {
         lacking="the model has no embedding: no node that takes rows out of a large constant table",
         is_met=lambda model, *_: model.embeddings > 0,
     ),
+    "gqa_caches": Need(
+        lacking="the model has no GroupQueryAttention, whose kernel takes caches in int8",
+        is_met=lambda model, *_: (
+            model.decoder is not None and "GroupQueryAttention" in model.operators
+        ),
+    ),
     "tied_table": Need(
         lacking="the embedding and the last product share no table",
         is_met=lambda model, *_: model.is_tied,

@@ -24,7 +24,7 @@ _FIELDS = {
     "weight_storage": "storage_forms",
 }
 # Graph parameters whose effect is that of the CPU provider's kernels.
-_CPU_ALONE = frozenset({"slow_in_float"})
+_CPU_ALONE = frozenset({"slow_in_float", "caches"})
 # What values of options need of the machine.
 _VALUE_NEEDS: Mapping[tuple[str, Value], str] = {("openvino.load_config", OPENVINO_BF16): "bf16"}
 # What values of graph parameters need of the CPU provider, and of no other one.
