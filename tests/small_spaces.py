@@ -61,6 +61,7 @@ def resolved(
     providers: Sequence[str] = ("cpu",),
     batch: Sequence[int] = (),
     features: tuple[str, ...] = (),
+    architecture: str = "x86_64",
     **changes: Any,
 ) -> Space:
     """Returns a preset or a file of the user, resolved for such a model and machine.
@@ -70,5 +71,5 @@ def resolved(
     ready = tuple(ProviderState(word=word, state=READY, devices=("CPU",)) for word in providers)
     described = model(**changes)
     inputs = generate(described, {})
-    here = machine(cores, features)
+    here = machine(cores, features, architecture)
     return resolve(find_space(name), described, inputs, here, fixed, ready, batch=batch)

@@ -235,6 +235,21 @@ def test_a_process_takes_the_runtime_of_its_folder(
         environments.ask(site)
 
 
+_TOO_OLD = """
+class InferenceSession:
+    def __init__(self, *_, **__):
+        raise RuntimeError("Unsupported model IR version: 13, max supported IR version: 10")
+"""
+
+
+@pytest.mark.process
+def test_a_runtime_too_old_for_the_model_is_refused(cache: Path, tmp_path: Path) -> None:
+    release = Release("onnxruntime", "1.16.0")
+    unpack(files_of(*release, code=_TOO_OLD), cache / "onnxruntime-1.16.0")
+    with pytest.raises(RequestError, match=r"1\.16\.0 cannot open new\.onnx, leave it out: .*IR"):
+        environments.check_model(release, tmp_path / "new.onnx")
+
+
 @pytest.mark.process
 def test_nothing_half_made_is_left(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

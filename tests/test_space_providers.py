@@ -113,6 +113,21 @@ def test_a_precision_exists_where_its_provider_gains_from_it(precision: str) -> 
         assert (space.nearest(values).to_json().get("precision") == precision) is exists
 
 
+def test_bfloat16_of_the_cpu_is_that_of_arm() -> None:
+    """On x86 ONNX Runtime's own kernels have none, and an ARM processor need not have it."""
+    name = "mlas.enable_gemm_fastmath_arm64_bfloat16"
+    products: dict[str, Any] = {"operators": {"MatMul": 4}, "quantisable": {"MatMul": 4}}
+    offered = [
+        name in _parameters(resolved(features=features, architecture=architecture, **products))
+        for features, architecture in (
+            (("bf16",), "aarch64"),
+            (("fphp",), "aarch64"),
+            (("avx512_bf16",), "x86_64"),
+        )
+    ]
+    assert offered == [True, False, False]
+
+
 def test_only_devices_that_are_there_are_offered() -> None:
     """OpenVINO runs on the CPU here, so that there is no device to choose."""
     assert "openvino.device_type" not in _parameters(resolved(providers=("cpu", "openvino")))

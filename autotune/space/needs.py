@@ -155,6 +155,12 @@ NEEDS: Mapping[str, Need] = {
             not {"avx512_bf16", "amx_bf16"}.isdisjoint(machine.features)
         ),
     ),
+    "arm_bf16": Need(
+        lacking="the processor is no ARM one that computes in bfloat16",
+        is_met=lambda _model, _workload, machine, _clients: (
+            machine.architecture.lower() in _FP16_ARCHITECTURES and "bf16" in machine.features
+        ),
+    ),
     "saturating_int8": Need(
         lacking="eight-bit products do not saturate on this processor",
         is_met=lambda _model, _workload, machine, _clients: (
