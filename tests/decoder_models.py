@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 VOCABULARY, WIDTH, HEADS = 64, 32, 2
 SIZE = WIDTH // HEADS
-CONTEXT = 256
 KINDS = ("gqa", "plain", "merged", "crossed", "recurrent")
 _CACHE = ("batch_size", HEADS, "past_sequence_length", SIZE)
 _GROWN = ("batch_size", HEADS, "total_sequence_length", SIZE)

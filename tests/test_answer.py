@@ -1,26 +1,14 @@
 """The answer that the page begins with."""
 
 import pages
-from views import words_of
 
 from autotune.report.page.answer import Answer, answer_of
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import StudyState
-from autotune.report.view import View
 
 
 def _answer(state: StudyState) -> Answer:
     return answer_of(state, rows_of(state))
-
-
-def test_the_answer_is_that_of_the_terminal() -> None:
-    answer = _answer(pages.state(pages.result(simplification=pages.simplification())))
-    assert answer.headline.startswith("tiny.onnx: 1.82× faster than the default (1.64–2.00)")
-    words = words_of(View(blocks=answer.blocks, data={}))
-    assert "→ 1 5.5 1.82 (1.64–2.00) 61.0 0.01 int8 static, external data" in words
-    assert "int8 static 1.80× (1.78–1.82), 0.90 of the memory" in words
-    assert "Answers: error 0.01 (limit 0.05) on generated inputs" in words
-    assert answer.confirmed
 
 
 def test_the_code_names_the_config() -> None:

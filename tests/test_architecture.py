@@ -95,7 +95,6 @@ def test_imports_point_down() -> None:
 
 
 def test_storage_and_results_are_apart() -> None:
-    """What keeps trials and what is selected do not import each other."""
     pair = {"storage", "results"}
     wrong = [
         f"{module} imports {target}"
@@ -107,7 +106,6 @@ def test_storage_and_results_are_apart() -> None:
 
 
 def test_imports_form_no_cycle() -> None:
-    """No modules import each other in a circle, not even in one room."""
     modules = _modules()
     edges = {m: {t for t in _imports(f) if t in modules} - {m} for m, f in modules.items()}
     while edges:
@@ -190,7 +188,6 @@ def test_only_modules_that_end_in_child_run_as_a_process() -> None:
 
 
 def test_no_function_is_long() -> None:
-    """The body of a function fits a screen or two, with its docstring."""
     lengths = {
         f"{module}.{node.name}": (node.end_lineno or 0) - node.body[0].lineno + 2
         for module, file in _modules().items()

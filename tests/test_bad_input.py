@@ -15,7 +15,7 @@ import pytest
 from factories import onnx_model
 
 import autotune
-from autotune.errors import DataError, ModelError, RequestError, SpaceError, StudyError
+from autotune.errors import ModelError, RequestError, SpaceError, StudyError
 from autotune.facts import sample_models
 from autotune.storage.database import quiet_optuna
 
@@ -65,18 +65,9 @@ def assert_refused(code: int, stdout: str, stderr: str, phrases: Sequence[str]) 
         assert phrase in said
 
 
-def test_a_missing_model(folder: Path) -> None:
-    refused_by_program(["study", "absent.onnx"], ["there is no file absent.onnx"])
-
-
 def test_a_folder_for_a_model(folder: Path) -> None:
     (folder / "models").mkdir()
     refused(ModelError, ["models is a folder", ".onnx file"], "models")
-
-
-def test_text_for_a_model(folder: Path) -> None:
-    Path("text.onnx").write_text("this is no model\n" * 20, encoding="ascii")
-    refused_by_program(["study", "text.onnx"], ["text.onnx", "no ONNX model"])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
@@ -174,11 +165,6 @@ def test_a_study_folder_of_another_model(folder: Path) -> None:
     assert optuna.get_all_study_names(database) != []
 
 
-def test_a_space_that_is_no_toml(folder: Path) -> None:
-    Path("space.toml").write_text("[parameters\n", encoding="ascii")
-    refused(SpaceError, ["space.toml is no TOML", "line 1"], "model.onnx", space="space.toml")
-
-
 def test_an_unknown_preset(folder: Path) -> None:
     phrases = ["'latncy'", "Did you mean 'latency'?", "default", "memory"]
     refused(SpaceError, phrases, "model.onnx", space="latncy")
@@ -202,10 +188,3 @@ def test_without_onnxruntime(folder: Path) -> None:
     assert_refused(done.returncode, done.stdout, done.stderr, phrases)
     assert " ".join(done.stderr.split()).count("onnxruntime is not installed") == 1
     assert snapshot(Path.cwd()) == before
-
-
-def test_data_that_do_not_fit(folder: Path) -> None:
-    np.savez(folder / "inputs.npz", frame=np.ones((2, 1, 1, 16), np.float32))
-    phrases = ["inputs.npz", "'frame'", "Did you mean 'frames'?"]
-    refused(DataError, phrases, "model.onnx", data="inputs.npz")
-    refused(DataError, ["absent.npz", "no file"], "model.onnx", data="absent.npz")

@@ -27,12 +27,6 @@ def _workload(*samples: Sequence[Sequence[float]]) -> Workload:
     return Workload(feeds=feeds, source="user", notes=())
 
 
-def test_sizes_are_in_order_and_the_smallest_is_the_baselines() -> None:
-    batching = _of(tensor("x", "float32", "N", 3), sizes=(8, 2, 4))
-    assert batching.sizes == (2, 4, 8)
-    assert batching.smallest == 2
-
-
 def test_the_batch_dimension_has_the_size_of_the_batch() -> None:
     """Sizes of other named dimensions stay; a model that names no batch dimension has no size."""
     named = _of(tensor("x", "float32", "N", "time"), tensor("mask", "int64", "N", "time"))
@@ -132,10 +126,3 @@ def test_batches_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.Mon
     model: Model = model_of(tensor("x", "float32", "N", 1000))
     with pytest.raises(RequestError, match=r"batches of 8192 would take 93 MiB .* 64 MiB are free"):
         Batching.of(model, generate(model, {}), [1, 8192])
-
-
-def test_a_workload_of_batches_says_so() -> None:
-    workload = _workload([[1, 2, 3]], [[4, 5, 6]])
-    batches = Batching.of(IMAGES, workload, [2]).workload(workload, 2)
-    assert [feed["x"].shape for feed in batches.feeds] == [(2, 3)]
-    assert batches.notes == ("each run has a batch of 2",)

@@ -125,7 +125,6 @@ def test_every_figure_is_drawn_without_a_complaint(look: Look) -> None:
 
 
 def test_the_filter_leaves_the_rows_that_fit(look: Look) -> None:
-    """Words and state both count; without them all rows are back."""
     rows = "#table tbody tr:visible"
     everything = look.count(rows)
     assert everything == TRIALS
@@ -159,7 +158,6 @@ def test_the_pointer_shows_the_configuration(look: Look) -> None:
 
 
 def test_a_click_selects_the_configuration(look: Look) -> None:
-    """A point of the figure and a row of the table both fill the panel and mark the row."""
     chosen = look.text("#table tr.chosen td")
     assert look.text("#details-title") == f"Trial {chosen}: chosen"
     look.page.mouse.click(*look.place_of("the default"))
@@ -188,7 +186,6 @@ def test_the_look_follows_the_system(browser: Any, report: Path, scheme: str) ->
 
 
 def test_a_phone_has_no_wide_page(browser: Any, report: Path) -> None:
-    """Nothing reaches beyond a window of 390 pixels."""
     look = Look(browser, report, viewport={"width": 390, "height": 800})
     assert look.page.evaluate("document.documentElement.scrollWidth") == 390
     widths = "[...document.querySelectorAll('.main-svg')].map((svg) => svg.clientWidth)"
@@ -214,7 +211,6 @@ def test_paper_has_every_row_and_fitting_figures(browser: Any, report: Path) -> 
     "state", [hostile_state(), pages.state()], ids=["names of strangers", "still running"]
 )
 def test_other_states_are_drawn(browser: Any, tmp_path: Path, state: StudyState) -> None:
-    """Names that are attacks run nothing; a study that runs has figures as well."""
     look = Look(browser, write_page(replace(state, folder=tmp_path)))
     assert look.complaints == []
     assert look.page.title() != "owned"

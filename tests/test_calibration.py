@@ -7,11 +7,10 @@ import numpy as np
 import onnx
 import pytest
 from factories import normal, onnx_model, save_onnx
-from small_models import distance, write
+from small_models import distance
 
 from autotune.facts.feeds import Feed
 from autotune.graph import calibration, int8
-from autotune.graph.parameters import OPTIONS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -68,14 +67,6 @@ def test_least_squares_keeps_a_range_without_tails(tmp_path: Path) -> None:
     low, high = _ranges(tmp_path / "relu.onnx", values)["least_squares"]
     assert low == 0
     assert high == pytest.approx(6, rel=0.02)
-
-
-def test_values_of_one_source_are_measured_together(tmp_path: Path) -> None:
-    """The histogram gives all percentiles and the least squares at once, for the same tensors."""
-    source, feeds = write("cnn", tmp_path)
-    ranges = calibration.activation_ranges(source, feeds, "histogram")
-    assert ranges.keys() == set(OPTIONS["calibration"].domain.choices) - {"minmax"}
-    assert len({frozenset(tensors) for tensors in ranges.values()}) == 1
 
 
 def test_a_mask_of_minus_infinity_ends_no_calibration(tmp_path: Path) -> None:

@@ -50,7 +50,6 @@ def test_ways_to_call_a_model(model: Path) -> None:
 
 
 def test_fixed_dimensions_leave_single_samples(model: Path) -> None:
-    """A config that fixes the batch and the length can be called in no other way."""
     described = describe(model)
     sizes = {str(name): 1 for tensor in described.inputs for name in tensor.shape}
     assert len(cases_of(described, workload_for(described, None, {}), sizes)) == 1
@@ -65,7 +64,6 @@ def test_the_worst_error() -> None:
 
 
 def test_certificates_survive_json() -> None:
-    """A kind of processor that is none is refused by name."""
     config = make_config(certified=(_certificate(), _certificate(error=None, outcome=REFUSED)))
     data = json.loads(json.dumps(config.to_json()))
     assert TunedConfig.from_json(data) == config
@@ -93,7 +91,6 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.process
 def test_a_config_is_certified(model: Path, emulator: Path) -> None:
-    """Equal answers here and under the emulator; what nobody emulates is not compared."""
     config = certify(
         write_config(model, make_config()),
         processors=["vnni", "avx2", "avx512", "arm64"],

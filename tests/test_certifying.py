@@ -14,11 +14,6 @@ from autotune.study.options import StudyOptions
 from autotune.study.progress import Progress
 
 
-@pytest.mark.parametrize("names", [(), ("auto",), ("avx2", "arm64")])
-def test_kinds_of_processors_are_taken(names: tuple[str, ...]) -> None:
-    check_processors(names)
-
-
 @pytest.mark.parametrize(("name", "words"), [("avx3", "Did you mean"), ("auto,x", "Name some of")])
 def test_other_words_are_refused_before_the_study(name: str, words: str) -> None:
     options = StudyOptions.of("model.onnx", certify=["avx2", name])

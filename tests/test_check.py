@@ -69,7 +69,6 @@ def test_a_processor_on_which_the_answers_would_be_wrong(
 
 
 def test_another_model_file(model: Path) -> None:
-    """All digests are compared: a file of the same size with other bytes is refused."""
     path = write_config(model, make_config())
     data = bytearray(model.read_bytes())
     data[-1] ^= 1
@@ -78,13 +77,6 @@ def test_another_model_file(model: Path) -> None:
     assert not checked.valid
     assert "not the file that was tuned" in checked.problem
     assert checked.outcome == "autotune.load refuses this config."
-    assert checked.exit_code(strict=False) == 2
-
-
-def test_no_config(tmp_path: Path) -> None:
-    checked = check(tmp_path / "absent.json")
-    assert not checked.valid
-    assert "cannot read the config" in checked.problem
     assert checked.exit_code(strict=False) == 2
 
 

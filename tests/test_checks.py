@@ -142,7 +142,6 @@ _THROTTLED = replace(machine(cores=8), usable_cores=2, quota_cores=2.0)
 def test_a_check_finds_its_fault(
     inspected: InspectedModel, words: tuple[str, ...], remedy: dict[str, object] | None
 ) -> None:
-    """With numbers as evidence, what to do, and the configuration that does it, if one does."""
     finding = _only(inspected)
     for word in words:
         assert word in f"{finding.evidence} {finding.advice}"
@@ -150,7 +149,6 @@ def test_a_check_finds_its_fault(
 
 
 def test_reorders_by_their_share_of_the_time() -> None:
-    """Ten per cent is a finding; one is none."""
     operators = {"Conv": 4, "ReorderInput": 2, "ReorderOutput": 1}
     report = replace(REPORT, optimised=replace(GRAPH, operators=operators))
     many = _profile(overheads=_overhead(REORDERS, 0.1))
@@ -217,7 +215,6 @@ def test_memory_that_hardly_grows_is_no_finding() -> None:
 
 
 def test_parallel_branches_need_cores() -> None:
-    """Four cores and two branches; a machine of two cores has none to spare."""
     wide = model(branches=3)
     assert _only(_inspected(model=wide, machine=machine(cores=8))).name == "parallel branches"
     assert _findings(_inspected(model=wide, machine=machine(cores=2))) == {}
@@ -281,8 +278,3 @@ def test_severity_by_right_answers() -> None:
 def test_every_check_has_a_row_in_the_docs() -> None:
     text = (Path(__file__).parent.parent / "docs" / "inspecting.md").read_text(encoding="utf-8")
     assert [check.name for check in CHECKS if f"| {check.name} |" not in text] == []
-
-
-def test_every_check_has_a_name_of_its_own() -> None:
-    names = [check.name for check in CHECKS]
-    assert len(set(names)) == len(names)

@@ -31,8 +31,6 @@ from autotune.study import seams
 from autotune.study.options import StudyOptions
 from autotune.study.progress import Progress
 
-TIME_LIMIT_S = 120
-
 
 def one_line(text: str) -> str:
     """Returns the text without its line breaks, which depend on the width."""
@@ -303,13 +301,6 @@ def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:
     assert f"Written to {tmp_path}/net[bold]" in one_line(done.stdout)
 
 
-def test_a_study_that_is_done_is_not_repeated(made: Made) -> None:
-    done = run(made.place, "study", "model.onnx", "--trials", "4", "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout) == made.result
-    assert "measured already" in one_line(done.stderr)
-
-
 def test_a_folder_in_place_of_the_model_continues(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,47 +347,6 @@ def test_wrong_use_of_a_result(made: Made, arguments: list[str], phrase: str) ->
     before = (made.folder / "best.json").read_bytes()
     assert phrase in refused(made.place, *arguments)
     assert (made.folder / "best.json").read_bytes() == before
-
-
-LOAD = """
-import sys
-import numpy as np
-import onnxruntime
-import autotune
-mine = autotune.load("model.autotune/best.json")
-theirs = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
-random = np.random.default_rng(5)
-feed = {
-    "frames": random.standard_normal((1, 1, 16)).astype(np.float32),
-    "state": random.standard_normal((1, 1, 64)).astype(np.float32),
-}
-for one, other in zip(mine.run(None, feed), theirs.run(None, feed), strict=True):
-    np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
-print("same")
-"""
-
-
-@pytest.mark.process
-def test_the_config_loads_elsewhere(made: Made) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD],
-        cwd=made.place,
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT_S,
-        check=False,
-    )
-    assert done.stdout == "same\n", done.stderr
-
-
-def test_picking_the_default(made: Made) -> None:
-    picked = made.result["picked"]
-    done = run(made.place, "pick", "model.autotune", "--trial", "0", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["picked"] == 0
-    config = json.loads((made.folder / "best.json").read_text(encoding="utf-8"))
-    assert config["evidence"]["trial"] == 0
-    assert run(made.place, "pick", "model.autotune", "--trial", str(picked)).returncode == 0
 
 
 def interrupt_at(place: Path, pattern: str, *arguments: str) -> tuple[int, str, str]:

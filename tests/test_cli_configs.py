@@ -35,7 +35,6 @@ def _ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 
 
 def test_check(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Text and JSON say the same; the exit code follows."""
     code, text, _ = _ended(capsys, "check", str(config))
     assert code == 0
     assert "a valid config of the format autotune/1" in text
@@ -58,7 +57,6 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_export(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was written and what was lost; a second time it is refused."""
     code, text, _ = _ended(capsys, "export", str(config), "--to", "javascript", "--json")
     document = json.loads(text)
     assert code == 0
@@ -100,7 +98,6 @@ def test_the_help_names_all_targets() -> None:
 def test_wrong_requests(
     config: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each is refused with exit code 2 and a sentence, and changes nothing."""
     before = config.read_bytes()
     given = [str(config) if argument == "CONFIG" else argument for argument in arguments]
     code, text, lines = _ended(capsys, *given)
@@ -115,7 +112,6 @@ def test_wrong_requests(
 def test_the_gate_of_a_build(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A limit that nothing keeps ends with 3; JUnit and JSON name it."""
     brief_studies.measure_briefly(monkeypatch.setattr)
     config = write_config(save_model(tmp_path), threads=1)
     report = tmp_path / "gate.xml"

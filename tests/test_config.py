@@ -89,7 +89,6 @@ SESSIONS = st.builds(
 
 @given(session=SESSIONS)
 def test_config_survives_json(session: SessionConfig) -> None:
-    """What is written is what is read, whatever the whitelist allows."""
     config = make_config(session=session, process=STEADY_HEAP)
     assert TunedConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
@@ -124,7 +123,6 @@ def test_config_survives_json(session: SessionConfig) -> None:
     ],
 )
 def test_what_may_not_be_in_a_config(path: tuple[str, ...], value: object, words: str) -> None:
-    """An unknown key, a wrong value or a way out of the folder is refused by name."""
     data = make_config().to_json()
     place = data
     for key in path[:-1]:

@@ -14,11 +14,9 @@ from rich.text import Text
 
 from autotune.cli import app, console
 from autotune.cli.console import print_json
-from autotune.cli.progress import StudyProgress
 from autotune.cli.safe_console import SafeConsole
 from autotune.report.text import without_controls
 from autotune.storage.database import quiet_optuna
-from autotune.study.progress import Progress
 
 # a colour, a title, a bell, a carriage return, a backspace, an 8-bit escape, two marks of direction
 HOSTILE = "a\x1b[31m\x1b]0;title\x07\r\x08\x9b1m\u202eb\u2066c"
@@ -130,19 +128,9 @@ def test_names_in_a_storage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "a?[31m" in outputs.out + outputs.err
 
 
-def test_notes_of_a_study(capsys: pytest.CaptureFixture[str]) -> None:
-    with StudyProgress(console.messages()) as show:
-        show(Progress(stage="model", note=f"input '{HOSTILE}'"))
-    text = capsys.readouterr().err
-    assert is_safe(text)
-    assert "input 'a?[31m" in text
-
-
 def test_a_traceback_is_cleaned(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A bug that quotes a stranger's name shows its traceback without escapes and passwords."""
-
     def fail(_: object) -> None:
         raise ZeroDivisionError(f"{HOSTILE} postgresql://me:s3cr3t@host")
 

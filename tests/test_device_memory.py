@@ -78,7 +78,6 @@ def test_where_processes_are_not_told_growth_counts(driver: FakeDriver, known_as
 
 
 def test_memory_that_others_give_back_is_no_negative_use(driver: FakeDriver) -> None:
-    """The use is never below zero."""
     memory = _started()
     driver.used = [100 * _MIB, 0]
     assert memory.usage() == DeviceUsage(mib=0.0, by_difference=True)

@@ -127,7 +127,6 @@ def test_a_neighbour_that_comes_and_goes_does_no_harm(machine: _Machine) -> None
 
 
 def test_a_machine_that_is_never_quiet_is_told(machine: _Machine) -> None:
-    """Patience ends; the estimate is then one of the busy machine, and says so."""
     machine.noisy = lambda _: True
     duet = _play(machine, _Process(machine, "configuration", 3.0))
     assert not any(duet.quiet)
@@ -216,7 +215,6 @@ def test_slices_are_sized_to_the_model(machine: _Machine, run_ms: float) -> None
 
 
 def test_a_configuration_that_never_settles_is_told(machine: _Machine) -> None:
-    """One that becomes slower with every slice has no steady state and is measured to the cap."""
     duet = _play(machine, _Process(machine, "configuration", 3.0, drift=0.02))
     assert duet.settled_from is None
     assert machine.now_s >= _EFFORT.time_cap_s
@@ -238,7 +236,6 @@ def test_stolen_slices_are_not_quiet() -> None:
 
 
 def test_the_quiet_speed_outlives_the_process(machine: _Machine) -> None:
-    """A renewed reference on a machine that is noisy by now is not taken for a quiet one."""
     reference = _reference(machine)
     before_ms = reference.undisturbed_ms
     machine.noisy = lambda _: True
@@ -248,7 +245,6 @@ def test_the_quiet_speed_outlives_the_process(machine: _Machine) -> None:
 
 
 def test_a_lasting_change_of_the_machine_is_learnt(machine: _Machine) -> None:
-    """A machine that is slower for good becomes what quiet means."""
     reference = _reference(machine)
     machine.noisy = lambda _: True
     for _ in range(2000):
@@ -336,16 +332,6 @@ def test_stolen_time_never_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stolen_s() >= first_s >= 0
     monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(user=1.0))
     assert stolen_s() == 0
-
-
-def test_waiting_in_vain_halves_the_patience() -> None:
-    """On a machine that is noisy all day it falls to an eighth of a second, and no further."""
-    patience = Patience()
-    waits = []
-    for _ in range(7):
-        waits.append(patience.of(4.0))
-        patience.learn(is_undisturbed=False)
-    assert waits == [4.0, 2.0, 1.0, 0.5, 0.25, 0.125, 0.125]
 
 
 def test_a_quiet_machine_restores_it() -> None:

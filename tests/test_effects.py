@@ -43,7 +43,6 @@ def _noisy(configurations: list[Configuration], deviation: float) -> np.ndarray:
 
 
 def test_a_configuration_is_predicted_from_others() -> None:
-    """What was never measured is foretold from its values and pairs, within the stated doubt."""
     everything = list(_space().configurations or ())
     coding = Coding(_space())
     for left_out in everything:
@@ -54,7 +53,6 @@ def test_a_configuration_is_predicted_from_others() -> None:
 
 
 def test_doubt_shrinks_with_what_is_known() -> None:
-    """A configuration that was measured is known better than one of unknown values."""
     coding = Coding(_space())
     some = [BASELINE, Configuration.of({"arena": "off"})]
     model = Model(coding, coding.rows(some), _noisy(some, 0.005))
@@ -67,7 +65,6 @@ def test_doubt_shrinks_with_what_is_known() -> None:
 
 
 def test_effects_are_told_with_intervals() -> None:
-    """Each effect's interval holds the truth; that of what does nothing holds 1."""
     everything = [BASELINE, *(c for c in _space().configurations or () if c != BASELINE)]
     logs = _noisy(everything, 0.01)
     base = logs[0]
@@ -105,7 +102,6 @@ def test_values_that_were_not_tried_have_no_effect_to_tell() -> None:
 
 @pytest.mark.parametrize("sweeps", [0, 1, 4])
 def test_a_model_of_any_few_trials_is_sound(sweeps: int) -> None:
-    """No number of trials, however few or alike, breaks the algebra."""
     coding = Coding(_space())
     everything = list(_space().configurations or ())
     for count in range(1, 6):
@@ -117,7 +113,6 @@ def test_a_model_of_any_few_trials_is_sound(sweeps: int) -> None:
 
 
 def test_graph_halves_are_told_apart() -> None:
-    """The same half has the same number whatever the session parameters; none has 0."""
     coding = Coding(_space())
     rows = coding.rows(
         [
@@ -154,7 +149,6 @@ def test_a_lucky_number_is_not_believed() -> None:
 
 
 def test_what_is_right_is_believed() -> None:
-    """Numbers without luck stay as they were, within a per cent or two."""
     everything = list(_space().configurations or ())
     for configuration, values in zip(everything, _told(everything, {}), strict=True):
         expected = 10 * math.exp(_log_cost(configuration))

@@ -20,7 +20,6 @@ from autotune.report.deploying import view_export
 
 
 def test_the_name_of_the_model() -> None:
-    """The folder of a study names it; elsewhere the file does."""
     assert model_name(Path("/x/mobilenet-v2.autotune/best.json")) == "mobilenet-v2"
     assert model_name(Path("/x/models/detector.json")) == "detector"
 

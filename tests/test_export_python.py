@@ -72,7 +72,6 @@ NAMES = ['a"""\nraise SystemExit\n"""b.json', "a'''b.json", "a\\", HOSTILE]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_name_of_the_config_is_no_code(name: str) -> None:
-    """A file may have any name; it stays a name in the exported file."""
     rendering = TARGETS["python"](make_config(), name, "model")
     ((file, text),) = rendering.texts.items()
     assert file.removesuffix(".py").isidentifier()

@@ -45,7 +45,6 @@ def test_nan_and_inf_are_wrong(wrong: float) -> None:
 
 
 def test_nan_and_inf_of_the_reference_are_right() -> None:
-    """The same NaN and Inf at the same places are no error; elsewhere or of other sign they are."""
     reference = [np.nan, np.inf, 1.0]
     assert _compare(reference, reference).error == 0
     for other in ([np.nan, -np.inf, 1.0], [np.inf, np.nan, 1.0], [0.0, np.inf, 1.0]):

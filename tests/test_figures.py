@@ -1,20 +1,18 @@
 """The figures of the page, as Plotly gets them."""
 
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
 import pages
 import pytest
 
-from autotune.report.page.figure import LIGHT, coloured, markup, wrapped
-from autotune.report.page.figures import effects_figure, search_figure, value_in_words
+from autotune.report.page.figure import markup, wrapped
+from autotune.report.page.figures import effects_figure, search_figure
 from autotune.report.page.front_figure import front_figure
 from autotune.report.page.machine_figures import memory_figure, noise_figure
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import StudyState
-from autotune.search.objective import find
 
 
 def _front(state: StudyState) -> dict[str, Any]:
@@ -45,23 +43,11 @@ def test_intervals_are_those_of_the_gains() -> None:
     assert 5.5 + bars["array"][0] == pytest.approx(5.5 / 0.9)
 
 
-def test_the_line_joins_the_front_alone() -> None:
-    line = _front(pages.state(pages.result()))["line"]
-    assert line["x"] == [5.5, 9.0]
-
-
 def test_what_lies_far_away_does_not_decide_the_axes() -> None:
     state = pages.state(pages.result())
     low, high = front_figure(state, rows_of(state)).plot["layout"]["xaxis"]["range"]
     assert low < 5.0
     assert 10.0 < high < 30.0
-
-
-def test_other_objectives_span_the_figure() -> None:
-    state = pages.state(pages.result(), objectives=find(("cpu_s",)))
-    titles = front_figure(state, rows_of(state)).plot["layout"]
-    assert titles["xaxis"]["title"]["text"] == "CPU time of a run, s"
-    assert titles["yaxis"]["title"]["text"] == "latency of a run, ms"
 
 
 def test_the_best_so_far_keeps_the_limits() -> None:
@@ -98,15 +84,6 @@ def test_memory_of_default_and_choice_stand_side_by_side() -> None:
     assert len(alone.plot["data"]) == 1
 
 
-def test_figures_without_data_are_left_out() -> None:
-    state = pages.state(pages.result(), trials=())
-    rows = rows_of(state)
-    assert search_figure(state, rows) is None
-    assert memory_figure(state) is None
-    assert noise_figure(rows) is None
-    assert effects_figure(state) is not None
-
-
 def test_every_figure_is_plain_json() -> None:
     state = pages.state(pages.result())
     rows = rows_of(state)
@@ -121,20 +98,6 @@ def test_every_figure_is_plain_json() -> None:
         json.dumps(figure.plot, allow_nan=False)
 
 
-def test_every_colour_has_a_light_and_a_dark_value() -> None:
-    state = pages.state(pages.result())
-    rows = rows_of(state)
-    plots = [front_figure(state, rows).plot, effects_figure(state), noise_figure(rows)]
-    names = set(re.findall(r"@[a-z]+", json.dumps(plots, default=vars)))
-    assert names <= LIGHT.keys()
-    assert not re.search(r'"@[a-z]+"', json.dumps(coloured(plots[0], LIGHT)))
-
-
 def test_text_of_strangers_is_no_markup() -> None:
     assert markup("<a href='x'>&amp;\x1b") == "&lt;a href='x'&gt;&amp;amp;?"
     assert wrapped("one two three", 7) == "one two<br>three"
-
-
-def test_values_are_named_in_words() -> None:
-    assert value_in_words("intra_op_num_threads", 1) == "1 thread"
-    assert value_in_words("session.intra_op.spin_duration_us", "5").endswith("=5")

@@ -122,7 +122,6 @@ def test_links_in_our_own_places_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_new_file_replaces_none(tmp_path: Path) -> None:
-    """Appending makes the file or goes on with it; creating is for new files alone."""
     path = tmp_path / "file"
     for text in (b"a", b"b"):
         with append_to(path) as file:

@@ -155,7 +155,6 @@ def test_the_smallest_config_takes_the_place_of_the_winner() -> None:
 
 
 def test_a_fault_after_the_final_comparison_leaves_the_winner() -> None:
-    """The default fails while changes are reverted: the numbers of the final comparison stand."""
     trials = _needless()
 
     class Failing(Recorded):

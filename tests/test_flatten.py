@@ -34,7 +34,6 @@ def test_sequences_and_maps_are_flattened() -> None:
 
 
 def test_no_two_outputs_have_one_name() -> None:
-    """Every part of every output is kept, whatever the names: none hides another one."""
     ends = ("", "[0]", "[1]", ".length", ".keys", ".values", "[0]'", "''")
     names = ["".join(parts) for parts in itertools.product(("y",), ends, ends)]
     names = list(dict.fromkeys(names))

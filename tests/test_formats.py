@@ -74,7 +74,6 @@ def test_another_member_is_picked(frozen_study: Path) -> None:
 
 
 def test_the_storage_holds_the_trials_and_the_options(frozen_study: Path) -> None:
-    """Four measurements, trial 0 the default's, and all that the study was asked for."""
     trials = _trials(frozen_study)
     assert [trial.number for trial in trials] == [0, 1, 2, 3]
     assert all(trial.measurement is not None for trial in trials)

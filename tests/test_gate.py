@@ -110,7 +110,6 @@ def test_the_default_itself_holds_while_it_is_no_slower() -> None:
 
 
 def test_several_configs_are_compared_without_a_winner() -> None:
-    """A table of configs is no gate unless a limit makes it one."""
     configs = [make_config(name, 1.0) for name in ("a.json", "b.json")]
     assert _broken(judge(make_comparison(*configs), Gate())) == []
     limited = judge(make_comparison(*configs), Gate(min_speedup=2.0))

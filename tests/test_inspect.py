@@ -66,7 +66,6 @@ def _text(inspection: Inspection) -> str:
 
 
 def test_findings_come_first_with_evidence_effect_and_remedy() -> None:
-    """The headline counts them; the facts of the model follow."""
     text = _text(_inspection(FINDING, replace(FINDING, severity=LOW, effect=None)))
     assert text.startswith("m.onnx: 2 findings, the most important first. high The arena holds")
     assert (
@@ -83,7 +82,6 @@ def test_findings_come_first_with_evidence_effect_and_remedy() -> None:
 
 
 def test_remedy_that_gains_nothing_is_not_recommended() -> None:
-    """A low severity by measurement says so instead of the remedy."""
     text = _text(_inspection(replace(FINDING, severity=LOW)))
     assert "The remedy does not help this model here." in text
     assert "--fix arena=off" not in text
@@ -163,7 +161,6 @@ def test_model_that_does_not_run_is_read_all_the_same(tmp_path: Path) -> None:
 
 
 def test_command_prints_text_and_json(tmp_path: Path) -> None:
-    """Both have the finding; JSON has the work of a run."""
     path = _subnormal(tmp_path)
     text = CliRunner().invoke(app, ["inspect", str(path), "--quick"])
     assert text.exit_code == 0

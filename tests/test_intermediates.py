@@ -7,18 +7,6 @@ import pytest
 from autotune.graph.intermediates import Intermediates
 
 
-def test_a_record_is_made_once(tmp_path: Path) -> None:
-    made = []
-
-    def make() -> dict[str, float]:
-        made.append(1)
-        return {"a": 0.1}
-
-    for shared in (Intermediates(tmp_path), Intermediates(tmp_path)):
-        assert shared.record("figures", make) == {"a": 0.1}
-    assert len(made) == 1
-
-
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
     def fail(path: Path) -> None:

@@ -41,7 +41,6 @@ def _model(path: Path) -> Path:
 
 
 def test_what_served_the_other_outputs_goes(tmp_path: Path) -> None:
-    """Nodes and weights; not those that a branch takes from around it."""
     source = _model(tmp_path / "two.onnx")
     keep(source, tmp_path / "y.onnx", outputs="y")
     graph = onnx.load(tmp_path / "y.onnx").graph
@@ -95,7 +94,6 @@ def test_optuna_keeps_the_names() -> None:
 def test_a_study_of_one_output_and_the_commands_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The config has that output alone; compare and certify look at no other one."""
     monkeypatch.chdir(tmp_path)
     brief_studies.measure_briefly(monkeypatch.setattr)
     body = "a = MatMul(x, w) y = Relu(a) b = MatMul(x, big) c = Softmax(b)"

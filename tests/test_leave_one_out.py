@@ -30,7 +30,7 @@ from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.session import PROVIDER_OPTIONS
-from autotune.space.space import Parameter, Space
+from autotune.space.space import Space
 
 _SPACE = space(
     parameter("precision", "fp32", "int8_dynamic"),
@@ -183,7 +183,6 @@ class Redundant(Planted):
 
 
 def test_two_that_are_needless_alone_and_needed_together() -> None:
-    """Without either of them nothing changes, without both the gain is gone: one stays."""
     smallest, simplification = _smallest(
         Redundant({}), {"arena": "off", "optimizer.NchwcTransformer": "off"}
     )
@@ -279,7 +278,6 @@ def test_a_single_change_needs_no_measurement() -> None:
 
 
 def test_not_everything_is_dropped() -> None:
-    """The winner beat the default: where each change seems needless, the strongest stays."""
     smallest, _ = _smallest(
         Planted({"arena": (0.99, 1.0)}), {"arena": "off", "optimizer.NchwcTransformer": "off"}
     )
@@ -296,7 +294,6 @@ def test_fixed_parameters_stay() -> None:
 
 
 def test_a_long_list_is_reverted_in_few_parts() -> None:
-    """The weakest changes are reverted together, so the cost has a limit."""
     winner = {
         **_INT8,
         **_NEEDLESS,
@@ -384,7 +381,6 @@ def test_in_a_short_time_changes_are_reverted_together() -> None:
 
 @pytest.mark.parametrize("noise", [0.002, 0.02])
 def test_it_keeps_to_its_time(noise: float) -> None:
-    """With 100 s for measurements of 2 s it takes no more than that."""
     _, simplification, measured = _within(100.0, Planted(_GAINS, noise=noise))
     assert len(simplification.parts) > 4
     assert 2.0 * len(measured) <= 100.0
@@ -459,7 +455,6 @@ def test_a_configuration_of_the_users_own_is_reverted_as_well() -> None:
 
 
 def test_options_of_a_provider_go_with_it() -> None:
-    """Without it they mean nothing, whether the space knows them or not."""
     option, value = next(
         (name, value)
         for name, (word, _) in PROVIDER_OPTIONS.items()
@@ -469,10 +464,3 @@ def test_options_of_a_provider_go_with_it() -> None:
     on_device = Configuration.of({"execution_provider": "cuda", option: value})
     assert len(on_device.values) == 2
     assert revert(on_device, ["execution_provider"], space()) == BASELINE
-
-
-@pytest.mark.parametrize(("values", "free"), [((0, 2), True), ((2,), False), ((1, 2), False)])
-def test_what_the_user_fixed_is_not_free(values: tuple[int, ...], free: bool) -> None:
-    """A space that leaves the default out does not offer to revert a parameter."""
-    within = space(Parameter(name="intra_op_num_threads", values=values, default=0))
-    assert is_free("intra_op_num_threads", within) is free

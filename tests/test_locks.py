@@ -145,7 +145,6 @@ def test_a_lock_goes_with_its_holder(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
-    """A lock that cannot be made is the user's to mend."""
     (tmp_path / "file").write_text("", encoding="ascii")
     with (
         pytest.raises(StudyError, match="cannot write"),
@@ -180,7 +179,6 @@ def test_a_core_is_measured_on_by_one_study(folder: Path, tmp_path: Path) -> Non
 def test_a_folder_that_others_may_change_is_refused(
     folder: Path, tmp_path: Path, kind: str
 ) -> None:
-    """No link is followed, and the sentence says what mends it."""
     precious = tmp_path / "precious"
     precious.write_bytes(b"mine")
     core = min(os.sched_getaffinity(0)) if sys.platform == "linux" else 0

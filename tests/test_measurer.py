@@ -236,7 +236,6 @@ def test_configurations_are_measured_in_their_batches(model: Model) -> None:
 
 
 def test_several_clients_are_measured_on_every_kind_of_sessions(model: Model) -> None:
-    """Shared, and one for each: both have throughput, and no process is left running."""
     before = _children()
     opened = DuetMeasurer(model, generate(model, {}), max_error=0.05, clients=2)
     try:

@@ -47,8 +47,6 @@ def test_reset_peak_forgets_what_was_freed() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is nothing to refuse")
 def test_a_system_that_cannot_reset_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the kernel's file may not be written the peak stays, and that is told."""
-
     def refuse(*_: object, **__: object) -> int:
         raise PermissionError
 
@@ -110,17 +108,6 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> _Blocks:
     made = _Blocks()
     monkeypatch.setattr(np, "empty", made)
     return made
-
-
-def test_the_first_history_is_none(blocks: _Blocks) -> None:
-    assert memory.live_through(0) == []
-    assert blocks.sizes == []
-
-
-def test_half_of_the_small_blocks_stay() -> None:
-    kept = memory.live_through(3)
-    assert len(kept) == 32
-    assert sum(map(len, kept)) < 2**20
 
 
 def test_histories_cover_the_thresholds(blocks: _Blocks) -> None:

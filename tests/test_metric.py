@@ -35,7 +35,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_function_is_called_with_all_three() -> None:
-    """Outputs, references and inputs; the number comes back."""
     assert metric.load_metric("my_judge:right")([{}], [{}, {}], [{}]) == 4
 
 
@@ -69,7 +68,6 @@ def test_a_fall_of_the_metric_is_a_limit() -> None:
 
 
 def test_an_edited_metric_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its values are not compared with those of the old one, though its name is the same."""
     digests = []
     for text in (_MODULE, _MODULE.replace("len(inputs)", "2 * len(inputs)")):
         (tmp_path / "my_judge.py").write_text(text, encoding="utf-8")

@@ -57,7 +57,6 @@ def test_indices_of_a_table_are_bounded_by_its_rows(path: Path) -> None:
 
 
 def test_the_smallest_table_behind_carriers_bounds(path: Path) -> None:
-    """The bound is found through casts and reshapes, along the axis, and is the smallest."""
     model = _described(
         path,
         "c = Cast <to = 7> (x) r = Reshape (c, flat) a = Gather (big, r) "

@@ -54,8 +54,6 @@ def test_those_that_change_the_graph_after_the_algebra_are_found(
 
 
 def test_leaving_one_out_has_its_effect(product: Path) -> None:
-    """The session of a configuration without an optimisation runs what it would have replaced."""
-
     def operators(*left_out: str) -> set[str]:
         half = {f"optimizer.{name}": "off" for name in left_out}
         config = session_config(half, {})
@@ -77,7 +75,6 @@ def test_every_one_that_is_tried_may_be_in_a_config() -> None:
 
 @pytest.mark.process
 def test_they_are_found_in_a_child(product: Path) -> None:
-    """The driver opens no model: a child does, and answers with names."""
     described = describe(product)
     assert firing_optimizers(described) == ("ConvActivationFusion", "MatMulAddFusion")
     onnx.save(onnx.ModelProto(), product)

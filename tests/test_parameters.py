@@ -39,7 +39,6 @@ _NO_STEPS = {("embeddings", "float"), ("embeddings", "shared")}
 
 @pytest.mark.parametrize(("name", "value"), _GRAPH_VALUES)
 def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
-    """Each pre-pass, precision and storage form that a space may offer is one step or several."""
     half = Configuration.of({name: value}).to_json()
     steps = [step.name for step in steps_of(half)]
     if name in OPTIONS or not half or (name, value) in _NO_STEPS:

@@ -52,7 +52,6 @@ def test_one_form_is_counted_once_with_the_rule_that_changes_it(folder: Path) ->
 
 
 def test_a_pattern_without_a_rule_is_named(folder: Path) -> None:
-    """What no rule changes has no rule beside it; tensors and constants have no names."""
     found = _found(folder, "a = Sin (x) b = Mul (a, x) y = Add (c, b)", c=np.ones(6, np.float32))
     (pattern,) = found.patterns
     assert pattern.expression == "Add(Mul(Sin(x), x), constant)"

@@ -109,7 +109,6 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_library_that_cannot_be_loaded_is_an_error(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says what ONNX Runtime said, and the next request tries again."""
     runtime = _use(FakeRuntime(_device()), monkeypatch)
     runtime.fault = RuntimeError("needs libcudart.so.13")
     with pytest.raises(ConfigError, match=r"cannot be loaded: needs libcudart\.so\.13"):
@@ -131,7 +130,6 @@ def test_a_package_that_brings_another_provider_is_an_error(
 def test_options_of_a_library_that_takes_properties(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They become `load_config` for the type of its device; without one there is nothing to say."""
     _use(FakeRuntime(_device("NPU")), monkeypatch)
     provider = _provider(properties={"num_streams": "NUM_STREAMS"})
     options = plugin_options(provider, {"num_streams": "2"})

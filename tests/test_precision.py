@@ -106,7 +106,6 @@ def _activation_scales(path: Path) -> list[float]:
 
 
 def test_ranges_come_from_the_samples_given(tmp_path: Path) -> None:
-    """Samples ten times as large make scales ten times as large; each is read."""
     source, feeds = write("cnn", tmp_path)
     target = tmp_path / "out.onnx"
     recorded = _Recording(feeds)

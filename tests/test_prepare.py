@@ -269,7 +269,6 @@ def test_a_file_of_another_version_of_autotune_is_made_again(
 
 
 def test_a_damaged_entry_is_made_again(model: Model, tmp_path: Path) -> None:
-    """Facts of another type than the child's are no entry."""
     made = _preparer(model, tmp_path).prepare(_SHRUNK)
     facts = made.path.parent / "facts.json"
     content = json.loads(facts.read_text("utf-8"))
@@ -387,7 +386,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
 def test_a_child_makes_one_file_after_another(
     preparer: Preparer, model: Model, tmp_path: Path, started: list[Child]
 ) -> None:
-    """The files are those of children that make one each; none is left in the end."""
     with preparer.child.kept():
         first = preparer.prepare(_INT8)
         (child,) = started

@@ -70,12 +70,6 @@ def test_a_run_of_a_batch_says_so() -> None:
     )
 
 
-def test_json_repeats_the_record() -> None:
-    data = Profiling(sessions=(_session(DEFAULT),), peaks=PEAKS).to_json()
-    assert data["sessions"][0]["headroom"]["bound"] == "arithmetic"
-    assert data["peaks"]["moved_bytes"] == 1 << 20
-
-
 @pytest.mark.process
 def test_profile_of_a_model(tmp_path: Path) -> None:
     path, _ = write("cnn", tmp_path)
@@ -91,7 +85,6 @@ def test_profile_of_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_model_that_cannot_run_has_no_profile(tmp_path: Path) -> None:
-    """The message of ONNX Runtime is passed on without places in its source."""
     path, _ = write("lstm", tmp_path)
     workload = generate(describe(path), {})
     path.write_bytes(b"damaged")
@@ -127,7 +120,6 @@ def _kept(folder: Path) -> Profiling:
 
 
 def test_profile_of_a_study_is_kept(tmp_path: Path) -> None:
-    """It belongs to one config: beside another one it does not count."""
     assert kept_profile(tmp_path) is None
     profiling = _kept(tmp_path)
     assert kept_profile(tmp_path) == profiling
@@ -158,14 +150,6 @@ def test_inputs_are_not_overwritten_by_a_profile(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="would be overwritten"):
         profile(tmp_path, data=data)
     assert data.read_bytes() == b"inputs"
-
-
-def test_config_of_another_model_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "study"
-    shutil.copytree(CONFIG, folder)
-    (folder / "best.onnx").write_bytes(b"another")
-    with pytest.raises(ConfigError, match="not the file that was tuned"):
-        profile(folder / "best.json")
 
 
 @pytest.mark.process

@@ -60,7 +60,6 @@ def test_a_line_has_the_best_so_far() -> None:
 
 
 def test_a_terminal_shows_the_best_so_far() -> None:
-    """The bar has all of it on 80 columns: stage, trials, time left, the best and the default."""
     best = _trial(measurement(10.0, 36.4))
     screen = _screen(_search(measurement(12.0, 50.0), best=best, baseline=DEFAULT))
     assert "searching" in screen

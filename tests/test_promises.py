@@ -62,7 +62,6 @@ def proc_text(pid: int) -> str:
 @pytest.mark.process
 @pytest.mark.parametrize("module", CHILDREN)
 def test_no_child_has_a_secret(secrets: None, module: str) -> None:
-    """Neither the environment nor the command line of a child holds what the driver knows."""
     with Child(module, ChildLimits()) as child:
         for process in (child.pid, *(p.pid for p in psutil.Process(child.pid).children())):
             text = proc_text(process)
@@ -118,7 +117,6 @@ def test_no_file_of_a_study_holds_the_password(
 
 @pytest.mark.process
 def test_a_storage_that_does_not_answer_keeps_the_password(tmp_path: Path) -> None:
-    """The refusal of the program names the server and hides the password."""
     pytest.importorskip("psycopg", reason="the driver for PostgreSQL is not installed")
     done = subprocess.run(
         [sys.executable, "-m", "autotune", "show"],
@@ -211,7 +209,6 @@ def given(tmp_path: Path) -> Path:
 @pytest.mark.process
 @pytest.mark.slow
 def test_nothing_that_a_study_reads_is_written_to(given: Path, tmp_path: Path) -> None:
-    """The kernel sees no process change a given file, or make one beside them."""
     with watch() as seen:
         files = sorted(given.iterdir())
         before = {file: (file.read_bytes(), file.stat().st_ino) for file in files}

@@ -65,17 +65,6 @@ def test_limits_are_kept_to() -> None:
     assert sum(t.configuration.to_json().get("precision") == "int8_static" for t in trials) <= 4
 
 
-def test_gains_fade() -> None:
-    proposer = build_proposer(thread_space())
-    trials = _proposed(thread_space(), thread_cost, 3)
-    early = proposer.propose(observed(trials), {t.configuration for t in trials})
-    trials = _proposed(thread_space(), thread_cost, 26)
-    late = proposer.propose(observed(trials), {t.configuration for t in trials})
-    assert early is not None
-    assert late is not None
-    assert late.gain < early.gain / 10
-
-
 @pytest.mark.parametrize("names", [("latency_ms",), (*DEFAULT, "cpu_s"), ("load_ms", "cpu_s")])
 def test_any_objectives_will_do(names: tuple[str, ...]) -> None:
     proposer = build_proposer(_GRAPHS, names, Limits(max_latency_ms=50))
@@ -88,8 +77,6 @@ def test_any_objectives_will_do(names: tuple[str, ...]) -> None:
 
 
 def test_answers_are_those_of_the_precision() -> None:
-    """What was a little too far off once is not asked for with another session or storage form."""
-
     def cost(configuration: Configuration) -> tuple[float, float]:
         fast = configuration.to_json().get("precision", "fp32") != "fp32"
         return (2.0 if fast else 10.0 - len(configuration.values)), 100.0
@@ -156,8 +143,6 @@ _WRONG = Failure(kind="wrong_answers", phase="answers", message="no", error=3.0)
     ids=["wrong answers", "refused"],
 )
 def test_what_failed_is_not_asked_for_again(bad: str, failure: Failure, count: int) -> None:
-    """Once a precision gives wrong answers or a storage form is refused, others come first."""
-
     def cost(configuration: Configuration) -> tuple[float, float] | Failure:
         is_bad = bad in configuration.to_json().values()
         return failure if is_bad else (10.0 - len(configuration.values), 100.0)

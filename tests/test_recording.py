@@ -3,11 +3,11 @@
 import gzip
 import itertools
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from fakes import build_search, measurement, refusal, thread_cost, thread_space
+from fakes import measurement, refusal, thread_cost, thread_space
 from recording import Header, Numbers, read
 from replay import ReplayMeasurer
 
@@ -15,7 +15,6 @@ from autotune.deploy.config import Environment
 from autotune.deploy.records import to_plain
 from autotune.measure.outcome import FINAL_COMPARISON, SEARCH, Effort, Failure, Measurement
 from autotune.space.configuration import BASELINE, Configuration
-from autotune.storage.database import quiet_optuna
 
 ARENA = Configuration.of({"arena": "off"})
 OTHER = Configuration.of({"arena": "same_as_requested"})
@@ -76,45 +75,6 @@ def test_a_recording_is_read(tmp_path: Path, name: str) -> None:
     assert len(recording) == 4
 
 
-def test_what_fails_now_and_then_has_failed(tmp_path: Path) -> None:
-    """It cannot be relied on."""
-    path = _write(
-        tmp_path / "table.jsonl",
-        _line(BASELINE, numbers=_numbers(10.0)),
-        _line(ARENA, numbers=_numbers(8.0)),
-        _line(ARENA, failure=to_plain(refusal())),
-    )
-    assert ARENA not in read(path).measured
-
-
-def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
-    whole = _line(ARENA, numbers=_numbers(8.0))
-    path = _write(
-        tmp_path / "table.jsonl", _line(BASELINE, numbers=_numbers(10.0)), whole[:30], end=""
-    )
-    assert list(read(path).measured) == [BASELINE]
-
-
-def test_luck_is_that_of_repeated_configurations(tmp_path: Path) -> None:
-    """The first, short one and the longer ones by themselves; one alone says nothing."""
-    pairs = [
-        (BASELINE, 10.0),
-        (BASELINE, 12.0),
-        (ARENA, 5.0),
-        (ARENA, 5.0),
-        (ARENA, 6.0),
-        (ARENA, 8.0),
-        (ONE, 20.0),
-    ]
-    lines = [_line(c, numbers=_numbers(v)) for c, v in pairs]
-    recording = read(_write(tmp_path / "table.jsonl", *lines))
-    assert [luck["latency_ms"] for luck in recording.short_luck] == pytest.approx([10 / 12, 5 / 6])
-    longer = [luck["latency_ms"] for luck in recording.long_luck]
-    assert longer == pytest.approx([5 / 7, 6 / 6.5, 8 / 5.5])
-    assert {luck["peak_memory_mib"] for luck in recording.long_luck} == {1.0}
-    assert 0.1 < recording.scatter < 0.3
-
-
 def _table(path: Path) -> Path:
     """Writes a table of the whole thread space with some scatter and wrong answers."""
     lines = []
@@ -145,28 +105,6 @@ def test_a_replay_has_the_luck_that_was_recorded(tmp_path: Path) -> None:
     assert sum(latencies_ms) / 50 == pytest.approx(recording.truth[ARENA].latency_ms, rel=0.01)
     longer = latencies(0, FINAL_COMPARISON)
     assert max(longer) - min(longer) < 0.5 * (max(latencies_ms) - min(latencies_ms))
-
-
-def test_a_replay_says_what_failed(tmp_path: Path) -> None:
-    """Answers that were never timed, failures, and what is not in the table."""
-    recording = read(_table(tmp_path / "table.jsonl"))
-    recording = replace(recording, failed={ONE: refusal()})
-    measurer = ReplayMeasurer(recording, 0)
-    assert measurer.measure(ONE, SEARCH) == refusal()
-    wrong = measurer.measure(OTHER, SEARCH)
-    assert isinstance(wrong, Failure)
-    assert (wrong.kind, wrong.error) == ("wrong_answers", 0.3)
-    with pytest.raises(KeyError):
-        measurer.measure(Configuration.of({"intra_op_num_threads": 77}), SEARCH)
-
-
-def test_a_table_is_searched_like_a_machine(tmp_path: Path) -> None:
-    recording = read(_table(tmp_path / "table.jsonl"))
-    with quiet_optuna():
-        search = build_search(ReplayMeasurer(recording, 0), recording.space)
-        search.run(20, None)
-    assert search.best is not None
-    assert recording.truth[search.best.configuration].latency_ms == 6.0
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}/{path.stem}")

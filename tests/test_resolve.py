@@ -13,7 +13,7 @@ from autotune.facts.generated import generate
 from autotune.facts.model_facts import Tensor
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.files import find_space
-from autotune.space.resolve import batching_of, resolve
+from autotune.space.resolve import resolve
 from autotune.space.space import Space
 
 
@@ -212,15 +212,6 @@ def test_one_batch_size_alone_is_kept() -> None:
     assert space.digest() != resolved("session").digest()
 
 
-def test_a_batch_exists_beside_every_provider() -> None:
-    (batch,) = [
-        p
-        for p in resolved(providers=["cpu", "openvino"], batch=[1, 4]).parameters
-        if p.name == "batch"
-    ]
-    assert batch.when == {}
-
-
 def test_sizes_that_a_model_cannot_have_are_refused() -> None:
     """What the user asks for is refused; what a file offers is left out with the reason."""
     fixed = Tensor(name="x", dtype="float32", shape=(1, 4))
@@ -247,12 +238,3 @@ def test_sizes_of_a_file_are_left_out_where_a_model_cannot_have_them(tmp_path: P
 def test_a_batch_is_not_fixed() -> None:
     with pytest.raises(RequestError, match="name the batch size with --batch 8"):
         resolved("session", fixed={"batch": "8"})
-
-
-def test_the_batches_of_a_resolved_space() -> None:
-    described = model()
-    inputs = generate(described, {})
-    assert batching_of(resolved("session"), described, inputs) is None
-    batching = batching_of(resolved("session", batch=[1, 8]), described, inputs)
-    assert batching is not None
-    assert batching.sizes == (1, 8)

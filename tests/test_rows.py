@@ -65,9 +65,3 @@ def test_what_the_final_comparison_measured_besides_is_confirmed() -> None:
     made = pages.result(others=(pages.member(3, {"arena": "off"}, 20.0, 99.0),))
     row = rows_of(pages.state(made))[3]
     assert (row.state, row.confirmed, row.values["latency_ms"]) == ("compared", True, 20.0)
-
-
-def test_members_are_shown_without_a_storage() -> None:
-    rows = rows_of(pages.state(pages.result(), trials=()))
-    assert [row.trial for row in rows] == [0, 1, 2]
-    assert [row.measurement for row in rows] == [None, None, None]

@@ -164,19 +164,6 @@ def test_starting_points_come_right_after_the_default() -> None:
     assert [t.configuration for t in search.trials[:3]] == measurer.searched[:3]
 
 
-def test_the_best_may_lie_outside_the_space() -> None:
-    outside = Configuration.of({"intra_op_num_threads": 3, "arena": "off"})
-
-    def cost(configuration: Configuration) -> tuple[float, float]:
-        return (1.0, 10.0) if configuration == outside else (10.0, 100.0)
-
-    search = build_search(FakeMeasurer(cost), _default_space(), first=[outside])
-    search.run(20, None)
-    assert len(search.trials) == 20
-    assert search.best is not None
-    assert search.best.configuration == outside
-
-
 def test_twins_of_graph_halves_are_not_asked_for() -> None:
     asked: list[Configuration] = []
 

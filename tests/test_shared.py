@@ -255,7 +255,6 @@ def test_a_study_on_a_server_goes_on(server: postgresql.Server, model: Path) -> 
 
 
 def test_a_wrong_password_is_not_repeated(server: postgresql.Server, tmp_path: Path) -> None:
-    """What cannot be opened is told without the secret."""
     url = server.url("closed").replace(postgresql.PASSWORD, "another-secret-word")
     place = Place.of(url, tmp_path)
     with pytest.raises(StorageError) as refused, quiet_optuna(), open_storage(place):

@@ -93,14 +93,6 @@ def test_any_choice_is_in_a_foreign_space(data: st.DataObject) -> None:
     assert set(neighbours) <= set(space.configurations or ())
 
 
-def test_a_foreign_configuration_has_words_and_a_key() -> None:
-    values: dict[str, Any] = {"rate": 0.01, "optimizer": "sgd"}
-    configuration = _foreign_space().nearest(values)
-    assert configuration.in_words() == "rate=0.01"
-    assert len(configuration.key) == 16
-    assert _foreign_space().nearest({"spinning": 2}).in_words() == "spinning=2"
-
-
 def test_a_condition_sees_the_default_of_a_parameter_that_is_left_out() -> None:
     waiting = Parameter(name="x", values=(1, 2), default=1, when={"arena": ("on",)})
     chosen: Mapping[str, Value] = {"arena": "off"}

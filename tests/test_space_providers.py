@@ -28,7 +28,6 @@ def test_a_study_on_the_cpu_alone_has_no_provider_to_choose() -> None:
 
 
 def test_each_provider_of_the_study_is_measured_at_its_default() -> None:
-    """The baseline is the CPU's; every other one has a configuration without other changes."""
     space = resolved(providers=("cpu", "openvino", "cuda"))
     assert _parameters(space)[EXECUTION_PROVIDER].values == ("cpu", "openvino", "cuda")
     assert alone(space, EXECUTION_PROVIDER) == [
@@ -67,7 +66,6 @@ def test_activations_stay_in_float_beside_weights_in_few_bits_alone() -> None:
 
 
 def test_a_parameter_exists_where_it_has_an_effect() -> None:
-    """The CPU's threads and layout beside the CPU, an option of CUDA beside CUDA."""
     parameters = _parameters(resolved(providers=("cpu", "openvino", "cuda")))
     assert parameters["optimizer.NchwcTransformer"].when[EXECUTION_PROVIDER] == ("cpu",)
     assert parameters["intra_op_num_threads"].when[EXECUTION_PROVIDER] == ("cpu",)

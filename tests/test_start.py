@@ -63,11 +63,6 @@ def test_fixed_values_hold_in_the_simplest_configurations(
     ]
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"nowhere\.json"):
-        read_configuration(tmp_path / "nowhere.json")
-
-
 _BATCHING = Batching(sizes=(2, 8), inputs=("x",), dimension="N")
 
 

@@ -62,11 +62,6 @@ def test_another_study_has_no_result(frozen_study: Path) -> None:
         read_state(frozen_study, name="other")
 
 
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="holds no result of a study"):
-        read_state(tmp_path)
-
-
 def test_limits_are_those_asked_for() -> None:
     """Before there is a result the options say them; a metric alone knows no limit of the error."""
     plain = StudyOptions.of("m.onnx", max_memory_mib=5.0)

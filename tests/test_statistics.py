@@ -126,11 +126,6 @@ def test_independent_runs_are_worth_themselves() -> None:
     assert independent_share([1.0], 90) == 1
 
 
-def test_the_median_needs_a_run() -> None:
-    assert percentile([3.0, 1.0, 2.0], 50) == 2.0
-    assert percentile([], 50) is None
-
-
 def test_mean_log_interval_of_one_is_open() -> None:
     estimate = mean_log_interval([1.5])
     assert estimate.value == pytest.approx(1.5)
@@ -139,7 +134,6 @@ def test_mean_log_interval_of_one_is_open() -> None:
 
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=20))
 def test_mean_log_interval_treats_both_directions_alike(ratios: list[float]) -> None:
-    """Turning every ratio over time slices the interval over: faster and slower weigh the same."""
     estimate = mean_log_interval(ratios)
     turned = mean_log_interval([1 / ratio for ratio in ratios])
     assert estimate.low <= estimate.value * (1 + 1e-9)

@@ -30,7 +30,7 @@ from autotune.storage.clock import Clock
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.spool import Spool
 from autotune.storage.store import Store
-from autotune.storage.trials import describe, parameters_of, read_trials, trial_in
+from autotune.storage.trials import describe, parameters_of, read_trials
 from autotune.study.progress import Progress
 
 ARENA = Configuration.of({"arena": "off"})
@@ -86,7 +86,6 @@ def test_one_worker_has_a_configuration(shared: Shared) -> None:
 
 
 def test_a_measured_configuration_is_not_taken(shared: Shared) -> None:
-    """Also by a worker that has not looked since; what came from a spool counts too."""
     one, two = shared.store("one"), shared.store("two")
     assert one.begin(ARENA, 10)
     one.append(ARENA, _FAST)
@@ -239,7 +238,6 @@ def test_trials_that_were_left_open_are_ended(shared: Shared, study: optuna.Stud
 
 
 def test_one_worker_makes_the_final_comparison(shared: Shared) -> None:
-    """Another may when it is done, or dead; it takes nothing of the budget."""
     one, two = shared.store("one"), shared.store("two")
     assert one.begin_final_comparison()
     assert not two.begin_final_comparison()
@@ -322,22 +320,3 @@ def test_what_a_stranger_stored_is_not_believed(
         )
     )
     assert read_trials(study) == []
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"configuration": {"arena": []}},
-        {"configuration": None},
-        {"measurement": []},
-        {"measurement": {"latency_ms": 1}},
-    ],
-)
-def test_a_wrong_line_of_the_spool_is_no_trial(change: dict[str, object]) -> None:
-    entry = describe(Trial(number=3, configuration=ARENA, outcome=_FAST))
-    sound = trial_in({**entry, "worker": "me"})
-    assert sound is not None
-    assert describe(sound) == entry
-    assert trial_in({**entry, **change}) is None
-    missing = {key: value for key, value in entry.items() if key not in change}
-    assert trial_in(missing) is None

@@ -113,7 +113,6 @@ def test_failures_are_pruned_with_constraints(study: optuna.Study) -> None:
 
 
 def test_every_trial_has_all_constraints(study: optuna.Study) -> None:
-    """Measured, wrong, failed or repeated: the constraints are the same four, and finite."""
     outcomes: list[tuple[float, float] | Failure] = [
         (10.0, 100.0),
         refusal(),
@@ -142,24 +141,6 @@ def test_time_ends_the_search_after_the_baseline(study: optuna.Study) -> None:
     search.run(30, 1e-9)
     assert measurer.searched == [BASELINE]
     assert reports[-1].done == 1
-
-
-def test_an_interrupted_trial_is_measured_again(study: optuna.Study) -> None:
-    calls = iter(range(1000))
-
-    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
-        if next(calls) == 4:
-            raise KeyboardInterrupt
-        return thread_cost(configuration)
-
-    search, measurer = _search(study, cost)
-    with pytest.raises(KeyboardInterrupt):
-        search.run(30, None)
-    assert len(search.trials) == 4
-    again, second = _search(study)
-    again.run(30, None)
-    assert measurer.searched[4] in second.searched
-    assert len(again.trials) == 30
 
 
 def test_a_retry_that_only_the_spool_has_is_not_lost(study: optuna.Study, tmp_path: Path) -> None:
@@ -304,6 +285,7 @@ def test_another_preference_needs_no_new_trials(world: FakeWorld, tune: Tune) ->
     assert result.prefer == "memory"
     assert world.measurers[1].searched == []
     assert world.measurers[1].compared
+    assert world.reference_ms == [None, world.measurers[0].reference_ms]
 
 
 def test_other_objectives_are_another_study(world: FakeWorld, tune: Tune) -> None:
@@ -364,15 +346,6 @@ def test_a_config_is_where_a_study_may_start(world: FakeWorld, tune: Tune, tmp_p
         Configuration.of(first.best.configuration),
         Configuration.of({"intra_op_num_threads": 1, "arena": "off"}),
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.process
-def test_a_study_goes_on(world: FakeWorld, tune: Tune) -> None:
-    tune(trials=8)
-    result = tune(trials=16)
-    assert result.trials == len(world.searched) == len(set(world.searched)) == 16
-    assert world.reference_ms == [None, world.measurers[0].reference_ms]
 
 
 class _TimedWorld(FakeWorld):
@@ -479,8 +452,6 @@ def test_an_interrupt_while_the_result_is_written_keeps_it(
 def test_a_full_disk_in_the_last_check_leaves_no_config(
     world: FakeWorld, tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was not checked is not loaded by an application; the same command checks it."""
-
     def no_room(*_: object) -> Fidelity:
         raise StorageError("a disk is full")
 

@@ -151,7 +151,6 @@ def _sentences(result: StudyResult) -> str:
 
 @pytest.mark.process
 def test_a_study_gives_two_answers(options: dict[str, Any]) -> None:
-    """With what is there, and with what has to be installed; the second is written."""
     result = _tune(_cost(4.0), options, runtimes=[OTHER])
     config = TunedConfig.read(result.folder / "best.json")
     assert config.requires.runtime == RequiredRuntime(

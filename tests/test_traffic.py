@@ -37,7 +37,6 @@ def written(data: object, model: Model, folder: Path) -> list[tuple[int, ...]]:
 
 
 def test_lengths_are_as_frequent_as_stated(model: Model, tmp_path: Path) -> None:
-    """Samples are in the order of their size, each size as often as it came."""
     data = {"dimension": "sequence", "lengths": [64, 8, 8, 8], "others": {"batch": 2}}
     shapes = written(data, model, tmp_path)
     assert (shapes.count((2, 8)), shapes.count((2, 64))) == (24, 8)
@@ -59,7 +58,6 @@ def test_lengths_are_as_frequent_as_stated(model: Model, tmp_path: Path) -> None
     ],
 )
 def test_a_wrong_file_is_refused(data: object, phrase: str, model: Model, tmp_path: Path) -> None:
-    """The message names the fault and shows what a file looks like."""
     with pytest.raises(RequestError, match="--traffic") as refusal:
         written(data, model, tmp_path)
     assert phrase in str(refusal.value)

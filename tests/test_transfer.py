@@ -142,15 +142,6 @@ def test_little_is_no_prior() -> None:
     assert prior([], _SPACE, 8, OBJECTIVES) == {}
 
 
-def test_a_prior_guides_the_first_proposal() -> None:
-    """With it the best is asked for at once; without, it is one of many."""
-    first = [Trial(number=0, configuration=BASELINE, outcome=measurement(10.0, 100.0))]
-    expected = prior([_told()], _SPACE, 8, OBJECTIVES)
-    proposal = build_proposer(_SPACE, prior=expected).propose(observed(first), {BASELINE})
-    assert proposal is not None
-    assert ("arena", "off") in proposal.configuration.values
-
-
 def test_own_trials_overrule_a_wrong_prior() -> None:
     proposer = build_proposer(_SPACE, prior=prior([_told()], _SPACE, 8, OBJECTIVES))
     trials = [Trial(number=0, configuration=BASELINE, outcome=measurement(10.0, 100.0))]
@@ -176,7 +167,6 @@ def test_own_trials_overrule_a_wrong_prior() -> None:
 @pytest.mark.slow
 @pytest.mark.process
 def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In the same storage, with a word on what differs; numbers are measured anew."""
     onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), tmp_path / "m.onnx")
     monkeypatch.delenv("AUTOTUNE_STORAGE", raising=False)
 

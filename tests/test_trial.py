@@ -28,7 +28,6 @@ def test_an_unknown_percentile_keeps_no_limit() -> None:
 
 
 def test_an_unknown_percentile_is_left_to_the_final_comparison() -> None:
-    """It may keep the limit; one that surely breaks a limit may not."""
     limits = Limits(max_p99_ms=21.0, max_memory_mib=200.0)
     unknown = replace(_LOADED, p99_ms=None, p90_ms=15.0)
     assert limits.may_admit(unknown)

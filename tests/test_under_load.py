@@ -199,7 +199,6 @@ def _shown(comparison: LoadComparison) -> str:
 
 
 def test_a_rate_that_is_too_high_is_said_and_not_shown_as_a_latency() -> None:
-    """The row has no percentiles, and a sentence says why."""
     text = _shown(make_load_comparison(make_row("slow.json", **OVERLOADED)))
     row = next(line for line in text.splitlines() if line.startswith("slow.json "))
     assert row.split()[1:5] == ["–", "–", "–", "62.5"]

@@ -66,15 +66,6 @@ def test_a_planted_leak_is_measured(tmp_path: Path) -> None:
     assert leak.kib_per_run == pytest.approx(100_000 / 1024, rel=0.15)
 
 
-@pytest.mark.process
-def test_the_growth_of_a_session_is_measured(tmp_path: Path) -> None:
-    path = tmp_path / "transformer.onnx"
-    sample_models.write("transformer", path)
-    leak = measure_leak(path, SessionConfig(), generate(lineup_of([path], None, None).model, {}))
-    assert isinstance(leak, Leak)
-    assert leak.runs > 100
-
-
 Cost = Callable[[int], Measurement | Failure]
 """What comes of the release of that minor version."""
 
@@ -192,7 +183,6 @@ def test_a_wrong_range_is_refused(tmp_path: Path) -> None:
 def test_releases_of_the_index_are_put_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As numbers, without pre-releases, and with those that were added."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     offered = ["1.9.0", "1.10.0", "1.11.0rc1", "1.11.0", "1.8.0", "1.12.0"]
     monkeypatch.setattr(environments, "versions", lambda *_: offered)

@@ -36,7 +36,6 @@ def _space(model: Model) -> Space:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_hidden_weights_give_the_same_study(tmp_path: Path, place: str) -> None:
-    """Facts, configurations, and what every step begins with, are those of the plain model."""
     plain = BUILDERS["transformer"]()
     described = _written(plain, tmp_path, "plain")
     hidden = _written(PLACES[place](plain), tmp_path, "hidden")
@@ -54,7 +53,6 @@ def test_hidden_weights_give_the_same_study(tmp_path: Path, place: str) -> None:
 
 
 def test_the_look_at_the_source_counts_hidden_weights(tmp_path: Path) -> None:
-    """The table of a study's graphs has the parameters of a model with Constant nodes."""
     plain = BUILDERS["transformer"]()
     counts = set()
     for name, model in (("plain", plain), ("hidden", PLACES["Constant nodes"](plain))):
@@ -66,7 +64,6 @@ def test_the_look_at_the_source_counts_hidden_weights(tmp_path: Path) -> None:
 
 
 def test_half_precision_weights_are_quantised(tmp_path: Path) -> None:
-    """A weight behind a cast is a weight: same configurations, and the same files once in int8."""
     plain = BUILDERS["transformer"]()
     model = _written(behind_casts(plain), tmp_path, "cast")
     assert model.quantisable == _written(plain, tmp_path, "plain").quantisable
@@ -97,7 +94,6 @@ def test_half_precision_weights_are_quantised(tmp_path: Path) -> None:
 def test_weights_inside_nodes_are_quantised(
     tmp_path: Path, build: Callable[[], onnx.ModelProto], half: dict[str, Value], operator: str
 ) -> None:
-    """Dynamic and weight-only int8 reach into branches and bodies; the answers stay near."""
     model = _written(build(), tmp_path, "inside")
     workload = generate(model, {})
     preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())

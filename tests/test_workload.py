@@ -262,7 +262,6 @@ def test_a_folder_keeps_the_limit_of_one_file(
 
 
 def test_labels_go_with_their_samples(tmp_path: Path) -> None:
-    """A metric sees the label of each validation sample; the model is not fed with it."""
     x = np.arange(40, dtype=np.float32).reshape(40, 1, 1).repeat(3, axis=2)
     workload = read(X, save(tmp_path / "data.npz", x=x, labels=np.arange(40)))
     assert set(workload.feeds[0]) == {"x"}

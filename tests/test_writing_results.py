@@ -105,7 +105,6 @@ def test_data_files_of_any_name_are_written(tmp_path: Path, files: list[str]) ->
 
 
 def test_a_data_file_without_a_new_name_is_refused(tmp_path: Path) -> None:
-    """A tensor whose file nobody listed does not go unnoticed."""
     model = _model(tmp_path, ["a", "b"])
     with pytest.raises(RenamingError, match="its data file 'b'"):
         copy_with_data_names(model, {"a": "best.onnx.data"}, tmp_path / "copy.onnx")
@@ -281,7 +280,6 @@ def test_a_kill_between_any_two_steps_leaves_a_whole_config(
 
 @pytest.mark.process
 def test_a_config_that_the_check_refuses_leaves_the_old_one(tmp_path: Path) -> None:
-    """Wrong answers are found before the switch; nothing of the new set stays."""
     old, new = (_made(tmp_path, value) for value in (1.0, 2.0))
     folder = tmp_path / "out"
     folder.mkdir()
@@ -299,8 +297,6 @@ def test_a_config_that_the_check_refuses_leaves_the_old_one(tmp_path: Path) -> N
 
 
 def test_a_model_that_cannot_be_made_again_is_no_traceback(tmp_path: Path) -> None:
-    """The request ends with a sentence; what was measured is kept."""
-
     class Broken:
         def prepare(self, _: object) -> PreparedModel:
             raise PreparationError("crashed", "onnxslim crashed")

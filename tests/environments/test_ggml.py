@@ -121,7 +121,6 @@ def test_a_typo_that_the_plugin_takes_is_refused_before(
 def test_a_pretender_is_never_emitted(
     ggml: Environment, name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """A study tries it, counts the failure and writes a config of the CPU provider."""
     model: Path = request.getfixturevalue(name)
     result: dict[str, Any] = ggml.result(
         str(_BRIEF), "study", str(model), "ggml", "cpu", "ggml", cwd=tmp_path

@@ -137,7 +137,6 @@ def test_an_application_loads_it_without_a_word_about_providers(
 def test_where_the_provider_is_missing_the_untouched_model_answers(
     config: Path, place: Path
 ) -> None:
-    """The environment of this test has the CPU provider alone: a warning says so."""
     with pytest.warns(autotune.ConfigWarning, match=f"lacks the {_NAME}.*default options"):
         session = autotune.load(config)
     assert session.get_providers() == [CPU]
