@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.facts.feeds import Feed
+from autotune.graph.eight_bit_kernels import without_kernel
 from autotune.graph.silence import silent_tools
 
 Array = NDArray[Any]
@@ -29,9 +30,6 @@ _HISTOGRAM_SAMPLES = 16
 # Shares of the largest absolute value that are tried as the limit.
 _LIMITS = np.linspace(0.02, 1.0, 99)
 _STEPS = 255
-# It has no eight-bit kernel, and ONNX Runtime cannot open a model that has its scale in eight bits
-# with session.x64quantprecision.
-_NOT_QUANTISED = {"LayerNormalization"}
 
 
 def source_of(method: str) -> str:
@@ -40,10 +38,11 @@ def source_of(method: str) -> str:
 
 
 def quantisable_types() -> list[str]:
-    """Returns all types of nodes that ONNX Runtime can give activations in eight bits."""
+    """Returns all types of nodes that ONNX Runtime computes with activations in eight bits."""
     from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
-    return sorted({*QLinearOpsRegistry, *QDQRegistry} - _NOT_QUANTISED)
+    types = {*QLinearOpsRegistry, *QDQRegistry}
+    return sorted(types - without_kernel(types))
 
 
 class CalibrationReader:
