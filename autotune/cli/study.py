@@ -180,7 +180,10 @@ def study(
     if what is not None and is_recording(what):
         run_application_study(Path(what), given, as_json=as_json)
     else:
-        run_study(_options(what, storage, model, traffic, given), as_json=as_json)
+        options = _options(what, storage, model, traffic, given)
+        run_study(options, as_json=as_json)
+        if traffic is not None:
+            _improve_batches(options)
 
 
 def _options(
@@ -229,6 +232,24 @@ def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
         fix = {FIXED_DIMENSIONS: "false", **options.fix}
         return options.with_changes(data=data, fix=fix)
     return options.with_changes(data=data)
+
+
+def _improve_batches(options: "StudyOptions") -> None:
+    """Searches how to group inputs, where a study of traffic says that they can be grouped."""
+    from autotune.applications.traffic import improve_batches
+    from autotune.cli.progress import steps
+    from autotune.deploy.batcher import BATCHES
+    from autotune.facts.model import describe
+    from autotune.storage.locks import exclusive_use
+
+    if not (options.folder / BATCHES).exists():
+        return
+    limit_mib, is_lean = options.max_held_memory_mib, "held_memory_mib" in options.objectives
+    note = messages().print
+    with exclusive_use(None, wait=True, on_note=note), steps("comparing batches") as on_step:
+        model = describe(options.model)
+        words = improve_batches(model, options.folder, on_step, limit_mib, is_lean=is_lean)
+    note(f"{words} See {options.folder / BATCHES}.", soft_wrap=True, markup=False)
 
 
 def run_study(options: "StudyOptions", *, as_json: bool) -> None:

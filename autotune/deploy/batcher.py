@@ -58,16 +58,19 @@ class Batches:
     tokens: PositiveWhole
 
     @classmethod
-    def for_longest(cls, axes: Mapping[str, int], longest: int) -> "Batches":
+    def for_longest(
+        cls, axes: Mapping[str, int], longest: int, *, ratio: float = _RATIO
+    ) -> "Batches":
         """Returns the batches for samples of up to so many positions, by a rule of thumb.
 
         Args:
             axes: By input, the axis along which it is padded.
+            ratio: Of each size to the next smaller one.
         """
-        sizes, size = {longest}, longest / _RATIO
+        sizes, size = {longest}, longest / ratio
         while size > _STEP / 2:
             sizes.add(min(longest, -(-int(size) // _STEP) * _STEP))
-            size /= _RATIO
+            size /= ratio
         return cls(axes=dict(axes), sizes=tuple(sorted(sizes)), tokens=_OF_LONGEST * longest)
 
     def to_json(self) -> dict[str, Any]:
