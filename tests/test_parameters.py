@@ -47,6 +47,8 @@ def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
         assert steps == ["int8_embeddings"]
     elif name == "caches":
         assert steps == ["int8_caches"]
+    elif name == "joined_products":
+        assert steps == [name]
     else:
         assert steps == str(value).split("+")
         assert set(steps) <= STEPS.keys()
@@ -92,7 +94,7 @@ def test_a_graph_half_in_words(half: dict[str, Any], words: str) -> None:
 
 def test_the_parameters_of_answers_are_the_precision_and_its_options() -> None:
     """Pre-passes and storage forms compute the same as the source."""
-    others = {"runtime", "outputs", "pre_pass", "weight_storage"}
+    others = {"runtime", "outputs", "pre_pass", "joined_products", "weight_storage"}
     assert GRAPH_PARAMETERS.keys() - ANSWER_PARAMETERS == others
 
 

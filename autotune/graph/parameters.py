@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from autotune.deploy.options import OWN, RUNTIME, Domain, Value
@@ -178,6 +178,11 @@ PRECISIONS: Mapping[str, Precision] = {
 }
 """All precisions by name but the default, ``fp32``."""
 
+_JOINED = Step(
+    run=_calls("joined_products", "join"), words="products of one input joined",
+    needs=("several_products", "small_model"),
+)  # fmt: skip
+
 CACHES: Mapping[str, Precision] = {
     "int8": Precision(
         run=_calls("int8_caches", "quantise"), words="caches in int8", needs=("gqa_caches",)
@@ -189,6 +194,9 @@ _RUNTIME = GraphParameter(
     domain=Domain(pattern=f"{OWN}|[a-z][a-z-]{{0,40}}==[0-9][0-9A-Za-z.+_]{{0,40}}", default=OWN),
     words=lambda value: f"on {str(value).replace('==', ' ')}",
 )
+
+JOINED = "joined_products"
+"""The parameter that makes one product of packed products of one input."""
 
 OUTPUTS = "outputs"
 """The parameter that names the outputs that the file has, by commas; all of them if empty."""
@@ -204,6 +212,7 @@ GRAPH_PARAMETERS: Mapping[str, GraphParameter] = {
     "pre_pass": GraphParameter.of_entries("none", PRE_PASSES),
     "precision": GraphParameter.of_entries("fp32", PRECISIONS),
     **OPTIONS,
+    JOINED: replace(_flag(_JOINED.words), entries={"True": _JOINED}),
     "embeddings": GraphParameter.of_entries(AS_PRECISION, EMBEDDINGS),
     "caches": GraphParameter.of_entries("float", CACHES),
     "weight_storage": GraphParameter.of_entries("inline", STORAGE_FORMS),
@@ -242,6 +251,7 @@ STEPS: Mapping[str, Step] = {
     OUTPUTS: Step(run=_calls("kept_outputs", "keep"), words="with some outputs alone"),
     **PASSES,
     **PRECISIONS,
+    JOINED: _JOINED,
     **_EMBEDDINGS,
     **{f"{value}_caches": step for value, step in CACHES.items()},
     **STORAGE_FORMS,
@@ -278,6 +288,8 @@ def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
         name = str(half["precision"])
         names = PRECISIONS[name].options
         steps.append(PlannedStep(name, {k: v for k, v in half.items() if k in names}))
+    if half.get(JOINED):
+        steps.append(PlannedStep(JOINED, {}))
     embeddings = f"{half.get('embeddings')}_embeddings"
     if embeddings in _EMBEDDINGS:
         steps.append(PlannedStep(embeddings, {}))

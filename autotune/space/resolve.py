@@ -13,7 +13,7 @@ from autotune.facts.providers import CPU_STATE, ProviderState
 from autotune.facts.searched_runtimes import SearchedRuntime
 from autotune.facts.workload import Workload
 from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, SHARED
-from autotune.graph.parameters import GRAPH_PARAMETERS, PRECISIONS
+from autotune.graph.parameters import GRAPH_PARAMETERS, JOINED, PRECISIONS
 from autotune.space.needs import LARGEST_QUANTISED_BYTES, unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
 from autotune.space.providers import SearchedProviders
@@ -51,12 +51,16 @@ _FLOAT_INPUTS: Condition = {
     "precision": _others("precision", "int8_weight_only", "int4_weight_only"),
 }
 
-# The table of the last product, packed, gives the embedding's rows; HQQ's zero points are floats,
-# which the operator does not take.
-_NOT_SHARED: tuple[Condition, ...] = (
+# Packed products alone are joined. The table of the last one gives the embedding's rows; HQQ's zero
+# points are floats, which the operator does not take.
+_NOT_PACKED: tuple[Condition, ...] = (
     {
         "precision": _others("precision", "int8_weight_only", "int4_weight_only"),
         "embeddings": (SHARED,),
+    },
+    {
+        "precision": _others("precision", "int8_weight_only", "int4_weight_only"),
+        JOINED: (True,),
     },
     {"last_product": ("float",), "embeddings": (SHARED,)},
     {"rounding": ("hqq",), "last_product": (AS_PRECISION,), "embeddings": (SHARED,)},
@@ -274,7 +278,7 @@ def _impossible(parameters: Sequence[Parameter], model: Model) -> Iterator[Condi
         too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= count)
         if too_many and condition.keys() <= values.keys():
             yield {**condition, "kept_in_float": too_many}
-    for condition in (*_WITHOUT_EFFECT, *_NOT_SHARED, _FLOAT_INPUTS, _TABLES_IN_FP16):
+    for condition in (*_WITHOUT_EFFECT, *_NOT_PACKED, _FLOAT_INPUTS, _TABLES_IN_FP16):
         within = _within(condition, values)
         if within is not None:
             yield within
