@@ -25,9 +25,18 @@ from inputs import file_beside, workload_of
 
 import autotune
 from autotune.deploy import cpu
-from autotune.deploy.certificates import COMPARED, FAILED, REFUSED, Certificate
-from autotune.deploy.config import Environment, Evidence, Interval, TunedConfig
-from autotune.deploy.model_files import DataFile, ModelFile
+from autotune.deploy.config import (
+    COMPARED,
+    FAILED,
+    REFUSED,
+    Certificate,
+    DataFile,
+    Environment,
+    Evidence,
+    Interval,
+    ModelFile,
+    TunedConfig,
+)
 from autotune.deploy.options import Value
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models

@@ -34,15 +34,13 @@ from autotune.measure.outcome import (
 from autotune.results.result import StudyResult
 from autotune.search.context import Context
 from autotune.search.objective import DEFAULT, find
-from autotune.search.observation import Observation, observe
-from autotune.search.planner import Planner
-from autotune.search.portfolio import DEFAULT_SAMPLER
-from autotune.search.proposer import Prior, Proposer
+from autotune.search.planner import DEFAULT_SAMPLER, Planner
+from autotune.search.proposer import Observation, Prior, Proposer, observe
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Condition, Parameter, Space
-from autotune.storage.clock import Clock
+from autotune.storage.retry import Clock
 from autotune.storage.store import Store
 from autotune.study.loop import Search
 from autotune.study.options import StudyOptions
@@ -268,7 +266,7 @@ def build_search(
     )
     store = store or Store(study, within, found, limits)
     store.recover()
-    return Search(strategy, store, measurer, report, clock)
+    return Search(strategy, store, measurer, report, clock or Clock())
 
 
 class FakeWorld:

@@ -18,7 +18,7 @@ from autotune.report.page.state import StudyState
 from autotune.results.leave_one_out import Simplification
 from autotune.results.profiling import DEFAULT, ProfiledSession, Profiling
 from autotune.results.result import Member, StudyResult
-from autotune.search.beliefs import Effect
+from autotune.search.effects import Effect
 from autotune.search.objective import find
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import Configuration

@@ -2,9 +2,9 @@
 
 import pages
 
-from autotune.report.page.answer import Answer, answer_of
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import StudyState
+from autotune.report.page.writing import Answer, answer_of
 
 
 def _answer(state: StudyState) -> Answer:

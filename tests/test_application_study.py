@@ -38,7 +38,7 @@ from autotune.applications.timing import difference, run_once
 from autotune.applications.today import today_parameters, today_session
 from autotune.deploy.application import TunedApplication
 from autotune.deploy.config import Interval
-from autotune.deploy.digest import digest_files
+from autotune.deploy.files import digest_files
 from autotune.deploy.passed import Passed, PassedProvider, interface_of
 from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig

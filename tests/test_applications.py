@@ -21,9 +21,9 @@ from autotune.applications.layout import CALL, END
 from autotune.applications.recording import Recording
 from autotune.applications.writing import Replacement, write_application
 from autotune.deploy.application import FILE, TunedApplication
-from autotune.deploy.digest import digest_files
+from autotune.deploy.config import ModelFile
+from autotune.deploy.files import digest_files
 from autotune.deploy.hook import RECORD_VARIABLE
-from autotune.deploy.model_files import ModelFile
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError
 

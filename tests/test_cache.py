@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.graph.cache import Cache
-from autotune.process.marks import write_mark
+from autotune.process.scratch import write_mark
 
 
 def _entry(cache: Cache, key: str, size: int, folder: Path, age_s: float) -> Path:

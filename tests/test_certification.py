@@ -12,8 +12,15 @@ from test_config import make_config, requiring
 from test_loader import write_config
 
 from autotune.deploy import cpu
-from autotune.deploy.certificates import COMPARED, FAILED, NOT_COMPARED, REFUSED, Certificate
-from autotune.deploy.config import RequiredRuntime, TunedConfig
+from autotune.deploy.config import (
+    COMPARED,
+    FAILED,
+    NOT_COMPARED,
+    REFUSED,
+    Certificate,
+    RequiredRuntime,
+    TunedConfig,
+)
 from autotune.errors import ConfigError, RequestError
 from autotune.facts import sample_models
 from autotune.facts.inputs import workload_for

@@ -5,13 +5,12 @@ from pathlib import Path
 import made_results
 import pytest
 
-from autotune.deploy.certificates import COMPARED, NOT_COMPARED, Certificate
-from autotune.deploy.config import TunedConfig
+from autotune.deploy.config import COMPARED, NOT_COMPARED, Certificate, TunedConfig
 from autotune.errors import RequestError
-from autotune.study import certifying
-from autotune.study.certifying import certify_result, check_processors
+from autotune.study import tune as certifying
 from autotune.study.options import StudyOptions
 from autotune.study.progress import Progress
+from autotune.study.tune import certify_result, check_processors
 
 
 @pytest.mark.parametrize(("name", "words"), [("avx3", "Did you mean"), ("auto,x", "Name some of")])

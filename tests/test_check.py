@@ -10,9 +10,8 @@ from views import words_of
 
 from autotune.deploy import cpu
 from autotune.deploy.check import check
-from autotune.deploy.config import Environment
+from autotune.deploy.config import Environment, Serving
 from autotune.deploy.process_options import STEADY_HEAP
-from autotune.deploy.serving import Serving
 from autotune.report.deploying import view_check
 
 

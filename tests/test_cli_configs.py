@@ -13,8 +13,7 @@ from test_compare import save_model, write_config
 from typer.testing import CliRunner, Result
 
 from autotune.cli.app import app, run
-from autotune.deploy.config import TunedConfig
-from autotune.deploy.serving import Serving
+from autotune.deploy.config import Serving, TunedConfig
 from autotune.export.targets import TARGETS
 from autotune.facts import sample_models
 

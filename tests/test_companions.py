@@ -18,7 +18,7 @@ from autotune.facts.workload import Workload
 from autotune.graph import int8
 from autotune.measure.companions import cases_of
 from autotune.measure.judging import AllSamples, Judgement, Subject
-from autotune.report.judgement import judgement_remarks
+from autotune.report.remarks import judgement_remarks
 from autotune.report.view import Line
 from autotune.space.configuration import Configuration
 from autotune.study.judging import JudgeOnAllSamples

@@ -14,8 +14,7 @@ from factories import save_onnx
 from fakes import measurement, refusal
 from test_config import make_config, requiring
 
-from autotune.deploy.model_files import DataFile, ModelFile
-from autotune.deploy.serving import Serving
+from autotune.deploy.config import DataFile, ModelFile, Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.facts import sample_models

@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 from small_spaces import values_of
 
 from autotune.deploy import options
-from autotune.deploy.config import Environment, Evidence, Interval, Requires, TunedConfig
-from autotune.deploy.model_files import ModelFile
+from autotune.deploy.config import (
+    Environment,
+    Evidence,
+    Interval,
+    ModelFile,
+    Requires,
+    Serving,
+    TunedConfig,
+)
 from autotune.deploy.process_options import STEADY_HEAP
-from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 

@@ -26,8 +26,8 @@ from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration
 from autotune.storage import retry
 from autotune.storage.claims import Claims
-from autotune.storage.clock import Clock
 from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.retry import Clock
 from autotune.storage.spool import Spool
 from autotune.storage.store import Store
 from autotune.storage.trials import read_trials

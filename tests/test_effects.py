@@ -8,9 +8,8 @@ import pytest
 from fakes import parameter, space, thread_space
 
 from autotune.deploy.options import Value
-from autotune.search.beliefs import believed, explain
 from autotune.search.coding import Coding
-from autotune.search.effects import Model
+from autotune.search.effects import Model, believed, explain
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Space

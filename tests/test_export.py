@@ -13,7 +13,7 @@ from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS
 from autotune.deploy.process_options import STEADY_HEAP
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError
-from autotune.export.literals import class_name, identifier
+from autotune.export.rendering import class_name, identifier
 from autotune.export.targets import TARGETS
 from autotune.export.writing import export, model_name
 from autotune.report.deploying import view_export

@@ -8,9 +8,13 @@ import pages
 import pytest
 
 from autotune.report.page.figure import markup, wrapped
-from autotune.report.page.figures import effects_figure, search_figure
+from autotune.report.page.figures import (
+    effects_figure,
+    memory_figure,
+    noise_figure,
+    search_figure,
+)
 from autotune.report.page.front_figure import front_figure
-from autotune.report.page.machine_figures import memory_figure, noise_figure
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import StudyState
 

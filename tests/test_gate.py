@@ -9,8 +9,7 @@ from views import lines_of
 
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import Failure
-from autotune.report.comparison import view_comparison
-from autotune.report.junit import junit_document
+from autotune.report.comparison import junit_document, view_comparison
 from autotune.results.compare import MAX_ERROR, Compared, Comparison, Tuned
 from autotune.results.gate import Gate, Verdict, exit_code, judge
 from autotune.results.score import Score

@@ -20,7 +20,7 @@ from autotune.deploy.config import Interval
 from autotune.inspection.findings import HIGH, LOW, Effect, Finding
 from autotune.inspection.headroom import Peaks, headroom
 from autotune.inspection.inspect import Inspection, inspect_model
-from autotune.inspection.patterns import Elementwise, Pattern
+from autotune.inspection.profile import Elementwise, Pattern
 from autotune.report.inspection import view_inspection
 
 PEAKS = Peaks(float_per_s=1e9, int8_per_s=4e9, bytes_per_s=1e9, moved_bytes=1 << 20)

@@ -24,7 +24,7 @@ from autotune.results.leave_one_out import (
     revert,
 )
 from autotune.results.score import MAY_LOSE
-from autotune.search.beliefs import Effect
+from autotune.search.effects import Effect
 from autotune.search.objective import DEFAULT, DEVICE_MEMORY, find
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE, Configuration

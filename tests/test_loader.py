@@ -17,10 +17,9 @@ from test_config import make_config, requiring
 
 import autotune
 from autotune.deploy import cpu, loader, process_options
-from autotune.deploy.config import Environment, Requires, TunedConfig
-from autotune.deploy.digest import digest_files
+from autotune.deploy.config import DataFile, Environment, ModelFile, Requires, TunedConfig
+from autotune.deploy.files import digest_files
 from autotune.deploy.loader import check_files
-from autotune.deploy.model_files import DataFile, ModelFile
 from autotune.deploy.options import EXACT_PRODUCTS
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
 from autotune.deploy.session import SessionConfig

@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from autotune.deploy.opening import TunedSession, open_session
+from autotune.deploy.opening import TunedSession, open_session, use_tuned_run_options
 from autotune.deploy.options import ATTRIBUTES
 from autotune.deploy.providers import CPU, PROVIDERS
 from autotune.deploy.session import SessionConfig
@@ -59,21 +59,27 @@ def test_free_dimensions_take_effect(model: Path) -> None:
     assert session.get_inputs()[0].shape == [1, 3, 64, 64]
 
 
-def test_run_entries_apply_to_every_run(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_entries_apply_to_every_run(model: Path) -> None:
     """Runs without run options use the tuned ones; the caller's own win."""
-    entries = {"memory.enable_memory_arena_shrinkage": "cpu:0"}
-    session = open_session(model, SessionConfig(run_entries=entries))
+    key, seen = "memory.enable_memory_arena_shrinkage", []
+
+    class Watched:
+        tuned_run_options = None
+
+        def run(self, *arguments: object, run_options: object = None) -> None:
+            seen.append(arguments[2] if len(arguments) > 2 else run_options)
+
+    session = open_session(model, SessionConfig(run_entries={key: "cpu:0"}))
     assert isinstance(session, TunedSession)
-    seen = []
-    monkeypatch.setattr(
-        onnxruntime.InferenceSession, "run", lambda *arguments: seen.append(arguments[3])
-    )
-    own = onnxruntime.RunOptions()
-    session.run(None, _feed())
-    session.run(None, _feed(), own)
-    assert seen == [session.tuned_run_options, own]
-    key = "memory.enable_memory_arena_shrinkage"
-    assert session.tuned_run_options.get_run_config_entry(key) == "cpu:0"
+    tuned, own = session.tuned_run_options, onnxruntime.RunOptions()
+    assert tuned.get_run_config_entry(key) == "cpu:0"
+    use_tuned_run_options(Watched, Watched)
+    watched = Watched()
+    watched.tuned_run_options = tuned
+    watched.run(None, _feed())
+    watched.run(None, _feed(), own)
+    watched.run(None, _feed(), run_options=own)
+    assert seen == [tuned, own, own]
 
 
 def test_tuned_session_runs(model: Path) -> None:

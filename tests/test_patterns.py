@@ -11,8 +11,8 @@ from factories import onnx_model
 from autotune.facts.feeds import save_samples
 from autotune.facts.generated import generate
 from autotune.facts.model import describe
-from autotune.inspection.patterns import Elementwise, elementwise_time
 from autotune.inspection.patterns_child import patterns
+from autotune.inspection.profile import Elementwise, elementwise_time
 
 _NUMBERS = {"three": 3.0, "zero": 0.0, "six": 6.0}
 _SHAPE = "float[2,4,6,6] x"

@@ -21,7 +21,7 @@ from onnx import external_data_helper
 from small_models import distance, write
 
 import autotune
-from autotune.deploy.digest import digest_files
+from autotune.deploy.files import digest_files
 from autotune.deploy.options import Value
 from autotune.facts.feeds import save_samples
 from autotune.facts.generated import generate
@@ -29,7 +29,7 @@ from autotune.facts.model import Model, describe
 from autotune.graph import calibration, float_model, prepare, prepare_child, sensitivity, smoothing
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.prepare import PreparationError, Preparer
-from autotune.process import lasting
+from autotune.process import child
 from autotune.process.child import Child, ChildFailure
 
 _SHRUNK: dict[str, Value] = {"weight_storage": "external_data"}
@@ -378,7 +378,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
         children.append(Child(*arguments))
         return children[-1]
 
-    monkeypatch.setattr(lasting, "Child", start)
+    monkeypatch.setattr(child, "Child", start)
     return children
 
 
@@ -411,7 +411,7 @@ def test_a_child_that_refused_or_has_grown_is_not_kept(
         with pytest.raises(PreparationError):
             preparer.prepare({"precision": "int8_weight_only", "block_size": 7})
         assert not started[0].is_running()
-        monkeypatch.setattr(lasting, "_MOST_KEPT_MIB", 1)
+        monkeypatch.setattr(child, "_MOST_KEPT_MIB", 1)
         preparer.prepare(_INT8)
         assert [child.is_running() for child in started] == [False, False]
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from views import lines_of
 
 from autotune.cli.app import app
-from autotune.deploy.digest import digest_files
+from autotune.deploy.files import digest_files
 from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, StudyError

@@ -11,8 +11,8 @@ from small_spaces import resolved
 from autotune.measure.outcome import (
     Outcome,
 )
-from autotune.search.beliefs import explain
 from autotune.search.coding import Coding
+from autotune.search.effects import explain
 from autotune.search.trial import Limits
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.session import EXECUTION_PROVIDER

@@ -15,7 +15,7 @@ from autotune.report.result import headline, view_effects, view_ending, view_res
 from autotune.report.terminal import renderable
 from autotune.results.leave_one_out import ANSWERS, RUNNING
 from autotune.results.result import StudyResult
-from autotune.search.beliefs import Effect
+from autotune.search.effects import Effect
 
 _INT8: dict[str, Value] = {"precision": "int8_static", "per_channel": True, "kept_in_float": 2}
 _OUTSIDE: dict[str, Value] = {"weight_storage": "external_data"}

@@ -16,7 +16,7 @@ from made_runtimes import files_of, unpack, write_wheel
 
 from autotune.errors import AutotuneError, RequestError, StorageError
 from autotune.process.child import ChildFailure
-from autotune.process.marks import write_mark
+from autotune.process.scratch import write_mark
 from autotune.runtimes import environments
 from autotune.runtimes.answer import RuntimeAnswer
 from autotune.runtimes.environments import RuntimeEnvironment

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.process import marks, scratch
+from autotune.process import scratch
 
 pytestmark = [
     pytest.mark.process,
@@ -96,7 +96,7 @@ def left_over(place: Path, name: str = NAME, *, marked: bool = True) -> Path:
     (folder / "answers.npz").write_bytes(b"large")
     (place / f"{name}.lock").touch()
     if marked:
-        marks.write_mark(folder)
+        scratch.write_mark(folder)
     return folder
 
 
@@ -112,9 +112,9 @@ def everything_in(place: Path) -> dict[str, bytes | None]:
 
 def test_a_link_for_a_mark_is_none(tmp_path: Path) -> None:
     (tmp_path / "marked").mkdir()
-    marks.write_mark(tmp_path / "marked")
+    scratch.write_mark(tmp_path / "marked")
     folder = left_over(tmp_path, marked=False)
-    (folder / marks.MARK_FILE).symlink_to(tmp_path / "marked" / marks.MARK_FILE)
+    (folder / scratch.MARK_FILE).symlink_to(tmp_path / "marked" / scratch.MARK_FILE)
     scratch.sweep(tmp_path)
     assert (folder / "answers.npz").exists()
 
@@ -132,7 +132,7 @@ def test_links_stay(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").write_bytes(b"mine")
-    marks.write_mark(precious)
+    scratch.write_mark(precious)
     (tmp_path / NAME).symlink_to(precious)
     (tmp_path / f"{NAME}.lock").touch()
     (tmp_path / "autotune-ba9876543210.lock").symlink_to(precious / "file")
@@ -214,7 +214,7 @@ def test_a_marked_folder_of_the_exact_name_goes(
     """Where a free lock is beside it."""
     folder = left_over(tmp_path, name, marked=mark == "ours")
     if mark == "mine":
-        (folder / marks.MARK_FILE).write_bytes(b"mine")
+        (folder / scratch.MARK_FILE).write_bytes(b"mine")
     before = everything_in(tmp_path)
     scratch.sweep(tmp_path)
     assert everything_in(tmp_path) == ({} if goes else before)

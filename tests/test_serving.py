@@ -11,14 +11,13 @@ import pytest
 from fakes import FakeWorld, setting, thread_space
 from views import words_of
 
-from autotune.deploy.config import TunedConfig
-from autotune.deploy.serving import Serving
+from autotune.deploy.config import Serving, TunedConfig
 from autotune.errors import RequestError
-from autotune.report.page.answer import answer_of
 from autotune.report.page.command import command_of
 from autotune.report.page.front_figure import front_figure
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import read_state
+from autotune.report.page.writing import answer_of
 from autotune.report.result import headline, view_ending, view_result
 from autotune.results.result import StudyResult, choose_member
 from autotune.space.configuration import Configuration

@@ -26,8 +26,8 @@ from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.storage.claims import Claims
-from autotune.storage.clock import Clock
 from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.retry import Clock
 from autotune.storage.spool import Spool
 from autotune.storage.store import Store
 from autotune.storage.trials import describe, parameters_of, read_trials

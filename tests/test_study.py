@@ -42,7 +42,7 @@ from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
-from autotune.storage.clock import Clock
+from autotune.storage.retry import Clock
 from autotune.storage.spool import Spool
 from autotune.storage.store import Store
 from autotune.storage.trials import describe, read_trials

@@ -9,8 +9,8 @@ from autotune.errors import RequestError
 from autotune.measure.device_memory import DeviceMemory
 from autotune.search.objective import DEFAULT, DEVICE_MEMORY
 from autotune.space.space import Parameter, Space
-from autotune.study.objectives import objectives_of
 from autotune.study.options import StudyOptions
+from autotune.study.searched_space import objectives_of
 
 _CUDA = space(Parameter(name="execution_provider", values=("cuda",), default="cpu"))
 

@@ -23,8 +23,13 @@ from autotune.deploy.providers import CPU
 from autotune.errors import ConfigError, RequestError
 from autotune.facts import sample_models
 from autotune.facts.generated import generate
-from autotune.facts.providers import CPU_STATE, READY, ProviderState
-from autotune.facts.searched_runtimes import SearchedRuntime, promising_runtime
+from autotune.facts.providers import (
+    CPU_STATE,
+    READY,
+    ProviderState,
+    SearchedRuntime,
+    promising_runtime,
+)
 from autotune.measure.outcome import NO_RUNTIME, Failure
 from autotune.report.result import view_ending
 from autotune.report.view import Line

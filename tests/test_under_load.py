@@ -11,8 +11,8 @@ from test_compare import FakeSessions, save_model, write_config
 from test_open_loop import SimulatedClock
 from views import lines_of
 
+from autotune.deploy.config import Serving
 from autotune.deploy.cpu import usable_cores
-from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, RequestError
 from autotune.facts.inputs import workload_for

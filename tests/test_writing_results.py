@@ -19,7 +19,7 @@ from onnx import external_data_helper, numpy_helper
 
 import autotune
 from autotune.deploy.config import Evidence, TunedConfig
-from autotune.deploy.digest import digest_files
+from autotune.deploy.files import digest_files
 from autotune.deploy.loader import check_files
 from autotune.errors import CannotMeasureError, StudyError
 from autotune.facts.model import describe

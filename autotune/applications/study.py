@@ -38,9 +38,8 @@ from autotune.applications.result import (
 from autotune.applications.schedule import Schedule, schedule_of
 from autotune.applications.today import today_session
 from autotune.applications.writing import Replacement, write_application
-from autotune.deploy.config import TunedConfig
+from autotune.deploy.config import DataFile, TunedConfig
 from autotune.deploy.cpu import usable_cores
-from autotune.deploy.model_files import DataFile
 from autotune.deploy.session import SessionConfig
 from autotune.errors import AutotuneError, RequestError
 from autotune.facts.model import Model, describe

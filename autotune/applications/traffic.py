@@ -12,8 +12,7 @@ from autotune.applications.own_study import write_samples
 from autotune.applications.recording import InputShape, Recording, Shape
 from autotune.applications.replay import Opening
 from autotune.deploy.batcher import BATCHES, Batches
-from autotune.deploy.digest import digest_files
-from autotune.deploy.files import is_folder, read_json
+from autotune.deploy.files import digest_files, is_folder, read_json
 from autotune.deploy.loader import prepare
 from autotune.deploy.records import Positive, PositiveWhole, Several, Text, from_plain, read
 from autotune.errors import FormatError, RequestError, did_you_mean

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from autotune.applications.recording import RecordedSession
 from autotune.deploy.application import CONFIG, FILE, ReplacedSession, TunedApplication
-from autotune.deploy.config import TunedConfig
-from autotune.deploy.model_files import DataFile
+from autotune.deploy.config import DataFile, TunedConfig
 from autotune.results.writing import write_json
 
 

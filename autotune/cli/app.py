@@ -21,9 +21,8 @@ from autotune.cli.inspection import inspect_file, profile_session
 from autotune.cli.interrupts import INTERRUPTED
 from autotune.cli.report import report
 from autotune.cli.results import pick, show
-from autotune.cli.runtimes import runtimes
 from autotune.cli.study import study
-from autotune.cli.tools import show_hardware, show_spaces, write_sample
+from autotune.cli.tools import runtimes, show_hardware, show_spaces, write_sample
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Search": {"study": study, "show": show, "report": report, "pick": pick},

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.cli.console import messages, present
+from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import JsonOption, QuietOption
 from autotune.errors import RequestError
 from autotune.process.signals import signals_later
@@ -198,15 +198,11 @@ def compare_application(folder: Path, command: list[str], *, as_json: bool) -> N
         from autotune.deploy.application import TunedApplication
         from autotune.errors import NotBetterError
         from autotune.report.application import view_command
-        from autotune.storage.locks import exclusive_use
 
     TunedApplication.read(folder)
     if not command:
         raise RequestError(f"name the command after --: autotune compare {folder} -- python app.py")
-    with (
-        exclusive_use(None, wait=True, on_note=lambda note: messages().print(note)),
-        steps("comparing") as on_step,
-    ):
+    with own_cores(), steps("comparing") as on_step:
         comparison = compare_command(folder, command, on_step)
     present(view_command(comparison), as_json=as_json)
     if not comparison.is_better:

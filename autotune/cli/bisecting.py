@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.console import messages, present
+from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import DataOption, JsonOption, QuietOption, ShapeOption
 from autotune.errors import NotBetterError, RequestError
 from autotune.process.signals import signals_later
@@ -43,7 +43,6 @@ def bisect_releases(
         from autotune.results.versions import Bisection
         from autotune.runtimes import environments
         from autotune.runtimes.names import Release, read_release
-        from autotune.storage.locks import exclusive_use
 
     start, dots, end = runtimes.partition("..")
     if not dots or "==" not in start:
@@ -64,10 +63,7 @@ def bisect_releases(
         if release != own and not environments.is_there(str(release)):
             environments.add(release, messages().print)
 
-    with (
-        exclusive_use(None, wait=True, on_note=lambda note: messages().print(note)),
-        steps("comparing") as on_step,
-    ):
+    with own_cores(), steps("comparing") as on_step:
         bisection = Bisection(
             subject_of(model), lineup, workload, releases, prepare, on_step, messages().print
         )

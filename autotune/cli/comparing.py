@@ -4,16 +4,15 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from autotune.cli import parsing
 from autotune.cli.applications import compare_application, is_tuned_application
-from autotune.cli.console import messages, present
+from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import (
     MAX_ERROR,
     MAX_HELD_MEMORY,
@@ -35,10 +34,12 @@ from autotune.process.signals import signals_later
 
 if TYPE_CHECKING:
     from autotune.facts.workload import Workload
-    from autotune.report.view import Table, View
+    from autotune.report.view import View
     from autotune.results.compare import Comparison
     from autotune.results.gate import Gate, Verdict
     from autotune.results.subjects import Lineup
+
+    _Compared = tuple[View, Sequence[Verdict]]
 
 _PATHS = typer.Argument(
     metavar="CONFIG",
@@ -142,19 +143,19 @@ def compare_configs(
     with steps("comparing") as on_step:
         common = _Common(max_error=max_error, clients=clients, on_step=on_step)
         if trial:
-            compared = _compare_trials(paths[0], trial, model, data, gate, common)
+            view, verdicts = _compare_trials(paths[0], trial, model, data, gate, common)
         else:
-            with _own_cores():
+            with own_cores():
                 chosen = _read(paths, model, baseline, data, dict(shape or ()), asked)
                 if runtimes:
-                    compared = _compare_versions(*chosen, runtimes, gate, common)
+                    view, verdicts = _compare_versions(*chosen, runtimes, gate, common)
                 elif qps is None:
-                    compared = _compare(*chosen, gate, common)
+                    view, verdicts = _compare(*chosen, gate, common)
                 else:
-                    compared = _compare_under_load(*chosen, qps, common)
-    _write_files(compared, junit, markdown)
-    present(compared.view, as_json=as_json)
-    if code := exit_code(compared.verdicts):
+                    view, verdicts = _compare_under_load(*chosen, qps, common)
+    _write_files(view, verdicts, junit, markdown)
+    present(view, as_json=as_json)
+    if code := exit_code(verdicts):
         raise typer.Exit(code)
 
 
@@ -169,21 +170,6 @@ class _Common(TypedDict):
     max_error: float | None
     clients: int | None
     on_step: Callable[[int, int], None]
-
-
-class _Compared(NamedTuple):
-    """A comparison as it is shown; its table is None where nothing could be measured."""
-
-    view: "View"
-    table: "Table | None"
-    verdicts: "Sequence[Verdict]"
-
-
-def _own_cores() -> AbstractContextManager[None]:
-    """Returns a context in which no study and no other comparison measures on these cores."""
-    from autotune.storage.locks import exclusive_use
-
-    return exclusive_use(None, wait=True, on_note=lambda note: messages().print(note))
 
 
 def _read(
@@ -208,7 +194,7 @@ def _read(
     return lineup, replace(workload, outputs=lineup.outputs)
 
 
-def _compare(lineup: "Lineup", workload: "Workload", gate: "Gate", common: _Common) -> _Compared:
+def _compare(lineup: "Lineup", workload: "Workload", gate: "Gate", common: _Common) -> "_Compared":
     with signals_later():
         from autotune.results.compare import compare
 
@@ -217,9 +203,8 @@ def _compare(lineup: "Lineup", workload: "Workload", gate: "Gate", common: _Comm
 
 def _compare_versions(
     lineup: "Lineup", workload: "Workload", names: list[str], gate: "Gate", common: _Common
-) -> _Compared:
+) -> "_Compared":
     with signals_later():
-        from autotune.report.comparison import comparison_table
         from autotune.report.versions import view_versions
         from autotune.results.gate import judge
         from autotune.results.versions import compare_versions, on_releases
@@ -234,15 +219,14 @@ def _compare_versions(
     versions = compare_versions(replace(lineup, subjects=subjects), workload, **common)
     # of an older release nobody asks that it be better
     verdicts = [v for v in judge(versions.comparison, gate) if v.limit != "better"]
-    table = comparison_table(versions.comparison) if versions.comparison.configs else None
-    return _Compared(view_versions(versions, verdicts), table, verdicts)
+    return view_versions(versions, verdicts), verdicts
 
 
 def _compare_under_load(
     lineup: "Lineup", workload: "Workload", qps: float, common: _Common
-) -> _Compared:
+) -> "_Compared":
     with signals_later():
-        from autotune.report.comparison import load_table, view_under_load
+        from autotune.report.comparison import view_under_load
         from autotune.results.gate import judge
         from autotune.results.under_load import compare_under_load
 
@@ -253,8 +237,7 @@ def _compare_under_load(
         )
     comparison = compare_under_load(lineup, workload, rate_per_s=qps, **common)
     verdicts = judge(comparison)
-    table = load_table(comparison) if comparison.configs else None
-    return _Compared(view_under_load(comparison, verdicts), table, verdicts)
+    return view_under_load(comparison, verdicts), verdicts
 
 
 def _compare_trials(
@@ -264,7 +247,7 @@ def _compare_trials(
     data: Path | None,
     gate: "Gate",
     common: _Common,
-) -> _Compared:
+) -> "_Compared":
     with signals_later():
         from autotune.study.again import measure_again
 
@@ -272,24 +255,29 @@ def _compare_trials(
     return _judged(measure_again(folder, numbers, source=model, data=data, **common), gate)
 
 
-def _judged(comparison: "Comparison", gate: "Gate") -> _Compared:
-    from autotune.report.comparison import comparison_table, view_comparison
+def _judged(comparison: "Comparison", gate: "Gate") -> "_Compared":
+    from autotune.report.comparison import view_comparison
     from autotune.results.gate import judge
 
     verdicts = judge(comparison, gate)
-    table = comparison_table(comparison) if comparison.configs else None
-    return _Compared(view_comparison(comparison, verdicts), table, verdicts)
+    return view_comparison(comparison, verdicts), verdicts
 
 
-def _write_files(compared: _Compared, junit_path: Path | None, table_path: Path | None) -> None:
+def _write_files(
+    view: "View",
+    verdicts: "Sequence[Verdict]",
+    junit_path: Path | None,
+    table_path: Path | None,
+) -> None:
     """Writes the verdicts and the numbers to the files that were asked for."""
-    from autotune.report.junit import junit_document
-    from autotune.report.view import markdown
+    from autotune.report.comparison import junit_document
+    from autotune.report.view import Table, markdown
 
     if junit_path is not None:
-        _write(junit_document(compared.verdicts), junit_path)
+        _write(junit_document(verdicts), junit_path)
     if table_path is not None:
-        _write("" if compared.table is None else markdown(compared.table), table_path)
+        tables = [markdown(block) for block in view.blocks if isinstance(block, Table)]
+        _write("".join(tables[:1]), table_path)
 
 
 def _check_output(option: str, output: Path | None, inputs: list[Path]) -> None:

@@ -13,13 +13,11 @@ from autotune.cli.options import DataOption, JsonOption, ShapeOption
 from autotune.errors import NotBetterError, RequestError
 from autotune.process.signals import signals_later
 
-ConfigArgument = Annotated[
-    Path | None, typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")
-]
+_CONFIG = typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")
 
 
 def check_config(
-    config: ConfigArgument = None,
+    config: Annotated[Path | None, _CONFIG] = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", metavar="", help="Refuse another machine as well (exit code 4)."),
@@ -53,9 +51,7 @@ def check_config(
 
 
 def certify_config(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")
-    ],
+    config: Annotated[Path, _CONFIG],
     model: Annotated[
         Path | None,
         typer.Argument(metavar="[MODEL]", help="The untouched model (the study's own)."),
@@ -93,9 +89,7 @@ def certify_config(
 
 
 def export_config(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")
-    ],
+    config: Annotated[Path, _CONFIG],
     target: Annotated[
         str,
         typer.Option(

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -64,6 +65,13 @@ def present(view: "View", *, as_json: bool) -> None:
 def print_json(document: Mapping[str, Any]) -> None:
     """Prints one JSON document to stdout; it holds ASCII characters alone."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def own_cores() -> AbstractContextManager[None]:
+    """Returns a context in which no study and no other comparison measures on these cores."""
+    from autotune.storage.locks import exclusive_use
+
+    return exclusive_use(None, wait=True, on_note=messages().print)
 
 
 class _Lossy:

@@ -71,22 +71,17 @@ def clients(text: str) -> int:
     return int(match[0])
 
 
-def pair(text: str) -> Pair:
+def pair(text: str, form: str = "KEY=VALUE, such as arena=off") -> Pair:
     """Returns the two sides of ``KEY=VALUE``."""
     name, _, value = (side.strip() for side in text.partition("="))
     if not (name and value):
-        raise typer.BadParameter(f"'{text}' is not of the form KEY=VALUE, such as arena=off.")
+        raise typer.BadParameter(f"'{text}' is not of the form {form}.")
     return Pair(name, value)
 
 
 def fed_back(text: str) -> Pair:
     """Returns the two sides of ``PAST=PRESENT``."""
-    past, _, present = (side.strip() for side in text.partition("="))
-    if not (past and present):
-        raise typer.BadParameter(
-            f"'{text}' is not of the form PAST=PRESENT, such as past.0.key=present.0.key."
-        )
-    return Pair(past, present)
+    return pair(text, "PAST=PRESENT, such as past.0.key=present.0.key")
 
 
 def share(text: str | float) -> float:
@@ -99,9 +94,7 @@ def share(text: str | float) -> float:
 
 def named_shape(text: str) -> NamedShape:
     """Returns the two sides of ``NAME=1,3,224,224``."""
-    name, _, sizes = (side.strip() for side in text.partition("="))
-    if not (name and sizes):
-        raise typer.BadParameter(f"'{text}' is not of the form NAME=1,3,224,224.")
+    name, sizes = pair(text, "NAME=1,3,224,224")
     items = [size.strip() for size in sizes.split(",")]
     # 18 digits fit into the 64 bits of a dimension
     if not all(re.fullmatch("[0-9]{1,18}", item) and int(item) > 0 for item in items):

@@ -8,11 +8,11 @@ Standard library only.
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.deploy.config import DataFile
 from autotune.deploy.files import read_json
-from autotune.deploy.model_files import DataFile
 from autotune.deploy.passed import Interface, Passed
-from autotune.deploy.records import BareName, Json, Text, Whole, from_plain, to_plain
-from autotune.errors import ConfigError, FormatError, shown
+from autotune.deploy.records import BareName, Json, Text, Whole, body, from_plain, to_plain
+from autotune.errors import ConfigError, FormatError
 
 FORMAT = "autotune-application/1"
 """Name of the format."""
@@ -72,14 +72,7 @@ class TunedApplication:
         """
         path = folder / FILE
         try:
-            data = read_json(path, _LARGEST_BYTES)
-            if isinstance(data, dict) and data.get("format") != FORMAT:
-                raise FormatError(
-                    f"format is {shown(data.get('format'))}, and this version of autotune reads "
-                    f"{FORMAT!r}"
-                )
-            rest = {k: v for k, v in data.items() if k != "format"} if isinstance(data, dict) else 0
-            tuned = from_plain(cls, rest)
+            tuned = from_plain(cls, body(read_json(path, _LARGEST_BYTES), FORMAT))
             if tuned.pool_threads is not None and tuned.pool_threads > _MOST_THREADS:
                 raise FormatError(f"pool_threads must be at most {_MOST_THREADS}")
         except FormatError as error:

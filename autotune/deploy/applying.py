@@ -20,9 +20,6 @@ from autotune.deploy.files import is_file
 from autotune.deploy.hook import VERBOSE_VARIABLE, when_imported
 from autotune.deploy.passed import LOGGING, Digests, interface_of, understand, watch
 
-_RUN_METHODS = {"run": 2, "run_async": 4, "run_with_ort_values": 2, "run_with_iobinding": 1}
-_RUN_OPTIONS = "_autotune_run_options"
-
 
 def apply(folder: str | os.PathLike[str], *, verbose: bool = False) -> None:
     """Lets this process open its sessions as the tuned application `folder` says, from now on.
@@ -70,11 +67,7 @@ class _Application:
         self.has_run_methods = False
 
     def find(self, call: Any) -> ReplacedSession | None:
-        """Returns the session to replace that `call` would open; None if it is no such session.
-
-        Raises:
-            OSError: a file of the model cannot be read.
-        """
+        """Returns the session to replace that `call` would open; None if it is no such session."""
         model = call.model
         size = len(model) if isinstance(model, bytes) else Path(model).stat().st_size
         if size not in self.sizes:  # the size alone rules most other models out
@@ -159,11 +152,7 @@ def _open(
     original: Any,
     opened: Any,
 ) -> None:
-    """Opens `opened` as the config says.
-
-    Raises:
-        Exception: it cannot be opened so, or would show the application another interface.
-    """
+    """Opens `opened` as the config says."""
     # onnxruntime is imported completely by now, and the loader needs it
     from autotune.deploy.loader import prepare
     from autotune.deploy.opening import opening_arguments
@@ -183,10 +172,13 @@ def _open(
     if dropped:
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
     if chosen.run_entries:
-        from autotune.deploy.opening import make_run_options
+        from autotune.deploy.opening import make_run_options, use_tuned_run_options
 
-        _patch_runs(application)
-        opened.__dict__[_RUN_OPTIONS] = make_run_options(chosen)
+        if not application.has_run_methods:  # sessions without run options pay nothing for it
+            application.has_run_methods = True
+            kind = application.module.__dict__["InferenceSession"]
+            use_tuned_run_options(kind, kind)
+        opened.__dict__["tuned_run_options"] = make_run_options(chosen)
 
 
 def _share_pool(application: _Application, settings: Any) -> None:
@@ -202,31 +194,3 @@ def _share_pool(application: _Application, settings: Any) -> None:
 def _undo(session: Any) -> None:
     """Takes back what an attempt to open a session left in it."""
     session.__dict__.clear()
-
-
-def _patch_runs(application: _Application) -> None:
-    """Lets runs of replaced sessions have the run options of their config.
-
-    Done when the first such session is opened: all others pay nothing for it.
-    """
-    if application.has_run_methods:
-        return
-    application.has_run_methods = True
-    kind: Any = application.module.__dict__["InferenceSession"]
-    for name, place in _RUN_METHODS.items():
-        if hasattr(kind, name):
-            setattr(kind, name, _with_run_options(getattr(kind, name), place))
-
-
-def _with_run_options(original: Any, place: int) -> Any:
-    """Returns a method whose argument `place`, the run options, has the tuned ones as default."""
-
-    @functools.wraps(original)
-    def method(self: Any, *arguments: Any, **named: Any) -> Any:
-        tuned = self.__dict__.get(_RUN_OPTIONS)
-        given = arguments[place] if len(arguments) > place else named.get("run_options")
-        if tuned is None or given is not None:
-            return original(self, *arguments, **named)
-        return original(self, *arguments[:place], **{**named, "run_options": tuned})
-
-    return method

@@ -16,15 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.deploy.files import read_json
-from autotune.deploy.records import (
-    PositiveWhole,
-    Several,
-    Text,
-    Whole,
-    from_plain,
-    section,
-    to_plain,
-)
+from autotune.deploy.records import PositiveWhole, Several, Text, Whole, body, from_plain, to_plain
 from autotune.errors import ConfigError, FormatError, RequestError
 
 BATCHES = "batches.json"
@@ -84,13 +76,8 @@ class Batches:
         Raises:
             ConfigError: there is none, or it breaks its schema.
         """
-        keys = ["format", "axes", "sizes", "tokens"]
         try:
-            data = read_json(path, _LARGEST_BYTES)
-            given = dict(section(data, "", known=keys, required=keys))
-            if given.pop("format") != FORMAT:
-                raise FormatError(f"format must be {FORMAT!r}")
-            batches = from_plain(cls, given)
+            batches = from_plain(cls, body(read_json(path, _LARGEST_BYTES), FORMAT))
             if not batches.axes or min(batches.axes.values()) < 1:
                 raise FormatError("axes must name an input, and no axis may be that of the batch")
         except FormatError as error:

@@ -6,29 +6,167 @@ else. It cannot name a path outside its folder, a library, or a file to write. S
 only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated
 
-from autotune.deploy.certificates import Certificate
-from autotune.deploy.files import read_json
-from autotune.deploy.model_files import ModelFile
+from autotune.deploy.files import digest_files, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import (
     Amount,
+    BareName,
     Json,
     Positive,
+    PositiveWhole,
     Text,
     Whole,
+    body,
     from_plain,
+    one_of,
     read,
     section,
     to_plain,
 )
-from autotune.deploy.serving import Serving
 from autotune.deploy.session import SessionConfig, as_config_error
-from autotune.errors import ConfigError, FormatError, shown
+from autotune.errors import ConfigError, FormatError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """An external data file of a model."""
+
+    file: BareName
+    sha256: str
+    size_bytes: Whole
+
+    @classmethod
+    def of(cls, path: Path) -> "DataFile":
+        """Returns the record of a file that is there."""
+        return cls(file=path.name, sha256=digest_files([path]), size_bytes=path.stat().st_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """The model file beside a config.
+
+    Attributes:
+        source_sha256: Digest of the bytes of the model that was tuned and, after them, of its
+            external data files.
+        steps: What was done to the source, in words of the search space; empty if nothing.
+    """
+
+    file: BareName
+    sha256: str
+    size_bytes: Whole
+    source_sha256: str
+    steps: tuple[str, ...] = ()
+    data_files: tuple[DataFile, ...] = ()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all files, the model's first."""
+        return (self.file, *(item.file for item in self.data_files))
+
+    def differing(self, folder: Path, *, read_all: bool) -> Path | None:
+        """Returns a file in `folder` that is not the one that was tuned; None if there is none.
+
+        Args:
+            read_all: Compare digests too, which reads all bytes; otherwise sizes alone.
+        """
+        own = DataFile(file=self.file, sha256=self.sha256, size_bytes=self.size_bytes)
+        for item in (own, *self.data_files):
+            path = folder / item.file
+            same = path.stat().st_size == item.size_bytes
+            if not same or (read_all and digest_files([path]) != item.sha256):
+                return path
+        return None
+
+
+SHARED, PER_CLIENT = "shared", "per_client"
+"""One session for all clients, or one for each client."""
+
+SESSION_KINDS = (SHARED, PER_CLIENT)
+"""What the sessions of several clients can be."""
+
+
+SessionKind = Annotated[str, one_of(SESSION_KINDS)]
+"""One of :data:`SESSION_KINDS`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What a config was tuned for, where that is not one caller.
+
+    Attributes:
+        clients: How many clients called at once, in a closed loop: each began its next run when the
+            last one ended.
+        sessions: The sessions that they called, one of :data:`SESSION_KINDS`.
+        batch: Samples of a run; None where a sample was run as it was.
+        baseline_batch: Samples of a run of the default beside it; None in the same way.
+    """
+
+    clients: PositiveWhole
+    sessions: SessionKind = SHARED
+    batch: PositiveWhole | None = None
+    baseline_batch: PositiveWhole | None = None
+
+    @property
+    def words(self) -> str:
+        """What it was tuned for, and how the application calls it, in a phrase."""
+        parts = [f"batches of {self.batch}"] if self.batch is not None else []
+        if self.clients > 1 or not parts:
+            parts.append(self._client_words)
+        return f"tuned for {' and '.join(parts)}"
+
+    @property
+    def _client_words(self) -> str:
+        how = {
+            SHARED: "which share one session",
+            PER_CLIENT: "each with a session of its own",
+        }
+        return f"{self.clients} clients, {how[self.sessions]}"
+
+
+PROCESSORS = ("avx2", "avx512", "vnni", "arm64")
+"""Kinds of processors: x86 with AVX2 alone, with AVX-512, with VNNI, and ARM of 64 bits."""
+
+COMPARED, REFUSED, FAILED, NOT_COMPARED = "compared", "refused", "failed", "not compared"
+"""What came of a comparison; a config is refused where the loader does not open it."""
+
+OUTCOMES = (COMPARED, REFUSED, FAILED, NOT_COMPARED)
+"""All of them."""
+
+
+Processor = Annotated[str, one_of(PROCESSORS)]
+"""One of :data:`PROCESSORS`."""
+
+CertificateOutcome = Annotated[str, one_of(OUTCOMES)]
+"""One of :data:`OUTCOMES`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """The answers of a config on one kind of processor, called in one way.
+
+    Attributes:
+        outcome: Whether they were compared.
+        how: On which processor, or why not, in words.
+        batch: Samples of a run: 1, or a sample with others.
+        padding: Positions that were added behind each sample, with the attention mask at 0.
+        error: Largest relative L2 error of an output against the unoptimised model, which was
+            called in the same way on the processor that compared; None where nothing was compared.
+    """
+
+    processor: Processor
+    outcome: CertificateOutcome
+    how: Text
+    samples: Whole
+    batch: PositiveWhole
+    padding: Whole
+    error: Amount | None
+
 
 FORMAT = "autotune/1"
 """Name of the format; a new field is a new format."""
@@ -269,15 +407,10 @@ class TunedConfig:
         Raises:
             ConfigError: `data` breaks the schema; the message names the key.
         """
-        if isinstance(data, dict) and data.get("format") != FORMAT:
-            raise ConfigError(
-                f"format is {shown(data.get('format'))}, and this version of autotune reads "
-                f"{FORMAT!r}"
-            )
-        names = ["format", *(item.name for item in fields(cls))]
+        names = [item.name for item in fields(cls)]
         required = [name for name in names if name not in OPTIONAL]
         with as_config_error():
-            given = section(data, "", known=names, required=required)
+            given = section(body(data, FORMAT), "", known=names, required=required)
             return cls(
                 model=from_plain(ModelFile, given["model"], "model"),
                 session=SessionConfig.from_json(given["session"]),

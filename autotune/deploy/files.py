@@ -9,6 +9,7 @@ Standard library only, because the loader reads configs.
 import json
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -165,3 +166,16 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> Any:
     raise FormatError(f"it holds {name}, which is no number of JSON")
+
+
+def digest_files(paths: Iterable[Path]) -> str:
+    """Returns the SHA-256 of the files' bytes, one after the other, as hexadecimal digits."""
+    # the library behind it takes more memory than all of the loader, which seldom needs a digest
+    import hashlib
+
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()

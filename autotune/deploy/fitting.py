@@ -105,11 +105,7 @@ def _threads_here(given: Mapping[str, Value], cores_there: int) -> tuple[dict[st
 
 
 def _overriding(providers: Sequence[Provider]) -> tuple[tuple[str, Mapping[str, str]], ...]:
-    """Returns the application's own providers; they are its request, and no data of a config.
-
-    Raises:
-        ConfigError: there is none, or ONNX Runtime does not have one here.
-    """
+    """Returns the application's own providers; they are its request, and no data of a config."""
     if isinstance(providers, str) or not providers:
         raise ConfigError("providers must be a list of at least one execution provider")
     pairs = tuple((item, {}) if isinstance(item, str) else item for item in providers)

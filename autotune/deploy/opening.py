@@ -3,6 +3,8 @@
 Needs the standard library and onnxruntime, and nothing else of autotune's dependencies.
 """
 
+import functools
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
+# The methods that run a session, with the place of their run options.
+_RUN_METHODS = {"run": 2, "run_async": 4, "run_with_ort_values": 2, "run_with_iobinding": 1}
+
 
 class TunedSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
     """An ``InferenceSession`` whose runs use the tuned run options unless the caller passes some.
@@ -24,32 +29,33 @@ class TunedSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxr
 
     tuned_run_options: Any = None
 
-    def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
-        """See ``InferenceSession.run``."""
-        return super().run(output_names, input_feed, run_options or self.tuned_run_options)
 
-    def run_async(
-        self,
-        output_names: Any,
-        input_feed: Any,
-        callback: Any,
-        user_data: Any,
-        run_options: Any = None,
-    ) -> Any:
-        """See ``InferenceSession.run_async``."""
-        chosen = run_options or self.tuned_run_options
-        return super().run_async(output_names, input_feed, callback, user_data, chosen)
+def use_tuned_run_options(kind: Any, base: Any) -> None:
+    """Lets the runs of sessions of class `kind` use their ``tuned_run_options``.
 
-    def run_with_ort_values(
-        self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None
-    ) -> Any:
-        """See ``InferenceSession.run_with_ort_values``."""
-        chosen = run_options or self.tuned_run_options
-        return super().run_with_ort_values(output_names, input_dict_ort_values, chosen)
+    Args:
+        base: The class whose methods run them.
+    """
+    for name, place in _RUN_METHODS.items():
+        if hasattr(base, name):
+            setattr(kind, name, _with_run_options(getattr(base, name), place))
 
-    def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> Any:
-        """See ``InferenceSession.run_with_iobinding``."""
-        return super().run_with_iobinding(iobinding, run_options or self.tuned_run_options)
+
+def _with_run_options(original: Any, place: int) -> Any:
+    """Returns a method whose argument `place`, the run options, has the tuned ones as default."""
+
+    @functools.wraps(original)
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        tuned = self.__dict__.get("tuned_run_options")
+        given = arguments[place] if len(arguments) > place else named.get("run_options")
+        if tuned is None or given is not None:
+            return original(self, *arguments, **named)
+        return original(self, *arguments[:place], **{**named, "run_options": tuned})
+
+    return method
+
+
+use_tuned_run_options(TunedSession, onnxruntime.InferenceSession)
 
 
 def open_session(
@@ -120,9 +126,6 @@ def make_session_options(session: SessionConfig) -> Any:
         names = ";".join(session.disabled_optimizers)
         settings.add_session_config_entry("optimization.disable_specified_optimizers", names)
     if session.env_allocator:
-        # seldom needed: no other application pays for the import
-        from autotune.deploy.allocator import register_allocator
-
         register_allocator(session.env_allocator)
     return settings
 
@@ -181,3 +184,36 @@ def _attribute(name: str, value: object) -> object:
     if name == "graph_optimization_level":
         return getattr(onnxruntime.GraphOptimizationLevel, str(value))
     return value
+
+
+_registered: dict[str, int] = {}
+_registering = threading.Lock()
+
+
+def register_allocator(chosen: Mapping[str, int]) -> None:
+    """Registers the CPU arena that sessions with ``session.use_env_allocators`` share.
+
+    It is one for the whole process: ONNX Runtime keeps the first, so a second, different request
+    is refused rather than ignored.
+
+    Raises:
+        ConfigError: this process already has another allocator.
+    """
+    with _registering:
+        if _registered:
+            if _registered != dict(chosen):
+                raise ConfigError(
+                    f"this process already has a CPU allocator with {_registered}; "
+                    f"a config that asks for {dict(chosen)} needs a process of its own"
+                )
+            return
+        memory = onnxruntime.OrtMemoryInfo(
+            "Cpu",
+            onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR,
+            0,
+            onnxruntime.OrtMemType.DEFAULT,
+        )
+        arena = {"max_mem": 0, "initial_chunk_size_bytes": -1, "max_dead_bytes_per_chunk": -1}
+        settings = onnxruntime.OrtArenaCfg({**arena, **chosen})
+        onnxruntime.create_and_register_allocator(memory, settings)
+        _registered.update(chosen)

@@ -221,7 +221,7 @@ class Digests:
         Raises:
             OSError: the file cannot be read.
         """
-        from autotune.deploy.digest import digest_files
+        from autotune.deploy.files import digest_files
 
         if isinstance(model, bytes):
             import hashlib

@@ -65,11 +65,7 @@ def plugin_devices(provider: Provider) -> list[Any]:
 
 
 def _register(provider: Provider, plugin: Plugin) -> None:
-    """Registers the library of a provider with this process.
-
-    Raises:
-        ConfigError: ONNX Runtime cannot load it.
-    """
+    """Registers the library of a provider with this process."""
     try:
         package = importlib.import_module(plugin.module)
         offered = getattr(package, plugin.provider)

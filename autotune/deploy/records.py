@@ -163,6 +163,22 @@ def read(hint: Any, data: object, where: str) -> Any:
     return _reader(hint)(data, where)
 
 
+def body(data: object, expected: str) -> Json:
+    """Returns the keys of an object that has the format `expected`, but ``format`` itself.
+
+    Raises:
+        FormatError: it is no object, or has another format.
+    """
+    if not isinstance(data, dict):
+        raise FormatError(f"it must be an object, not {shown(data)}")
+    if data.get("format") != expected:
+        raise FormatError(
+            f"format is {shown(data.get('format'))}, and this version of autotune reads "
+            f"{expected!r}"
+        )
+    return {name: item for name, item in data.items() if name != "format"}
+
+
 def section(data: object, where: Place, *, known: Sequence[str], required: Sequence[str]) -> Json:
     """Returns `data` if it is an object with only `known` keys, and at least the `required`.
 

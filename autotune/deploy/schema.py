@@ -11,8 +11,17 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from autotune.deploy import options
-from autotune.deploy.certificates import OUTCOMES, PROCESSORS, CertificateOutcome, Processor
-from autotune.deploy.config import FORMAT, OPTIONAL, TunedConfig
+from autotune.deploy.config import (
+    FORMAT,
+    OPTIONAL,
+    OUTCOMES,
+    PROCESSORS,
+    SESSION_KINDS,
+    CertificateOutcome,
+    Processor,
+    SessionKind,
+    TunedConfig,
+)
 from autotune.deploy.process_options import LARGEST_BYTES, SMALLEST_BYTES, Threshold
 from autotune.deploy.providers import CACHE_FOLDER, PROVIDERS
 from autotune.deploy.records import (
@@ -26,7 +35,6 @@ from autotune.deploy.records import (
     Text,
     Whole,
 )
-from autotune.deploy.serving import SESSION_KINDS, SessionKind
 from autotune.deploy.session import SessionConfig
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

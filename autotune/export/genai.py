@@ -13,8 +13,7 @@ from typing import Any
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import is_file, read_json
 from autotune.errors import FormatError, RequestError
-from autotune.export.literals import identifier
-from autotune.export.rendering import Copy, Rendering, Target, processor_needs
+from autotune.export.rendering import Copy, Rendering, Target, identifier, processor_needs
 
 CONFIG = "genai_config.json"
 """The file that GenAI reads first."""

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import autotune
 from autotune.deploy.config import TunedConfig
-from autotune.export.literals import identifier
-from autotune.export.rendering import Rendering, printable, template
+from autotune.export.rendering import Rendering, identifier, printable, template
 
 _PACKAGE = "autotune"
 _LOADER = "autotune.deploy.loader"

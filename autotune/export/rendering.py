@@ -1,8 +1,9 @@
-"""What an export writes, and what of a config a target cannot express."""
+"""What an export writes, and what of a config a target cannot express; literals of languages."""
 
 import json
+import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -12,7 +13,55 @@ from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS, Value
 from autotune.deploy.providers import CPU, provider_named
 from autotune.deploy.session import SessionConfig
-from autotune.export.literals import class_name, identifier
+
+_PLAIN = range(0x20, 0x7F)
+
+
+def octal_literal(text: str) -> str:
+    """Returns a string of C++ or of protobuf's text format, its other bytes in octal."""
+    return _quoted(text.encode(), lambda byte: f"\\{byte:03o}")
+
+
+def unicode_literal(text: str) -> str:
+    """Returns a string of JavaScript or C#, its other characters as UTF-16 units."""
+    return _quoted(_utf16(text), lambda unit: f"\\u{unit:04x}")
+
+
+def java_literal(text: str) -> str:
+    """Returns a string of Java, whose compiler takes an escaped line break for a real one."""
+    return _quoted(_utf16(text), lambda unit: f"\\{unit:03o}" if unit < 0x80 else f"\\u{unit:04x}")
+
+
+def rust_literal(text: str) -> str:
+    """Returns a string of Rust, its other characters as code points."""
+    return _quoted(map(ord, text), lambda point: f"\\u{{{point:x}}}")
+
+
+def identifier(name: str) -> str:
+    """Returns a name with letters, digits and underscores alone, which begins with a letter."""
+    word = re.sub("[^A-Za-z0-9]+", "_", name).strip("_").lower()
+    return word if word[:1].isalpha() else f"model_{word}".rstrip("_")
+
+
+def class_name(name: str) -> str:
+    """Returns a name as classes have it: ``mobilenet_v2`` becomes ``MobilenetV2``."""
+    return "".join(part.capitalize() for part in identifier(name).split("_"))
+
+
+def _utf16(text: str) -> list[int]:
+    data = text.encode("utf-16-le", "surrogatepass")
+    return [int.from_bytes(data[i : i + 2], "little") for i in range(0, len(data), 2)]
+
+
+def _quoted(units: Iterable[int], escape: Callable[[int], str]) -> str:
+    body = []
+    for unit in units:
+        if unit in (0x22, 0x5C):
+            body.append("\\" + chr(unit))
+        else:
+            body.append(chr(unit) if unit in _PLAIN else escape(unit))
+    return '"' + "".join(body) + '"'
+
 
 _DISABLED_OPTIMIZERS = "optimization.disable_specified_optimizers"
 _ENV_ALLOCATORS = "session.use_env_allocators"

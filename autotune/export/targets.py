@@ -8,8 +8,15 @@ from functools import partial
 
 from autotune.deploy.config import TunedConfig
 from autotune.export import genai, ort_config, python
-from autotune.export.literals import java_literal, octal_literal, rust_literal, unicode_literal
-from autotune.export.rendering import Rendering, Target, render_text
+from autotune.export.rendering import (
+    Rendering,
+    Target,
+    java_literal,
+    octal_literal,
+    render_text,
+    rust_literal,
+    unicode_literal,
+)
 
 _CUDA, _TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
 _LEVELS = ("DISABLE_ALL", "ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_LAYOUT")

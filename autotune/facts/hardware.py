@@ -17,7 +17,7 @@ import psutil
 
 from autotune.deploy import cpu
 from autotune.facts.runtime import Runtime
-from autotune.process.environment import child_environment
+from autotune.process.child import child_environment
 
 _THERMAL = Path("/sys/devices/system/cpu")
 _PEAK_RESET = "/proc/self/clear_refs"

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.deploy.decoder import HeadSizes
-from autotune.deploy.digest import digest_files
-from autotune.deploy.files import is_file, is_folder
+from autotune.deploy.files import digest_files, is_file, is_folder
 from autotune.errors import ModelError, shown
 from autotune.facts.decoder_files import head_sizes
 from autotune.facts.model_facts import ModelFacts

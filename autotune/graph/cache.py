@@ -17,7 +17,7 @@ from typing import Any
 
 import filelock
 
-from autotune.process.marks import remove_marked, write_mark
+from autotune.process.scratch import remove_marked, write_mark
 
 FACTS = "facts.json"
 # Room for a few dozen variants of a model of a hundred MiB.

@@ -11,7 +11,7 @@ from typing import Any
 
 import autotune
 from autotune.deploy import cpu
-from autotune.deploy.digest import digest_files
+from autotune.deploy.files import digest_files
 from autotune.deploy.options import OWN, RUNTIME, Value
 from autotune.deploy.records import from_plain
 from autotune.errors import FormatError
@@ -29,8 +29,7 @@ from autotune.graph.parameters import (
     steps_of,
     wants_samples,
 )
-from autotune.process.child import Child, ChildFailure, memory_limit
-from autotune.process.lasting import LastingChild
+from autotune.process.child import Child, ChildFailure, LastingChild, memory_limit
 from autotune.runtimes.environments import site_of
 
 _CHILD = "autotune.graph.prepare_child"

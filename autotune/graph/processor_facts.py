@@ -8,8 +8,9 @@ from pathlib import Path
 from autotune.deploy import cpu
 from autotune.deploy.config import Requires
 from autotune.deploy.session import SessionConfig
+from autotune.errors import CannotMeasureError
 from autotune.graph.graph_facts import ProcessorFacts
-from autotune.process.child import Child, memory_limit
+from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.graph.prepare_child"
 _TIME_LIMIT_S = 300.0
@@ -19,11 +20,14 @@ def processor_facts(path: Path) -> ProcessorFacts:
     """Returns the facts of the model in the file `path`.
 
     Raises:
-        ChildFailure: the child that reads the file failed.
+        CannotMeasureError: the file cannot be read.
     """
     with Child(_CHILD, memory_limit()) as child:
         request = {"do": "processor_facts", "path": str(path.resolve())}
-        return child.request(request, _TIME_LIMIT_S, ProcessorFacts)
+        try:
+            return child.request(request, _TIME_LIMIT_S, ProcessorFacts)
+        except ChildFailure as failure:
+            raise CannotMeasureError(f"cannot read {path}: {failure.message}") from None
 
 
 def requirements(session: SessionConfig, facts: ProcessorFacts) -> Requires:

@@ -19,8 +19,7 @@ from autotune.inspection.findings import SEVERITIES, Effect, Finding, InspectedM
 from autotune.inspection.growth import Growth, measure_growth, shape_feeds
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import ModelReport, read_model
-from autotune.inspection.patterns import Elementwise, elementwise_time
-from autotune.inspection.profile import Profile, profile_session
+from autotune.inspection.profile import Elementwise, Profile, elementwise_time, profile_session
 from autotune.measure.leak import Leak, measure_leak
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import SEARCH, Failure, Measurement
@@ -130,11 +129,7 @@ def _inspection(inspected: InspectedModel) -> Inspection:
 
 
 def _measured(inspected: InspectedModel, on_step: OnStep) -> tuple[InspectedModel, Peaks]:
-    """Returns the model with everything that is measured of the default, and the peaks.
-
-    Raises:
-        CannotMeasureError: the model does not run on these inputs.
-    """
+    """Returns the model with everything that is measured of the default, and the peaks."""
     path, workload = inspected.model.path, inspected.workload
     profile = profile_session(path, SessionConfig(), workload)
     on_step(1, _STEPS)
@@ -174,11 +169,7 @@ def _growth(model: Model, workload: Workload, profile: Profile) -> dict[str, Gro
 
 
 def _with_effects(inspected: InspectedModel, peaks: Peaks, on_step: OnStep) -> Inspection:
-    """Returns the inspection, each remedy measured against the default.
-
-    Raises:
-        CannotMeasureError: the model's answers cannot be compared.
-    """
+    """Returns the inspection, each remedy measured against the default."""
     inspection, workload = _inspection(inspected), inspected.workload
     total = _STEPS + sum(bool(finding.remedy) for finding in inspection.findings)
     with ExitStack() as stack:

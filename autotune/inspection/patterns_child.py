@@ -1,4 +1,4 @@
-"""The child of :mod:`autotune.inspection.patterns`: profiles the optimised graph, node by node.
+"""The child of :mod:`autotune.inspection.profile`: profiles the optimised graph, node by node.
 
 Every node of the graph gets a name of its own first, so that the profiler's times can be told
 apart. The blocked layout of convolutions is left to the session that runs the graph.
@@ -19,7 +19,7 @@ from autotune.facts.feeds import Feed, load_samples
 from autotune.facts.graphs import all_graphs
 from autotune.graph.algebra.model import simplify
 from autotune.graph.model_file import save, write_optimised
-from autotune.inspection.patterns import MOST_PATTERNS, Elementwise, Pattern
+from autotune.inspection.profile import MOST_PATTERNS, Elementwise, Pattern
 from autotune.inspection.trace import node_events, node_name
 from autotune.process.child_end import Message, serve
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import PER_CLIENT, SHARED, Interval
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
-from autotune.deploy.serving import PER_CLIENT, SHARED
 from autotune.deploy.session import SessionConfig
 from autotune.measure.duet import Duet, Reference, play
 from autotune.measure.fidelity import Judge, OutputMismatchError

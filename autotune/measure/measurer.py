@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from autotune.deploy.config import TunedConfig
+from autotune.deploy.config import SHARED, TunedConfig
 from autotune.deploy.options import OWN
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import CACHE_FOLDER
-from autotune.deploy.serving import SHARED
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching

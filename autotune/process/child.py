@@ -10,12 +10,14 @@ import contextlib
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -23,11 +25,35 @@ from typing import TypeVar
 import psutil
 
 from autotune.deploy.records import Json, Text, from_plain, read
+from autotune.deploy.telemetry import OFF, VARIABLE
 from autotune.errors import FormatError, StorageError
 from autotune.process import scratch
 from autotune.process.child_end import Message, printable
-from autotune.process.environment import child_environment
 from autotune.process.signals import signals_later
+
+_KEPT = re.compile(
+    r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|VIRTUAL_ENV"
+    r"|PYTHON(PATH|HOME|DONTWRITEBYTECODE)|LD_(LIBRARY_PATH|PRELOAD)|DYLD_.*|MALLOC_.*|CUDA_.*|NVIDIA_.*"
+    r"|VK_.*|ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER"  # which driver of Vulkan WebGPU takes
+)
+_SET = {
+    # also where the user has it on: its thread and its uploads would disturb what is measured
+    VARIABLE: OFF,
+    # numpy's pools; the study tunes ONNX Runtime's own pool
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+
+
+def child_environment(site: Path | None = None) -> dict[str, str]:
+    """Returns the environment of a child, by name."""
+    kept = {name: text for name, text in os.environ.items() if _KEPT.fullmatch(name)}
+    if site is not None:
+        paths = [str(site), *filter(None, [kept.get("PYTHONPATH")])]
+        kept["PYTHONPATH"] = os.pathsep.join(paths)
+    return {**kept, **_SET}
+
 
 R = TypeVar("R")
 
@@ -344,3 +370,74 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # one of the real-time signals, which have no names
         return f"signal {number}"
+
+
+# A child that has grown beyond this would take memory from what is measured.
+_MOST_KEPT_MIB = 512
+
+
+class LastingChild:
+    """The child that takes one task after another, while it is kept."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._is_kept = False
+        self._idle: Child | None = None
+        self._site: Path | None = None
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keeps the child from one task to the next until the end of the block.
+
+        A child takes half a second of computing to import its tools. An idle one is suspended: it
+        takes no time from what is measured, whatever threads a tool left behind.
+        """
+        self._is_kept = True
+        try:
+            yield
+        finally:
+            self._is_kept = False
+            if child := self._take_idle():
+                child.stop()
+
+    @contextlib.contextmanager
+    def at_work(self, site: Path | None = None) -> Iterator[Child]:
+        """Gives the child for one task; its folder is empty.
+
+        Args:
+            site: A folder whose packages come before the user's own. Another one than that of the
+                last task takes another child.
+
+        After an exception in the block the child is stopped: what failed may leave things behind,
+        and an answer that nobody waited for would be taken for that to the next message.
+        """
+        if site != self._site and (other := self._take_idle()):
+            other.stop()
+        self._site = site
+        child = self._take_idle() or Child(self._module, memory_limit(), site)
+        try:
+            yield child
+            if self._is_kept and _may_stay(child) and child.empty_folder():
+                child.freeze()
+                self._idle = child
+        finally:
+            if child is not self._idle:
+                child.stop()
+
+    def _take_idle(self) -> Child | None:
+        child, self._idle = self._idle, None
+        if child and not child.is_running():
+            child.stop()
+            return None
+        if child:
+            child.thaw()
+        return child
+
+
+def _may_stay(child: Child) -> bool:
+    """Returns whether the child is small and has left no process of its own."""
+    try:
+        process = psutil.Process(child.pid)
+        return process.memory_info().rss < _MOST_KEPT_MIB << 20 and not process.children()
+    except psutil.Error:  # it is gone
+        return False

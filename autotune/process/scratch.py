@@ -5,7 +5,7 @@ for as long as it lives. A process that starts removes the roots whose lock is f
 processes that still work in them. A lock shows whether a root is in use, and a process number does
 not: numbers are used again, and containers that share ``/tmp`` do not see each other's processes.
 Only a root with a name of the exact form and with the mark of autotune in it is removed
-(:mod:`autotune.process.marks`).
+(:mod:`autotune.process.scratch`).
 """
 
 import atexit
@@ -15,14 +15,78 @@ import os
 import re
 import secrets
 import shutil
+import stat
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import filelock
 import psutil
 
-from autotune.process.marks import carries_mark, is_own_file, remove_marked, write_mark
+MARK_FILE = ".autotune"
+_CONTENT = b"autotune made this folder and removes it.\n"
+
+
+def write_mark(folder: Path) -> None:
+    """Marks a folder that was just made.
+
+    Raises:
+        OSError: writing to disk failed.
+    """
+    (folder / MARK_FILE).write_bytes(_CONTENT)
+
+
+def carries_mark(folder: Path) -> bool:
+    """Returns whether `folder` is a real folder of this user, with the mark of autotune in it."""
+    mark = folder / MARK_FILE
+    if not (_is_own(folder, stat.S_ISDIR) and _is_own(mark, stat.S_ISREG)):
+        return False
+    try:
+        with mark.open("rb") as file:
+            return file.read(len(_CONTENT) + 1) == _CONTENT
+    except OSError:
+        return False
+
+
+def is_own_file(path: Path) -> bool:
+    """Returns whether `path` is a regular file of this user and no link."""
+    return _is_own(path, stat.S_ISREG)
+
+
+def remove_marked(folder: Path) -> None:
+    """Removes a folder that carries the mark, as far as possible; other folders stay.
+
+    The mark goes last: a removal that is cut short can be taken up again.
+    """
+    if not carries_mark(folder):
+        return
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.name != MARK_FILE:
+                _remove_tree(path)
+        if [path.name for path in folder.iterdir()] == [MARK_FILE]:
+            (folder / MARK_FILE).unlink()
+            folder.rmdir()
+
+
+def _remove_tree(path: Path) -> None:
+    """Removes a file, a link (not its target) or a folder; a fault leaves the rest of it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _is_own(path: Path, is_kind: Callable[[int], bool]) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return is_kind(status.st_mode) and (sys.platform == "win32" or status.st_uid == os.getuid())
+
 
 MARK = "AUTOTUNE_SCRATCH"
 """Variable in the environment of a process that names the folder in which it works."""

@@ -1,10 +1,11 @@
-"""Configurations beside a baseline, with the verdicts on them."""
+"""Configurations beside a baseline, with the verdicts on them; these also as JUnit XML."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from xml.etree import ElementTree as ET
 
 from autotune.report.remarks import BATCH_MEANING, coverage_remarks
-from autotune.report.text import interval, latency, memory, percent
+from autotune.report.text import interval, latency, memory, percent, without_controls
 from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.results.compare import Compared, Comparison
 from autotune.results.gate import Verdict, exit_code
@@ -22,7 +23,7 @@ def view_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> View
         rounds = max(config.score.rounds for config in comparison.configs)
         blocks += [
             BLANK,
-            comparison_table(comparison),
+            _comparison_table(comparison),
             BLANK,
             Line(
                 f"Measured side by side in up to {rounds} rounds. Brackets hold 95 % intervals; "
@@ -73,7 +74,7 @@ def view_under_load(comparison: LoadComparison, verdicts: Sequence[Verdict]) -> 
     blocks: list[Block] = [
         *map(_verdict, verdicts),
         BLANK,
-        load_table(comparison),
+        _load_table(comparison),
         BLANK,
         Line(
             f"Open loop: {comparison.offered_per_s:g} requests a second arrive at random "
@@ -93,7 +94,7 @@ def view_under_load(comparison: LoadComparison, verdicts: Sequence[Verdict]) -> 
     return View(blocks=[*blocks, *_answers(comparison)], data=_data(asdict(comparison), verdicts))
 
 
-def comparison_table(comparison: Comparison) -> Table:
+def _comparison_table(comparison: Comparison) -> Table:
     """Returns a row for the baseline and one for each configuration."""
     has_clients = comparison.clients > 1
 
@@ -119,7 +120,7 @@ def comparison_table(comparison: Comparison) -> Table:
     return Table(headings=headings, rows=rows, words=(0, len(headings) - 1))
 
 
-def load_table(comparison: LoadComparison) -> Table:
+def _load_table(comparison: LoadComparison) -> Table:
     """Returns a row for the baseline and one for each configuration under an offered load."""
 
     def cells(row: UnderLoad) -> list[str]:
@@ -196,3 +197,30 @@ def _data(document: dict[str, object], verdicts: Sequence[Verdict]) -> dict[str,
 def _percentile(ms: float | None) -> str:
     """Returns a percentile in ms, or a dash where there is none."""
     return "–" if ms is None else latency(ms)
+
+
+def junit_document(verdicts: Sequence[Verdict]) -> str:
+    """Returns a JUnit document with one test case for each verdict."""
+    root = ET.Element("testsuites")
+    broken = [verdict for verdict in verdicts if not verdict.kept]
+    counts = {
+        "tests": len(verdicts),
+        "failures": sum(verdict.limit != "runs" for verdict in broken),
+        "errors": sum(verdict.limit == "runs" for verdict in broken),
+    }
+    attributes = {
+        "name": "autotune compare",
+        **{name: str(count) for name, count in counts.items()},
+    }
+    tests = ET.SubElement(root, "testsuite", attributes)
+    for verdict in verdicts:
+        config = without_controls(verdict.config)
+        case = ET.SubElement(
+            tests, "testcase", {"classname": config, "name": verdict.limit, "time": "0"}
+        )
+        if not verdict.kept:
+            kind = "error" if verdict.limit == "runs" else "failure"
+            message = without_controls(verdict.words)
+            ET.SubElement(case, kind, {"message": message}).text = message
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"

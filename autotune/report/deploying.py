@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from autotune.deploy.certificates import COMPARED, Certificate
 from autotune.deploy.check import Check
+from autotune.deploy.config import COMPARED, Certificate
 from autotune.export.writing import Exported
 from autotune.report.view import Line, Table, View, lines
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from autotune.deploy.decoder import Decoder
 from autotune.inspection.findings import LOW, Effect, Finding
 from autotune.inspection.inspect import Inspection
-from autotune.inspection.patterns import Elementwise
+from autotune.inspection.profile import Elementwise
 from autotune.report.profile import headroom_sentence, peaks_sentence
 from autotune.report.text import interval, percent
 from autotune.report.view import BLANK, Block, Line, Tone, View, lines

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from autotune.deploy.options import Value
 from autotune.report.changes import changes, memory_change, nearest
-from autotune.report.judgement import judgement_remarks
 from autotune.report.remarks import (
     batch_remark,
     coverage_remarks,
+    judgement_remarks,
     process_remarks,
     provider_remarks,
     rate_of,
@@ -18,7 +18,7 @@ from autotune.report.text import interval, latency, memory, percent
 from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import slower_by_up_to
-from autotune.search.beliefs import Effect
+from autotune.search.effects import Effect
 from autotune.search.objective import DEFAULT, OBJECTIVES, RATES, Objective
 
 _ANSWERS = {

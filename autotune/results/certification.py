@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.deploy import cpu
-from autotune.deploy.certificates import (
+from autotune.deploy.config import (
     COMPARED,
     FAILED,
     NOT_COMPARED,
     PROCESSORS,
     REFUSED,
     Certificate,
+    TunedConfig,
 )
-from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import read_json
 from autotune.deploy.records import Text, from_plain
 from autotune.errors import CannotMeasureError, FormatError, RequestError, did_you_mean
@@ -83,7 +83,7 @@ def certify(
     """Compares a config's answers on kinds of processors; writes the config with what came of it.
 
     Args:
-        processors: The kinds, of :data:`autotune.deploy.certificates.PROCESSORS`; if None, those
+        processors: The kinds, of :data:`autotune.deploy.config.PROCESSORS`; if None, those
             on which the operators of its file depend, and this one.
         source: The untouched model; if None, the one that the study beside the config names.
 
@@ -145,15 +145,8 @@ def kind_here() -> str:
 
 
 def _dependences(model: Path) -> tuple[str, ...]:
-    """Returns the kinds of processors that may compute a file in different ways, this one first.
-
-    Raises:
-        CannotMeasureError: the file cannot be read.
-    """
-    try:
-        facts = processor_facts(model)
-    except ChildFailure as failure:
-        raise CannotMeasureError(f"cannot read {model}: {failure.message}") from None
+    """Returns the kinds of processors that may compute a file in different ways, this one first."""
+    facts = processor_facts(model)
     here = (kind_here(),) if kind_here() else ()
     others = PROCESSORS if facts.eight_bits or facts.has_blocks else ()
     return tuple(dict.fromkeys((*here, *others)))
@@ -166,9 +159,6 @@ def _references(
 
     The outputs are those of single samples, without padding. An open first dimension need not be a
     batch: a model may run on single samples alone.
-
-    Raises:
-        CannotMeasureError: it does not run on this machine.
     """
     done = _run(_HERE, model.path, cases)
     if reason := done.refusal or done.faults[0]:
@@ -284,24 +274,23 @@ def _with_runtime(place: Place, site: Path) -> Place | str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """What came of the runs of one file.
+class _Report:
+    """What a program says of the runs of one file.
 
     Attributes:
         refusal: Why the loader refused the file, or the program ended; empty if neither.
         faults: Why the runs of each case failed; empty where they did not.
-        outputs: The outputs of each case, run by run; empty where they failed.
     """
 
     refusal: Text
     faults: tuple[Text, ...]
-    outputs: Sequence[Sequence[Outputs]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Report:
-    refusal: Text
-    faults: tuple[Text, ...]
+class Run(_Report):
+    """The same with the outputs of each case, run by run; empty where they failed."""
+
+    outputs: Sequence[Sequence[Outputs]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +325,7 @@ def _run(place: Place, file: Path, cases: Sequence[Case]) -> Run:
                 return _failed(cases, f"it ended with exit code {ended.code}: {ended.words}")
             told = from_plain(_Report, read_json(report, _LARGEST_REPORT_BYTES))
             if told.refusal:
-                return Run(refusal=told.refusal, faults=(), outputs=())
+                return Run(refusal=told.refusal, faults=())
             outputs = [
                 [] if fault else read_outputs(answers)
                 for fault, (_, answers) in zip(told.faults, names, strict=True)

@@ -9,7 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
 from autotune.deploy.config import Interval
@@ -274,6 +274,7 @@ def gain_in_sight(
     return max([0.0, *gains])
 
 
+@dataclass
 class Rounds:
     """Rounds in which configurations are measured side by side.
 
@@ -282,46 +283,35 @@ class Rounds:
     that are needed least. Where none is left to compare with the first entrant, the rounds end.
     Answers are compared in the first round.
 
-    Args:
+    Attributes:
         entrants: What takes part, the default first.
         renew: Starts a fresh reference; called before each round.
         plan: How many rounds there are, and how much they cost.
         budget: How long this may take; None means that nothing limits it.
         fewest_runs: Timed runs of each measurement at least.
         on_note: Called where the rounds go on because the machine is noisy.
-
-    Attributes:
         failures: By number, why an entrant was left out.
     """
 
-    def __init__(
-        self,
-        entrants: Entrants,
-        renew: Callable[[], None],
-        objectives: Sequence[Objective],
-        *,
-        seed: int,
-        on_step: OnStep,
-        plan: Plan = Plan(),
-        out_of_competition: Collection[int] = (),
-        budget: Budget | None = None,
-        fewest_runs: int = 0,
-        on_note: OnNote = lambda _: None,
-    ) -> None:
-        self.failures: dict[int, Failure] = {}
-        self._entrants = entrants
-        self._renew = renew
-        self._objectives = objectives
-        self._order = random.Random(seed)
-        self._on_step = on_step
-        self._plan = plan
-        self._out_of_competition = out_of_competition
-        self._budget = budget or Budget()
-        self._fewest_runs = fewest_runs
-        self._on_note = on_note
+    entrants: Entrants
+    renew: Callable[[], None]
+    objectives: Sequence[Objective]
+    _: KW_ONLY
+    seed: int
+    on_step: OnStep
+    plan: Plan = Plan()
+    out_of_competition: Collection[int] = ()
+    budget: Budget | None = None
+    fewest_runs: int = 0
+    on_note: OnNote = lambda _: None
+    failures: dict[int, Failure] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._order = random.Random(self.seed)
+        self._budget = self.budget or Budget()
         self._doubled = False
-        self._baseline, *self._others = entrants
-        self._measurements: dict[int, list[Measurement]] = {number: [] for number in entrants}
+        self._baseline, *self._others = self.entrants
+        self._measurements: dict[int, list[Measurement]] = {n: [] for n in self.entrants}
         self._done = 0
         self._in_vain = 0
 
@@ -336,7 +326,7 @@ class Rounds:
         active = list(self._others)
         played = 0
         while played == 0 or active:
-            self._play_round(active, max(0, self._plan.most - played - 1))
+            self._play_round(active, max(0, self.plan.most - played - 1))
             played += 1
             active = self._going_on(active, played)
         fewest = min(_FEWEST_ROUNDS, len(self._measurements[self._baseline]))
@@ -360,23 +350,23 @@ class Rounds:
     def _going_on(self, active: Sequence[int], played: int) -> list[int]:
         """Returns the entrants of the next round; none where the rounds end."""
         active = [number for number in active if number not in self.failures]
-        if played >= self._plan.fewest:
+        if played >= self.plan.fewest:
             active = self._unsettled(active)
-        if active and played >= self._plan.enough and not self._budget.is_doubled:
-            is_at_end = played >= self._plan.most or len(self._paid_for(active, played)) < len(
+        if active and played >= self.plan.enough and not self._budget.is_doubled:
+            is_at_end = played >= self.plan.most or len(self._paid_for(active, played)) < len(
                 active
             )
             if is_at_end and self._is_gain_hidden(active):
                 self._double()
-        if played >= self._plan.most and not self._is_looking_on(active, played):
+        if played >= self.plan.most and not self._is_looking_on(active, played):
             scores = self._scores(active)
-            in_time = played < self._plan.most_for_proof
+            in_time = played < self.plan.most_for_proof
             active = [n for n in active if in_time and _needs_proof(scores[n])]
         return self._paid_for(active, played)
 
     def _is_looking_on(self, active: Sequence[int], played: int) -> bool:
         """Returns whether the rounds go on in the doubled time, because a gain is hidden still."""
-        is_allowed = self._doubled and played < _MOST_IN_NOISE * self._plan.most
+        is_allowed = self._doubled and played < _MOST_IN_NOISE * self.plan.most
         return is_allowed and self._is_gain_hidden(active)
 
     def _is_gain_hidden(self, active: Sequence[int]) -> bool:
@@ -385,7 +375,7 @@ class Rounds:
         So is less memory where the noise hides whether it costs more than it may.
         """
         scores = self._scores([self._baseline, *active])
-        floor, gain = scores[self._baseline].noise_floor, self._plan.gain_in_sight
+        floor, gain = scores[self._baseline].noise_floor, self.plan.gain_in_sight
         if gain <= SMALLEST_GAIN:
             return False
         return floor > gain or (floor > MAY_COST and any(_needs_proof(scores[n]) for n in active))
@@ -394,9 +384,9 @@ class Rounds:
         (base,) = self._scores([self._baseline]).values()
         self._doubled = True
         self._budget.double()
-        self._on_note(
+        self.on_note(
             f"The machine is noisy: the final comparison cannot tell differences below "
-            f"{base.noise_floor:.0%}, and the search saw a gain of {self._plan.gain_in_sight:.0%}. "
+            f"{base.noise_floor:.0%}, and the search saw a gain of {self.plan.gain_in_sight:.0%}. "
             "It goes on, up to twice its time.".replace("%", " %")
         )
 
@@ -409,42 +399,42 @@ class Rounds:
                 if number not in self.failures and len(own) >= _FEWEST_ROUNDS
             ]
         )
-        field = {n: own for n, own in standing.items() if n not in self._out_of_competition}
+        field = {n: own for n, own in standing.items() if n not in self.out_of_competition}
         return [
             n
             for n in active
-            if not self._plan.is_settled(n, {**field, n: standing[n]}, self._objectives)
+            if not self.plan.is_settled(n, {**field, n: standing[n]}, self.objectives)
         ]
 
     def _paid_for(self, active: Sequence[int], played: int) -> list[int]:
         """Returns the entrants that there is time for, those that are needed most first."""
-        rounds = max(1, self._plan.enough - played)
-        paid_for = self._budget.pays_for(self._plan.reserve) - self._plan.spare
+        rounds = max(1, self.plan.enough - played)
+        paid_for = self._budget.pays_for(self.plan.reserve) - self.plan.spare
         room = paid_for / rounds - 1  # one is the default's
-        if played < self._plan.enough:
-            room = max(room, self._plan.keep)
+        if played < self.plan.enough:
+            room = max(room, self.plan.keep)
         if room >= len(active):
             return list(active)
-        return [] if self._plan.together else self._most_needed(active, int(room))
+        return [] if self.plan.together else self._most_needed(active, int(room))
 
     def _most_needed(self, active: Sequence[int], count: int) -> list[int]:
         """Returns so many entrants: a spread of their front, and those next to it."""
         if count < 1:
             return []
         scores = self._scores(active)
-        competing = [n for n in active if n not in self._out_of_competition]
-        front = pareto.front(competing, lambda n: scores[n].values, self._objectives)
-        first = self._objectives[0].name
+        competing = [n for n in active if n not in self.out_of_competition]
+        front = pareto.front(competing, lambda n: scores[n].values, self.objectives)
+        first = self.objectives[0].name
         ranked = sorted(competing, key=lambda n: scores[n].values[first])
         chosen = [*pareto.spread(front, count), *front, *ranked, *active]
         return list(dict.fromkeys(chosen))[:count]
 
     def _play_round(self, active: Sequence[int], rounds_left: int) -> None:
         began_s = self._budget.monotonic()
-        self._renew()
+        self.renew()
         field = [self._baseline, *active]
         for number in self._order.sample(field, len(field)):
-            outcome = complete(self._measure(number), self._objectives)
+            outcome = complete(self._measure(number), self.objectives)
             if isinstance(outcome, Measurement):
                 self._measurements[number].append(outcome)
             elif number == self._baseline:
@@ -452,18 +442,18 @@ class Rounds:
             else:
                 self.failures[number] = outcome
             self._done += 1
-            self._on_step(self._done, self._done + len(field) * rounds_left)
+            self.on_step(self._done, self._done + len(field) * rounds_left)
         self._budget.book(len(field), self._budget.monotonic() - began_s)
 
     def _measure(self, number: int) -> Outcome:
         """Measures; a measurement on a noisy machine is taken again, while that is of any use."""
         effort = replace(
-            effort_for(self._plan.effort, self._objectives, self._fewest_runs),
+            effort_for(self.plan.effort, self.objectives, self.fewest_runs),
             compares_answers=not self._measurements[number],
         )
-        outcome = self._entrants[number](effort)
+        outcome = self.entrants[number](effort)
         if _is_noisy(outcome) and self._in_vain < _MOST_IN_VAIN:
-            outcome = self._entrants[number](effort)
+            outcome = self.entrants[number](effort)
             self._in_vain += _is_noisy(outcome)
         return outcome
 

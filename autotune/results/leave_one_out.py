@@ -36,8 +36,8 @@ from autotune.results.score import (
     on_scale,
 )
 from autotune.results.selection import select
-from autotune.search.beliefs import Effect
 from autotune.search.context import Context
+from autotune.search.effects import Effect
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import OBJECTIVES, SPEEDS, Objective
 from autotune.search.trial import Trial
@@ -83,12 +83,12 @@ class Part:
 
     changes: Mapping[str, Value]
     words: str
-    kept: bool
+    kept: bool = True
     matters_for: tuple[str, ...]
-    speedup: Interval | None
-    memory: Interval | None
+    speedup: Interval | None = None
+    memory: Interval | None = None
     error: float | None
-    failure: str
+    failure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +105,9 @@ class Simplification:
 
     trial: int
     winner: Mapping[str, Value]
-    parts: tuple[Part, ...]
-    whole: Part | None
-    complete: bool
+    parts: tuple[Part, ...] = ()
+    whole: Part | None = None
+    complete: bool = True
 
     @property
     def dropped(self) -> tuple[Part, ...]:
@@ -198,8 +198,6 @@ def unfinished(winner: Finalist) -> Simplification:
     return Simplification(
         trial=winner.trial.number,
         winner=winner.trial.configuration.to_json(),
-        parts=(),
-        whole=None,
         complete=False,
     )
 
@@ -266,7 +264,6 @@ class LeaveOneOut:
             winner=self._configuration.to_json(),
             parts=tuple(_as_in(values, part) for part in parts),
             whole=self._whole(finalist),
-            complete=True,
         )
 
     @property
@@ -400,12 +397,10 @@ class LeaveOneOut:
         return Part(
             changes=change.values,
             words=change.words,
-            kept=True,
             matters_for=tuple(matters),
             speedup=speedup,
             memory=finite(without.gains[self._memory.name]),
             error=without.error,
-            failure="",
         )
 
     def _whole(self, finalist: Finalist) -> Part:
@@ -424,12 +419,10 @@ class LeaveOneOut:
         return Part(
             changes=configuration.to_json(),
             words=configuration.in_words(),
-            kept=True,
             matters_for=tuple(better),
             speedup=finite(finalist.speedup),
             memory=factor_of(finalist.gains[self._memory.name]),
             error=self.baseline.error,
-            failure="",
         )
 
     def _reduced(self, parts: Sequence[Part]) -> Finalist | None:
@@ -510,10 +503,7 @@ def _failing(change: Change, failure: Failure) -> Part:
     return Part(
         changes=change.values,
         words=change.words,
-        kept=True,
         matters_for=(RUNNING,),
-        speedup=None,
-        memory=None,
         error=failure.error,
         failure=failure.message,
     )

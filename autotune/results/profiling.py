@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.digest import digest_files
-from autotune.deploy.files import is_file, is_folder, read_json
+from autotune.deploy.files import digest_files, is_file, is_folder, read_json
 from autotune.deploy.records import Json, PositiveWhole, Several, Text, from_plain, to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import FormatError, StudyError
@@ -15,9 +14,8 @@ from autotune.facts.work import Work
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import read_model
 from autotune.inspection.profile import Profile, profile_session
-from autotune.results.overwriting import refuse_overwriting
 from autotune.results.subjects import lineup_of, refuse_other_runtimes
-from autotune.results.writing import CONFIG, PAGE, write_json
+from autotune.results.writing import CONFIG, PAGE, refuse_overwriting, write_json
 
 OnStep = Callable[[int, int], None]
 """Called after each step with the steps done and all steps."""

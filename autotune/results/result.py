@@ -9,7 +9,7 @@ from typing import Any
 from autotune.deploy.config import Environment, Evidence, Interval
 from autotune.deploy.files import is_file, read_json
 from autotune.deploy.options import Value
-from autotune.deploy.records import PositiveWhole, from_plain, section, to_plain
+from autotune.deploy.records import PositiveWhole, body, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.facts.batches import Batching
 from autotune.measure.judging import Judgement
@@ -17,7 +17,7 @@ from autotune.results.leave_one_out import Simplification
 from autotune.results.process_effect import ProcessEffect
 from autotune.results.score import promised
 from autotune.search import pareto
-from autotune.search.beliefs import Effect
+from autotune.search.effects import Effect
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import OBJECTIVES, Values, check_preference, find
 from autotune.search.trial import Limits, latency_limit
@@ -30,7 +30,7 @@ ANSWERS = ("exact", "within", "beyond")
 
 # A result is read whole into memory; one of a study of a thousand trials has a megabyte.
 _LARGEST_BYTES = 64 << 20
-_LIMITS = frozenset({"max_error", "max_memory_mib", "max_latency_ms", "max_drop", "max_p99_ms"})
+_LIMITS = frozenset(item.name for item in fields(Limits))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,21 +246,13 @@ class StudyResult:
         Raises:
             FormatError: `data` is no result; the message names the key.
         """
-        keys = ["format", *(item.name for item in fields(cls))]
-        given = section(data, "", known=keys, required=["format"])
-        result = from_plain(cls, {name: item for name, item in given.items() if name != "format"})
+        result = from_plain(cls, body(data, FORMAT))
         _check(result)
-        # a study of an earlier version knew no limit of held memory
-        limits = {"max_held_memory_mib": None, **result.limits}
-        return replace(result, folder=folder, limits=limits)
+        return replace(result, folder=folder)
 
 
 def _check(result: StudyResult) -> None:
-    """Refuses a result whose parts do not belong together.
-
-    Raises:
-        FormatError: there are such parts; the message names them.
-    """
+    """Refuses a result whose parts do not belong together."""
     if not result.members:
         raise FormatError("members must hold the default at least")
     try:

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.config import Evidence, TunedConfig
+from autotune.deploy.config import SHARED, Evidence, Serving, TunedConfig
 from autotune.deploy.fitting import environment_differences, fit
 from autotune.deploy.loader import check_files
-from autotune.deploy.serving import SHARED, Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError, StudyError
 from autotune.facts.batches import Batching
@@ -212,11 +211,7 @@ def default_of(model: Model) -> Subject:
 
 
 def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model, bool]:
-    """Returns the model whose answers are right, and whether it is the one that was tuned.
-
-    Raises:
-        ConfigError: `source` is not the model of a config, or the configs have different ones.
-    """
+    """Returns the model whose answers are right, and whether it is the one that was tuned."""
     digests = {subject.source_sha256: subject for subject in subjects if subject.source_sha256}
     if len(digests) > 1:
         first, second = list(digests.values())[:2]

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.deploy.config import Evidence, Interval
@@ -13,9 +13,9 @@ from autotune.results.final_comparison import Finalist
 from autotune.results.leave_one_out import Simplification
 from autotune.results.process_effect import ProcessEffect
 from autotune.results.result import Member, StudyResult
-from autotune.results.score import of_runs, provider_evidence, speedup_of
-from autotune.search.beliefs import Effect, explain
+from autotune.results.score import of_runs, score, speedup_of
 from autotune.search.context import Context
+from autotune.search.effects import Effect, explain
 from autotune.search.objective import OBJECTIVES, RATES, THROUGHPUT, TOKENS, values
 from autotune.search.trial import Limits, Trial
 
@@ -100,14 +100,8 @@ def summarise(
 
 def plain_limits(limits: Limits) -> dict[str, float | None]:
     """Returns the limits by name; None means no limit."""
-    return {
-        "max_error": limits.max_error if math.isfinite(limits.max_error) else None,
-        "max_memory_mib": limits.max_memory_mib,
-        "max_latency_ms": limits.max_latency_ms,
-        "max_drop": limits.max_drop,
-        "max_p99_ms": limits.max_p99_ms,
-        "max_held_memory_mib": limits.max_held_memory_mib,
-    }
+    max_error = limits.max_error if math.isfinite(limits.max_error) else None
+    return {**vars(limits), "max_error": max_error}
 
 
 def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
@@ -123,22 +117,15 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
     speedup = speedup_of(own, base)
     gains["latency_ms"] = of_runs(speedup, own, base)
     gains |= {rate: speedup for rate in RATES if rate in gains}
-    return Finalist(
-        trial=trial,
+    estimate = replace(
+        score([own], [base], field=[[own], [base]]),
         values=own_values,
         gains=gains,
-        error=own.fidelity.error,
-        metric=own.fidelity.metric,
-        drop=own.fidelity.drop,
-        agreement=own.fidelity.agreement,
         rounds=0,
-        steady=own.steady,
         noise_floor=_UNCONFIRMED_FLOOR,
         memory_noise_floor=_UNCONFIRMED_MEMORY_FLOOR,
-        coverage=own.fidelity.coverage,
-        provider=provider_evidence([own]),
-        batch=own.batch,
     )
+    return Finalist(**vars(estimate), trial=trial)
 
 
 def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:

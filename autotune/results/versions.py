@@ -1,7 +1,7 @@
 """One model on several ONNX Runtimes: side by side, and which release changed something."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autotune.deploy.config import Interval
 from autotune.facts.workload import Workload
@@ -103,38 +103,27 @@ class _Look:
     failure: str = ""
 
 
+@dataclass
 class Bisection:
     """Finds the release that brought a slowdown, a leak, another answer or a failure.
 
-    Args:
+    Attributes:
         lineup: What the model is compared by; its subjects do not count.
         releases: The releases from the first to the last, in order.
         leak_function: Measures the growth of memory; tests bring their own.
     """
 
-    def __init__(
-        self,
-        subject: Subject,
-        lineup: Lineup,
-        workload: Workload,
-        releases: Sequence[Release],
-        prepare: Callable[[Release], object],
-        on_step: OnStep,
-        note: OnNote,
-        compare_function: CompareFunction = compare,
-        leak_function: LeakFunction = measure_leak,
-    ) -> None:
-        self._subject = subject
-        self._lineup = lineup
-        self._workload = workload
-        self._releases = releases
-        self._prepare = prepare
-        self._on_step = on_step
-        self._note = note
-        self._compare = compare_function
-        self._leak = leak_function
-        self._looks: dict[tuple[int, int], _Look] = {}
-        self._leaks: dict[int, Leak | Failure] = {}
+    subject: Subject
+    lineup: Lineup
+    workload: Workload
+    releases: Sequence[Release]
+    prepare: Callable[[Release], object]
+    on_step: OnStep
+    note: OnNote
+    compare_function: CompareFunction = compare
+    leak_function: LeakFunction = measure_leak
+    _looks: dict[tuple[int, int], _Look] = field(default_factory=dict)
+    _leaks: dict[int, Leak | Failure] = field(default_factory=dict)
 
     def changes(self) -> list[Change]:
         """Returns what changed from the first release to the last, and with which release.
@@ -142,17 +131,17 @@ class Bisection:
         Raises:
             CannotMeasureError: the first release does not run the model.
         """
-        last = len(self._releases) - 1
+        last = len(self.releases) - 1
         look = self._look(0, last)
         kinds = [kind for kind in (FAILURE, SPEED, LEAK, ANSWERS) if self._shows(kind, look)]
         return [self._found(kind, look) for kind in kinds]
 
     def _found(self, kind: str, last: _Look) -> Change:
-        good, bad = 0, len(self._releases) - 1
+        good, bad = 0, len(self.releases) - 1
         while bad - good > 1:
             middle = (good + bad) // 2
             is_bad = self._is_bad(kind, middle, last)
-            self._note(f"{self._releases[middle]}: {kind if is_bad else f'no {kind}'}")
+            self.note(f"{self.releases[middle]}: {kind if is_bad else f'no {kind}'}")
             good, bad = (good, middle) if is_bad else (middle, bad)
         look = self._look(good, bad, again=good == 0)
         error = None
@@ -160,8 +149,8 @@ class Bisection:
             error = (look.beside.score.error, look.first.score.error)
         return Change(
             kind=kind,
-            before=str(self._releases[good]),
-            release=str(self._releases[bad]),
+            before=str(self.releases[good]),
+            release=str(self.releases[bad]),
             speedup=look.beside.score.speedup if kind == SPEED and look.beside else None,
             leak=look.leak if kind == LEAK and isinstance(look.leak, Leak) else None,
             error=error,
@@ -208,13 +197,13 @@ class Bisection:
 
     def _fresh_look(self, good: int, other: int) -> _Look:
         for number in (good, other):
-            self._prepare(self._releases[number])
-        first, beside = on_releases(self._subject, [self._releases[n] for n in (good, other)])
+            self.prepare(self.releases[number])
+        first, beside = on_releases(self.subject, [self.releases[n] for n in (good, other)])
         if first.name == beside.name:
             beside = replace(beside, name=f"{beside.name} again")
-        lineup = replace(self._lineup, subjects=(beside,), baseline=first)
-        comparison = self._compare(
-            lineup, self._workload, max_error=_ANY_ERROR, on_step=self._on_step, plan=_ROUNDS
+        lineup = replace(self.lineup, subjects=(beside,), baseline=first)
+        comparison = self.compare_function(
+            lineup, self.workload, max_error=_ANY_ERROR, on_step=self.on_step, plan=_ROUNDS
         )
         failure = comparison.failures.get(beside.name)
         return _Look(
@@ -226,8 +215,8 @@ class Bisection:
 
     def _leak_of(self, number: int) -> Leak | Failure:
         if number not in self._leaks:
-            (subject,) = on_releases(self._subject, [self._releases[number]])
-            self._leaks[number] = self._leak(
-                subject.model, subject.session, self._workload, subject.site
+            (subject,) = on_releases(self.subject, [self.releases[number]])
+            self._leaks[number] = self.leak_function(
+                subject.model, subject.session, self.workload, subject.site
             )
         return self._leaks[number]

@@ -11,17 +11,23 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import Evidence, RequiredRuntime, TunedConfig
-from autotune.deploy.digest import digest_files
-from autotune.deploy.model_files import DataFile, ModelFile
+from autotune.deploy.config import (
+    SHARED,
+    DataFile,
+    Evidence,
+    ModelFile,
+    RequiredRuntime,
+    Serving,
+    TunedConfig,
+)
+from autotune.deploy.files import digest_files
 from autotune.deploy.options import OWN
-from autotune.deploy.serving import SHARED, Serving
 from autotune.errors import CannotMeasureError, ConfigError, StorageError, StudyError
 from autotune.facts.model import describe
 from autotune.graph.data_names import RenamingError, copy_with_data_names, data_names
@@ -29,8 +35,6 @@ from autotune.graph.graph_facts import ProcessorFacts
 from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.graph.processor_facts import processor_facts, requirements
 from autotune.measure.outcome import Failure, Fidelity, Measurer
-from autotune.process.child import ChildFailure
-from autotune.results.overwriting import entries_like, refuse_overwriting
 from autotune.results.result import FRONT, Member, StudyResult
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.trial import Limits
@@ -81,7 +85,7 @@ def write(result: StudyResult, preparer: Preparer, check: Check = lambda _: None
         new = folder / _NEW_CONFIG
         try:
             written = _write_model(prepared, result, model, names)
-            facts = _processor_facts(folder / model)
+            facts = processor_facts(folder / model)
             write_json(tuned_config(result, result.best, written, facts).to_json(), new)
             check(new)
         except BaseException:
@@ -140,13 +144,6 @@ def _write_model(
         steps=prepared.steps,
         data_files=tuple(DataFile.of(folder / name) for name in names.values()),
     )
-
-
-def _processor_facts(model: Path) -> ProcessorFacts:
-    try:
-        return processor_facts(model)
-    except ChildFailure as failure:
-        raise CannotMeasureError(f"cannot read {model}: {failure.message}") from None
 
 
 def answers_check(measurer: Measurer, result: StudyResult, limits: Limits) -> Check:
@@ -298,3 +295,41 @@ def _sync(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def refuse_overwriting(written: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Refuses inputs that lie where something will be written, directly or through a link.
+
+    Args:
+        written: Files and folders that will be written, as far as they are there.
+        inputs: Files and folders that are read; all of them are there.
+
+    Raises:
+        StudyError: an input is one of `written`, or lies in one of them.
+    """
+    for path in inputs:
+        place = path.resolve()
+        for entry in written:
+            target = entry.resolve()
+            # a hard link is the same file under another path
+            same = target == place or (target.exists() and target.samefile(place))
+            if same or target in place.parents:
+                raise StudyError(
+                    f"{path} would be overwritten: autotune writes to {entry}. Name another folder "
+                    "with --out DIR, or move the file"
+                )
+
+
+def entries_like(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """Returns the entries of a folder whose names match a pattern; empty where it is none.
+
+    Raises:
+        StudyError: the folder cannot be read.
+    """
+    if not folder.is_dir():
+        return []
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise StudyError(f"cannot read the folder {folder}: {error.strerror}") from None
+    return [entry for entry in entries if any(fnmatch(entry.name, p) for p in patterns)]

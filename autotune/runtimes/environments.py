@@ -33,7 +33,7 @@ from autotune.deploy.records import Whole, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, StorageError
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
-from autotune.process.marks import carries_mark, remove_marked, write_mark
+from autotune.process.scratch import carries_mark, remove_marked, write_mark
 from autotune.runtimes.answer import Accepted, RuntimeAnswer
 from autotune.runtimes.installing import install, versions
 from autotune.runtimes.names import ALL, Release, read_release, read_releases
@@ -359,11 +359,7 @@ def _requirements(name: str, folder: Path) -> list[Requirement]:
 
 
 def _lacking(release: Release, folder: Path) -> list[str]:
-    """Returns what a distribution requires and its folder lacks.
-
-    Raises:
-        RequestError: this environment's version of a package is not one that it takes.
-    """
+    """Returns what a distribution requires and its folder lacks."""
     has = {_name_of(d): d.version for d in metadata.distributions(path=[str(folder)])}
     lacking = []
     for each in _requirements(release.name, folder):
@@ -389,11 +385,7 @@ def _version_in(name: str, folder: Path) -> str:
 
 
 def _read(folder: Path) -> RuntimeEnvironment:
-    """Returns what the record in a folder says.
-
-    Raises:
-        FormatError: the folder is no runtime of ours.
-    """
+    """Returns what the record in a folder says."""
     if not carries_mark(folder):
         raise FormatError(f"{folder} is not one of autotune's")
     environment = from_plain(RuntimeEnvironment, read_json(folder / _RECORD, _LARGEST_BYTES))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from autotune.deploy.options import OWN
 from autotune.measure.outcome import Measurement
 from autotune.search import pareto
-from autotune.search.beliefs import believed
+from autotune.search.effects import believed
 from autotune.search.objective import OBJECTIVES, Objective, Values, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE
@@ -14,12 +14,8 @@ from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Space
 
 MOST_FINALISTS = 6
-
-
 # Another order of the same sums in fp32 differs by that much.
 EXACT_ERROR = 1e-5
-
-
 # A configuration that the model believes to be that much slower may still be the best.
 _MAY_BE_BEST = 1.05
 # What is not better by so much is not worth measuring for the summary.

@@ -26,11 +26,7 @@ from autotune.space.parameters import THREAD_COUNTS
 from autotune.space.space import Space
 
 _MOST_POINTS = 6
-
-
 _FEWEST_TRIALS = 8
-
-
 _SWEEPS = 4
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from autotune.deploy.options import BATCH, OWN, RUNTIME, Value
 from autotune.deploy.providers import OPENVINO_BF16, PROVIDERS
 from autotune.errors import RequestError
-from autotune.facts.providers import ProviderState
-from autotune.facts.searched_runtimes import SearchedRuntime
+from autotune.facts.providers import ProviderState, SearchedRuntime
 from autotune.graph.parameters import GRAPH_PARAMETERS
 from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS, session_config
 from autotune.space.space import Condition, Parameter

@@ -9,8 +9,7 @@ from autotune.errors import RequestError, did_you_mean
 from autotune.facts.batches import Batching
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
-from autotune.facts.providers import CPU_STATE, ProviderState
-from autotune.facts.searched_runtimes import SearchedRuntime
+from autotune.facts.providers import CPU_STATE, ProviderState, SearchedRuntime
 from autotune.facts.workload import Workload
 from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, SHARED
 from autotune.graph.parameters import GRAPH_PARAMETERS, JOINED, PRECISIONS
@@ -155,11 +154,7 @@ def _batched(
     batch: Sequence[int],
     left_out: dict[str, str],
 ) -> tuple[Parameter, ...]:
-    """Returns the parameters with the batch sizes of the study, if it has some.
-
-    Raises:
-        RequestError: the model cannot be run in the batches that the user asks for.
-    """
+    """Returns the parameters with the batch sizes of the study, if it has some."""
     own = next((p for p in parameters if p.name == BATCH), None)
     sizes = batch or (own.values if own else ())
     if not sizes:

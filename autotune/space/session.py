@@ -8,6 +8,7 @@ parameters are options of :mod:`autotune.deploy.options` under ONNX Runtime's ow
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autotune.deploy.config import PER_CLIENT, SESSION_KINDS, SHARED
 from autotune.deploy.options import (
     ATTRIBUTES,
     BATCH,
@@ -24,7 +25,6 @@ from autotune.deploy.providers import (
     OPENVINO_FLOAT_INPUTS,
     PROVIDERS,
 )
-from autotune.deploy.serving import PER_CLIENT, SESSION_KINDS, SHARED
 from autotune.deploy.session import SessionConfig
 
 EXECUTION_PROVIDER = "execution_provider"

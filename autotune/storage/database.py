@@ -20,10 +20,9 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLA
 
 from autotune.errors import MissingPackageError, RequestError, StorageError, StudyError
 from autotune.process.signals import signals_later
-from autotune.storage.contents import check_contents
-from autotune.storage.faults import FAULTS
 from autotune.storage.masking import HIDDEN
-from autotune.storage.sqlite import Watch, check_file
+from autotune.storage.retry import FAULTS
+from autotune.storage.sqlite import Watch, check_contents, check_file
 
 DATABASE = "study.db"
 VARIABLE = "AUTOTUNE_STORAGE"

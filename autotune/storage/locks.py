@@ -81,11 +81,7 @@ def exclusive_use(
 
 
 def _acquire(lock: filelock.BaseFileLock) -> bool:
-    """Takes a lock without waiting; returns whether it was free.
-
-    Raises:
-        StudyError: the lock file cannot be written.
-    """
+    """Takes a lock without waiting; returns whether it was free."""
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:

@@ -1,10 +1,24 @@
 """The database of a shared study may be away for a while: what it is asked for is tried again."""
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
-from autotune.storage.clock import Clock
-from autotune.storage.faults import FAULTS
+import optuna
+from sqlalchemy.exc import SQLAlchemyError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Two functions of the module ``time``."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+FAULTS = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
+
 
 # How long a database may be away, and the pauses between the attempts to reach it.
 _PATIENCE_S = 180.0

@@ -26,10 +26,9 @@ from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
 from autotune.storage.claims import FINAL_COMPARISON, Claim, Claims
-from autotune.storage.clock import Clock
 from autotune.storage.database import Place
 from autotune.storage.identity import identity_of, open_study
-from autotune.storage.retry import until_available
+from autotune.storage.retry import Clock, until_available
 from autotune.storage.spool import Spool
 from autotune.storage.trials import (
     DONE,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import optuna
 
-from autotune.deploy.serving import SHARED
+from autotune.deploy.config import SHARED
 from autotune.errors import CannotMeasureError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.inputs import workload_for

@@ -18,8 +18,8 @@ from autotune.results.score import on_scale
 from autotune.results.selection import beyond_luck, select
 from autotune.results.summary import Conclusion, effects_of
 from autotune.search import pareto
-from autotune.search.beliefs import Effect
 from autotune.search.context import Context
+from autotune.search.effects import Effect
 from autotune.search.finalists import (
     best_of_runtimes,
     beyond_limit,

@@ -15,7 +15,7 @@ from autotune.results.summary import Conclusion, plain_limits, summarise, unconf
 from autotune.results.writing import answers_check, write
 from autotune.search.context import Context
 from autotune.search.finalists import finalists
-from autotune.storage.clock import Clock
+from autotune.storage.retry import Clock
 from autotune.study.final_comparison import FinalComparison, Judge
 from autotune.study.loop import Search
 from autotune.study.options import StudyOptions

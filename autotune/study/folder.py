@@ -4,8 +4,7 @@ from pathlib import Path
 
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.errors import StudyError
-from autotune.results.overwriting import entries_like, refuse_overwriting
-from autotune.results.writing import CACHE, PAGE, RESULT_FILES
+from autotune.results.writing import CACHE, PAGE, RESULT_FILES, entries_like, refuse_overwriting
 from autotune.search.context import Context
 from autotune.space.files import presets
 from autotune.storage.database import DATABASE, Place

@@ -1,6 +1,7 @@
 """The selected configuration is judged before it is written; see `autotune.measure.judging`."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.companions import Case, cases_of
@@ -17,30 +18,23 @@ from autotune.study.progress import OnProgress, Progress
 _SHARE = 1 / 4
 
 
+@dataclass
 class JudgeOnAllSamples:
     """Judges the finalists of a study."""
 
-    def __init__(
-        self,
-        ctx: Context,
-        preparer: Preparer,
-        report: OnProgress,
-        clock_s: Callable[[], float],
-        began_s: float,
-    ) -> None:
-        self._ctx = ctx
-        self._preparer = preparer
-        self._report = report
-        self._clock_s = clock_s
-        self._began_s = began_s
-        self._spent_s = 0.0
+    ctx: Context
+    preparer: Preparer
+    report: OnProgress
+    clock_s: Callable[[], float]
+    began_s: float
+    _spent_s: float = 0.0
 
     def __call__(self, finalist: Finalist) -> Judgement | None:
         """Returns the judgement; None where there is nothing to compare beyond the search."""
-        ctx, workload, batching = self._ctx, self._ctx.workload, self._ctx.batching
+        ctx, workload, batching = self.ctx, self.ctx.workload, self.ctx.batching
         configuration = finalist.trial.configuration
         try:
-            path = self._preparer.prepare(configuration.graph.to_json()).path
+            path = self.preparer.prepare(configuration.graph.to_json()).path
         except PreparationError as error:
             return _not_made_again(finalist, error.message)
         batch = configuration.batch(1 if batching is None else batching.smallest)
@@ -64,8 +58,8 @@ class JudgeOnAllSamples:
         has_all = workload.source == "user" and len(workload.feeds) >= FEWEST_SAMPLES
         if len(cases) < 2 and not has_all:
             return None
-        now_s = self._clock_s()
-        others_s = now_s - self._began_s - self._spent_s
+        now_s = self.clock_s()
+        others_s = now_s - self.began_s - self._spent_s
         samples = AllSamples(
             model=ctx.model,
             workload=workload,
@@ -75,15 +69,15 @@ class JudgeOnAllSamples:
             inputs=() if batching is None else batching.inputs,
             cases=cases,
             limit_s=_SHARE * others_s - self._spent_s,
-            clock_s=self._clock_s,
+            clock_s=self.clock_s,
             seed=ctx.seed,
         )
         judgement = samples.judge(subject, self._on_step)
-        self._spent_s += self._clock_s() - now_s
+        self._spent_s += self.clock_s() - now_s
         return judgement
 
     def _on_step(self, done: int, total: int) -> None:
-        self._report(Progress(stage="samples", done=done, total=total))
+        self.report(Progress(stage="samples", done=done, total=total))
 
 
 def _not_made_again(finalist: Finalist, message: str) -> Judgement:

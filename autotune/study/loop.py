@@ -6,6 +6,7 @@ all together, and a worker that finds no trials left waits for running ones to f
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import threadpoolctl
 
@@ -23,8 +24,7 @@ from autotune.search.objective import Values, complete, effort_for, is_dominated
 from autotune.search.planner import Planner, Standing, Taken
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE, Configuration
-from autotune.storage.clock import Clock
-from autotune.storage.faults import FAULTS
+from autotune.storage.retry import FAULTS, Clock
 from autotune.storage.store import Store
 from autotune.study.progress import OnProgress, Progress
 
@@ -34,24 +34,19 @@ _POLL_S = 1.0
 _NOISY_TRIALS = 5
 
 
+@dataclass
 class Search:
     """Measures the configurations that a strategy asks for."""
 
-    def __init__(
-        self,
-        strategy: Planner,
-        store: Store,
-        measurer: Measurer,
-        report: OnProgress,
-        clock: Clock | None = None,
-    ) -> None:
-        self.store = store
-        self._strategy = strategy
-        self._objectives = strategy.objectives
-        self._limits = strategy.limits
-        self._measurer = measurer
-        self._report = report
-        self._clock = clock or Clock()
+    strategy: Planner
+    store: Store
+    measurer: Measurer
+    report: OnProgress
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        self._objectives = self.strategy.objectives
+        self._limits = self.strategy.limits
         self._noisy = 0
         self._gone: set[str] = set()
         self._budget = 0
@@ -69,7 +64,7 @@ class Search:
     @property
     def ended(self) -> str:
         """Why the search ended before its budget was spent; empty if it did not."""
-        return self._strategy.ended
+        return self.strategy.ended
 
     @property
     def best(self) -> Trial | None:
@@ -90,19 +85,19 @@ class Search:
         """
         self.store.recover()
         self._budget = budget
-        began_s = self._clock.monotonic()
+        began_s = self.clock.monotonic()
         before = len(self.trials)
 
         def left_s() -> float | None:
             """Returns how long the search will go on; None if that is unknown."""
-            spent_s = self._clock.monotonic() - began_s
+            spent_s = self.clock.monotonic() - began_s
             fresh = len(self.trials) - before
             by_count = spent_s / fresh * (budget - len(self.trials)) if fresh else None
             by_time = None if timeout_s is None else timeout_s - spent_s
             return min((s for s in (by_count, by_time) if s is not None), default=None)
 
         def has_time() -> bool:
-            spent_s = self._clock.monotonic() - began_s
+            spent_s = self.clock.monotonic() - began_s
             return timeout_s is None or spent_s <= timeout_s or self.baseline is None
 
         # the models are small: more threads take longer, and spin beside the measured processes
@@ -122,12 +117,12 @@ class Search:
             others = len(self.store.claimed)
             # the last trials of other workers may be released yet
             if len(self.trials) + others < self._budget:
-                configuration = self._strategy.ask(self._standing())
+                configuration = self.strategy.ask(self._standing())
                 if configuration is not None:
                     return configuration
             if not others:
                 break
-            self._clock.sleep(_POLL_S)
+            self.clock.sleep(_POLL_S)
         return None
 
     def _baseline_failed(self) -> bool:
@@ -140,7 +135,7 @@ class Search:
         self.store.refresh()
         awaited = self.store.claimed
         while awaited & self.store.claimed:
-            self._clock.sleep(_POLL_S)
+            self.clock.sleep(_POLL_S)
             self.store.refresh()
 
     def _standing(self) -> Standing:
@@ -155,7 +150,7 @@ class Search:
         )
 
     def _tell(self, remaining_s: float | None) -> None:
-        self._report(
+        self.report(
             Progress(
                 stage="search",
                 done=len(self.trials),
@@ -175,7 +170,7 @@ class Search:
         if not store.begin(configuration, self._budget):
             return
         try:
-            same = self._measurer.canonical(configuration)
+            same = self.measurer.canonical(configuration)
             if same != configuration:
                 store.append_duplicate(configuration, same)
                 if same in store.measured or not store.begin(same, self._budget):
@@ -199,7 +194,7 @@ class Search:
                     f"The machine was noisy for {_NOISY_TRIALS} trials in a row, so trials do not "
                     "wait for a quiet one now. The final comparison decides."
                 )
-                self._report(Progress(stage="search", note=note))
+                self.report(Progress(stage="search", note=note))
 
     def _note_runtime(self, configuration: Configuration, outcome: Outcome) -> None:
         """Goes on without an ONNX Runtime that is no longer there, and says so."""
@@ -210,7 +205,7 @@ class Search:
                 f"{runtime} is no longer what was added, so the search goes on without it. Type "
                 f"autotune runtimes add {runtime} and the same command to measure the rest of it."
             )
-            self._report(Progress(stage="search", note=note))
+            self.report(Progress(stage="search", note=note))
 
     def _measure(self, configuration: Configuration) -> Outcome:
         """Measures; a configuration that the present front clearly dominates is stopped early."""
@@ -228,7 +223,7 @@ class Search:
         needs_all = any(objective.fewest_runs for objective in self._objectives)
         never = configuration == BASELINE or needs_all
         effort = effort_for(SEARCH, self._objectives, self._limits.fewest_runs)
-        outcome = self._measurer.measure(
+        outcome = self.measurer.measure(
             configuration, effort, never_dominated if never else dominated
         )
         return complete(outcome, self._objectives)

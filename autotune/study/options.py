@@ -29,7 +29,7 @@ from autotune.search.objective import (
     find,
     preference,
 )
-from autotune.search.portfolio import DEFAULT_SAMPLER
+from autotune.search.planner import DEFAULT_SAMPLER
 from autotune.search.trial import Limits, latency_limit
 from autotune.space.files import presets
 from autotune.space.parameters import CLIENTS, batch_problem

@@ -10,11 +10,10 @@ from autotune.space.files import find_space
 from autotune.space.resolve import batching_of
 from autotune.space.start import in_batches, read_configuration
 from autotune.study.metric import load_metric, source_digest
-from autotune.study.objectives import objectives_of
 from autotune.study.options import StudyOptions
 from autotune.study.sampler import check_sampler
 from autotune.study.seams import Seams
-from autotune.study.searched_space import searched_space
+from autotune.study.searched_space import objectives_of, searched_space
 
 
 def resolve_study(options: StudyOptions, seams: Seams) -> Context:

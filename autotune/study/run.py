@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from autotune.results.result import StudyResult
 from autotune.storage.database import Place, quiet_optuna
-from autotune.storage.related import notes_on, related_studies
+from autotune.storage.identity import notes_on, related_studies
 from autotune.storage.store import Store
 from autotune.study.finish import Finish, Interrupted, earlier_result
 from autotune.study.folder import make_folder
@@ -14,8 +14,8 @@ from autotune.study.measuring import open_measurer, preparer_of
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.resolve import resolve_study
+from autotune.study.sampler import strategy_of
 from autotune.study.seams import Seams
-from autotune.study.strategy import strategy_of
 
 
 def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = None) -> StudyResult:

@@ -19,15 +19,19 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.deploy.options import BATCH, RUNTIME
 from autotune.errors import RequestError, did_you_mean
 from autotune.search.coding import Floats
+from autotune.search.context import Context
 from autotune.search.objective import Objective
-from autotune.search.observation import Observation
-from autotune.search.portfolio import DEFAULT_SAMPLER, unseen_neighbour
-from autotune.search.proposer import Prior, Proposal, Proposer
+from autotune.search.planner import DEFAULT_SAMPLER, Planner, unseen_neighbour
+from autotune.search.proposer import Observation, Prior, Proposal, Proposer
+from autotune.search.transfer import RelatedStudy, prior, starting_points
 from autotune.search.trial import Limits
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Parameter, Space
+from autotune.space.start import alone, provider_forms, providers_alone
+from autotune.study.options import StudyOptions
 
 # After so many repeated proposals in a row, an unseen neighbour of the last trials is measured.
 _MOST_REPEATED = 5
@@ -348,3 +352,36 @@ def least_tried(
             counts[int(domain.to_internal_repr(trial.params[name]))] += 1
     fewest = np.flatnonzero(counts == counts.min())
     return int(random.choice(fewest))
+
+
+def strategy_of(
+    ctx: Context, options: StudyOptions, related: Sequence[RelatedStudy], trials_so_far: int
+) -> Planner:
+    """Returns what decides which configuration of a study is measured next.
+
+    The user's configurations come right after the default, then each execution provider and batch
+    size with default options, each provider in each of its precisions, and the fronts of related
+    studies.
+
+    Args:
+        related: Studies of the same model on other machines, or of another space.
+    """
+    space, cores = ctx.space, ctx.environment.cores
+    singles = [*alone(space, RUNTIME), *providers_alone(space), *alone(space, BATCH)]
+    begin_with = starting_points(related, space, cores, ctx.limits, ctx.objectives)
+    return Planner(
+        space=space,
+        objectives=ctx.objectives,
+        limits=ctx.limits,
+        proposer=make_proposer(
+            options.sampler,
+            space,
+            ctx.objectives,
+            ctx.limits,
+            ctx.seed,
+            trials_so_far,
+            prior(related, space, cores, ctx.objectives),
+        ),
+        first=[*ctx.first, *singles, *provider_forms(space), *begin_with],
+        early_stop=options.early_stop,
+    )

@@ -9,17 +9,21 @@ import optuna
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.model import Model
-from autotune.facts.providers import ProviderState, provider_states
+from autotune.facts.providers import (
+    ProviderState,
+    SearchedRuntime,
+    provider_states,
+    searched_runtimes,
+)
 from autotune.facts.runtime import Runtime, runtime
-from autotune.facts.searched_runtimes import SearchedRuntime, searched_runtimes
 from autotune.graph.optimizers import firing_optimizers
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Measurer
 from autotune.search.context import Context
-from autotune.storage.clock import Clock
 from autotune.storage.database import Place, open_storage
 from autotune.storage.locks import exclusive_use
+from autotune.storage.retry import Clock
 from autotune.study.final_comparison import Judge
 from autotune.study.judging import JudgeOnAllSamples
 

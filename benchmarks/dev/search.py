@@ -47,8 +47,7 @@ from autotune.results.final_comparison import compare_finalists
 from autotune.results.selection import select
 from autotune.search.finalists import finalists
 from autotune.search.objective import DEFAULT, find
-from autotune.search.planner import Planner
-from autotune.search.portfolio import DEFAULT_SAMPLER
+from autotune.search.planner import DEFAULT_SAMPLER, Planner
 from autotune.search.proposer import Prior
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration

@@ -33,8 +33,7 @@ from stopwatch import Stopwatch, optuna_methods, timed
 
 from autotune.measure.outcome import Effort, IsDominated, Outcome, never_dominated
 from autotune.search.objective import DEFAULT, find
-from autotune.search.planner import Planner
-from autotune.search.portfolio import DEFAULT_SAMPLER
+from autotune.search.planner import DEFAULT_SAMPLER, Planner
 from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration
 from autotune.storage.claims import Claims

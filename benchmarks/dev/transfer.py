@@ -5,7 +5,7 @@
 For each model that was recorded on two kinds of machine (benchmarks/dev/tables and, under the same
 name, a folder in it), in both directions: a study of 100 trials on one of them, then one on the
 other, which starts from the first one's front and model of effects, as a sibling of it does
-(`autotune.storage.related`), and one that knows nothing. The header of each table says which
+(`autotune.storage.identity`), and one that knows nothing. The header of each table says which
 machine it stands for, and whether that is simulated.
 
     found      after how many trials something is measured that is in truth within 2 % of the best
@@ -32,7 +32,7 @@ from search import TABLES, Truth, picked, reached, search, table
 from threadpoolctl import threadpool_limits
 
 from autotune.search.objective import DEFAULT, find
-from autotune.search.portfolio import DEFAULT_SAMPLER
+from autotune.search.planner import DEFAULT_SAMPLER
 from autotune.search.transfer import RelatedStudy, prior, starting_points
 from autotune.search.trial import Limits, Trial
 

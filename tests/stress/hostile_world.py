@@ -12,7 +12,7 @@ import optuna
 from fakes import FakeMeasurer, FakeWorld, build_search, setting
 from small_inspections import PEAKS, PROFILE, REPORT
 
-from autotune.deploy.digest import digest_files
+from autotune.deploy.files import digest_files
 from autotune.deploy.records import to_plain
 from autotune.deploy.telemetry import switch_off
 from autotune.errors import AutotuneError
@@ -31,8 +31,7 @@ from autotune.space.files import find_space
 from autotune.space.resolve import resolve
 from autotune.storage import trials
 from autotune.storage.database import open_storage, quiet_optuna
-from autotune.storage.identity import identity_of, open_study
-from autotune.storage.related import related_studies
+from autotune.storage.identity import identity_of, open_study, related_studies
 from autotune.storage.spool import Spool
 from autotune.storage.store import Store
 from autotune.storage.trials import read_trials

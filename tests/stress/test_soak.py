@@ -44,7 +44,7 @@ from autotune.measure.outcome import (
     never_dominated,
 )
 from autotune.process import scratch
-from autotune.process.marks import MARK_FILE
+from autotune.process.scratch import MARK_FILE
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration

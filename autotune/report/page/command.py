@@ -8,45 +8,25 @@ from typing import Any
 from autotune.search.objective import DEFAULT, LOADED_DEFAULT, find
 from autotune.study.options import StudyOptions
 
-FLAGS = {
-    "trials": "--trials",
-    "timeout_s": "--timeout",
-    "space": "--space",
-    "fix": "--fix",
-    "providers": "--providers",
-    "batch": "--batch",
-    "data": "--data",
+_OF_ONE_RUN = frozenset({"model", "out", "storage", "study_name", "first", "wait"})
+_UNITS = {"_s": "s", "_mib": "MiB", "_ms": "ms"}
+_UNLIKE = {
     "shapes": "--shape",
-    "outputs": "--outputs",
-    "generate": "--generate",
-    "prompt_tokens": "--prompt-tokens",
-    "new_tokens": "--new-tokens",
     "pairs": "--pair",
-    "runtimes": "--runtimes",
-    "max_error": "--max-error",
-    "max_perplexity_rise": "--max-perplexity-rise",
-    "metric": "--metric",
-    "max_drop": "--max-drop",
-    "max_memory_mib": "--max-memory",
-    "max_held_memory_mib": "--max-held-memory",
-    "max_latency_ms": "--max-latency",
-    "clients": "--clients",
     "objectives": "--objective",
-    "prefer": "--prefer",
-    "seed": "--seed",
-    "sampler": "--sampler",
     "early_stop": "--no-early-stop",
-    "process_options": "--process-options",
-    "certify": "--certify",
+}
+
+
+def _flag(name: str) -> str:
+    unit = next(filter(name.endswith, _UNITS), "")
+    return _UNLIKE.get(name) or f"--{name.removesuffix(unit).replace('_', '-')}"
+
+
+FLAGS = {
+    item.name: _flag(item.name) for item in fields(StudyOptions) if item.name not in _OF_ONE_RUN
 }
 """The options that decide what a study does, as the command line names them."""
-
-_UNITS = {
-    "timeout_s": "s",
-    "max_memory_mib": "MiB",
-    "max_held_memory_mib": "MiB",
-    "max_latency_ms": "ms",
-}
 
 
 def command_of(options: StudyOptions, metric: str) -> str:
@@ -89,6 +69,6 @@ def _texts(name: str, value: Any) -> Iterator[str]:
     elif name in {"providers", "runtimes", "batch", "certify", "prompt_tokens"}:
         yield ",".join(map(str, value))
     elif isinstance(value, float):
-        yield f"{value:.12g}{_UNITS.get(name, '')}"
+        yield f"{value:.12g}{next((_UNITS[end] for end in _UNITS if name.endswith(end)), '')}"
     else:
         yield str(value)

@@ -166,12 +166,9 @@ def _error_bars(rows: Sequence[Row], objective: Objective) -> Plot:
 
 
 def _reach(row: Row, objective: Objective) -> tuple[float, float]:
-    """Returns how far the interval of an objective reaches below and above its value.
-
-    A result of an earlier version has an interval for the latency alone.
-    """
+    """Returns how far the interval of an objective reaches below and above its value."""
     name = objective.name
-    gain = row.gains.get(name) or (row.speedup if name == "latency_ms" else None)
+    gain = row.gains.get(name)
     if not row.confirmed or gain is None or gain.low <= 0:
         return 0.0, 0.0
     value = row.values[name]

@@ -16,7 +16,7 @@ from autotune.search.objective import Objective, find
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE
 from autotune.storage.database import DATABASE, Place, open_storage, quiet_optuna
-from autotune.storage.related import facts_of
+from autotune.storage.identity import facts_of
 from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 from autotune.study.resume import choose, entries
@@ -134,16 +134,9 @@ def _of_result(result: StudyResult) -> StudyState:
 def limits_of(result: StudyResult | None, options: StudyOptions | None, metric: str) -> Limits:
     """Returns the limits of a study: those of its result, or else those it was asked for."""
     if result is not None:
-        limits = dict(result.limits)
-        error = limits["max_error"]
-        return Limits(
-            max_error=math.inf if error is None else error,
-            max_memory_mib=limits["max_memory_mib"],
-            max_latency_ms=limits["max_latency_ms"],
-            max_drop=limits.get("max_drop"),
-            max_p99_ms=limits.get("max_p99_ms"),
-            max_held_memory_mib=limits.get("max_held_memory_mib"),
-        )
+        error = result.limits["max_error"]
+        others = {name: most for name, most in result.limits.items() if name != "max_error"}
+        return Limits(max_error=math.inf if error is None else error, **others)
     if options is None:
         return Limits()
     # the storage keeps no metric, and None for an error without a limit

@@ -1,7 +1,8 @@
 """Renders the page and writes it: ``report.html`` in the folder of a study."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from secrets import token_urlsafe
@@ -12,18 +13,18 @@ from markupsafe import Markup
 
 from autotune import __version__
 from autotune.errors import MissingPackageError
-from autotune.report.page.answer import answer_of
 from autotune.report.page.command import command_of
-from autotune.report.page.details import conditions_of, row_details
 from autotune.report.page.figure import Figure
-from autotune.report.page.figures import effects_figure, search_figure
+from autotune.report.page.figures import effects_figure, memory_figure, noise_figure, search_figure
 from autotune.report.page.front_figure import axes_of, front_figure
-from autotune.report.page.machine_figures import memory_figure, noise_figure
-from autotune.report.page.rows import STATES, Row, rows_of
+from autotune.report.page.rows import STATES, Row, conditions_of, row_details, rows_of
 from autotune.report.page.sections import sections_of
 from autotune.report.page.state import StudyState, read_state
+from autotune.report.result import answer_blocks, headline
 from autotune.report.text import interval, latency, percent, without_controls
-from autotune.results.writing import PAGE, replacing
+from autotune.report.view import Block
+from autotune.results.writing import CONFIG, PAGE, replacing
+from autotune.search.objective import DEFAULT
 
 REFRESH_S = 30
 """How often a page of a study that still runs loads itself again."""
@@ -143,3 +144,49 @@ def script_json(value: Mapping[str, Any]) -> str:
     """
     text = json.dumps(value, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer of a study.
+
+    Attributes:
+        blocks: The front, what each change brings, and what qualifies the numbers; empty while the
+            study runs.
+        confirmed: Whether a final comparison confirmed the numbers.
+        code: The Python code that loads the config; empty while the study runs.
+        trial: Number of its trial; None while no trial has ended.
+    """
+
+    headline: str
+    blocks: Sequence[Block] = ()
+    confirmed: bool = False
+    code: str = ""
+    trial: int | None = None
+
+
+def answer_of(state: StudyState, rows: list[Row]) -> Answer:
+    """Returns the answer of a study, or the best so far while there is none."""
+    if (result := state.result) is not None:
+        path = json.dumps(str(result.folder / CONFIG), ensure_ascii=False)
+        load = f"session = autotune.load({path})"
+        return Answer(
+            headline=headline(result),
+            blocks=answer_blocks(result),
+            confirmed=result.complete,
+            code=f"import autotune\n\n{load}\noutputs = session.run(None, inputs)",
+            trial=result.best.trial,
+        )
+    first = state.objectives[0]
+    states = {"default", "measured", "stopped"}
+    kept = [row for row in rows if row.state in states and first.name in row.values]
+    best = min(kept, key=lambda row: first.cost(row.values[first.name]), default=None)
+    if best is None:
+        return Answer(headline=f"{state.model}: no trial has ended yet.")
+    ms, mib = (best.values[name] for name in DEFAULT)
+    speed = "" if best.speedup is None else f"{best.speedup.value:.2f}× faster, "
+    return Answer(
+        headline=f"Best so far: trial {best.trial}, {speed}{latency(ms)} ms and {mib:.1f} MiB. "
+        "The final comparison has yet to confirm it.",
+        trial=best.trial,
+    )
