@@ -126,3 +126,10 @@ def test_batches_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.Mon
     model: Model = model_of(tensor("x", "float32", "N", 1000))
     with pytest.raises(RequestError, match=r"batches of 8192 would take 93 MiB .* 64 MiB are free"):
         Batching.of(model, generate(model, {}), [1, 8192])
+
+
+def test_a_workload_of_batches_says_so() -> None:
+    workload = _workload([[1, 2, 3]], [[4, 5, 6]])
+    batches = Batching.of(IMAGES, workload, [2]).workload(workload, 2)
+    assert [feed["x"].shape for feed in batches.feeds] == [(2, 3)]
+    assert batches.notes == ("each run has a batch of 2",)

@@ -110,6 +110,17 @@ def _compare(
     return compare(lineup, workload_for(lineup.model, None, {}), **{**given, **options})
 
 
+def test_another_model_under_the_name_is_refused(tmp_path: Path) -> None:
+    """A file of the same size and other bytes is not the one that was tuned."""
+    model = save_model(tmp_path)
+    config = write_config(model)
+    content = bytearray(model.read_bytes())
+    content[-1] ^= 1
+    model.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"best\.onnx is not the file that was tuned"):
+        _compare(config)
+
+
 @pytest.mark.process
 def test_a_model_that_differs_from_run_to_run_is_named(tmp_path: Path) -> None:
     """Dropout in training mode is no wrong answer of the config: the sentence says what it is."""
