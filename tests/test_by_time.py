@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from factories import onnx_model
+from onnx import helper
 from small_models import write
 
 from autotune.facts.feeds import Feed
@@ -48,15 +49,11 @@ def test_the_cut_is_the_cheapest_of_all_divisions(seed: int) -> None:
 
 def _chain() -> onnx.ModelProto:
     """Returns a convolution with a hard swish behind it, and another convolution."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], "first"),
-        helper.make_node("HardSigmoid", ["a"], ["b"], "gate"),
-        helper.make_node("Mul", ["a", "b"], ["c"], "swish"),
-        helper.make_node("Conv", ["c", "v"], ["d"], "second"),
-    ]
-    value = helper.make_tensor_value_info
-    x, d = (value(name, TensorProto.FLOAT, [1, 4, 8, 8]) for name in "xd")
-    return helper.make_model(helper.make_graph(nodes, "chain", [x], [d]))
+    return onnx_model(
+        "[first] a = Conv (x, w) [gate] b = HardSigmoid (a) [swish] c = Mul (a, b) "
+        "[second] d = Conv (c, v)",
+        y="float[?] d",
+    )
 
 
 def _node(operator: str, source: int | None, time_us: float, **more: Any) -> Executed:
@@ -90,23 +87,12 @@ def test_what_one_kernel_computes_is_one_unit() -> None:
 
 def test_nodes_before_a_kernel_belong_to_it_or_to_what_they_take() -> None:
     """Of two nodes without a kernel the sigmoid is a part of a SiLU, the other of the product."""
-    value = helper.make_tensor_value_info
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], "conv"),
-        helper.make_node("Sigmoid", ["a"], ["b"], "gate"),
-        helper.make_node("Mul", ["a", "b"], ["c"], "silu"),
-        helper.make_node("Conv", ["c", "v"], ["d"], "fused"),
-        helper.make_node("Relu", ["d"], ["e"], "relu"),
-        helper.make_node("GlobalAveragePool", ["e"], ["f"], "pool"),
-    ]
-    x, f = (value(name, TensorProto.FLOAT, None) for name in "xf")
-    model = helper.make_model(helper.make_graph(nodes, "g", [x], [f]))
-    executed = [
-        _node("Conv", 0, 1.0),
-        _node("QuickGelu", 2, 1.0),
-        _node("Conv", 3, 1.0),
-        _node("GlobalAveragePool", 5, 1.0),
-    ]
+    model = onnx_model(
+        "a = Conv (x, w) b = Sigmoid (a) c = Mul (a, b) d = Conv (c, v) e = Relu (d) "
+        "y = GlobalAveragePool (e)"
+    )
+    kernels = {"Conv": 0, "QuickGelu": 2, "FusedConv": 3, "GlobalAveragePool": 5}
+    executed = [_node(name, source, 1.0) for name, source in kernels.items()]
     assert by_time.times_of(model, executed, [], ()).units == [[0], [1, 2], [3, 4], [5]]
     executed[2] = _node("Conv", 4, 1.0)
     assert by_time.times_of(model, executed, [], ()).units == [[0], [1, 2], [3, 4], [5]]

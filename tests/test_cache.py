@@ -51,6 +51,14 @@ def test_one_too_large_is_kept(tmp_path: Path) -> None:
     assert _entry(cache, "large", 1000, tmp_path, 0).exists()
 
 
+def test_what_is_half_there_is_not_found(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    (tmp_path / "key").mkdir()
+    assert cache.find("key") is None
+    (tmp_path / "key" / "facts.json").write_text("[", encoding="utf-8")
+    assert cache.find("key") is None
+
+
 def test_only_what_the_cache_made_is_cleaned_up(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     names = {

@@ -433,23 +433,6 @@ def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
             checkpoint()
 
 
-@pytest.mark.process
-@pytest.mark.slow
-def test_an_interrupted_study_goes_on(interrupted: Interrupted) -> None:
-    before = configurations(interrupted.place)
-    # somebody plans a trial in the study's storage
-    record(interrupted.place).enqueue_trial({"arena": "off"})
-    code, _, err = interrupt_at(
-        interrupted.place, r"final comparison", "study", "model.onnx", "--trials", "5"
-    )
-    assert code == 130, err
-    assert "Traceback" not in err
-    after = configurations(interrupted.place)
-    assert after[: len(before)] == before
-    assert len(after) == 5
-    assert len(set(after)) == 5
-
-
 def test_without_the_extra_there_is_no_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from small_inspections import PROFILE, REPORT
+from small_inspections import PEAKS, PROFILE, REPORT
 from small_models import write
 from small_spaces import machine, model
 from typer.testing import CliRunner
@@ -18,12 +18,11 @@ from views import words_of
 from autotune.cli.app import app
 from autotune.deploy.config import Interval
 from autotune.inspection.findings import HIGH, LOW, Effect, Finding
-from autotune.inspection.headroom import Peaks, headroom
+from autotune.inspection.headroom import headroom
 from autotune.inspection.inspect import Inspection, inspect_model
 from autotune.inspection.profile import Elementwise, Pattern
 from autotune.report.inspection import view_inspection
 
-PEAKS = Peaks(float_per_s=1e9, int8_per_s=4e9, bytes_per_s=1e9, moved_bytes=1 << 20)
 EFFECT = Effect(
     remedy="no arena",
     latency=Interval(value=1.02, low=0.98, high=1.05),

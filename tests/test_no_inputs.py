@@ -4,9 +4,8 @@ from pathlib import Path
 
 import brief_studies
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import save_onnx
 
 import autotune
 from autotune.facts.inputs import workload_for
@@ -18,15 +17,8 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    weights = numpy_helper.from_array(np.eye(64, dtype=np.float32), "weights")
-    nodes = [helper.make_node("MatMul", ["weights", "weights"], ["y"])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 64])]
-    graph = helper.make_graph(nodes, "test", [], outputs, [weights])
-    path = tmp_path / "model.onnx"
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
-    )
-    return path
+    weights = {"w": np.eye(64, dtype=np.float32)}
+    return save_onnx(tmp_path / "m.onnx", "y = MatMul (w, w)", weights, x="", y="float[64,64] y")
 
 
 def test_a_model_without_inputs_is_studied_loaded_and_compared(

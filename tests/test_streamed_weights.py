@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import normal, onnx_model
+from onnx import helper, numpy_helper
 
 from autotune.graph import weight_only
 from autotune.graph.entries import StepRefusedError
@@ -17,23 +18,10 @@ _FEED = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
 
 def _model(path: Path, *, gemm: bool = False) -> Path:
     """Writes two products, with external data; one weight is taken twice."""
-    random = np.random.default_rng(0)
-    weights = {n: random.standard_normal((64, 64)).astype(np.float32) / 8 for n in ("a", "b")}
-    weights["c"] = random.standard_normal(64).astype(np.float32)
-    nodes = [
-        helper.make_node("MatMul", ["x", "a"], ["y"], "first"),
-        helper.make_node("Gemm", ["y", "b", "c"], ["z"], "second", transB=1)
-        if gemm
-        else helper.make_node("MatMul", ["y", "b"], ["z"], "second"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "products",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 64])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    weights = {"a": normal(0, 64, 64) / 8, "b": normal(1, 64, 64) / 8, "c": normal(2, 64)}
+    last = "Gemm <transB = 1> (y, b, c)" if gemm else "MatMul (y, b)"
+    body = f"[first] y = MatMul (x, a) [second] z = {last}"
+    model = onnx_model(body, weights, opset=18, x="float[n,64] x", y="float[n,64] z")
     onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=64)
     return path
 

@@ -393,6 +393,10 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, tune: Tune, tmp_path: Pat
     assert not caught.value.result.complete
     assert caught.value.result.trials == 5
     assert StudyResult.read(tmp_path) == caught.value.result
+    # somebody plans a trial in the study's storage
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    planned = optuna.load_study(study_name=caught.value.result.study, storage=storage)
+    planned.enqueue_trial({"arena": "off"})
     assert autotune.load(tmp_path / "best.json") is not None
     assert world.measurers[0].closed
     measured = world.measurers[0].searched[:5]

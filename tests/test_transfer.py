@@ -142,6 +142,15 @@ def test_little_is_no_prior() -> None:
     assert prior([], _SPACE, 8, OBJECTIVES) == {}
 
 
+def test_a_prior_guides_the_first_proposal() -> None:
+    """With it the best is asked for at once; without, it is one of many."""
+    first = [Trial(number=0, configuration=BASELINE, outcome=measurement(10.0, 100.0))]
+    expected = prior([_told()], _SPACE, 8, OBJECTIVES)
+    proposal = build_proposer(_SPACE, prior=expected).propose(observed(first), {BASELINE})
+    assert proposal is not None
+    assert ("arena", "off") in proposal.configuration.values
+
+
 def test_own_trials_overrule_a_wrong_prior() -> None:
     proposer = build_proposer(_SPACE, prior=prior([_told()], _SPACE, 8, OBJECTIVES))
     trials = [Trial(number=0, configuration=BASELINE, outcome=measurement(10.0, 100.0))]

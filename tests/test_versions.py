@@ -28,18 +28,6 @@ STEADY = Leak.of([1000.0] * 17, 100)
 LEAKING = Leak.of([1000.0 + 50 * n + n % 3 for n in range(17)], 100)
 
 
-def test_a_leak_is_growth_that_does_not_stop() -> None:
-    assert LEAKING.is_leak
-    assert 0.45 < LEAKING.low < LEAKING.kib_per_run < LEAKING.high < 0.55
-    assert not STEADY.is_leak
-    # a heap that finds its size grows in a step or two
-    steps = [1000.0] * 5 + [1400.0] * 6 + [1800.0] * 6
-    assert not Leak.of(steps, 100).is_leak
-    noise = random.Random(0)
-    for _ in range(200):
-        assert not Leak.of([1000 + noise.choice((0, 4, 8)) for _ in range(17)], 100).is_leak
-
-
 _LEAKY = (
     FORWARDING
     + """

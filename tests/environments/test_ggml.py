@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from factories import normal, save_onnx
 from small_models import BUILDERS
 from world import Environment, environment
 
@@ -61,21 +60,13 @@ def unclaimed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def unrunnable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A convolution over two dimensions, which ggml claims and cannot run: it takes one alone."""
-    weights = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
-    graph = helper.make_graph(
-        [
-            helper.make_node("Conv", ["image", "w"], ["sums"], kernel_shape=[3, 3]),
-            helper.make_node("Relu", ["sums"], ["features"]),
-        ],
-        "unrunnable",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 8, 8])],
-        [helper.make_tensor_value_info("features", TensorProto.FLOAT, [1, 4, 6, 6])],
-        [numpy_helper.from_array(weights, "w")],
+    return save_onnx(
+        tmp_path_factory.mktemp("unrunnable") / "conv.onnx",
+        "sums = Conv <kernel_shape = [3, 3]> (image, w) features = Relu (sums)",
+        {"w": normal(0, 4, 3, 3, 3)},
+        x="float[1,3,8,8] image",
+        y="float[1,4,6,6] features",
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    path = tmp_path_factory.mktemp("unrunnable") / "conv.onnx"
-    onnx.save(model, path)
-    return path
 
 
 def test_it_counts_as_ready(ggml: Environment, tmp_path: Path) -> None:
