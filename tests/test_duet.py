@@ -184,7 +184,7 @@ def test_who_is_clearly_beaten_stops_early(machine: _Machine) -> None:
         return True
 
     duet = _play(machine, _Process(machine, "configuration", 20.0), is_dominated=is_dominated)
-    assert looks == [len(duet.configuration)] == [8]
+    assert looks == [len(duet.configuration)] == [4]
 
 
 def test_a_percentile_takes_its_runs(machine: _Machine) -> None:

@@ -275,6 +275,7 @@ class Effort:
             least.
         half_width: The duet ends early once its interval is this narrow, relative to its value.
         noisy_share: Shortest time of the duet on a machine that stays noisy, over `time_cap_s`.
+        fewest_pairs: Undisturbed time slices of the configuration that the interval needs.
         fewest_runs: The duet does not end, dominated configurations apart, before so many timed
             runs; 0 where no percentile is asked for.
         compares_answers: Whether answers are compared that were compared before. If not, those of
@@ -289,6 +290,7 @@ class Effort:
     patience_s: float
     half_width: float
     noisy_share: float = 0.5
+    fewest_pairs: int = 12
     fewest_runs: int = 0
     compares_answers: bool = True
     plays_prompts: bool = True
@@ -303,16 +305,22 @@ class Effort:
 # Longer duets scatter as much from process to process, and what cold caches cost is lost in the
 # noise of a single measurement: see docs/measuring.md.
 SEARCH = Effort(
-    time_cap_s=0.8,
+    time_cap_s=0.5,
     patience_s=4.0,
-    half_width=0.01,
-    noisy_share=1.0,
+    half_width=0.02,
+    noisy_share=1.6,
+    fewest_pairs=8,
     long_run_ms=15.0,
     plays_prompts=False,
 )
-FINAL_COMPARISON = Effort(time_cap_s=0.8, patience_s=4.0, half_width=0.005, noisy_share=2.0)
+FINAL_COMPARISON = Effort(time_cap_s=0.5, patience_s=4.0, half_width=0.005, noisy_share=3.2)
 SIMPLIFICATION = Effort(
-    time_cap_s=0.5, patience_s=4.0, half_width=0.01, noisy_share=2.0, plays_prompts=False
+    time_cap_s=0.5,
+    patience_s=4.0,
+    half_width=0.01,
+    noisy_share=2.0,
+    fewest_pairs=8,
+    plays_prompts=False,
 )
 
 IsDominated = Callable[[Measurement], bool]
