@@ -7,6 +7,7 @@ The model is made ready first, and what is costly is kept for other sets of grap
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,10 +219,18 @@ def _quantise_statically(
                 ),
             },
         )
+        quantizer.model.replace_input_of_all_nodes = partial(_replace_inputs, quantizer.model.model)
         quantizer.quantize_model()
         if added := added_products(model):
             _read_unrounded(quantizer.model.model, added)
         quantizer.model.save_model_to_file(str(target))
+
+
+def _replace_inputs(model: onnx.ModelProto, old: str, new: str) -> None:
+    """Does the same as the method of ONNX Runtime's tools, which takes a fifth of their time."""
+    for node in model.graph.node:
+        if old in node.input:
+            node.input[:] = [new if name == old else name for name in node.input]
 
 
 def _copy_shared_constants(model: onnx.ModelProto, excluded: Collection[str]) -> None:

@@ -101,6 +101,7 @@ class DuetMeasurer:
         self._samples = samples
         self._limits = _FIRST_LIMITS
         self._reference: Reference | None = None
+        self._next: Child | None = None
         self._first_ttft_ms = 0.0
         self._scratch = tempfile.TemporaryDirectory(dir=scratch.root())
         self._provider_cache = provider_cache or Path(self._scratch.name) / CACHE_FOLDER
@@ -175,6 +176,9 @@ class DuetMeasurer:
             site=site,
             answers=_answers_name(configuration),
         )
+        if is_dominated is not never_dominated:  # in a search, where something comes in between:
+            # it imports its packages while the trial is stored and the next file is made
+            self._next = self._next_worker()
         if isinstance(outcome, Failure):
             return outcome
         return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
@@ -279,7 +283,7 @@ class DuetMeasurer:
             return earlier
         if failure := self._compile(path, config, samples, site):
             return failure
-        with _start_worker(site) as child:
+        with self._next_worker(site) as child:
             run = ConfigurationRun(
                 child, samples.files, self._limits_of(samples), self._clients, sessions
             )
@@ -357,7 +361,20 @@ class DuetMeasurer:
         if self._reference is not None:
             self._reference.stop()
             self._reference = None
+        if self._next is not None:
+            self._next.stop()
+            self._next = None
         self._scratch.cleanup()
+
+    def _next_worker(self, site: Path | None = None) -> Child:
+        """Returns a process that may have been started before; with a `site` it never is."""
+        if site is not None:
+            return _start_worker(site)
+        child, self._next = self._next, None
+        if child is not None and not child.is_running():
+            child.stop()
+            child = None
+        return child or _start_worker()
 
     def _running_reference(self) -> Reference:
         if self._reference is None:
