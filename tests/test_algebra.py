@@ -1,5 +1,6 @@
 """The rules of algebra one by one: what each makes of a pattern, and where it must not apply."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -645,3 +646,8 @@ def test_rules_use_what_they_made(chain: str) -> None:
     assert operators(after) == ["Conv", "HardSigmoid", "Mul"]
     assert_same_answers(before, after, inputs_of(before), 2e-6)
     assert len(answers(after, inputs_of(after))) == 1
+
+
+def test_the_page_of_rules_names_each_of_them() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "algebra.md").read_text(encoding="utf-8")
+    assert [rule.name for rule in WITH_ATTENTION if f"`{rule.name}`" not in page] == []

@@ -1,13 +1,13 @@
 """What outputs that are allocated once save on the CPU: `run` and I/O binding in turns.
 
-    python benchmarks/dev/binding.py [MODEL.onnx ...] [--rounds N] [--quick] [--json]
+    python benchmarks/dev/binding.py [MODEL.onnx ...] [--seconds S] [--quick] [--json]
 
 Without a MODEL, three are built whose outputs are large beside their work: a segmentation that
 enlarges 21 classes to the size of the image, an autoencoder, and one that only enlarges an image.
-In each round `run` takes turns with `run_with_iobinding`, which has inputs and outputs in buffers
-that are bound once; a turn is as many calls as take a tenth of a second. In the last column the
-outputs are also copied out of the buffer, as an application does that keeps them. Times are medians
-of the rounds, and so are the ratios to `run`, with their quartiles: below 1 the binding is faster.
+Calls of `run` take turns with those of `run_with_iobinding`, which has inputs and outputs in
+buffers that are bound once, and with the same when the outputs are copied out of the buffers too,
+as an application does that keeps them. Times are those of the processor, with one thread, because
+neighbours disturb them least; a ratio below 1 is faster than `run`, by quartiles and medians.
 """
 
 import argparse
@@ -26,8 +26,6 @@ from exporter_models import Graph
 
 from autotune.deploy.telemetry import switch_off
 from autotune.facts.model import describe
-
-_TURN_S = 0.1
 
 
 def segmentation(size: int) -> onnx.ModelProto:
@@ -57,58 +55,44 @@ def enlarged(size: int) -> onnx.ModelProto:
     return graph.model(x, {"x": [1, 3, size, size]})
 
 
-def compare(path: Path, rounds: int) -> dict[str, Any]:
-    """Returns the size of the outputs, the times of `run` and the ratios of the binding."""
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+def compare(path: Path, seconds: float) -> dict[str, Any]:
+    """Returns the size of the outputs, the time of `run` and the ratios of the binding."""
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
     feed = dict(workload_of(path, describe(path)).feeds[0])
-    names = [item.name for item in session.get_outputs()]
     outputs = session.run(None, feed)
     buffers = [np.empty_like(array) for array in outputs]
     binding = session.io_binding()
     for name, array in feed.items():
         binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-    for name, array in zip(names, buffers, strict=True):
-        binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    for item, array in zip(session.get_outputs(), buffers, strict=True):
+        binding.bind_output(item.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
 
-    def copied() -> None:
+    def copied() -> list[Any]:
         session.run_with_iobinding(binding)
-        for array in buffers:
-            array.copy()
+        return [array.copy() for array in buffers]
 
     ways: Mapping[str, Callable[[], object]] = {
         "run": lambda: session.run(None, feed),
         "bound": lambda: session.run_with_iobinding(binding),
         "bound and copied": copied,
     }
-    ways["bound"]()
-    for expected, found in zip(outputs, buffers, strict=True):
+    for expected, found in zip(outputs, copied(), strict=True):
         np.testing.assert_array_equal(found, expected)
-    began = time.perf_counter()
-    ways["run"]()
-    calls = max(1, int(_TURN_S / (time.perf_counter() - began)))
-    times = np.array([[_timed(way, calls) for way in ways.values()] for _ in range(rounds)])
-    ratios = np.percentile(times / times[:, :1], [50, 25, 75], axis=0)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    end = time.monotonic() + seconds
+    while time.monotonic() < end or not times["run"]:
+        for name, way in ways.items():
+            began = time.thread_time()
+            way()
+            times[name].append((time.thread_time() - began) * 1000)
+    found = {name: np.percentile(values, [25, 50]) for name, values in times.items()}
     return {
         "outputs_mib": sum(array.nbytes for array in buffers) / 2**20,
-        "run_ms": dict(zip(("wall", "cpu"), np.median(times[:, 0], axis=0).tolist(), strict=True)),
-        **{
-            name: {
-                clock: ratios[:, place, column].round(3).tolist()
-                for column, clock in enumerate(("wall", "cpu"))
-            }
-            for place, name in enumerate(ways)
-            if place
-        },
+        "run_ms": found["run"][1],
+        **{name: (found[name] / found["run"]).round(3).tolist() for name in [*ways][1:]},
     }
-
-
-def _timed(way: Callable[[], object], calls: int) -> tuple[float, float]:
-    """Returns the wall time and the process's time of a call, in ms."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(calls):
-        way()
-    parts = time.perf_counter() - wall, time.process_time() - cpu
-    return parts[0] * 1000 / calls, parts[1] * 1000 / calls
 
 
 def main() -> None:
@@ -117,8 +101,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("models", metavar="MODEL.onnx", nargs="*", type=Path)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--quick", action="store_true", help="small images and two rounds")
+    parser.add_argument("--seconds", type=float, default=15, help="for each model")
+    parser.add_argument("--quick", action="store_true", help="small images and a moment")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     switch_off()
@@ -129,11 +113,14 @@ def main() -> None:
             files.append(Path(folder) / f"{build.__name__}.onnx")
             onnx.save(build(64 if given.quick else 512), files[-1])
         for file in files:
-            found[file.stem] = row = compare(file, 2 if given.quick else given.rounds)
+            found[file.stem] = row = compare(file, 0 if given.quick else given.seconds)
             if not given.json:
-                print(f"{file.stem:16} {row['outputs_mib']:6.1f} MiB  run {row['run_ms']}")
-                for name in ("bound", "bound and copied"):
-                    print(f"    {name:18} {row[name]}", flush=True)
+                print(
+                    f"{file.stem:16} outputs {row['outputs_mib']:5.1f} MiB, "
+                    f"run {row['run_ms']:.2f} ms, "
+                    f"bound {row['bound']}, bound and copied {row['bound and copied']}",
+                    flush=True,
+                )
     if given.json:
         print(json.dumps(found))
 

@@ -160,6 +160,9 @@ CASES = {
         arguments="",
         holds=lambda it: it == {"ranges of digits": "within", "ranges of noise": "beyond"},
     ),
+    "binding": Case(
+        arguments="--quick", holds=lambda it: all(row["outputs_mib"] > 0 for row in it.values())
+    ),
     "quantisation": Case(
         arguments="transformer.onnx", holds=lambda it: 0 < it["transformer"]["dynamic"] < 0.1
     ),
