@@ -34,10 +34,9 @@ from inputs import file_beside, workload_of
 from autotune.deploy.config import Interval
 from autotune.facts.model import describe
 from autotune.facts.workload import Workload
-from autotune.results.compare import Compared, compare
+from autotune.results.compare import Compared, compare, compare_under_load
 from autotune.results.final_comparison import OnStep, Plan
 from autotune.results.subjects import Lineup, default_of, subject_of
-from autotune.results.under_load import compare_under_load
 from autotune.study.progress import Progress
 from autotune.study.tune import tune
 

@@ -27,7 +27,7 @@ from autotune.inspection.headroom import Peaks
 from autotune.measure import measurer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement, Outcome
-from autotune.results import profiling, under_load
+from autotune.results import compare, profiling
 from autotune.results.final_comparison import Plan, Rounds
 
 AUTOTUNE = (sys.executable, str(Path(__file__)))
@@ -105,8 +105,8 @@ def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None
     patch(DuetMeasurer, "measure_session", briefly)
     patch(Rounds, "__init__", few)
     patch(measurer, "_CALIBRATION_SLICES", 3)
-    patch(under_load, "_SHORTEST_S", 0.1)
-    patch(under_load, "_LONGEST_S", 0.1)
+    patch(compare, "_SHORTEST_S", 0.1)
+    patch(compare, "_LONGEST_S", 0.1)
     for module in (inspect, profiling):
         patch(module, "measure_peaks", peaks)
 

@@ -20,16 +20,17 @@ from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.open_loop import open_loop
 from autotune.measure.outcome import Failure, Fidelity
 from autotune.report.comparison import view_under_load
-from autotune.results.compare import MAX_ERROR, MakeMeasurer
-from autotune.results.gate import exit_code, judge
-from autotune.results.subjects import lineup_of
-from autotune.results.under_load import (
+from autotune.results.compare import (
+    MAX_ERROR,
     ROUNDS,
     LoadComparison,
+    MakeMeasurer,
     UnderLoad,
     compare_under_load,
     requests_of_a_round,
 )
+from autotune.results.gate import exit_code, judge
+from autotune.results.subjects import lineup_of
 
 Service = Callable[[int], float | Failure]
 """The service time in seconds of a session with so many threads, or why it fails."""

@@ -38,7 +38,7 @@ def bisect_releases(
     with signals_later():
         from autotune.cli.progress import steps
         from autotune.facts.inputs import workload_for
-        from autotune.report.versions import view_changes
+        from autotune.report.comparison import view_changes
         from autotune.results.subjects import lineup_of, subject_of
         from autotune.results.versions import Bisection
         from autotune.runtimes import environments

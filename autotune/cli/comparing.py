@@ -205,7 +205,7 @@ def _compare_versions(
     lineup: "Lineup", workload: "Workload", names: list[str], gate: "Gate", common: _Common
 ) -> "_Compared":
     with signals_later():
-        from autotune.report.versions import view_versions
+        from autotune.report.comparison import view_versions
         from autotune.results.gate import judge
         from autotune.results.versions import compare_versions, on_releases
         from autotune.runtimes.environments import check_model, chosen
@@ -227,8 +227,8 @@ def _compare_under_load(
 ) -> "_Compared":
     with signals_later():
         from autotune.report.comparison import view_under_load
+        from autotune.results.compare import compare_under_load
         from autotune.results.gate import judge
-        from autotune.results.under_load import compare_under_load
 
     if workload.plan is not None:
         raise RequestError(

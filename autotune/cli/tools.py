@@ -141,7 +141,7 @@ def runtimes(
     """
     messages().quiet = quiet
     with signals_later():
-        from autotune.report.runtimes import view_added, view_removed, view_runtimes
+        from autotune.report.hardware import view_added, view_removed, view_runtimes
         from autotune.runtimes import environments
         from autotune.runtimes.names import read_releases
 

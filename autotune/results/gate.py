@@ -5,8 +5,7 @@ from dataclasses import astuple, dataclass
 
 from autotune.errors import CannotMeasureError, NotBetterError
 from autotune.measure.outcome import Failure
-from autotune.results.compare import Compared, Comparison
-from autotune.results.under_load import LoadComparison, UnderLoad
+from autotune.results.compare import Compared, Comparison, LoadComparison, UnderLoad
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from autotune.facts.workload import Workload
 from autotune.measure.leak import Leak, measure_leak
 from autotune.measure.outcome import Failure
 from autotune.results.compare import Compared, Comparison, compare
-from autotune.results.final_comparison import OnStep, Plan
+from autotune.results.final_comparison import OnNote, OnStep, Plan
 from autotune.results.subjects import Lineup, Subject
 from autotune.runtimes.environments import own_release, site_of
 from autotune.runtimes.names import Release
@@ -28,7 +28,6 @@ _MOST_LOOKS = 3
 
 CompareFunction = Callable[..., Comparison]
 LeakFunction = Callable[..., Leak | Failure]
-OnNote = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
