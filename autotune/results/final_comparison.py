@@ -57,22 +57,22 @@ OnNote = Callable[[str], None]
 """Called with a sentence for the user."""
 
 
+@dataclass
 class Budget:
     """Time for the final comparison and what follows it; it begins when it is made.
 
-    Args:
+    Attributes:
         limit_s: How long all of it may take; infinite if nothing limits it.
     """
 
-    def __init__(
-        self, limit_s: float = math.inf, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.monotonic = monotonic
-        self._limit_s = limit_s
-        self._began_s = monotonic()
-        self._measurements = 0
-        self._measuring_s = 0.0
-        self.is_doubled = False
+    limit_s: float = math.inf
+    monotonic: Callable[[], float] = time.monotonic
+    is_doubled: bool = False
+    _measurements: int = 0
+    _measuring_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._began_s = self.monotonic()
 
     def book(self, measurements: int, seconds: float) -> None:
         """Takes how long some measurements took: the next ones take as long in the mean."""
@@ -81,7 +81,7 @@ class Budget:
 
     def double(self) -> None:
         """Allows twice the time, once."""
-        self._limit_s *= 1 if self.is_doubled else 2
+        self.limit_s *= 1 if self.is_doubled else 2
         self.is_doubled = True
 
     def pays_for(self, reserve: float = 0.0) -> float:
@@ -92,9 +92,9 @@ class Budget:
         Args:
             reserve: Share of the whole time that is kept for later.
         """
-        if math.isinf(self._limit_s) or not self._measuring_s:
+        if math.isinf(self.limit_s) or not self._measuring_s:
             return math.inf
-        left_s = self._limit_s * (1 - reserve) - (self.monotonic() - self._began_s)
+        left_s = self.limit_s * (1 - reserve) - (self.monotonic() - self._began_s)
         return left_s * self._measurements / self._measuring_s
 
 

@@ -1,6 +1,6 @@
 """Where the time goes: the default beside a tuned config, and both beside the machine's roof."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,9 @@ from autotune.facts.work import Work
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import read_model
 from autotune.inspection.profile import Profile, profile_session
+from autotune.results.final_comparison import OnStep
 from autotune.results.subjects import lineup_of, refuse_other_runtimes
 from autotune.results.writing import CONFIG, PAGE, refuse_overwriting, write_json
-
-OnStep = Callable[[int, int], None]
-"""Called after each step with the steps done and all steps."""
 
 DEFAULT = "default"
 TUNED = "tuned config"

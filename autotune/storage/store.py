@@ -10,6 +10,7 @@ import functools
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import optuna
@@ -62,17 +63,16 @@ def _reliably(
     return run
 
 
+@dataclass
 class Store:
     """The trials of a study, and the configurations that other workers measure.
 
-    Args:
+    Attributes:
         limits: The limits; they decide which trials count, as :meth:`Limits.count` says.
         spool: Keeps measurements until the storage has them; None in a study in memory.
         claims: The claims of a study that several workers share; None where this is the only one.
         worker: The name of this worker in a shared study.
         note: Called with a sentence when the database is away, and when it is back.
-
-    Attributes:
         trials: The measured trials of all workers that count, in order, one for each configuration.
         measured: The same by their configurations.
         equal: Duplicates: configurations with the other one that opens the same session.
@@ -81,35 +81,25 @@ class Store:
         exhausted: Those of them that too many workers died of; nobody measures them again.
     """
 
-    def __init__(
-        self,
-        study: optuna.Study,
-        space: Space,
-        objectives: Sequence[Objective],
-        limits: Limits,
-        *,
-        spool: Spool | None = None,
-        claims: Claims | None = None,
-        worker: str = "",
-        clock: Clock | None = None,
-        note: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.trials: list[Trial] = []
-        self.measured: dict[Configuration, Trial] = {}
-        self.equal: dict[Configuration, Configuration] = {}
-        self.claimed: frozenset[Configuration] = frozenset()
-        self.released: tuple[Configuration, ...] = ()
-        self.exhausted: frozenset[Configuration] = frozenset()
-        self.study = study
-        study.sampler = RandomSampler()  # it is never asked: trials begin with their parameters
-        self._space = space
-        self._objectives = objectives
-        self._limits = limits
-        self._spool = spool
-        self._claims = claims
-        self._worker = worker
-        self._clock = clock or Clock()
-        self._note = note
+    study: optuna.Study
+    space: Space
+    objectives: Sequence[Objective]
+    limits: Limits
+    _: KW_ONLY
+    spool: Spool | None = None
+    claims: Claims | None = None
+    worker: str = ""
+    clock: Clock = field(default_factory=Clock)
+    note: Callable[[str], None] = lambda _: None
+    trials: list[Trial] = field(default_factory=list)
+    measured: dict[Configuration, Trial] = field(default_factory=dict)
+    equal: dict[Configuration, Configuration] = field(default_factory=dict)
+    claimed: frozenset[Configuration] = frozenset()
+    released: tuple[Configuration, ...] = ()
+    exhausted: frozenset[Configuration] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.study.sampler = RandomSampler()  # it is never asked: trials begin with parameters
         self._read: set[int] = set()
         self._failed: set[int] = set()
         self._spent_s: dict[str, float] = defaultdict(float)
@@ -157,7 +147,7 @@ class Store:
     @property
     def is_shared(self) -> bool:
         """Whether other workers may take part."""
-        return self._claims is not None
+        return self.claims is not None
 
     @property
     def baseline(self) -> Trial | None:
@@ -187,7 +177,7 @@ class Store:
         """
         self._refresh()
         stored = [(trial.configuration, trial.outcome) for trial in read_trials(self.study)]
-        for trial in filter(None, map(trial_in, self._spool.entries() if self._spool else ())):
+        for trial in filter(None, map(trial_in, self.spool.entries() if self.spool else ())):
             # a failure that does not count is there already; what came of measuring it again may
             # not be
             if (trial.configuration, trial.outcome) not in stored:
@@ -206,10 +196,10 @@ class Store:
             budget: How many trials the study may have in all.
         """
         self.abandon()
-        trial = self._open(parameters_of(configuration, self._space))
-        if self._claims is None:
+        trial = self._open(parameters_of(configuration, self.space))
+        if self.claims is None:
             return True
-        if self._claims.take(configuration.key, trial.number, self._is_free, budget):
+        if self.claims.take(configuration.key, trial.number, self._is_free, budget):
             return True
         self.abandon()
         return False
@@ -222,8 +212,8 @@ class Store:
         """
         assert self._running is not None
         measured = Trial(number=self._running.number, configuration=configuration, outcome=outcome)
-        if self._spool is not None:
-            self._spool.keep(describe(measured))
+        if self.spool is not None:
+            self.spool.keep(describe(measured))
         self.reliably(lambda: self._end(measured))
 
     @_reliably
@@ -234,8 +224,8 @@ class Store:
         with contextlib.suppress(UpdateFinishedTrialError):
             trial.set_user_attr(DUPLICATE_OF, other.to_json())
             self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
-        if self._claims is not None:
-            self._claims.remove(configuration.key)
+        if self.claims is not None:
+            self.claims.remove(configuration.key)
         self._refresh()
         self.equal[configuration] = other
         self._close()
@@ -245,7 +235,7 @@ class Store:
         if self._is_open:
             # by its worker, not by its number: the reply to its beginning may have been lost
             for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-                if frozen.user_attrs.get(_WORKER) == self._worker:
+                if frozen.user_attrs.get(_WORKER) == self.worker:
                     self.study.tell(frozen.number, state=TrialState.FAIL, skip_if_finished=True)
         self._close()
 
@@ -256,11 +246,11 @@ class Store:
         A trial without parameters stands for it, so that the claim of a worker that dies is
         released; :meth:`abandon` ends it.
         """
-        assert self._claims is not None
+        assert self.claims is not None
         self.abandon()
         self._refresh()
         trial = self._open({})
-        if self._claims.take(FINAL_COMPARISON, trial.number, self._is_free):
+        if self.claims.take(FINAL_COMPARISON, trial.number, self._is_free):
             return True
         self.abandon()
         return False
@@ -277,8 +267,8 @@ class Store:
 
     def clear_spool(self) -> None:
         """Removes the spool: the storage has everything."""
-        if self._spool is not None:
-            self._spool.clear()
+        if self.spool is not None:
+            self.spool.clear()
 
     def check_room(self) -> None:
         """Checks that the disk has room for the next measurement.
@@ -286,12 +276,12 @@ class Store:
         Raises:
             StorageError: the disk is nearly full.
         """
-        if self._spool is not None:
-            self._spool.check_room()
+        if self.spool is not None:
+            self.spool.check_room()
 
     def reliably(self, act: Callable[[], T]) -> T:
         """Returns what `act` returns, which is called again where a server is away."""
-        return until_available(act, self._clock, self._note) if self.is_shared else act()
+        return until_available(act, self.clock, self.note) if self.is_shared else act()
 
     def _refresh(self) -> None:
         if self.is_shared:
@@ -319,7 +309,7 @@ class Store:
         if (m := trial.measurement) is not None:
             self._spent_s[str(frozen.user_attrs.get(_WORKER))] += sum(m.spent_s.values())
         # a worker that seemed dead may have ended a trial that another one had taken over
-        if self._limits.count(trial) and trial.configuration not in self.measured:
+        if self.limits.count(trial) and trial.configuration not in self.measured:
             self.trials.append(trial)
             self.measured[trial.configuration] = trial
 
@@ -328,7 +318,7 @@ class Store:
         claimed: list[Configuration] = []
         released: list[Configuration] = []
         exhausted: list[Configuration] = []
-        for claim in self._claims.all() if self._claims else ():
+        for claim in self.claims.all() if self.claims else ():
             frozen = running.get(claim.trial)
             if frozen is None or claim.configuration == FINAL_COMPARISON:
                 continue
@@ -352,7 +342,7 @@ class Store:
                 state=TrialState.RUNNING,
                 params=dict(parameters),
                 distributions={name: distribution_of(name) for name in parameters},
-                user_attrs={_WORKER: self._worker},
+                user_attrs={_WORKER: self.worker},
             ),
         )
         trial = self._running = optuna.Trial(self.study, trial_id)
@@ -381,12 +371,12 @@ class Store:
     def _end(self, measured: Trial) -> None:
         trial = self._running
         assert trial is not None
-        numbers = _values(measured.outcome, self._objectives)
+        numbers = _values(measured.outcome, self.objectives)
         try:
             for name, attribute in self._attributes(measured.outcome).items():
                 trial.set_user_attr(name, attribute)
             known = self.study.get_trials(deepcopy=False)[trial.number].constraints
-            for name, violation in self._limits.violations(measured.outcome).items():
+            for name, violation in self.limits.violations(measured.outcome).items():
                 if name not in known:  # the first attempt may have failed half-way
                     trial.set_constraint(name, violation)
             # pruned, not failed: samplers learn nothing from failed trials and propose them again
@@ -407,8 +397,8 @@ class Store:
         """Adds a trial that was measured and has no running trial any more."""
         if measured.configuration in self.measured:
             return
-        parameters = parameters_of(measured.configuration, self._space)
-        numbers = _values(measured.outcome, self._objectives)
+        parameters = parameters_of(measured.configuration, self.space)
+        numbers = _values(measured.outcome, self.objectives)
         self.study.add_trial(
             optuna.trial.create_trial(
                 state=TrialState.PRUNED if numbers is None else TrialState.COMPLETE,
@@ -416,16 +406,16 @@ class Store:
                 distributions={name: distribution_of(name) for name in parameters},
                 values=numbers,
                 user_attrs=self._attributes(measured.outcome),
-                constraints=self._limits.violations(measured.outcome),
+                constraints=self.limits.violations(measured.outcome),
             )
         )
         self._refresh()
-        if self._claims is not None and measured.configuration in self.measured:
+        if self.claims is not None and measured.configuration in self.measured:
             number = self.measured[measured.configuration].number
-            self._claims.take(measured.configuration.key, number, lambda _: True)
+            self.claims.take(measured.configuration.key, number, lambda _: True)
 
     def _attributes(self, outcome: Outcome) -> dict[str, object]:
-        return {**attributes_of(outcome), _WORKER: self._worker}
+        return {**attributes_of(outcome), _WORKER: self.worker}
 
 
 def _values(outcome: Outcome, objectives: Sequence[Objective]) -> list[float] | None:

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.report.page.state import StudyState, limits_of
@@ -17,45 +18,42 @@ from autotune.study.progress import Progress
 _SHARE = 0.02
 
 
+@dataclass
 class LivePage:
     """A progress callback that keeps the page of a running study up to date.
 
     It is called between measurements, when no process is timed. A disk that is full ends no study:
     the page is then not written.
 
-    Args:
+    Attributes:
         announce: Called with the page's path when it is written for the first time.
     """
 
-    def __init__(
-        self,
-        options: StudyOptions,
-        announce: Callable[[Path], None],
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._options = options
-        self._announce = announce
-        self._is_announced = False
-        self._monotonic = monotonic
-        self._trials: tuple[Trial, ...] = ()
-        self._next_s = monotonic()
+    options: StudyOptions
+    announce: Callable[[Path], None]
+    monotonic: Callable[[], float] = time.monotonic
+    _is_announced: bool = False
+    _trials: tuple[Trial, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._next_s = self.monotonic()
 
     def __call__(self, progress: Progress) -> None:
         """Writes the page if it is time to."""
         self._trials = tuple(progress.trials) or self._trials
-        began_s = self._monotonic()
+        began_s = self.monotonic()
         if not self._trials or progress.stage == "done" or began_s < self._next_s:
             return
         with contextlib.suppress(OSError):
             page = write_page(self._state(progress))
             if not self._is_announced:
-                self._announce(page)
+                self.announce(page)
                 self._is_announced = True
-        ended_s = self._monotonic()
+        ended_s = self.monotonic()
         self._next_s = ended_s + max(REFRESH_S, (ended_s - began_s) / _SHARE)
 
     def _state(self, progress: Progress) -> StudyState:
-        options = self._options
+        options = self.options
         metric = options.metric or ""
         parts = [stage(progress), count(progress.done, progress.total), time_left(progress)]
         return StudyState(
