@@ -24,6 +24,7 @@ import autotune
 from autotune.cli.app import app
 from autotune.cli.interrupts import interruptible
 from autotune.cli.report import live_page, write_last_page
+from autotune.errors import RequestError
 from autotune.facts import sample_models
 from autotune.measure import noise
 from autotune.storage.trials import read_trials
@@ -149,6 +150,13 @@ def test_the_help_of_a_study_fits_on_a_screen(monkeypatch: pytest.MonkeyPatch) -
     done = CliRunner().invoke(app, ["study", "-h"])
     assert done.stdout == CliRunner().invoke(app, ["study", "--help"]).stdout
     assert len(done.stdout.splitlines()) <= 61
+
+
+def test_a_second_model_is_a_second_study() -> None:
+    """Whoever names an encoder and its decoder reads what to type instead."""
+    done = CliRunner().invoke(app, ["study", "encoder.onnx", "decoder.onnx"])
+    assert isinstance(done.exception, RequestError)
+    assert "decoder.onnx is another one" in str(done.exception)
 
 
 def test_the_defaults_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import autotune
 from autotune.deploy.decoder import CACHE, CROSS, STATE
 from autotune.deploy.generation import Generation, generation
 from autotune.errors import DataError, ModelError, RequestError
+from autotune.facts.inputs import Generate, workload_for
 from autotune.facts.model import Model, describe
 from autotune.facts.prompts import workload_of_prompts
 from autotune.measure.fidelity import Judge, OutputMismatchError, Outputs
@@ -173,6 +174,29 @@ def test_wrong_requests_are_refused(
     with pytest.raises((RequestError, ModelError)) as error:
         resolve_study(StudyOptions.of(path, **options), Seams())
     assert words in str(error.value)
+
+
+def test_what_an_encoder_made_is_fed(tmp_path: Path) -> None:
+    """``--data`` beside prompts has the inputs that are the same in all steps, and no others."""
+    model = describe(decoder_models.write("crossed", tmp_path / "crossed.onnx"))
+    asked, file = Generate(prompt_tokens=(4,)), tmp_path / "encoded.npz"
+    np.savez(file, encoder_hidden_states=_ENCODER["encoder_hidden_states"])
+    workload = workload_for(model, file, {}, generation=asked)
+    np.testing.assert_array_equal(
+        workload.feeds[0]["encoder_hidden_states"], _ENCODER["encoder_hidden_states"]
+    )
+    assert not any("made up" in note for note in workload.notes)
+    assert any("made up" in n for n in workload_for(model, None, {}, generation=asked).notes)
+    wrong: list[dict[str, Any]] = [{}, {"input_ids": np.ones((1, 2), np.int64), **_ENCODER}]
+    for arrays in wrong:
+        np.savez(file, **arrays)
+        with pytest.raises(DataError, match="the same in all steps, encoder_hidden_states"):
+            workload_for(model, file, {}, generation=asked)
+    with pytest.raises(DataError, match="there is no file"):
+        workload_for(model, tmp_path / "none.npz", {}, generation=asked)
+    plain = describe(decoder_models.write("plain", tmp_path / "plain.onnx"))
+    with pytest.raises(RequestError, match="runs single steps"):
+        workload_for(plain, file, {}, generation=asked)
 
 
 @pytest.mark.parametrize(

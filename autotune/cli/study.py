@@ -49,6 +49,7 @@ _WHAT = typer.Argument(
     help="A model (.onnx), a recording (app.rec), or a study to continue.",
     show_default=False,
 )
+_MORE = typer.Argument(hidden=True)
 _BATCH = of_inputs(
     "--batch",
     metavar="1,2,4,8",
@@ -121,11 +122,12 @@ _PROCESS_OPTIONS = of_advanced(
 
 
 # Options that are no fields of the record by these names.
-_OF_THE_COMMAND = frozenset("what storage model traffic no_early_stop as_json quiet".split())
+_OF_THE_COMMAND = frozenset("what more storage model traffic no_early_stop as_json quiet".split())
 
 
 def study(
     what: Annotated[str | None, _WHAT] = None,
+    more: Annotated[list[str] | None, _MORE] = None,
     data: DataOption = None,
     shapes: ShapeOption = None,
     traffic: Annotated[Path | None, _TRAFFIC] = None,
@@ -177,6 +179,12 @@ def study(
         given[name] = [number for numbers in given[name] or () for number in numbers] or None
     given["early_stop"] = False if no_early_stop else None
     messages().quiet = quiet
+    if more:
+        raise RequestError(
+            f"a study is of one model, and {more[0]} is another one. An encoder and its decoder "
+            "are two studies: `autotune study encoder.onnx`, and `autotune study decoder.onnx "
+            "--generate prompts.jsonl --data encoded.npz` with the encoder's output"
+        )
     if what is not None and is_recording(what):
         run_application_study(Path(what), given, as_json=as_json)
     else:

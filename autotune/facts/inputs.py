@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import RequestError
+from autotune.facts.feeds import Feed
 from autotune.facts.generated import generate
 from autotune.facts.model import Model
 from autotune.facts.prompts import workload_of_prompts
-from autotune.facts.workload import Workload, read
+from autotune.facts.workload import Workload, read, read_constants
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,8 @@ def workload_for(
 ) -> Workload:
     """Returns the user's samples in `data`, or generated ones where it is None.
 
-    A decoder generates tokens, unless there are samples of single steps, or shapes of them.
+    A decoder generates tokens, unless there are samples of single steps, or shapes of them. Beside
+    what says how it generates, `data` has the inputs that are the same in all its steps.
 
     Raises:
         DataError: `data` or the prompts cannot be read, or do not fit the model.
@@ -68,8 +70,13 @@ def workload_for(
     generation.check()
     decoder = model.decoder
     generates = decoder is not None and decoder.generates and decoder.tokens not in shapes
+    constants: Feed = {}
     if generation.is_asked and data is not None:
-        raise RequestError("--data runs single steps; leave it out, or --generate and its options")
+        if decoder is None or not decoder.others:
+            raise RequestError(
+                "--data runs single steps; leave it out, or --generate and its options"
+            )
+        constants = read_constants(model, decoder.others, data)
     if generation.is_asked or (data is None and generates):
         return workload_of_prompts(
             model,
@@ -78,5 +85,6 @@ def workload_for(
             generation.new_tokens,
             shapes,
             seed,
+            constants,
         )
     return generate(model, shapes, seed) if data is None else read(model, data)

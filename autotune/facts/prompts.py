@@ -64,11 +64,13 @@ def workload_of_prompts(
     new_tokens: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
+    constants: Feed | None = None,
 ) -> Workload:
     """Returns the workload of a decoder.
 
     Args:
         prompts: A file with a JSON object in each line; None generates prompts of random tokens.
+        constants: The inputs that are the same in all steps; made up if there are none.
 
     Raises:
         RequestError: the model is no decoder, or a prompt is longer than its context.
@@ -90,7 +92,11 @@ def workload_of_prompts(
     else:
         timed, held, notes = _users(model, decoder, prompts, new_tokens)
     _check_context(decoder, [len(ids) for ids in timed], new_tokens)
-    others = _others(model, decoder, shapes or {}, random)
+    others = dict(constants or _others(model, decoder, shapes or {}, random))
+    if others and not constants:
+        notes.append(
+            f"{', '.join(others)}: made up; --data NPZ brings what is the same in all steps"
+        )
     return Workload(
         feeds=tuple(first_feed(decoder, ids, others, model) for ids in timed),
         source="generated" if prompts is None else "user",

@@ -181,6 +181,32 @@ def read(model: Model, source: Path) -> Workload:
     return _user_workload(feeds, source, [np.asarray(label) for label in labels])
 
 
+def read_constants(model: Model, names: Sequence[str], source: Path) -> Feed:
+    """Returns the inputs of a decoder that are the same in all steps, such as an encoder's output.
+
+    Args:
+        names: Those inputs; the .npz file `source` has one array for each, as the decoder takes it.
+
+    Raises:
+        DataError: it cannot be read, lacks one of them, has another one, or does not fit.
+    """
+    if not is_file(source):
+        raise DataError(
+            f"--data: there is no file {source}; beside --generate it has the inputs that are the "
+            f"same in all steps: {', '.join(names)}"
+        )
+
+    def check(found: Sequence[str]) -> None:
+        if sorted(found) != sorted(names):
+            raise DataError(
+                f"{source}: beside --generate it has the inputs that are the same in all steps, "
+                f"{', '.join(names)}; it holds {', '.join(map(shown, found)) or 'nothing'}"
+            )
+
+    arrays = read_arrays(source, check)
+    return {name: _fit(model, name, arrays[name], source) for name in names}
+
+
 def _read_folder(model: Model, folder: Path) -> tuple[list[Feed], Path, list[NDArray[np.generic]]]:
     """Returns the feeds in a folder of .npz files, the folder, and the labels of the feeds.
 
