@@ -14,8 +14,6 @@ from autotune.measure.outcome import Outcome
 from autotune.results.compare import Comparison, MakeMeasurer
 from autotune.study.again import measure_again
 
-DATA = Path(__file__).parent / "data"
-
 
 def _again(folder: Path, *numbers: int, make: MakeMeasurer, source: Path | None) -> Comparison:
     return measure_again(

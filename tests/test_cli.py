@@ -13,7 +13,6 @@ from typing import Any
 
 import brief_studies
 import onnx
-import optuna
 import pytest
 import typer
 from command_line import run
@@ -27,7 +26,6 @@ from autotune.cli.report import live_page, write_last_page
 from autotune.errors import RequestError
 from autotune.facts import sample_models
 from autotune.measure import noise
-from autotune.storage.trials import read_trials
 from autotune.study import seams
 from autotune.study.options import StudyOptions
 from autotune.study.progress import Progress
@@ -386,49 +384,21 @@ def interrupt_at(place: Path, pattern: str, *arguments: str) -> tuple[int, str, 
     return process.returncode, output, "".join(lines)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Interrupted:
-    """A study that was interrupted: where, and what the program said."""
-
-    place: Path
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
-    """Gives a study that was interrupted after two trials."""
-    place = tmp_path_factory.mktemp("interrupted")
-    sample_models.write("lstm", place / "model.onnx")
-    code, out, err = interrupt_at(place, r"2/200", "study", "model.onnx", "--trials", "200")
-    return Interrupted(place=place, code=code, out=out, err=err)
-
-
-def record(place: Path) -> optuna.Study:
-    """Returns Optuna's study in the folder of the study."""
-    database = f"sqlite:///{place / 'model.autotune' / 'study.db'}"
-    (name,) = optuna.get_all_study_names(database)
-    return optuna.load_study(study_name=name, storage=database)
-
-
-def configurations(place: Path) -> list[str]:
-    return [trial.configuration.key for trial in read_trials(record(place))]
-
-
 @pytest.mark.process
 @pytest.mark.slow
-def test_an_interrupted_study_keeps_what_it_has(interrupted: Interrupted) -> None:
-    assert interrupted.code == 130, interrupted.err
-    assert "Traceback" not in interrupted.err
-    assert "autotune study model.onnx --trials 200" in one_line(interrupted.err)
-    folder = interrupted.place / "model.autotune"
+def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
+    sample_models.write("lstm", tmp_path / "model.onnx")
+    code, out, err = interrupt_at(tmp_path, r"2/200", "study", "model.onnx", "--trials", "200")
+    assert code == 130, err
+    assert "Traceback" not in err
+    assert "autotune study model.onnx --trials 200" in one_line(err)
+    folder = tmp_path / "model.autotune"
     assert json.loads((folder / "best.json").read_text(encoding="utf-8"))["evidence"]
     front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
     assert front["complete"] is False
     assert front["trials"] >= 2
     assert list((folder / "samples").iterdir())
-    assert interrupted.out
+    assert out
 
 
 def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:

@@ -10,7 +10,6 @@ import pytest
 from autotune.errors import MissingPackageError
 from autotune.report.page.export import write_figures
 
-FROZEN = Path(__file__).parent / "data" / "study"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 pytestmark = pytest.mark.usefixtures("quiet")

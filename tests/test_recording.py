@@ -58,7 +58,6 @@ def _write(path: Path, *lines: str, end: str = "\n") -> Path:
 
 @pytest.mark.parametrize("name", ["table.jsonl", "table.jsonl.gz"])
 def test_a_recording_is_read(tmp_path: Path, name: str) -> None:
-    """Measurements, failures and duplicates; the truth is their median, of memory the highest."""
     path = _write(
         tmp_path / name,
         _line(BASELINE, numbers=_numbers(10.0)),
@@ -91,7 +90,6 @@ def _table(path: Path) -> Path:
 
 
 def test_a_replay_has_the_luck_that_was_recorded(tmp_path: Path) -> None:
-    """Numbers scatter around the truth, the same for a seed, another time another luck."""
     recording = read(_table(tmp_path / "table.jsonl"))
 
     def latencies(seed: int, effort: Effort = SEARCH) -> list[float]:

@@ -77,7 +77,6 @@ def test_packed_weights_need_their_package_and_a_matmul(monkeypatch: pytest.Monk
 
 
 def test_smoothing_needs_int8_of_several_products() -> None:
-    """It exists beside int8 of matrix products alone, and only where a model has some."""
     assert "smoothing" in resolved(operators={"Conv": 5, "Gemm": 1}).left_out
     space = resolved(operators={"Conv": 5, "MatMul": 4})
     dynamic: dict[str, Value] = {"precision": "int8_dynamic", "smoothing": "0.5"}
@@ -88,7 +87,6 @@ def test_smoothing_needs_int8_of_several_products() -> None:
 
 
 def test_exact_products_exist_where_int8_saturates() -> None:
-    """They are offered on x86 without VNNI, beside eight-bit weights of full range."""
     operators = {"MatMul": 4}
     space = resolved(operators=operators)
     exact: dict[str, Value] = {"precision": "int8_dynamic", "session.x64quantprecision": "1"}
@@ -213,14 +211,12 @@ def test_one_batch_size_alone_is_kept() -> None:
 
 
 def test_sizes_that_a_model_cannot_have_are_refused() -> None:
-    """What the user asks for is refused; what a file offers is left out with the reason."""
     fixed = Tensor(name="x", dtype="float32", shape=(1, 4))
     with pytest.raises(RequestError, match=r"--batch: no input of m.onnx has an open first"):
         resolved("session", batch=[1, 4], inputs=(fixed,))
 
 
 def test_sizes_of_a_file_are_left_out_where_a_model_cannot_have_them(tmp_path: Path) -> None:
-    """The other parameters of the file are searched; --batch takes the place of its sizes."""
     file = tmp_path / "mine.toml"
     file.write_text(
         "[parameters.batch]\nvalues = [1, 4]\ndefault = 1\n"

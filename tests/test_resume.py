@@ -97,7 +97,6 @@ def test_wrong_places(place: Path, arguments: list[str], message: str) -> None:
 
 
 def test_a_study_on_a_storage_goes_on_in_its_folder(tmp_path: Path) -> None:
-    """By the URL alone, without ``--out``; a folder that is not autotune's is not written to."""
     sample_models.write("lstm", tmp_path / "model.onnx")
     url = f"sqlite:///{tmp_path / 'kept.db'}"
     folder, world = tmp_path / "elsewhere", FakeWorld(cost)
@@ -160,7 +159,6 @@ def test_code_is_never_taken_from_a_storage(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
-    """Model and inputs by name, and a study that never said what it was asked for."""
     model = tmp_path / "m.onnx"
     model.touch()
     with pytest.raises(RequestError, match="--model PATH"):

@@ -104,7 +104,6 @@ def test_the_preferred_gain_is_selected(
 
 @pytest.mark.parametrize(("speedup", "reach"), [(1.2, 0.3), (1.005, 0.001), (1.0, 0.0)])
 def test_within_the_noise_the_default_stays(speedup: float, reach: float) -> None:
-    """A gain that the interval or the smallest claim does not carry is none."""
     assert _chosen(_finalist(1, speedup, reach=reach)) == 0
 
 
@@ -145,7 +144,6 @@ def _thrifty(memory_mib: float, low: float, high: float) -> Finalist:
 
 
 def test_other_objectives_have_their_winners() -> None:
-    """Less CPU time wins where it is an objective, is known, and costs nothing else."""
     three = find([*DEFAULT, "cpu_s"])
     thrifty = _thrifty(100.0, 1.9, 2.1)
     assert select([_BASE, thrifty], _NONE, three, "cpu") is thrifty
@@ -343,7 +341,6 @@ def test_what_is_settled_rests() -> None:
 
 
 def test_what_may_be_better_in_another_objective_stays() -> None:
-    """A slower one that needs less CPU time is not dominated where that is an objective."""
     wide = Interval(value=1.3, low=1.0, high=1.6)
     fast, slow = _finalist(1, 1.5), replace(_finalist(2, 1.2), rounds=2)
     thrifty = replace(slow, gains={**slow.gains, "cpu_s": wide})
@@ -466,7 +463,6 @@ def test_less_memory_hardly_ever_pays_for_a_loss_of_three_per_cent(scatter: floa
 
 
 def test_rounds_go_on_until_less_memory_is_known_to_cost_nothing() -> None:
-    """What saves memory has further rounds while a loss of 1 % is not ruled out."""
     trial = _trial(1, 10.0, 50.0)
     rounds = []
     for memory_mib in (50.0, 100.0):

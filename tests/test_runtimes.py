@@ -254,7 +254,6 @@ def test_a_runtime_too_old_for_the_model_is_refused(cache: Path, tmp_path: Path)
 def test_nothing_half_made_is_left(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full; and autotune is killed while the installer works."""
     uv = tmp_path / "uv"
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     uv.write_text(_FULL_UV, encoding="utf-8")

@@ -93,7 +93,6 @@ def _full_config() -> dict[str, Any]:
 
 
 def test_the_schema_is_a_schema() -> None:
-    """It keeps the rules of draft 2020-12."""
     jsonschema.Draft202012Validator.check_schema(config_schema())
 
 

@@ -128,7 +128,6 @@ def test_a_lock_file_that_holds_something_stays(tmp_path: Path) -> None:
 
 
 def test_links_stay(tmp_path: Path) -> None:
-    """Neither a link in the place of a lock nor one in the place of a folder is followed."""
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").write_bytes(b"mine")
@@ -155,7 +154,6 @@ def test_a_link_inside_a_swept_folder_is_not_followed(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("of", ["lock", "folder", "mark"])
 def test_what_belongs_to_others_stays(tmp_path: Path, of: str) -> None:
-    """In a shared folder the files of other users are left alone."""
     folder = left_over(tmp_path)
     path = {"lock": folder.with_suffix(".lock"), "folder": folder, "mark": folder / ".autotune"}
     os.chown(path[of], 12345, 12345)
@@ -165,7 +163,6 @@ def test_what_belongs_to_others_stays(tmp_path: Path, of: str) -> None:
 
 
 def test_processes_of_a_swept_folder_end(tmp_path: Path) -> None:
-    """What a killed process's children had started is ended by the sweep, and nothing else."""
     killed, alive = Holder(tmp_path), Holder(tmp_path)
     orphans = [
         subprocess.Popen(

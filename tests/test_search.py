@@ -10,15 +10,11 @@ from hypothesis import strategies as st
 
 from autotune.deploy.options import Value
 from autotune.measure.outcome import Failure
-from autotune.search.objective import DEFAULT, find
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.files import find_space
 from autotune.space.session import EVERY_OPTIMIZER
 from autotune.space.space import Parameter, Space
 from autotune.study.sampler import SAMPLERS
-
-OBJECTIVES = find(DEFAULT)
-
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -123,7 +119,6 @@ def _flat(_: Configuration) -> tuple[float, float]:
 
 @pytest.mark.parametrize("early_stop", [True, False])
 def test_the_search_ends_when_nothing_is_to_be_expected(early_stop: bool) -> None:
-    """Where no value does anything it ends early and says why; ``--no-early-stop`` goes on."""
     measurer = noisy(_flat, deviation=0.003)
     search = build_search(measurer, _small_space(), early_stop=early_stop)
     search.run(120, None)

@@ -51,7 +51,6 @@ def _feeds(count: int = 3) -> Sequence[Feed]:
 
 @pytest.mark.parametrize("opset", [9, 13, 17])
 def test_a_node_that_does_not_reach_the_outputs_comes_last(opset: int) -> None:
-    """By its own output it comes first; every opset has what the switch needs."""
     model, feeds = _model(opset), _feeds()
     by_nodes = sensitivity.rank_by_nodes(model, feeds)
     assert by_nodes == ["noisy", "straight"]

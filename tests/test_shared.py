@@ -134,7 +134,6 @@ class Wire:
 def test_four_drivers_measure_every_configuration_once(
     server: postgresql.Server, model: Path
 ) -> None:
-    """One is killed, one is cut off for 3 s; nothing is lost, nothing is measured twice."""
     url = server.url("four")
     wire = Wire(server.port)
     cut_off = url.replace(f":{server.port}/", f":{wire.port}/")

@@ -8,8 +8,6 @@ from autotune.errors import RequestError, StudyError
 from autotune.report.page.state import limits_of, read_state
 from autotune.study.options import StudyOptions
 
-FROZEN = Path(__file__).parent / "data" / "study"
-
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
