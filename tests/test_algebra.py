@@ -648,6 +648,24 @@ def test_rules_use_what_they_made(chain: str) -> None:
     assert len(answers(after, inputs_of(after))) == 1
 
 
+def test_sizes_by_parts_of_a_shape_are_copied() -> None:
+    """What PyTorch's newer exporter writes: a part of a shape for each size, and allowzero."""
+    body = "a = Shape<start = 0, end = 1>(x) b = Shape<start = 2>(x)"
+    body += " s = Concat<axis = 0>(a, sixth_, b) y = Reshape<allowzero = 1>(x, s)"
+    before = onnx_model(body, {"sixth_": np.array([-1], np.int64)}, x="float[N,6,4] x")
+    after = simplified(before)
+    assert operators(after) == ["Reshape"]
+    assert_same_answers(before, after, inputs_of(before), 0)
+
+
+def test_a_size_of_zero_that_is_meant_stays() -> None:
+    body = "a = Shape<start = 0, end = 1>(x) s = Concat<axis = 0>(a, none, six)"
+    body += " y = Reshape<allowzero = 1>(x, s)"
+    numbers = {"none": np.array([0], np.int64), "six": np.array([6], np.int64)}
+    before = onnx_model(body, numbers, x="float[N,6,0] x")
+    assert "Concat" in operators(simplified(before))
+
+
 def test_the_page_of_rules_names_each_of_them() -> None:
     page = (Path(__file__).parent.parent / "docs" / "algebra.md").read_text(encoding="utf-8")
     assert [rule.name for rule in WITH_ATTENTION if f"`{rule.name}`" not in page] == []

@@ -49,10 +49,14 @@ class _Attention:
         if self._is_open and not grown and self._spelling in ("computed", "chosen"):
             shape = self.add("Shape", x)
             first, third = (self.add("Gather", shape, np.array([i]), axis=0) for i in (0, 2))
+        if self._spelling == "sum":
+            first = self.add("Gather", self.add("Shape", x), np.array([0]), axis=0)
+            parts = (self.add("Shape", f"{p}{x[-1]}") for p in ("past_", ""))
+            third = self.add("Add", *(self.add("Gather", s, np.array([2]), axis=0) for s in parts))
         last = np.array([channels])
         counts = [first, np.array([heads]), np.array([groups]), third, last]
         sizes: Any = np.array([1, 1, groups, words if grown else 1, 1])
-        if self._spelling in ("computed", "chosen"):
+        if self._spelling in ("computed", "chosen", "sum"):
             sizes = self.add("Concat", *counts, axis=0)
         if self._spelling == "chosen":
             minus = self.add("Mul", self.add("ConstantOfShape", np.array([5]), value=_ONE), [-1])
@@ -83,7 +87,8 @@ class _Attention:
         scores = self.add("Add", scores, "mask") if mask else scores
         shares = self.add("Softmax", scores, axis=-1)
         self.add("MatMul", shares, self.repeated(cached["v"], grown), output="y")
-        b, s, p, t = ("b", "s", "p", "t") if self._is_open else (batch, asked, past, asked + past)
+        total = "p + s" if self._spelling == "sum" else "t"
+        b, s, p, t = ("b", "s", "p", total) if self._is_open else (batch, asked, past, asked + past)
         shapes: dict[str, list[int | str]] = {
             "q": [b, heads * groups, s, channels],
             **{f"past_{x}": [b, heads, p, channels] for x in "kv" if past},
@@ -104,7 +109,8 @@ class _Attention:
     def feeds(self, before: onnx.ModelProto, seed: int) -> dict[str, Any]:
         """Returns inputs of these sizes, with a mask that hides words and is the lowest float."""
         batch, _, _, asked, past, _ = self.sizes
-        actual = {"b": batch, "s": asked, "p": past, "t": asked + past}
+        both = asked + past
+        actual = {"b": batch, "s": asked, "p": past, "t": both, "p + s": both}
         closed = onnx.ModelProto()
         closed.CopyFrom(before)
         for item in closed.graph.input:
@@ -186,3 +192,21 @@ def test_a_size_that_may_differ_stays() -> None:
         if node.op_type == "Shape":
             node.input[0] = "q"
     assert operators(simplified(before)).count("Expand") == 2
+
+
+@pytest.mark.parametrize(("name", "stays"), [("p + s", False), ("p + r", True), ("?", True)])
+def test_a_sum_of_sizes_is_known_by_the_name_that_the_model_gives_it(
+    name: str, *, stays: bool
+) -> None:
+    """PyTorch's newer exporter names it; a name that is not made of the inputs' proves nothing."""
+    attention = _Attention("sum", (2, 2, 3, 2, 1, 4), is_open=True)
+    before = attention.model(scales_keys=False, mask=True)
+    for node in before.graph.node:
+        if node.op_type == "Reshape":
+            shape = ["b", 6, name, 4]
+            before.graph.value_info.append(
+                helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, shape)
+            )
+    after = simplified(before)
+    assert ("Expand" in operators(after)) == stays
+    assert_same_answers(before, after, attention.feeds(before, 0), 3e-6)
