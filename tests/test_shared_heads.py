@@ -203,7 +203,7 @@ def test_a_sum_of_sizes_is_known_by_the_name_that_the_model_gives_it(
     before = attention.model(scales_keys=False, mask=True)
     for node in before.graph.node:
         if node.op_type == "Reshape":
-            shape = ["b", 6, name, 4]
+            shape: list[int | str] = ["b", 6, name, 4]
             before.graph.value_info.append(
                 helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, shape)
             )
