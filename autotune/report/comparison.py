@@ -11,6 +11,7 @@ from autotune.report.text import interval, latency, memory, percent, without_con
 from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.results.compare import Compared, Comparison, LoadComparison, UnderLoad
 from autotune.results.gate import Verdict, exit_code
+from autotune.results.score import slower_by_up_to
 from autotune.results.versions import LEAK, Change, VersionComparison
 
 _INPUTS = {"user": "your inputs", "generated": "generated inputs"}
@@ -143,6 +144,8 @@ def _in_short(config: Compared) -> str:
     """Returns how the configuration's speed and memory compare with the baseline's, in words."""
     own = config.score
     speed = "faster" if own.significant else "slower" if config.slower else "as fast"
+    if own.leaner and speed == "as fast" and (loss := slower_by_up_to(own.speedup)):
+        speed = f"slower by up to {percent(loss)}"
     return f"{speed}, less memory" if own.leaner else speed
 
 

@@ -165,7 +165,7 @@ def _gain(result: StudyResult) -> str:
         return f"{less}the throughput of the default{clients}"
     if evidence.significant:
         return f"{speedup.value:.2f}× faster than the default ({interval(speedup)})"
-    if speedup.high < 1:
+    if loss and speedup.high < 1:
         return f"{1 / speedup.value:.2f}× slower than the default"
     return f"slower than the default by up to {percent(loss)}" if loss else "as fast as the default"
 
