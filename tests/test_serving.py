@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import made_results
 import optuna
 import pytest
 from fakes import FakeWorld, setting, thread_space
+from views import words_of
 
 from autotune.deploy.config import Serving, TunedConfig
 from autotune.errors import RequestError
@@ -16,7 +18,7 @@ from autotune.report.page.front_figure import front_figure
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import read_state
 from autotune.report.page.writing import answer_of
-from autotune.report.result import headline
+from autotune.report.result import headline, view_ending, view_result
 from autotune.results.result import StudyResult, choose_member
 from autotune.space.configuration import Configuration
 from autotune.storage.database import Place, open_storage, quiet_optuna
@@ -164,6 +166,30 @@ def test_the_page_shows_throughput(served: StudyResult) -> None:
     assert "--clients 4" in command
     assert "--max-latency 50ms" in command
     assert "--objective" not in command
+
+
+def test_the_end_of_a_study_has_throughput_and_tail() -> None:
+    default = made_results.member(0, {})
+    winner = made_results.member(3, {"intra_op_num_threads": 1}, 2.0)
+    evidence = replace(
+        winner.evidence, throughput_per_s=800.0, baseline_throughput_per_s=400.0, p99_ms=12.5
+    )
+    base = replace(default.evidence, throughput_per_s=400.0, p99_ms=None)
+    shown = made_results.result(
+        members=(replace(default, evidence=base), replace(winner, evidence=evidence)),
+        picked=3,
+        objectives=("throughput_per_s", "peak_memory_mib"),
+        prefer="throughput",
+        effects=(),
+        clients=4,
+    )
+    ending = words_of(view_ending(shown, ""))
+    assert "2.00× the throughput of the default (1.98–2.02) with 4 clients" in ending
+    assert "Tuned for 4 clients: 800 samples/s, p99 12.5 ms; the default: 400 samples/s" in ending
+    assert " 0 400 · " in ending
+    assert "800" in words_of(view_result(shown))
+    stays = replace(shown, picked=0)
+    assert "With 4 clients: 400 samples/s, p99 unknown from so few runs" in headline(stays)
 
 
 def _batch_cost(configuration: Configuration) -> tuple[float, float]:
