@@ -255,8 +255,8 @@ def show(name: str, row: dict[str, Any]) -> None:
         there = row["there"]
         print(f"  there {there['wall_s']:.1f} s, hypervolume {there['hypervolume']:.3f}: ", end="")
         print(f"{row['ratio']:.2f} of its time")
-        again = row["again"]
-        print(f"  measured once more: here {again['here']:.3f}, there {again['there']:.3f}")
+        if again := row.get("again"):
+            print(f"  measured once more: here {again['here']:.3f}, there {again['there']:.3f}")
     sys.stdout.flush()
 
 
