@@ -87,11 +87,12 @@ def main() -> None:
     parser.add_argument("--max-error", type=float, default=1e-3, help="of an output of a model")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("ocr"))
-    parser.add_argument("--quick", action="store_true", help="4 pages, 12 trials, 2 rounds")
+    parser.add_argument("--quick", action="store_true", help="at most 4 pages, 12 trials, 2 rounds")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.quick:
-        options.pages, options.trials, options.rounds = 4, 12, 2
+        options.pages = min(4, options.pages)
+        options.trials, options.rounds = min(12, options.trials), min(2, options.rounds)
         options.space = "session"
     options.folder.mkdir(parents=True, exist_ok=True)
     tune(options.python, options.pages, options)

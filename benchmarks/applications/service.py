@@ -130,11 +130,16 @@ def main() -> None:
     parser.add_argument("--space", default="default")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--folder", type=Path, default=Path("service"))
-    parser.add_argument("--quick", action="store_true", help="small models, 10 trials, 3 rounds")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small models, at most 60 requests, 10 trials, 3 rounds",
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.quick:
-        options.requests, options.trials, options.rounds = 60, 10, 3
+        options.requests = min(60, options.requests)
+        options.trials, options.rounds = min(10, options.trials), min(3, options.rounds)
         options.space = "session"
     options.folder.mkdir(parents=True, exist_ok=True)
     write_models(options.folder, is_small=options.quick)

@@ -224,7 +224,7 @@ def test_every_benchmark_has_a_short_form() -> None:
             for node in ast.parse(path.read_text(encoding="utf-8")).body
         )
     }
-    # these need models and packages that no environment of the tests has, or run for minutes
+    # these need models that no environment of the tests has, or have tests of their own below
     alone = {"decoder", "ocr", "service"}
     alone |= {"ocr_application", "package_application", "service_application", "texts"}
     assert with_main - alone == CASES.keys()
@@ -253,6 +253,68 @@ def test_a_benchmark_runs_to_its_last_line(
         _inside(name, arguments, case.cost, place, monkeypatch)
         printed = capsys.readouterr().out
     assert case.holds(place if name in WRITERS else json.loads(printed.splitlines()[-1])), printed
+
+
+def _application(
+    name: str, arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    """Runs a benchmark of an application; its studies take a moment."""
+    benchmark = importlib.import_module(name)
+    monkeypatch.setattr(benchmark, "AUTOTUNE", brief_studies.AUTOTUNE)
+    monkeypatch.setenv(telemetry.VARIABLE, telemetry.OFF)
+    monkeypatch.setattr(sys, "argv", [name, *arguments.split(), "--json"])
+    benchmark.main()
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.fixture
+def _applications(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS / "applications")
+    for name in ("service", "ocr", "package_application"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.usefixtures("_applications")
+def test_a_reader_is_recorded_tuned_and_compared(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The application is another one, because the reader's package brings its own models."""
+    script = f"""
+import json, sys
+import numpy as np
+import onnxruntime
+session = onnxruntime.InferenceSession({str(place / "cnn.onnx")!r})
+(image,) = session.get_inputs()
+shape = [size if isinstance(size, int) else 1 for size in image.shape]
+for _ in range(8 * int(sys.argv[1])):
+    session.run(None, {{image.name: np.ones(shape, np.float32)}})
+print(json.dumps({{"page_ms": [1.0], "peak_mib": 50.0, "lines": ["same"]}}))
+"""
+    own = tmp_path / "reader.py"
+    own.write_text(script)
+    benchmark = importlib.import_module("ocr")
+    monkeypatch.setattr(benchmark, "APPLICATION", own)
+    arguments = f"--quick --trials 2 --rounds 1 --folder {tmp_path}"
+    numbers = _application("ocr", arguments, monkeypatch, capsys)
+    assert (numbers["time_ratio"], numbers["peak_ratio"], numbers["character_errors"]) == (1, 1, 0)
+    assert (tmp_path / "ocr.tuned" / "application.json").exists()
+
+
+@pytest.mark.usefixtures("_applications")
+def test_an_application_of_a_package_prints_a_digest_of_its_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Equal answers have equal digests, whichever package it is."""
+    benchmark = importlib.import_module("package_application")
+    answers = iter(["a", "b", "a", "b", "a", "c"])
+    monkeypatch.setitem(
+        benchmark.APPLICATIONS, "magika", lambda count: [next(answers) for _ in range(count)]
+    )
+    monkeypatch.setattr(sys, "argv", ["package_application", "magika", "2"])
+    for _ in range(3):
+        benchmark.main()
+    first, same, other = capsys.readouterr().out.splitlines()
+    assert first == same != other
 
 
 def _inside(
