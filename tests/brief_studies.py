@@ -24,6 +24,7 @@ from typing import Any
 
 from autotune.applications import schedule
 from autotune.applications import study as application_study
+from autotune.applications.confirm import confirm
 from autotune.deploy.config import Interval
 from autotune.inspection import inspect
 from autotune.inspection.headroom import Peaks
@@ -109,7 +110,7 @@ def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None
     patch(Rounds, "__init__", few)
     patch(measurer, "_CALIBRATION_SLICES", 3)
     patch(schedule, "_REPLAYED_S", 0.1)
-    patch(application_study, "confirm", partial(application_study.confirm, rounds=_ROUNDS))
+    patch(application_study, "confirm", partial(confirm, rounds=_ROUNDS))
     patch(compare, "_SHORTEST_S", 0.1)
     patch(compare, "_LONGEST_S", 0.1)
     for module in (inspect, profiling):

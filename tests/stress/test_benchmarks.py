@@ -275,6 +275,19 @@ def _applications(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_applications")
+def test_a_service_is_tuned_together_and_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All three ways answer all requests, and near each other."""
+    for package in ("fastapi", "uvicorn"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    arguments = f"--quick --requests 16 --trials 2 --rounds 1 --folder {tmp_path}"
+    rows = _application("service", arguments, monkeypatch, capsys)
+    assert rows.keys() == {"today", "apart", "together"}
+    assert all(row["requests_per_s"] > 0 and row["error"] < 0.05 for row in rows.values())
+
+
+@pytest.mark.usefixtures("_applications")
 def test_a_reader_is_recorded_tuned_and_compared(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
