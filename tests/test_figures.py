@@ -17,6 +17,7 @@ from autotune.report.page.figures import (
 from autotune.report.page.front_figure import front_figure
 from autotune.report.page.rows import rows_of
 from autotune.report.page.state import StudyState
+from autotune.search.objective import find
 
 
 def _front(state: StudyState) -> dict[str, Any]:
@@ -45,6 +46,18 @@ def test_intervals_are_those_of_the_gains() -> None:
     bars = _front(pages.state(pages.result()))["final comparison"]["error_x"]
     assert 5.5 - bars["arrayminus"][0] == pytest.approx(5.5 / 1.1)
     assert 5.5 + bars["array"][0] == pytest.approx(5.5 / 0.9)
+
+
+def test_other_objectives_span_the_figure() -> None:
+    state = pages.state(pages.result(), objectives=find(("cpu_s",)))
+    titles = front_figure(state, rows_of(state)).plot["layout"]
+    assert titles["xaxis"]["title"]["text"] == "CPU time of a run, s"
+    assert titles["yaxis"]["title"]["text"] == "latency of a run, ms"
+
+
+def test_the_line_joins_the_front_alone() -> None:
+    line = _front(pages.state(pages.result()))["line"]
+    assert line["x"] == [5.5, 9.0]
 
 
 def test_what_lies_far_away_does_not_decide_the_axes() -> None:
