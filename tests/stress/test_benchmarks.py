@@ -141,6 +141,12 @@ CASES = {
         holds=lambda it: 0 < it["strategies"]["random"]["hv"]["100"] <= 1,
         alone=True,
     ),
+    "synthesise": Case(
+        arguments=".",
+        holds=lambda it: (
+            read(it / "graphs.jsonl.gz") == read(BENCHMARKS / "dev/tables/graphs.jsonl.gz")
+        ),
+    ),
     "nodes": Case(
         arguments="--quick",
         holds=lambda it: all(
@@ -190,7 +196,7 @@ CASES = {
     ),
 }
 """The short forms of all benchmarks, by name."""
-WRITERS = {"record", "travel"}
+WRITERS = {"record", "synthesise", "travel"}
 """Benchmarks that write a file and print no object."""
 
 
