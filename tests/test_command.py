@@ -15,6 +15,7 @@ from autotune.study.options import StudyOptions
 _OF_ONE_RUN = {
     *("out", "storage", "study_name", "first", "wait", "model", "what", "as_json", "quiet"),
     "traffic",
+    "more",
 }
 
 
