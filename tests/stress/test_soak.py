@@ -97,6 +97,8 @@ class Hazard:
         del effort
         drawn = self._random.random()
         if drawn < 0.5:
+            # a process reads the plan when it starts: one that waits already would never fail
+            self._measurer._next_worker().stop()
             fault = {**self._random.choice(_FAULTS), "do": self._random.choice(_PHASES)}
             self._plan.write_text(
                 json.dumps({**fault, "to": str(self._grandchild)}), encoding="utf-8"
