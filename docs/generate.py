@@ -24,7 +24,7 @@ def reference() -> str:
     for name, item in command.commands.items():
         parts.append(f"\n## autotune {name}\n\n{item.help.strip()}\n\n")
         parts += ["| option | what it does |\n|---|---|\n"]
-        parts += [_row(parameter) for parameter in item.params]
+        parts += [_row(parameter) for parameter in item.params if not parameter.hidden]
     return "".join(parts)
 
 
