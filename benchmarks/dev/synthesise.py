@@ -4,8 +4,8 @@
 
 Latencies and peaks are products of stated factors of values, and of values together. The factors
 are chosen by hand to make interactions, such as eight bits that help one provider and slow down the
-other; they stand for no model and no processor. Each configuration has one measurement with a scatter of 2.5 % and two of 1 %. The first
-line of each table says that it is simulated.
+other; they stand for no model and no processor. Each configuration has one measurement with a
+scatter of 2.5 % and two of 1 %. The first line of each table says that it is simulated.
 """
 
 import gzip
