@@ -7,12 +7,11 @@ run beside it in fresh processes, in turns, as plain loops over the batches.
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-from autotune.applications.replay import Opening
-from autotune.applications.replies import OpenedSessions, Replayed
+from autotune.applications.replay import CHILD, Opening, open_sessions, replay
 from autotune.applications.schedule import Call
 from autotune.deploy.batcher import Batcher, Batches, Sample
 from autotune.deploy.config import Interval
@@ -77,7 +76,7 @@ class BatchMeasurer:
                 self._start(stack, own, folder / f"{number}.npz")
                 for number, own in enumerate((batches, other))
             )
-            pairs = [(self._replay(mine), self._replay(its)) for _ in range(self.turns)]
+            pairs = [(replay(mine, _LIMIT_S), replay(its, _LIMIT_S)) for _ in range(self.turns)]
         return Beside(
             ratio=mean_log_interval([own.seconds / that.seconds for own, that in pairs]),
             held_mib=max(own.held_mib for own, _ in pairs),
@@ -92,32 +91,21 @@ class BatchMeasurer:
         """
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch.root())))
-            return self._replay(self._start(stack, batches, folder / "feeds.npz")).seconds
+            return replay(self._start(stack, batches, folder / "feeds.npz"), _LIMIT_S).seconds
 
     def _start(self, stack: ExitStack, batches: Batches, file: Path) -> Child:
         """Returns a child that has run all batches once."""
         samples = list(islice(cycle(self.samples), max(_SAMPLES, len(self.samples))))
         feeds = [feed for _, feed in Batcher(batches).batches(samples)]
         save_samples(feeds, file)
-        call = Call(session=0, feed=0, thread=0, after=-1, work_s=0.0, pause_s=0.0)
-        message = {
-            "do": "open",
-            "sessions": [self.opening.to_json()],
-            "calls": [{**asdict(call), "feed": number} for number in range(len(feeds))],
-            "feeds": str(file),
-            "blocks_per_s": 1.0,
-            "pool_threads": None,
-        }
-        child = stack.enter_context(Child("autotune.applications.replay_child", memory_limit()))
-        child.request(message, _LIMIT_S, OpenedSessions)
-        self._replay(child)
+        calls = [
+            Call(session=0, feed=number, thread=0, after=-1, work_s=0.0, pause_s=0.0)
+            for number in range(len(feeds))
+        ]
+        child = stack.enter_context(Child(CHILD, memory_limit()))
+        open_sessions(child, [self.opening], calls, file, blocks_per_s=1.0)
+        replay(child, _LIMIT_S)
         return child
-
-    def _replay(self, child: Child) -> Replayed:
-        child.thaw()
-        replayed = child.request({"do": "replay"}, _LIMIT_S, Replayed)
-        child.freeze()
-        return replayed
 
 
 def best_batches(

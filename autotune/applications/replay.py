@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autotune.applications.replies import OpenedSessions, Replayed, Speed
-from autotune.applications.schedule import Schedule
+from autotune.applications.schedule import Call, Schedule
 from autotune.deploy.options import Value
 from autotune.deploy.records import Json
 from autotune.deploy.session import SessionConfig
@@ -16,7 +16,9 @@ from autotune.errors import CannotMeasureError
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 
-_CHILD = "autotune.applications.replay_child"
+CHILD = "autotune.applications.replay_child"
+"""The module whose process opens sessions and replays calls."""
+
 _OPEN_LIMIT_S = 600.0
 _REPLAY_LIMIT = 20.0
 _LEAST_LIMIT_S = 120.0
@@ -107,6 +109,53 @@ class Replays(Protocol):
         ...
 
 
+def open_sessions(
+    child: Child,
+    openings: Sequence[Opening],
+    calls: Sequence[Call],
+    feeds: Path,
+    blocks_per_s: float,
+    pool_threads: int | None = None,
+) -> OpenedSessions:
+    """Makes a child open sessions, for replays of these calls.
+
+    Args:
+        child: A child that is ready.
+        openings: How each session is opened.
+        calls: What is replayed.
+        feeds: An .npz file with the inputs of the calls.
+        blocks_per_s: How fast this machine does the work between calls.
+        pool_threads: Threads of the pool that all sessions share; None where each has its own.
+
+    Raises:
+        ChildFailure: one of them cannot be opened.
+    """
+    message = {
+        "do": "open",
+        "sessions": [opening.to_json() for opening in openings],
+        "calls": [asdict(call) for call in calls],
+        "feeds": str(feeds),
+        "blocks_per_s": blocks_per_s,
+        "pool_threads": pool_threads,
+    }
+    opened = child.request(message, _OPEN_LIMIT_S, OpenedSessions)
+    if len(opened.interfaces) != len(openings):
+        raise ChildFailure("protocol", "another number of sessions")
+    return opened
+
+
+def replay(child: Child, limit_s: float) -> Replayed:
+    """Thaws a child whose sessions are open for one replay.
+
+    Raises:
+        ChildFailure: it fails, or takes longer than `limit_s`.
+    """
+    child.thaw()
+    reply = child.request({"do": "replay"}, limit_s, Replayed)
+    child.freeze()
+    return reply
+
+
 class ReplayMeasurer:
     """Measures arrangements against today's, each in a fresh process.
 
@@ -121,7 +170,7 @@ class ReplayMeasurer:
     ) -> None:
         self._schedule = schedule
         self._today = today
-        self._start = start or (lambda: Child(_CHILD, memory_limit()))
+        self._start = start or (lambda: Child(CHILD, memory_limit()))
         self._folder = tempfile.TemporaryDirectory(dir=scratch.root())
         self._feeds = Path(self._folder.name) / "feeds.npz"
         schedule.save(self._feeds)
@@ -202,24 +251,14 @@ class ReplayMeasurer:
         self._folder.cleanup()
 
     def _open(self, child: Child, arrangement: Arrangement) -> OpenedSessions:
-        sessions: Sequence[Json] = [
-            arrangement.openings[session.name].to_json() for session in self._schedule.sessions
-        ]
-        message = {
-            "do": "open",
-            "sessions": sessions,
-            "calls": [asdict(call) for call in self._schedule.calls],
-            "feeds": str(self._feeds),
-            "blocks_per_s": self._blocks_per_s,
-            "pool_threads": arrangement.pool_threads,
-        }
-        opened = child.request(message, _OPEN_LIMIT_S, OpenedSessions)
-        if len(opened.interfaces) != len(sessions):
-            raise ChildFailure("protocol", "another number of sessions")
-        return opened
+        return open_sessions(
+            child,
+            [arrangement.openings[session.name] for session in self._schedule.sessions],
+            self._schedule.calls,
+            self._feeds,
+            self._blocks_per_s,
+            arrangement.pool_threads,
+        )
 
     def _replay(self, child: Child) -> Replayed:
-        child.thaw()
-        reply = child.request({"do": "replay"}, self._limit_s, Replayed)
-        child.freeze()
-        return reply
+        return replay(child, self._limit_s)

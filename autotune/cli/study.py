@@ -13,7 +13,7 @@ import typer
 
 from autotune.cli import parsing
 from autotune.cli.applications import is_recording, run_application_study
-from autotune.cli.console import messages, present
+from autotune.cli.console import messages, own_cores, present
 from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
 from autotune.cli.options import (
     MAX_ERROR,
@@ -248,16 +248,14 @@ def _improve_batches(options: "StudyOptions") -> None:
     from autotune.cli.progress import steps
     from autotune.deploy.batcher import BATCHES
     from autotune.facts.model import describe
-    from autotune.storage.locks import exclusive_use
 
     if not (options.folder / BATCHES).exists():
         return
     limit_mib, is_lean = options.max_held_memory_mib, "held_memory_mib" in options.objectives
-    note = messages().print
-    with exclusive_use(None, wait=True, on_note=note), steps("comparing batches") as on_step:
+    with own_cores(), steps("comparing batches") as on_step:
         model = describe(options.model)
         words = improve_batches(model, options.folder, on_step, limit_mib, is_lean=is_lean)
-    note(f"{words} See {options.folder / BATCHES}.", soft_wrap=True, markup=False)
+    messages().print(f"{words} See {options.folder / BATCHES}.", soft_wrap=True, markup=False)
 
 
 def run_study(options: "StudyOptions", *, as_json: bool) -> None:

@@ -2,7 +2,8 @@
 
 Each channel of a head has one scale for all tokens. It comes from the largest value that the
 prompts of the calibration leave in the caches, with room for larger ones, which are clipped in the
-end. The inputs and the outputs that are fed back become int8, so whoever feeds them feeds int8.
+end. The inputs and the outputs that are fed back become int8, and so do the arrays of a program
+that feeds them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -92,8 +93,8 @@ def _largest(
     largest: dict[str, Any] = {}
     for feed in samples:
         for name, cache in zip(presents, session.run(presents, dict(feed)), strict=True):
-            found = np.abs(cache).max(axis=(0, 2), keepdims=True)
-            largest[name] = np.maximum(found, largest.get(name, 0))
+            peaks = np.abs(cache).max(axis=(0, 2), keepdims=True)
+            largest[name] = np.maximum(peaks, largest.get(name, 0))
     return largest
 
 

@@ -13,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from autotune.graph.entries import StepRefusedError
-from autotune.graph.model_file import remove_unused_weights, save
+from autotune.graph.model_file import refill, remove_unused_weights, save
 
 _SIZES_ARE_INPUTS = 13  # of Split, from this opset on
 
@@ -36,9 +36,7 @@ def join(source: Path, target: Path) -> None:
         replaced |= {node.output[0]: () for node in nodes}
         replaced[nodes[0].output[0]] = _joined(graph, nodes, tensors)
     kept = [each for node in graph.node for each in replaced.get(_output(node), (node,))]
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-    del graph.node[:]
-    graph.node.extend(copies)
+    refill(graph.node, kept)
     remove_unused_weights(graph)
     save(model, target)
 

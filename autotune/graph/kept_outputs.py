@@ -5,7 +5,7 @@ from pathlib import Path
 import onnx
 
 from autotune.graph.entries import StepRefusedError
-from autotune.graph.model_file import save
+from autotune.graph.model_file import refill, save
 
 
 def keep(source: Path, target: Path, *, outputs: str) -> None:
@@ -37,10 +37,8 @@ def _remove_unused(graph: onnx.GraphProto) -> None:
             needed |= _taken(node)
     weights = [item for item in graph.initializer if item.name in needed]
     nodes.reverse()
-    for field, items in ((graph.node, nodes), (graph.initializer, weights)):
-        copies = [type(item).FromString(item.SerializeToString()) for item in items]
-        del field[:]
-        field.extend(copies)
+    refill(graph.node, nodes)
+    refill(graph.initializer, weights)
 
 
 def _taken(node: onnx.NodeProto) -> set[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import external_data_helper
@@ -96,6 +97,13 @@ def remove_unused_weights(graph: onnx.GraphProto) -> None:
     taken |= {item.name for item in graph.output}
     for item in [item for item in graph.initializer if item.name not in taken]:
         graph.initializer.remove(item)
+
+
+def refill(field: Any, items: Sequence[Any]) -> None:
+    """Makes a repeated field of a message hold these items, which may be some of its own."""
+    copies = [type(item).FromString(item.SerializeToString()) for item in items]
+    del field[:]
+    field.extend(copies)
 
 
 def has_external_data(source: Path) -> bool:

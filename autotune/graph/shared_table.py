@@ -1,8 +1,8 @@
 """One table for the embedding and the last product, in blocks of few bits.
 
 ``MatMulNBits`` stores a weight [K, N] as N rows of blocks, each block as bytes, and
-``GatherBlockQuantized`` reads such rows of three dimensions if it is told that the last one is
-quantised: a block has one scale there, and the scales get a dimension of size 1. So both operators
+``GatherBlockQuantized`` reads such rows of three dimensions where `quantize_axis` names the last
+one: a block has one scale there, and the scales get a dimension of size 1. So both operators
 take the same tensor, and no node lies between it and them that ONNX Runtime would compute ahead of
 a run, which would store the table twice. Two zero points of four bits share a byte for the
 product; for the rows each has its own.
@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from autotune.facts.tied import Tied
 from autotune.facts.weights import read
 from autotune.graph.entries import StepRefusedError
-from autotune.graph.model_file import remove_unused
+from autotune.graph.model_file import refill, remove_unused
 
 _DOMAIN = "com.microsoft"
 
@@ -112,9 +112,7 @@ def _insert(graph: onnx.GraphProto, fresh: list[onnx.NodeProto], output: str) ->
     nodes = list(graph.node)
     place = next(i for i, node in enumerate(nodes) if output in node.input)
     nodes[place:place] = fresh
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
+    refill(graph.node, nodes)
 
 
 def _whole(values: list[int], name: str) -> onnx.TensorProto:

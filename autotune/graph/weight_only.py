@@ -113,10 +113,10 @@ def _tied(source: Path) -> Tied:
     Raises:
         StepRefusedError: they share none.
     """
-    found = tied_table(onnx.load(source, load_external_data=False), source.parent)
-    if found is None:
+    tied = tied_table(onnx.load(source, load_external_data=False), source.parent)
+    if tied is None:
         raise StepRefusedError("the embedding and the last product share no table")
-    return found
+    return tied
 
 
 def _share(graph: onnx.GraphProto, tied: Tied, folder: Path) -> None:

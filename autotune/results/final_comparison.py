@@ -67,9 +67,9 @@ class Budget:
 
     limit_s: float = math.inf
     monotonic: Callable[[], float] = time.monotonic
-    is_doubled: bool = False
-    _measurements: int = 0
-    _measuring_s: float = 0.0
+    is_doubled: bool = field(default=False, init=False)
+    _measurements: int = field(default=0, init=False)
+    _measuring_s: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self._began_s = self.monotonic()
@@ -304,7 +304,7 @@ class Rounds:
     budget: Budget | None = None
     fewest_runs: int = 0
     on_note: OnNote = lambda _: None
-    failures: dict[int, Failure] = field(default_factory=dict)
+    failures: dict[int, Failure] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._order = random.Random(self.seed)

@@ -121,8 +121,8 @@ class Bisection:
     note: OnNote
     compare_function: CompareFunction = compare
     leak_function: LeakFunction = measure_leak
-    _looks: dict[tuple[int, int], _Look] = field(default_factory=dict)
-    _leaks: dict[int, Leak | Failure] = field(default_factory=dict)
+    _looks: dict[tuple[int, int], _Look] = field(default_factory=dict, init=False)
+    _leaks: dict[int, Leak | Failure] = field(default_factory=dict, init=False)
 
     def changes(self) -> list[Change]:
         """Returns what changed from the first release to the last, and with which release.

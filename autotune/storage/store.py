@@ -91,12 +91,12 @@ class Store:
     worker: str = ""
     clock: Clock = field(default_factory=Clock)
     note: Callable[[str], None] = lambda _: None
-    trials: list[Trial] = field(default_factory=list)
-    measured: dict[Configuration, Trial] = field(default_factory=dict)
-    equal: dict[Configuration, Configuration] = field(default_factory=dict)
-    claimed: frozenset[Configuration] = frozenset()
-    released: tuple[Configuration, ...] = ()
-    exhausted: frozenset[Configuration] = frozenset()
+    trials: list[Trial] = field(default_factory=list, init=False)
+    measured: dict[Configuration, Trial] = field(default_factory=dict, init=False)
+    equal: dict[Configuration, Configuration] = field(default_factory=dict, init=False)
+    claimed: frozenset[Configuration] = field(default=frozenset(), init=False)
+    released: tuple[Configuration, ...] = field(default=(), init=False)
+    exhausted: frozenset[Configuration] = field(default=frozenset(), init=False)
 
     def __post_init__(self) -> None:
         self.study.sampler = RandomSampler()  # it is never asked: trials begin with parameters

@@ -1,7 +1,7 @@
 """The selected configuration is judged before it is written; see `autotune.measure.judging`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.companions import Case, cases_of
@@ -27,7 +27,7 @@ class JudgeOnAllSamples:
     report: OnProgress
     clock_s: Callable[[], float]
     began_s: float
-    _spent_s: float = 0.0
+    _spent_s: float = field(default=0.0, init=False)
 
     def __call__(self, finalist: Finalist) -> Judgement | None:
         """Returns the judgement; None where there is nothing to compare beyond the search."""

@@ -2,7 +2,7 @@
 
 Opset 23's Attention takes grouped queries too. It is not written: it refuses masks that broadcast
 along words, takes a row whose mask is the lowest float for one that is hidden and answers zeros,
-needs the opset raised, and was slower than these products (docs/architecture.md has the figures).
+needs the opset raised, and was slower than these products (docs/algebra.md has the figures).
 """
 
 from typing import NamedTuple

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.report.page.state import StudyState, limits_of
@@ -32,8 +32,8 @@ class LivePage:
     options: StudyOptions
     announce: Callable[[Path], None]
     monotonic: Callable[[], float] = time.monotonic
-    _is_announced: bool = False
-    _trials: tuple[Trial, ...] = ()
+    _is_announced: bool = field(default=False, init=False)
+    _trials: tuple[Trial, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         self._next_s = self.monotonic()
