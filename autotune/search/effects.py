@@ -135,10 +135,14 @@ class Model:
         means = self._mean(rows) + across @ self._weights
         return means, np.sqrt(np.maximum(variance, 1e-12))
 
-    def left_out_errors(self) -> Floats:
-        """Returns by how much each trial is above its prediction from all the other trials."""
-        errors: Floats = self._weights / np.diag(self._inverse)
-        return errors
+    def left_out_errors(self) -> tuple[Floats, Floats]:
+        """Returns how far each trial is above its prediction from all others, and the deviation.
+
+        The deviation is the standard deviation of that prediction: it is large where no other trial
+        has the same values (Rasmussen and Williams, 5.4.2).
+        """
+        variance = 1 / np.diag(self._inverse)
+        return self._weights * variance, np.sqrt(variance)
 
     def effects(self) -> list[tuple[float, float]]:
         """Returns mean and standard deviation of each column's effect by itself."""
@@ -228,8 +232,10 @@ def _log_prior(scales: Scales, start: Scales) -> float:
 _SWEEPS_TO_EXPLAIN = 6
 _SWEEPS_TO_BELIEVE = 8
 _FEWEST_TO_BELIEVE = 8
-# Errors of numbers without outliers are rarely more than six times their median.
+# Errors of numbers without outliers, in deviations of their predictions, are rarely more than six
+# times their median, and more than three.
 _ODD_MEDIANS = 6.0
+_ODD_DEVIATIONS = 3.0
 _ODD_AT_LEAST = 0.05
 _MOST_ODD = 8
 
@@ -289,11 +295,13 @@ def _without_outliers(coding: Coding, rows: Floats, logs: Floats) -> Model:
     kept = np.arange(len(rows))
     model = Model(coding, rows, logs, sweeps=_SWEEPS_TO_BELIEVE)
     for _ in range(_MOST_ODD):
-        errors = np.abs(model.left_out_errors())
+        errors, deviations = model.left_out_errors()
         # all others are relative to the default: it stays
         errors[~rows[kept].any(axis=1)] = 0.0
-        worst = int(errors.argmax())
-        if errors[worst] <= max(_ODD_MEDIANS * float(np.median(errors)), _ODD_AT_LEAST):
+        standardised = np.abs(errors / deviations)
+        worst = int(standardised.argmax())
+        odd = max(_ODD_MEDIANS * float(np.median(standardised)), _ODD_DEVIATIONS)
+        if standardised[worst] <= odd or abs(errors[worst]) <= _ODD_AT_LEAST:
             break
         kept = np.delete(kept, worst)
         model = Model(coding, rows[kept], logs[kept], scales=model.scales, sweeps=0)

@@ -247,7 +247,8 @@ def surprising(recording: Recording) -> list[Configuration]:
     logs = np.log([recording.measured[c][0].latency_ms / base for c in configurations])
     coding = Coding(recording.space)
     # chosen by the evidence of some, then leave-one-out errors of all
-    errors = np.abs(Model(coding, coding.rows(configurations), logs, sweeps=4).left_out_errors())
+    signed, _ = Model(coding, coding.rows(configurations), logs, sweeps=4).left_out_errors()
+    errors = np.abs(signed)
     limit = max(_SURPRISE, 4 * float(np.median(errors)))
     return [c for c, error in zip(configurations, errors, strict=True) if error > limit]
 
