@@ -12,9 +12,11 @@ A file NAME_inputs.npz beside NAME.onnx is given as --data.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -186,17 +188,42 @@ def independently(
     config: Path, model: Path, feed: Path, processes: int, seconds: float
 ) -> tuple[float, float]:
     """Returns latency and memory of the config over the default's, medians over processes."""
-    samples: dict[Path, list[tuple[float, float]]] = {config: [], model: []}
+    loaders = {config: dict(os.environ), model: dict(os.environ)}
+    medians = in_turns(loaders, feed, processes, seconds)
+    (own_s, own_mib), (base_s, base_mib) = medians[config], medians[model]
+    return own_s / base_s, own_mib / base_mib
+
+
+def in_turns(
+    environments: Mapping[Path, Mapping[str, str]], feed: Path, processes: int, seconds: float
+) -> dict[Path, tuple[float, float]]:
+    """Returns the median run in seconds and the peak in MiB of configs and models.
+
+    They are run by turns in plain processes, without autotune's measuring.
+
+    Args:
+        environments: The environment variables in which each file is opened.
+        feed: The inputs.
+        processes: How many processes each file has.
+        seconds: How long each process runs.
+    """
+    samples: dict[Path, list[tuple[float, float]]] = {path: [] for path in environments}
     for _ in range(processes):
-        for path in (config, model):
-            command = [sys.executable, "-c", _MEASURE, str(path), str(feed), str(seconds)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        for path, environment in environments.items():
+            file = str(path.resolve())
+            command = [sys.executable, "-c", _MEASURE, file, str(feed.resolve()), str(seconds)]
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=True,
+                env=environment,
+                cwd=feed.parent,
+            )
             run_s, mib = map(float, done.stdout.split())
             samples[path].append((run_s, mib))
-    (own_s, own_mib), (base_s, base_mib) = (
-        np.median(samples[path], axis=0) for path in (config, model)
-    )
-    return float(own_s / base_s), float(own_mib / base_mib)
+    medians = {path: np.median(own, axis=0) for path, own in samples.items()}
+    return {path: (float(run_s), float(mib)) for path, (run_s, mib) in medians.items()}
 
 
 def _autotune(*arguments: str) -> dict[str, Any]:

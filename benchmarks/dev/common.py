@@ -5,8 +5,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
+import models
 import program
 from inputs import file_beside, sample_cnn, workload_of
 from neighbours import neighbours
 
-__all__ = ["file_beside", "neighbours", "program", "sample_cnn", "workload_of"]
+__all__ = ["file_beside", "models", "neighbours", "program", "sample_cnn", "workload_of"]

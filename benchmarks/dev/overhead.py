@@ -10,13 +10,17 @@ after it, in the same environment: the wall times, and the hypervolume of both f
 of their final comparisons, in logarithms of latency and memory over the default's, as far as a
 tenth beyond it. Another version may count memory in another way, and its numbers are the best of
 many: then the members of both fronts are measured once more, all in one comparison by this code.
+And both configs run in plain processes, by turns with the untouched model, each opened by its own
+version's loader.
 With --neighbour a process beside them keeps one core busy half of the time. NAME_inputs.npz beside
 NAME.onnx is its input; without a model, one that `autotune.facts.sample_models` builds is taken.
 
 The last line has by model "wall_s", "parts" (seconds by part, in the search and after it), "files"
 and "waiting" (shares of the wall time), "final" (the share of what follows the search) and
 "hypervolume"; with --against "there" (its "wall_s", "hypervolume"), "ratio" of the wall times, and
-"again" (the hypervolume of both fronts, "here" and "there", when measured once more).
+"again" (the hypervolume of both fronts, "here" and "there", when measured once more), and "plain"
+(latency and memory of both configs over the default's, in plain processes). After several models
+"plain" has the geometric means of what is here over what is there.
 """
 
 import argparse
@@ -24,6 +28,7 @@ import json
 import math
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,13 +39,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from common import file_beside, neighbours, program, sample_cnn
+import numpy as np
+from common import file_beside, models, neighbours, program, sample_cnn, workload_of
 from search import Point, hypervolume
 from stopwatch import Methods, Stopwatch, optuna_methods, timed
 
 from autotune.cli.report import live_page, write_last_page
 from autotune.errors import ConfigError
 from autotune.facts.inputs import workload_for
+from autotune.facts.model import describe
 from autotune.graph.prepare import Preparer
 from autotune.measure.configuration_run import ConfigurationRun
 from autotune.measure.duet import Reference
@@ -69,6 +76,7 @@ _METHODS: Methods = {
 }
 _MARGIN = math.log(1.1)
 _HALF_OF_THE_TIME_S = 1.0
+_PROCESSES, _SECONDS = 7, 1.5
 
 
 def main() -> None:
@@ -101,8 +109,11 @@ def main() -> None:
                     row["again"] = measured_again(path, scratch / path.stem, given.against)
                 except ConfigError as error:  # its configs may have another format
                     print(f"{path.stem}: the fronts are not measured once more: {error}")
+                row["plain"] = in_plain_processes(path, scratch / path.stem, given.against)
             figures[path.stem] = row
             show(path.stem, row)
+    if given.against:
+        print(f"here over there: {over(figures)}")
     if given.json:
         print(json.dumps(figures))
 
@@ -189,6 +200,36 @@ def measured_again(path: Path, folder: Path, checkout: Path) -> dict[str, float]
     }
 
 
+def in_plain_processes(path: Path, folder: Path, checkout: Path) -> dict[str, dict[str, float]]:
+    """Returns latency and memory over the default's of the configs that both studies wrote."""
+    feed = folder / "feed.npz"
+    (sample, *_) = workload_of(path, describe(path)).validation
+    np.savez(feed, **{f"0:{name}": array for name, array in sample.items()})  # type: ignore[arg-type]
+    sides = {"here": Path(__file__).parents[2], "there": checkout}
+    environments = {
+        folder / side / "best.json": {**os.environ, "PYTHONPATH": str(place.resolve())}
+        for side, place in sides.items()
+    }
+    medians = models.in_turns({path: dict(os.environ), **environments}, feed, _PROCESSES, _SECONDS)
+    base_s, base_mib = medians[path]
+    return {
+        side: {"latency": run_s / base_s, "memory": mib / base_mib}
+        for side in sides
+        for run_s, mib in [medians[folder / side / "best.json"]]
+    }
+
+
+def over(figures: dict[str, Any]) -> dict[str, float]:
+    """Returns the geometric means of latency, memory and wall time here over those there."""
+    ratios: dict[str, list[float]] = {"wall time": [row["ratio"] for row in figures.values()]}
+    for quantity in ("latency", "memory"):
+        ratios[quantity] = [
+            row["plain"]["here"][quantity] / row["plain"]["there"][quantity]
+            for row in figures.values()
+        ]
+    return {name: round(statistics.geometric_mean(own), 3) for name, own in ratios.items()}
+
+
 def configs_of(folder: Path, checkout: Path) -> list[Path]:
     """Returns a config for each member of a study's front but the default, beside its model."""
     members = json.loads((folder / "front.json").read_text(encoding="utf-8"))["members"]
@@ -257,6 +298,9 @@ def show(name: str, row: dict[str, Any]) -> None:
         print(f"{row['ratio']:.2f} of its time")
         if again := row.get("again"):
             print(f"  measured once more: here {again['here']:.3f}, there {again['there']:.3f}")
+        for side, numbers in row["plain"].items():
+            words = ", ".join(f"{name} {number:.3f}" for name, number in numbers.items())
+            print(f"  {side}, in plain processes: {words}")
     sys.stdout.flush()
 
 
