@@ -1,4 +1,4 @@
-"""The inputs of a benchmark's model: NAME_inputs.npz beside NAME.onnx, or generated ones.
+"""The inputs of a benchmark's model: NAME_inputs.npz beside NAME.onnx, a folder, or generated ones.
 
 A benchmark that is given no model takes the one that is made here.
 """
@@ -14,9 +14,9 @@ from autotune.facts.workload import Workload, read
 
 
 def file_beside(path: Path) -> Path | None:
-    """Returns the file of inputs that lies beside a model; None if there is none."""
-    data = path.with_name(f"{path.stem}_inputs.npz")
-    return data if data.exists() else None
+    """Returns the file or folder of inputs that lies beside a model; None if there is none."""
+    beside = (path.with_name(f"{path.stem}_inputs{end}") for end in (".npz", ""))
+    return next((data for data in beside if data.exists()), None)
 
 
 def workload_of(path: Path, model: Model) -> Workload:

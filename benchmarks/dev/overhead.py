@@ -105,11 +105,11 @@ def main() -> None:
                     given.against, path, scratch / path.stem / "there", trials, given.space
                 )
                 row["ratio"] = row["wall_s"] / row["there"]["wall_s"]
-                try:
+                row["plain"] = in_plain_processes(path, scratch / path.stem, given.against)
+                try:  # picks other members, so it comes last
                     row["again"] = measured_again(path, scratch / path.stem, given.against)
                 except ConfigError as error:  # its configs may have another format
                     print(f"{path.stem}: the fronts are not measured once more: {error}")
-                row["plain"] = in_plain_processes(path, scratch / path.stem, given.against)
             figures[path.stem] = row
             show(path.stem, row)
     if given.against:
