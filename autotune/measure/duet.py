@@ -371,7 +371,7 @@ def play(
     stage = _Stage(reference, configuration, run_ms, limit_s, clients, effort.long_run_ms)
     patience_s = reference.patience.of(effort.patience_s)
     waits = stage.has_noisy_look(effort)
-    while not _is_over(stage, effort, patience_s, run_ms / clients):
+    while not _is_over(stage, effort, patience_s):
         if waits:
             stage.wait_for_quiet(patience_s)
         stage.take_pair()
@@ -381,26 +381,25 @@ def play(
                 return stage.duet()  # nothing was waited for, and nothing learnt of the machine
         if stage.undisturbed_pairs in _LOOKS:
             duet = stage.duet()
-            has_runs = stage.undisturbed_runs >= effort.fewest_runs
-            if is_dominated(duet) or (has_runs and _is_precise(duet, effort)):
+            if is_dominated(duet) or (stage.has_runs(effort) and _is_precise(duet, effort)):
                 break
     reference.patience.learn(is_undisturbed=not stage.is_noisy)
     return stage.duet()
 
 
-def _is_over(stage: "_Stage", effort: Effort, patience_s: float, run_ms: float) -> bool:
+def _is_over(stage: "_Stage", effort: Effort, patience_s: float) -> bool:
     """Returns whether the time of a duet is up.
 
     Where the machine stays noisy that is when the patience ends, with as many disturbed pairs as
     there would be undisturbed ones.
     """
     elapsed_s, pairs = stage.elapsed_s, len(stage.second)
-    # both sides' time slices, a cold run in each, and as much again for the neighbours
-    runs_s = 8 * effort.fewest_runs * run_ms / 1e3
+    # as much again for the neighbours
+    runs_s = 2 * effort.fewest_runs * stage.run_s
     longest_s = max(patience_s, effort.time_cap_s, effort.noisy_s) + effort.time_cap_s / 2 + runs_s
     if elapsed_s > longest_s:
         return pairs >= _FEWEST_PAIRS
-    if stage.undisturbed_runs < effort.fewest_runs:
+    if not stage.has_runs(effort):
         return False
     if stage.is_noisy:
         return elapsed_s > max(patience_s, effort.noisy_s) and pairs >= effort.fewest_pairs
@@ -442,6 +441,21 @@ class _Stage:
         """Returns whether there are enough time slices for a look on a noisy machine."""
         late = self.elapsed_s > _NOISY_LOOK_SHARE * effort.patience_s
         return late or len(self.second) >= _NOISY_LOOK
+
+    def has_runs(self, effort: Effort) -> bool:
+        """Returns whether the slices that give the evidence have the runs that are needed."""
+        if self.undisturbed_runs < effort.fewest_runs:
+            return False
+        if not effort.fewest_runs:
+            return True
+        slices = self.duet().undisturbed_configuration  # those of the warm-up are not among them
+        return sum(len(each.run_ns) for each in slices) >= effort.fewest_runs
+
+    @property
+    def run_s(self) -> float:
+        """How long a recorded run takes on both sides, with the cold runs of the time slices."""
+        runs = sum(len(each.run_ns) for each in self.second)
+        return (self._spent_s["configuration"] + self._spent_s["reference"]) / max(1, runs)
 
     @property
     def elapsed_s(self) -> float:

@@ -6,6 +6,7 @@ random, those that calibrated nothing first, until :mod:`autotune.measure.sequen
 time is over.
 """
 
+import itertools
 import math
 import tempfile
 import time
@@ -215,14 +216,17 @@ class AllSamples:
                 return
             while len(seen.samples) < size:
                 done = len(seen.samples)
-                numbers = order[done : min(done + _CHUNK, size)]
+                end = min(done + _CHUNK, size)
+                # the error is that of so many samples, so the last few go with some before them
+                numbers = order[max(0, end - _CHUNK) : end]
                 references = self._outputs(exact, numbers, 1, folder)
                 outputs = self._outputs(child, numbers, batch, folder)
                 fidelity = compare(references, outputs)
                 if not math.isfinite(fidelity.error):
                     raise OutputMismatchError("an output is too far off for a finite error")
                 seen.error = max(seen.error, fidelity.error)
-                seen.samples += self._samples(numbers, references, outputs, fidelity)
+                judged = self._samples(numbers, references, outputs, fidelity)
+                seen.samples += itertools.islice(judged, len(numbers) - (end - done), None)
                 on_step(len(seen.samples), len(order))
             seen.decision, seen.drop = self._look(seen.samples, len(order), seen.error)
             if seen.decision != UNDECIDED:

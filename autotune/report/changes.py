@@ -156,7 +156,7 @@ def _why_not(result: StudyResult) -> list[str]:
             f"{name}: {only}, and best.json holds trial {result.picked}.",
             f"To use trial {simplification.trial}: {command}",
         ]
-    words = "the study was interrupted before its changes were reverted one by one."
+    words = "the study was interrupted before all that is said of its changes was confirmed."
     return [f"{name}: {words} The same command continues it."]
 
 

@@ -181,8 +181,8 @@ def _answers(comparison: Comparison | LoadComparison) -> list[Line]:
         remarks += coverage_remarks(coverage)
     if not comparison.untouched:
         words = (
-            f"The original model is not here, so {comparison.model} takes its place. "
-            "Name the original model with --model."
+            f"No study beside the config names the original model as it was, so "
+            f"{comparison.model} takes its place. Name the original model with --model."
         )
         remarks.append(Line(words, "warning"))
     return remarks

@@ -219,20 +219,27 @@ _SAME_ANSWERS = 1e-3
 
 def judgement_remarks(result: StudyResult) -> Iterator[Line]:
     """Yields what all samples show, a sentence for each configuration that was judged on them."""
-    for judgement in result.judgements:
-        for text in _sentences(judgement):
+    numbers = [judgement.trial for judgement in result.judgements]
+    for place, judgement in enumerate(result.judgements, start=1):
+        # the winner with all of its changes is judged after its smallest form
+        form = " in its smallest form" if judgement.trial in numbers[place:] else ""
+        for text in _sentences(judgement, f"trial {judgement.trial}{form}"):
             yield Line(text, "" if judgement.decision == WITHIN else "warning")
     judged = [judgement.trial for judgement in result.judgements]
     if judged and result.picked not in judged and result.best is not result.baseline:
         yield Line(f"Trial {result.picked} was not judged on all samples.", "warning")
 
 
-def _sentences(judgement: Judgement) -> Iterator[str]:
-    yield from (_called(judgement, item) for item in judgement.companions if _matters(item))
+def _sentences(judgement: Judgement, name: str) -> Iterator[str]:
+    yield from (_called(name, item) for item in judgement.companions if _matters(item))
     if judgement.samples:
-        yield from _on_samples(judgement)
+        yield from _on_samples(judgement, name)
     elif judgement.decision != WITHIN:
-        yield f"Trial {judgement.trial}: {_decision(judgement)}."
+        yield f"{_capital(name)}: {_decision(judgement)}."
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _matters(companions: Companions) -> bool:
@@ -240,24 +247,24 @@ def _matters(companions: Companions) -> bool:
     return (companions.difference or 0.0) > _SAME_ANSWERS
 
 
-def _called(judgement: Judgement, companions: Companions) -> str:
+def _called(name: str, companions: Companions) -> str:
     way = f"in batches of {companions.batch} with other samples"
     if companions.padding:
         way = f"with {companions.padding} padded positions behind"
     return (
-        f"The answers of trial {judgement.trial} depend on what else is in a run: {way} they "
+        f"The answers of {name} depend on what else is in a run: {way} they "
         f"differ by {companions.difference:.1g} from those to a sample alone."
     )
 
 
-def _on_samples(judgement: Judgement) -> Iterator[str]:
+def _on_samples(judgement: Judgement, name: str) -> Iterator[str]:
     count = f"{judgement.samples:,} of {judgement.available:,} samples"
     numbers = [f"error {judgement.error:.2g}"]
     if judgement.metric is not None and judgement.reference_metric is not None:
         numbers.append(f"metric {judgement.metric:.4g}, {judgement.reference_metric:.4g} before")
     if (drop := judgement.drop) is not None:
         numbers.append(f"a fall of {drop.value:.4g} ({drop.low:.2g} to {drop.high:.2g})")
-    yield f"Trial {judgement.trial} on {count}: {', '.join(numbers)}: {_decision(judgement)}."
+    yield f"{_capital(name)} on {count}: {', '.join(numbers)}: {_decision(judgement)}."
     if judgement.worst:
         yield f"  Furthest off: {', '.join(map(_sample, judgement.worst))}."
 

@@ -424,8 +424,8 @@ class Rounds:
         scores = self._scores(active)
         competing = [n for n in active if n not in self.out_of_competition]
         front = pareto.front(competing, lambda n: scores[n].values, self.objectives)
-        first = self.objectives[0].name
-        ranked = sorted(competing, key=lambda n: scores[n].values[first])
+        first = self.objectives[0]
+        ranked = sorted(competing, key=lambda n: first.cost(scores[n].values[first.name]))
         chosen = [*pareto.spread(front, count), *front, *ranked, *active]
         return list(dict.fromkeys(chosen))[:count]
 
@@ -434,7 +434,10 @@ class Rounds:
         self.renew()
         field = [self._baseline, *active]
         for number in self._order.sample(field, len(field)):
-            outcome = complete(self._measure(number), self.objectives)
+            outcome = self._measure(number)
+            # two rounds with a percentile are enough; later ones may lack it
+            if len(self._measurements[number]) < _FEWEST_ROUNDS:
+                outcome = complete(outcome, self.objectives)
             if isinstance(outcome, Measurement):
                 self._measurements[number].append(outcome)
             elif number == self._baseline:
@@ -446,22 +449,24 @@ class Rounds:
         self._budget.book(len(field), self._budget.monotonic() - began_s)
 
     def _measure(self, number: int) -> Outcome:
-        """Measures; a measurement on a noisy machine is taken again, while that is of any use."""
+        """Measures; again, while that is of any use, on a noisy machine or without a percentile."""
         effort = replace(
             effort_for(self.plan.effort, self.objectives, self.fewest_runs),
             compares_answers=not self._measurements[number],
         )
         outcome = self.entrants[number](effort)
-        if _is_noisy(outcome) and self._in_vain < _MOST_IN_VAIN:
+        if self._is_poor(outcome) and self._in_vain < _MOST_IN_VAIN:
             outcome = self.entrants[number](effort)
-            self._in_vain += _is_noisy(outcome)
+            self._in_vain += self._is_poor(outcome)
         return outcome
+
+    def _is_poor(self, outcome: Outcome) -> bool:
+        """Returns whether a measurement was disturbed, or has too few runs for an objective."""
+        return isinstance(outcome, Measurement) and not (
+            outcome.is_undisturbed and isinstance(complete(outcome, self.objectives), Measurement)
+        )
 
     def _scores(self, numbers: Sequence[int]) -> dict[int, Score]:
         base = self._measurements[self._baseline]
         field = self._measurements.values()
         return {number: score(self._measurements[number], base, field) for number in numbers}
-
-
-def _is_noisy(outcome: Outcome) -> bool:
-    return isinstance(outcome, Measurement) and not outcome.is_undisturbed

@@ -100,7 +100,8 @@ class Simplification:
         parts: Every change of the winner, reverted alone and measured beside it.
         whole: All changes of the selected config beside the default; None where nothing was
             measured.
-        complete: False where the study was cut short before all changes were reverted.
+        complete: False where the study was cut short before all changes were reverted and the
+            config was judged.
     """
 
     trial: int

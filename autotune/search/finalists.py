@@ -30,8 +30,8 @@ def finalists(
     They are a spread of the front, the best two in the first objective and the one that was
     measured best, the best with exact answers, and, as far as there is room, others that may still
     be the best; each in its simplest form that was measured and is as good. Where the model
-    contradicts the best measurement, that trial takes part as it is: it was lucky, or the model is
-    wrong.
+    contradicts the best measurement of an objective, that trial takes part as it is: it was lucky,
+    or the model is wrong.
 
     Args:
         limits: The limits that they may keep: of too few runs no percentile is known.
@@ -52,18 +52,24 @@ def finalists(
         return first.cost(item[1][first.name])
 
     ranked = sorted(admitted, key=cost)
-    best_measured = min(admitted, key=lambda item: _measured_cost(item[0], first))
-    is_contradicted = cost(best_measured) > _MAY_BE_BEST * _measured_cost(best_measured[0], first)
+
+    def best_by(objective: Objective) -> tuple[Trial, Values]:
+        return min(admitted, key=lambda item: _measured_cost(item[0], objective))
+
+    best_measured = [best_by(objective) for objective in objectives]
+    contradicted = [
+        item
+        for item, o in zip(best_measured, objectives, strict=True)
+        if o.cost(item[1][o.name]) > _MAY_BE_BEST * _measured_cost(item[0], o)
+    ]
     exact = [item for item in ranked if is_exact(item[0].measurement)]
-    surely = [*ranked[:2], best_measured, *exact[:1]]
+    surely = [*contradicted, *ranked[:2], best_measured[0], *exact[:1]]
     least = cost(ranked[0])
     near = [item for item in ranked if cost(item) <= _MAY_BE_BEST * least]
     # a trial that is chosen twice leaves room for the next
     chosen = [*surely, *pareto.spread(best, MOST_FINALISTS - len(surely)), *best, *near]
     simplest = [
-        item[0]
-        if item is best_measured and is_contradicted
-        else _simplest(item, admitted, objectives)
+        item[0] if item in contradicted else _simplest(item, admitted, objectives)
         for item in chosen
     ]
     return list({trial.number: trial for trial in simplest}.values())[:MOST_FINALISTS]

@@ -179,6 +179,8 @@ class Planner:
 
     def _is_still(self, standing: Standing) -> bool:
         """Returns whether nothing more is to be expected."""
+        if not standing.front:
+            return False  # nothing keeps the limits yet
         configurations = self.space.configurations
         if configurations is not None and len(configurations) <= standing.budget:
             return False  # few enough to measure all of them

@@ -78,20 +78,25 @@ class Outlook:
         self._targets = targets
         self._hurdles = hurdles
         # the model's means, not the numbers themselves: the best measured of them promises too much
-        means = np.stack([target.predict(rows)[0] for target in targets], axis=1)[admitted]
+        every = np.stack([target.predict(rows)[0] for target in targets], axis=1)
+        means = every[admitted]
         kept = [c for c, keeps in zip(configurations, admitted, strict=True) if keeps]
         best = [i for i, mine in enumerate(means) if not (means < mine).all(axis=1).any()]
         self.front = [kept[i] for i in best]
         values = means[best]
-        worst = values.max(axis=0, initial=0.0)
-        self._reference = np.minimum(worst, _FARTHEST) + _MARGIN
+        # the default counts, unless it breaks a limit: then what does not may be worse than it
+        known = values if admitted.any() else every
+        has_default = bool(admitted[~rows.any(axis=1)].any())
+        origin = np.zeros(len(targets)) if has_default else known.max(axis=0)
+        worst = np.maximum(known.max(axis=0), origin)
+        self._reference = np.minimum(worst, origin + _FARTHEST) + _MARGIN
         count = len(targets)
         fixed = np.random.default_rng(0)
         self._draws = fixed.normal(size=(_DRAWS, 1, count))
         towards = np.abs(fixed.normal(size=(_DIRECTIONS, count)))
         self._directions = towards / np.linalg.norm(towards, axis=1, keepdims=True)
         self._best = self._scalarised(values).max(axis=0, initial=0.0)
-        self._ends = values.min(axis=0, initial=0.0)
+        self._ends = np.vstack([values, origin]).min(axis=0)
         self._volume = max(float((self._best**count).mean()), _LEAST_VOLUME**count)
 
     def gains(self, rows: Floats) -> Floats:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from autotune.measure.outcome import Failure, Measurement, Outcome
-from autotune.search.objective import P99_RUNS, THROUGHPUT
+from autotune.search.objective import HELD_MARGIN, P99_RUNS, THROUGHPUT
 from autotune.space.configuration import BASELINE, Configuration
 
 
@@ -75,10 +75,13 @@ class Limits:
         )
 
     def memory_excess(self, measurement: Measurement) -> float:
-        """Returns how far a measurement breaks a limit of memory; above 0 it does."""
+        """Returns how far a measurement breaks a limit of memory; above 0 it does.
+
+        Of held memory that is the least that the final comparison promises of one that holds it.
+        """
         return max(
             _excess(measurement.peak_memory_mib, self.max_memory_mib),
-            _excess(measurement.held_memory_mib, self.max_held_memory_mib),
+            _excess((1 + HELD_MARGIN) * measurement.held_memory_mib, self.max_held_memory_mib),
         )
 
     def admit_answers(self, error: float, drop: float | None) -> bool:
@@ -111,7 +114,8 @@ class Limits:
     def admit_measurement(self, measurement: Measurement) -> bool:
         """Returns whether a measurement keeps all limits."""
         values = {name: getattr(measurement, name) for name in self.bounds}
-        return self.admit(values, measurement.fidelity.error, measurement.fidelity.drop)
+        is_within = self.admit(values, measurement.fidelity.error, measurement.fidelity.drop)
+        return is_within and self.memory_excess(measurement) <= 0
 
     def may_admit(self, measurement: Measurement) -> bool:
         """Returns whether a measurement may keep all limits.

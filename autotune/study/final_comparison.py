@@ -1,7 +1,7 @@
 """The end of a study: the final comparison, the selection, and the smallest config as good."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +12,7 @@ from autotune.errors import CannotMeasureError, StorageError
 from autotune.measure.judging import Judgement
 from autotune.measure.outcome import Measurer
 from autotune.results.final_comparison import Budget, Finalist, OnStep, compare_finalists
-from autotune.results.leave_one_out import LeaveOneOut, unfinished
+from autotune.results.leave_one_out import LeaveOneOut, Simplification, unfinished
 from autotune.results.process_effect import process_effect
 from autotune.results.score import on_scale
 from autotune.results.selection import beyond_luck, select
@@ -30,6 +30,7 @@ from autotune.search.finalists import (
 from autotune.search.objective import P99_RUNS
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
+from autotune.space.session import FIXED_DIMENSIONS
 from autotune.study.progress import OnProgress, Progress
 
 Judge = Callable[[Finalist], Judgement | None]
@@ -81,30 +82,41 @@ class FinalComparison:
     def settled(self, conclusion: Conclusion, judge: Judge) -> Iterator[Conclusion]:
         """Yields conclusions, the last with the smallest config that is as good and holds.
 
-        Where the selected one does not hold on all samples, the next best takes its place. What
-        was found stands if the study is interrupted on the way.
+        Where the selected one does not hold on all samples, the winner with all of its changes
+        takes its place, and then the next best. What was found stands if the study is interrupted
+        on the way.
         """
         while True:
             smallest = self.simplify(conclusion)
-            yield smallest
-            judgement = None if smallest.picked is smallest.members[0] else judge(smallest.picked)
-            if judgement is None:
-                return
-            judgements = (*smallest.judgements, judgement)
-            if judgement.admitted:
-                yield replace(smallest, judgements=judgements)
-                return
-            rest = self._without(smallest, judgement.trial)
-            conclusion = replace(rest, judgements=judgements)
+            attempts = [smallest]
+            if _may_answer_otherwise(smallest.picked, conclusion.picked):
+                attempts.append(_with_all_changes(conclusion, smallest.simplification))
+            refused: set[int] = set()
+            for attempt in attempts:
+                reached = replace(attempt, judgements=conclusion.judgements)
+                yield reached
+                is_default = reached.picked is reached.members[0]
+                judgement = None if is_default else judge(reached.picked)
+                if judgement is None:
+                    return
+                conclusion = replace(conclusion, judgements=(*conclusion.judgements, judgement))
+                if judgement.admitted:
+                    yield replace(reached, judgements=conclusion.judgements)
+                    return
+                refused.add(judgement.trial)
+                if not (judgement.available or judgement.companions):
+                    break  # its model cannot be made again
+            conclusion = self._without(conclusion, refused)
             yield conclusion
 
-    def _without(self, conclusion: Conclusion, number: int) -> Conclusion:
-        """Returns the conclusion without the trial of that number, which does not hold."""
+    def _without(self, conclusion: Conclusion, numbers: Collection[int]) -> Conclusion:
+        """Returns the conclusion without the trials of these numbers, which do not hold."""
         limits = self.setting.limits
         beyond = [f for f in conclusion.others if not limits.admit_answers(f.error, f.drop)]
         compared = (*conclusion.members, *conclusion.others)
-        rest = [finalist for finalist in compared if finalist.trial.number != number]
-        return self._conclusion(rest, beyond[0].trial if beyond else None)
+        rest = [finalist for finalist in compared if finalist.trial.number not in numbers]
+        without = self._conclusion(rest, beyond[0].trial if beyond else None)
+        return replace(without, judgements=conclusion.judgements)
 
     def simplify(self, conclusion: Conclusion) -> Conclusion:
         """Returns the conclusion with the smallest config that is as good as the picked one."""
@@ -138,10 +150,14 @@ class FinalComparison:
         )
 
     def unfinished(self, conclusion: Conclusion) -> Conclusion:
-        """Returns the conclusion of a study that was cut short after its final comparison."""
-        if conclusion.picked is conclusion.members[0] or conclusion.simplification is not None:
+        """Returns the conclusion of a study that was cut short after its final comparison.
+
+        It says so even where all changes were reverted: the config may lack its judgement.
+        """
+        if conclusion.picked is conclusion.members[0]:
             return conclusion
-        return replace(conclusion, simplification=unfinished(conclusion.picked))
+        reached = conclusion.simplification or unfinished(conclusion.picked)
+        return replace(conclusion, simplification=replace(reached, complete=False))
 
     def with_process(self, conclusion: Conclusion) -> Conclusion:
         """Returns the conclusion with what options of the process do to the default and the config.
@@ -244,3 +260,20 @@ class FinalComparison:
 
         self.report(Progress(stage=stage, total=1))
         return on_step
+
+
+def _may_answer_otherwise(one: Finalist, other: Finalist) -> bool:
+    """Returns whether one may keep the limits of the answers where the other does not."""
+    mine, theirs = one.trial.configuration, other.trial.configuration
+    fixed = [each.to_json().get(FIXED_DIMENSIONS) for each in (mine, theirs)]
+    return mine.graph != theirs.graph or fixed[0] != fixed[1]
+
+
+def _with_all_changes(conclusion: Conclusion, reached: Simplification | None) -> Conclusion:
+    """Returns the conclusion before changes were dropped, with what is known of each change."""
+    assert reached is not None
+    winner = conclusion.picked.trial.number
+    parts = tuple(replace(part, kept=True) for part in reached.parts)
+    return replace(
+        conclusion, simplification=replace(reached, trial=winner, parts=parts, whole=None)
+    )

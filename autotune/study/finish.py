@@ -5,6 +5,7 @@ Of workers that share a study one makes the final comparison; the others adopt i
 
 from dataclasses import dataclass, replace
 
+from autotune.deploy.options import RUNTIME
 from autotune.errors import CannotMeasureError, FormatError, StudyError
 from autotune.graph.prepare import Preparer
 from autotune.measure.outcome import Failure, Measurer
@@ -16,6 +17,7 @@ from autotune.results.writing import answers_check, write
 from autotune.search.context import Context
 from autotune.search.finalists import finalists
 from autotune.storage.retry import Clock
+from autotune.storage.store import Store
 from autotune.study.final_comparison import FinalComparison, Judge
 from autotune.study.loop import Search
 from autotune.study.options import StudyOptions
@@ -42,9 +44,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 def earlier_result(
-    ctx: Context, options: StudyOptions, measured: int
+    ctx: Context, options: StudyOptions, store: Store
 ) -> tuple[StudyResult, str] | None:
     """Returns the result in the folder with a note, if nothing is left to do; else None."""
+    measured = len(store.trials)
     try:
         earlier = StudyResult.read(ctx.folder)
     except StudyError:
@@ -60,9 +63,18 @@ def earlier_result(
     if same and measured >= options.trials:
         note = f"All {measured} trials are measured already; --trials {2 * measured} goes on."
         return earlier, note
-    if same and earlier.ended and options.early_stop:
+    if same and earlier.ended and options.early_stop and not _is_asked_for_more(ctx, store):
         return earlier, f"The search has ended: {earlier.ended}; --no-early-stop goes on."
     return None
+
+
+def _is_asked_for_more(ctx: Context, store: Store) -> bool:
+    """Returns whether there are a user's configurations or runtimes that were not measured."""
+    runtimes = {trial.configuration.runtime for trial in store.trials}
+    others = [p for p in ctx.space.parameters if p.name == RUNTIME]
+    return any(c not in store.measured and c not in store.equal for c in ctx.first) or any(
+        not runtimes.issuperset(parameter.values) for parameter in others
+    )
 
 
 def _is_of(result: StudyResult, ctx: Context, measured: int) -> bool:
@@ -117,14 +129,31 @@ class Finish:
             self.clock.sleep(_POLL_S)
 
     def cut_short(self) -> StudyResult:
-        """Returns the written result by the search's own numbers."""
+        """Returns the written result by the search's own numbers.
+
+        A config that the final comparison of fewer trials confirmed stays in its place.
+        """
         ctx, search = self.ctx, self.search
+        if confirmed := self._confirmed():
+            note = f"best.json stays as the final comparison of {confirmed.trials} trials wrote it."
+            self.report(Progress(stage="final comparison", note=note))
+            return confirmed
         assert search.baseline is not None
         chosen = finalists(search.trials, ctx.limits, ctx.objectives, ctx.space)
         compared = [unconfirmed(trial, search.baseline) for trial in (search.baseline, *chosen)]
         picked = select(compared, ctx.limits, ctx.objectives, ctx.prefer)
         conclusion = Conclusion(members=compared, picked=picked, complete=False)
         return self._summarise(conclusion)
+
+    def _confirmed(self) -> StudyResult | None:
+        """Returns the result of fewer trials for the same wishes; None where the default won."""
+        try:
+            earlier = StudyResult.read(self.ctx.folder)
+        except StudyError:
+            return None
+        is_whole = earlier.complete and all((self.ctx.folder / f).is_file() for f in earlier.files)
+        is_ours = earlier.study == self.ctx.study and _is_of(earlier, self.ctx, earlier.trials)
+        return earlier if is_whole and is_ours and earlier.best is not earlier.baseline else None
 
     def _recorded(self) -> StudyResult | None:
         """Returns the result of another worker, by all trials and the same wishes."""

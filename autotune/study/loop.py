@@ -6,7 +6,7 @@ all together, and a worker that finds no trials left waits for running ones to f
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import threadpoolctl
 
@@ -215,7 +215,8 @@ class Search:
             fidelity = measurement.fidelity
             if not self._limits.admit_answers(fidelity.error, fidelity.drop):
                 return True  # timed only to say what a looser limit would allow
-            if self._limits.latency_excess(measurement) > 0:
+            best_ms = measurement.latency_ms * measurement.ratio.low / measurement.ratio.value
+            if self._limits.latency_excess(replace(measurement, latency_ms=best_ms)) > 0:
                 return True
             return is_dominated(measurement, rivals, self._objectives)
 

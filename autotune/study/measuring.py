@@ -82,7 +82,9 @@ def _check_cost(ctx: Context, reference_ms: float) -> None:
     batching = ctx.batching
     largest = 1.0 if batching is None else batching.sizes[-1] / batching.smallest
     for option, fewest_runs in asked:
-        run_ms = largest * reference_ms / ctx.clients
+        # where shapes differ, a timed run has a sample of each
+        samples = 1 if ctx.workload.one_shape else len(ctx.workload.timing)
+        run_ms = samples * largest * reference_ms / ctx.clients
         # configuration and reference take turns, and each time slice has a cold run
         cost_s = fewest_runs * run_ms * 4 / 1e3
         if cost_s > _LONGEST_TRIAL_S:
