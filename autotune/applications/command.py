@@ -28,8 +28,8 @@ def site_folder() -> Path:
 
 def hooked_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Returns this environment with the hook and `variables`."""
-    others = [item for item in os.environ.get(_PATH, "").split(os.pathsep) if item]
-    path = os.pathsep.join([str(site_folder()), *others])
+    others = os.environ.get(_PATH, "")  # an empty item stands for the current folder
+    path = f"{site_folder()}{os.pathsep}{others}" if others else str(site_folder())
     return {**os.environ, _PATH: path, **variables}
 
 

@@ -92,9 +92,10 @@ def patch_binding(kind: Any) -> None:
             result = original(self, name, *arguments, **named)
             try:
                 known = self.__dict__.setdefault(BOUND, {})
-                known[name] = bound(*arguments, **named)
-            except Exception:  # noqa: BLE001  # a call whose shapes stay unknown
-                self.__dict__.pop(BOUND, None)
+                if known is not None:
+                    known[name] = bound(*arguments, **named)
+            except Exception:  # noqa: BLE001  # its calls are not recorded
+                self.__dict__[BOUND] = None
             return result
 
         return bind
@@ -105,7 +106,13 @@ def patch_binding(kind: Any) -> None:
     def of_value(ortvalue: Any) -> _Bound:
         return _Bound(ortvalue, ortvalue.shape(), _Named(ortvalue.data_type()))
 
-    def of_buffer(_: Any, __: Any, element_type: Any, shape: Any, ___: Any) -> _Bound:
+    def of_buffer(
+        device_type: Any,  # noqa: ARG001  # ONNX Runtime's own names: they may be keywords
+        device_id: Any,  # noqa: ARG001
+        element_type: Any,
+        shape: Any,
+        buffer_ptr: Any,  # noqa: ARG001
+    ) -> _Bound:
         return _Bound(kind, shape, _Named(element_type))
 
     kind.bind_cpu_input = remembering(kind.bind_cpu_input, of_array)

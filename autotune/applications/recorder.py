@@ -55,8 +55,8 @@ def start(folder: str) -> None:
     def patch(module: ModuleType) -> None:
         from autotune.deploy.passed import watch
 
-        watch(module)
         recorder.begin(module)
+        watch(module)
         patch_sessions(module, recorder)
         os.register_at_fork(after_in_child=recorder.begin_in_child)
 
@@ -295,9 +295,11 @@ def patch_sessions(module: ModuleType, recorder: Recorder) -> None:
     kind: Any = module.__dict__["InferenceSession"]
     kind.__init__ = _recording_open(module, kind.__init__, recorder)
     for number, name in enumerate(KINDS):
+        if not hasattr(kind, name):
+            continue
         if name == "run_async":
             setattr(kind, name, _recording_async(getattr(kind, name), recorder, number))
-        elif hasattr(kind, name):
+        else:
             takes_binding = name == "run_with_iobinding"
             wrap = _recording_bound if takes_binding else _recording_run
             setattr(kind, name, wrap(getattr(kind, name), recorder, number))
@@ -387,9 +389,9 @@ def _recording_bound(original: Any, recorder: Recorder, kind: int) -> Any:
     @functools.wraps(original)
     def run_with_iobinding(self: Any, iobinding: Any, run_options: Any = None) -> Any:
         watched = self.__dict__.get(_ATTRIBUTE)
-        if watched is None:
-            return original(self, iobinding, run_options)
         feed = getattr(iobinding, BOUND, {})
+        if watched is None or feed is None:  # None: the shapes of its inputs are not known
+            return original(self, iobinding, run_options)
         cpu_began, began = cpu_ns(), now_ns()
         try:
             result = original(self, iobinding, run_options)

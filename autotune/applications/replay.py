@@ -182,19 +182,24 @@ class ReplayMeasurer:
             self.baseline: Replayed = self._start_reference()
         except ChildFailure as failure:
             self.close()
-            raise CannotMeasureError(
-                f"the recorded calls cannot be replayed ({failure.kind}): {failure.message}"
-            ) from None
+            raise _cannot_replay(failure) from None
         except BaseException:
             self.close()
             raise
 
     def _start_reference(self) -> Replayed:
-        """Starts the process with today's sessions; returns its second replay."""
+        """Starts the process with today's sessions; returns its second replay.
+
+        Raises:
+            CannotMeasureError: they cannot be opened or replayed.
+        """
         self._reference = self._start()
-        self._open(self._reference, self._today)
-        self._replay(self._reference)
-        return self._replay(self._reference)
+        try:
+            self._open(self._reference, self._today)
+            self._replay(self._reference)
+            return self._replay(self._reference)
+        except ChildFailure as failure:
+            raise _cannot_replay(failure) from None
 
     def renew(self) -> Replayed:
         """Starts the process with today's sessions again; returns its second replay."""
@@ -262,3 +267,9 @@ class ReplayMeasurer:
 
     def _replay(self, child: Child) -> Replayed:
         return replay(child, self._limit_s)
+
+
+def _cannot_replay(failure: ChildFailure) -> CannotMeasureError:
+    return CannotMeasureError(
+        f"the recorded calls cannot be replayed ({failure.kind}): {failure.message}"
+    )

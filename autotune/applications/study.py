@@ -1,7 +1,7 @@
 """The study of an application: each model for itself, then all sessions together."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -24,7 +24,7 @@ from autotune.applications.joint import (
 from autotune.applications.kept_replays import KeptReplays
 from autotune.applications.options import ApplicationOptions
 from autotune.applications.own_study import OwnStudy, own_study, trials_of
-from autotune.applications.recording import RecordedSession, Recording
+from autotune.applications.recording import Process, RecordedSession, Recording
 from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer, Replays
 from autotune.applications.result import (
     FORMAT,
@@ -41,7 +41,7 @@ from autotune.applications.writing import Replacement, write_application
 from autotune.deploy.config import DataFile, TunedConfig
 from autotune.deploy.cpu import usable_cores
 from autotune.deploy.session import SessionConfig
-from autotune.errors import AutotuneError, RequestError
+from autotune.errors import AutotuneError, CannotMeasureError, DataError, RequestError
 from autotune.facts.model import Model, describe
 from autotune.facts.runtime import runtime
 from autotune.results.writing import write_json
@@ -122,17 +122,26 @@ def _study(
     """Studies each model, then all sessions together; writes the tuned application."""
     options = state.options
     models = {item.session.name: item.model for item in state.tunable}
-    process = state.recording.processes[0]
-    schedule = schedule_of(process, models, options.seed)
-    _note_on_schedule(state, schedule)
-    called = {session.name for session in schedule.sessions}
+    process = _process_of(state, models)
+    schedule_of(process, models, options.seed)  # a recording without calls is refused first
     joint = min(_MOST_JOINT, max(1, round(_JOINT_SHARE * options.trials)))
     budgets = trials_of([item.session for item in state.tunable], options.trials - joint)
-    for item in state.tunable:
-        item.study = study(
-            options, item.session, item.model, budgets[item.session.name], state.tell
-        )
-        state.notes += item.study.notes
+    for item in list(state.tunable):
+        try:
+            item.study = study(
+                options, item.session, item.model, budgets[item.session.name], state.tell
+            )
+        except (DataError, CannotMeasureError) as error:
+            _leave(state, item.session, str(error))
+            state.tunable.remove(item)
+        else:
+            state.notes += item.study.notes
+    _check_tunable(state)
+    models = {item.session.name: item.model for item in state.tunable}
+    process = _process_of(state, models)
+    schedule = schedule_of(process, models, options.seed)
+    _note_on_schedule(state, process, schedule)
+    called = {session.name for session in schedule.sessions}
     parts = [_part(item, options) for item in state.tunable if item.session.name in called]
     search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed, turns=schedule.turns)
     base, confirmed = _together(state, search, schedule, joint, measure)
@@ -224,23 +233,47 @@ def _find_tunable(state: _State) -> None:
             if own.sha256 != session.opened.sha256:
                 raise RequestError(f"{path} has changed since it was recorded; record again")
         except AutotuneError as error:
-            state.reasons[session.name] = str(error)
-            state.note(f"{session.name} stays as it is: {error}")
+            _leave(state, session, str(error))
             continue
         if session.calls:
             state.tunable.append(_Tunable(session=session, model=model, today=today))
         else:
             state.reasons[session.name] = "it was never called"
+    _check_tunable(state)
+
+
+def _leave(state: _State, session: RecordedSession, reason: str) -> None:
+    """Leaves a session as it is, and says why."""
+    state.reasons[session.name] = reason
+    state.note(f"{session.name} stays as it is: {reason}")
+
+
+def _check_tunable(state: _State) -> None:
+    """Raises an error where no session can be tuned."""
     if not state.tunable:
         reasons = "; ".join(f"{name}: {text}" for name, text in state.reasons.items())
-        raise RequestError(f"no session of {recording.folder} can be tuned: {reasons}")
+        raise RequestError(f"no session of {state.recording.folder} can be tuned: {reasons}")
 
 
-def _note_on_schedule(state: _State, schedule: Schedule) -> None:
+def _process_of(state: _State, names: Collection[str]) -> Process:
+    """Returns the process that is replayed: the busiest that calls one of these sessions."""
+    processes = state.recording.processes
+    calling = (
+        process
+        for process in processes
+        if any(session.name in names for session, _ in process.shapes)
+    )
+    return next(calling, processes[0])
+
+
+def _note_on_schedule(state: _State, process: Process, schedule: Schedule) -> None:
     count = len(state.recording.processes)
     if count > 1:
-        state.note(f"the application has {count} processes; the one with most calls is replayed")
-    there, here = state.recording.processes[0].onnxruntime, runtime().version
+        state.note(
+            f"the application has {count} processes; the busiest of those whose "
+            "sessions can be tuned is replayed"
+        )
+    there, here = process.onnxruntime, runtime().version
     if there not in ("", here):
         state.note(
             f"the application uses ONNX Runtime {there}, and this environment has {here}, by which "

@@ -130,11 +130,13 @@ def _patch(tuned: TunedApplication, folder: Path, verbose: bool, module: ModuleT
         if session is None or session.folder is None:
             original(self, *arguments, **named)
             return
+        before = dict(self.__dict__)  # a subclass may have set attributes already
         try:
             config = folder / session.folder / CONFIG
             _open(application, session, config, call, original, self)
         except Exception as error:  # noqa: BLE001  # whatever it is, the application's way is left
-            _undo(self)
+            self.__dict__.clear()
+            self.__dict__.update(before)
             application.kept[f"{session.name}: {error}"] += 1
             warnings.warn(f"{session.name} runs as before: {error}", stacklevel=2)
             original(self, *arguments, **named)
@@ -189,8 +191,3 @@ def _share_pool(application: _Application, settings: Any) -> None:
         )
         application.has_pool = True
     settings.use_per_session_threads = False
-
-
-def _undo(session: Any) -> None:
-    """Takes back what an attempt to open a session left in it."""
-    session.__dict__.clear()

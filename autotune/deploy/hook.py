@@ -55,7 +55,10 @@ class _Finder:
 
         def load_and_patch(module: ModuleType) -> None:
             load(module)
-            self._patch(module)
+            try:
+                self._patch(module)
+            except Exception as error:  # noqa: BLE001  # the application imports it all the same
+                sys.stderr.write(f"autotune: {MODULE} stays as it is: {error}\n")
 
         # the loader belongs to this spec alone
         spec.loader.exec_module = load_and_patch  # type: ignore[method-assign]

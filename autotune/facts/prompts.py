@@ -201,7 +201,9 @@ def _users(
     notes = [
         f"prompts: {len(prompts)} from {path}; those of {lengths} tokens are timed",
         f"each of them is followed by {new_tokens} tokens",
-        f"perplexity is compared on {tokens} tokens of {'held text' if own else 'the prompts'}",
+        f"perplexity is compared on {tokens} tokens of {'held text' if own else 'the prompts'}"
+        if tokens
+        else "perplexity is compared on text that the model writes",
     ]
     return timed, held, notes
 

@@ -30,12 +30,13 @@ def keep(source: Path, target: Path, *, outputs: str) -> None:
 def _remove_unused(graph: onnx.GraphProto) -> None:
     """Removes the nodes and weights on which no output depends."""
     needed = {item.name for item in graph.output}
+    defaults = {item.name for item in graph.input}  # an input without its default must be fed
     nodes = []
     for node in reversed(graph.node):  # every node stands behind those that it takes from
         if not needed.isdisjoint(filter(None, node.output)):
             nodes.append(node)
             needed |= _taken(node)
-    weights = [item for item in graph.initializer if item.name in needed]
+    weights = [item for item in graph.initializer if item.name in needed | defaults]
     nodes.reverse()
     refill(graph.node, nodes)
     refill(graph.initializer, weights)

@@ -92,9 +92,9 @@ def remove_unused(graph: onnx.GraphProto, operators: Sequence[str]) -> None:
 
 
 def remove_unused_weights(graph: onnx.GraphProto) -> None:
-    """Removes the initializers of the main graph that nothing takes."""
+    """Removes the initializers of the main graph that nothing takes, but for inputs' defaults."""
     taken = {name for node in all_nodes(graph) for name in node.input}
-    taken |= {item.name for item in graph.output}
+    taken |= {item.name for item in (*graph.output, *graph.input)}
     for item in [item for item in graph.initializer if item.name not in taken]:
         graph.initializer.remove(item)
 

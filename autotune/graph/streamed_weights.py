@@ -59,7 +59,7 @@ def quantise(
     gather = shared_table.detach(graph, tied) if tied else None
     turned = _turned_tables(graph, tensors)
     taken = _still_taken(graph, chosen, turned)
-    packed: dict[tuple[str, int], list[str]] = {}
+    packed: dict[tuple[str, int, bool], list[str]] = {}
     nodes: list[onnx.NodeProto] = []
     with target.with_name(f"{target.name}.data").open("wb") as file:
         store = _Store(file, f"{target.name}.data")
@@ -73,20 +73,22 @@ def quantise(
                 nodes.append(node)
                 continue
             name, bits = node.input[1], chosen[node.output[0]]
-            is_turned = node.op_type == "Gemm" and _attribute(node, "transB")
+            is_turned = node.op_type == "Gemm" and bool(_attribute(node, "transB"))
+            key = name, bits, is_turned
             rows, columns = _sizes(tensors[name], turned=is_turned)
-            if (name, bits) not in packed:
+            if key not in packed:
                 weight = read(tensors[name], source.parent)
                 parts = pack(
                     weight.T if is_turned else weight,
                     bits=bits, block_size=block_size, zero_points=zero_points,
                 )  # fmt: skip
-                names = [f"{name}_{end}{bits}" for end in ("Q", "scales", "zeros")]
+                turn = "T" if is_turned else ""
+                names = [f"{name}_{end}{bits}{turn}" for end in ("Q", "scales", "zeros")]
                 fresh += [store.new(part, n) for part, n in zip(parts, names, strict=False)]
-                packed[name, bits] = names[: len(parts)]
+                packed[key] = names[: len(parts)]
                 del weight, parts
             nodes += _packed_nodes(
-                node, packed[name, bits],
+                node, packed[key],
                 bits=bits, block_size=block_size, accuracy_level=accuracy_level,
                 K=rows, N=columns,
             )  # fmt: skip

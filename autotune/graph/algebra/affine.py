@@ -150,7 +150,7 @@ def into_consumers(scope: Scope, node: onnx.NodeProto) -> bool:
         if item is None or [*consumer.input].count(output) > 1 or consumer.input[0] != output:
             return False
         new = _with_input(item, form, scope.rank(form.tensor))
-        if new is None:
+        if new is None or _may_widen(scope, node, form, item):
             return False
         changed.append(new)
     if not scope.bypass(node, form.tensor):
@@ -158,6 +158,17 @@ def into_consumers(scope: Scope, node: onnx.NodeProto) -> bool:
     for item in changed:
         _write(scope, item)
     return True
+
+
+def _may_widen(scope: Scope, node: onnx.NodeProto, form: Affine, item: Weighted) -> bool:
+    """Returns whether a constant may give its tensor more channels than that has: one becomes many.
+
+    The product would take the one.
+    """
+    if node.op_type == "BatchNormalization" or max(form.scale.size, form.shift.size) == 1:
+        return False
+    shape = scope.shape(form.tensor)
+    return not shape or shape[1 if item.is_convolution else -1] != item.input_channels
 
 
 def _with_input(item: Weighted, form: Affine, rank: int | None) -> Weighted | None:

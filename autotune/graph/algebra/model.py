@@ -159,11 +159,16 @@ def _facts(graph: onnx.GraphProto) -> dict[str, TensorFacts]:
         sizes = None
         if tensor.HasField("shape"):
             sizes = tuple(
-                d.dim_value if d.HasField("dim_value") else d.dim_param or None
+                d.dim_value if d.HasField("dim_value") else _name_of(d.dim_param)
                 for d in tensor.shape.dim
             )
         facts[item.name] = TensorFacts(tensor.elem_type, sizes)
     return facts
+
+
+def _name_of(size: str) -> str | None:
+    """Returns the name of an open size; None for "?" and the like, which are no names."""
+    return size if any(map(str.isalnum, size)) else None
 
 
 def _named(
@@ -219,9 +224,11 @@ def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     graph.output.extend(model.graph.output)
     inputs = {item.name for item in model.graph.input}
     for item in model.graph.initializer:
+        if item.name in inputs:
+            continue  # its values are a default, which a caller may replace
         if element_count(item) <= SMALL:
             graph.initializer.append(item)
-        elif item.name not in inputs:
+        else:
             graph.input.append(helper.make_tensor_value_info(item.name, item.data_type, item.dims))
     try:
         return onnx.shape_inference.infer_shapes(copy, data_prop=True)

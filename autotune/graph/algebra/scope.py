@@ -146,7 +146,7 @@ class Scope:
 
     def _facts_of(self, name: str) -> TensorFacts:
         item = self._tensors.get(name)
-        if item is not None:
+        if item is not None and name not in self._inputs:
             return TensorFacts(item.data_type, tuple(item.dims))
         return self.facts.get(name, TensorFacts(onnx.TensorProto.UNDEFINED, None))
 

@@ -173,7 +173,7 @@ def output_shifted(item: Weighted, shift: Array) -> Array | None:
         item: The node, no MatMul.
         shift: A number for each channel of the output, or one for all.
     """
-    beta = float(attribute(item.node, "beta", 1.0)) if item.bias is not None else 1.0
+    beta = float(attribute(item.node, "beta", 1.0))  # a Gemm without C may have one, too
     if not beta:
         return None
     own = np.zeros(1) if item.bias is None else item.bias.astype(np.float64)
