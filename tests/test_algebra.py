@@ -169,6 +169,7 @@ _INTO_WEIGHTS = {
     "f = Reshape(x, flat) t = Gemm<alpha = 0.5, beta = 2.0>(f, g, n) s = Mul(t, n) y = Add(s, n)": (
         "Gemm Reshape"
     ),
+    "f = Reshape(x, flat) t = Gemm<beta = 0.0>(f, g) y = Add(t, n)": "Add Gemm Reshape",
     "f = Reshape(x, flat) s = Add(f, three) t = Mul(s, six) y = Gemm<alpha = 0.5>(t, g, n)": (
         "Gemm Reshape"
     ),
@@ -669,3 +670,36 @@ def test_a_size_of_zero_that_is_meant_stays() -> None:
 def test_the_page_of_rules_names_each_of_them() -> None:
     page = (Path(__file__).parent.parent / "docs" / "algebra.md").read_text(encoding="utf-8")
     assert [rule.name for rule in WITH_ATTENTION if f"`{rule.name}`" not in page] == []
+
+
+@pytest.mark.parametrize("body", ["s = Mul(x, c) y = Conv(s, w)", "s = Sub(x, c) y = Conv(s, w)"])
+def test_a_constant_that_makes_channels_stays(body: str) -> None:
+    """A grey image becomes one of four channels; the convolution would get the one."""
+    before = onnx_model(body, _FILTERS, x="float[2,1,6,6] x")
+    after = simplified(before)
+    assert len(operators(after)) == 2
+    assert_same_answers(before, after, inputs_of(before), 1e-5)
+
+
+def test_open_sizes_without_a_name_are_not_equal() -> None:
+    """Exporters write "?" for each; here the sizes change places."""
+    body = (
+        "z = Shape(x) p = Gather(z, one_i) q = Gather(z, zero_i) "
+        "n = Concat<axis = 0>(p, q, last) y = Reshape(x, n)"
+    )
+    numbers = {"one_i": 1, "zero_i": 0, "last": 4}
+    constants = {name: np.array([value], np.int64) for name, value in numbers.items()}
+    before = onnx_model(body, constants, x="float[a,b,4] x")
+    for size in list(before.graph.input[0].type.tensor_type.shape.dim)[:2]:
+        size.dim_param = "?"
+    feeds = {"x": _weight(2, 3, 4)}
+    assert_same_answers(before, simplified(before), feeds, 1e-6)
+
+
+def test_the_default_of_an_input_is_no_constant() -> None:
+    """A caller may feed more rows than the default has."""
+    body = "z = Shape(h) p = Gather(z, first) f = Cast<to = 1>(p) y = Mul(x, f)"
+    first: dict[str, Any] = {"first": np.array([0], np.int64), "h": _weight(1, 4)}
+    before = onnx_model(body, first, x="float[1] x, float[n,4] h")
+    feeds = {"x": _weight(1), "h": _weight(3, 4)}
+    assert_same_answers(before, simplified(before), feeds, 1e-6)

@@ -7,6 +7,7 @@ import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import command_line
@@ -33,7 +34,7 @@ from autotune.applications.recording import (
 from autotune.applications.replay import Arrangement, Opening, Played, ReplayMeasurer
 from autotune.applications.replies import Replayed
 from autotune.applications.schedule import schedule_of
-from autotune.applications.study import study_application
+from autotune.applications.study import _process_of, study_application
 from autotune.applications.timing import difference, run_once
 from autotune.applications.today import today_parameters, today_session
 from autotune.deploy.application import TunedApplication
@@ -42,8 +43,15 @@ from autotune.deploy.files import digest_files
 from autotune.deploy.passed import Passed, PassedProvider, interface_of
 from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
-from autotune.errors import AutotuneError, ConfigError, RequestError
+from autotune.errors import (
+    AutotuneError,
+    CannotMeasureError,
+    ConfigError,
+    DataError,
+    RequestError,
+)
 from autotune.facts.model import describe
+from autotune.process.child import ChildFailure
 from autotune.report.application import view_application, view_recording
 from autotune.report.page.application import render_application
 
@@ -413,3 +421,38 @@ def test_a_damaged_recording_is_read_or_refused(recording: Path, tmp_path: Path)
             assert read.wall_s >= 0
             view_recording(read)
     assert 20 < refused < 180
+
+
+def test_a_session_whose_inputs_cannot_be_studied_stays(recording: Path, tmp_path: Path) -> None:
+    """The study of its model refuses a recorded input; the others would go on."""
+
+    def refuses(*_: object) -> Any:
+        raise DataError("mask holds infinities")
+
+    notes: list[str] = []
+    options = ApplicationOptions(recording=recording, trials=4, out=tmp_path / "app.tuned")
+    with pytest.raises(RequestError, match=r"no session .* can be tuned: relu: mask holds"):
+        study_application(options, lambda p: notes.append(p.note), FakeReplays, refuses)
+    assert "relu stays as it is: mask holds infinities" in notes
+
+
+def test_the_busiest_process_with_a_tunable_session_is_replayed(tmp_path: Path) -> None:
+    foreign, known = (
+        process_of(recorded_session(write_model(tmp_path / "relu.onnx"), name))
+        for name in ("foreign", "relu")
+    )
+    state: Any = SimpleNamespace(recording=SimpleNamespace(processes=(foreign, known)))
+    assert _process_of(state, {"relu"}) is known
+
+
+def test_sessions_of_today_that_fail_later_end_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory may have become scarce by the last rounds."""
+
+    def fails(*_: object) -> None:
+        raise ChildFailure("memory", "out of memory")
+
+    measurer: Any = object.__new__(ReplayMeasurer)
+    measurer._start, measurer._today = lambda: None, None
+    monkeypatch.setattr(ReplayMeasurer, "_open", fails)
+    with pytest.raises(CannotMeasureError, match=r"cannot be replayed .memory.: out of memory"):
+        measurer._start_reference()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,17 @@ from command_line import run
 from onnx import TensorProto, helper
 from test_config import make_config
 
-from autotune.applications.command import hooked_environment, record, tuned_environment
+from autotune.applications.command import (
+    hooked_environment,
+    record,
+    site_folder,
+    tuned_environment,
+)
+from autotune.applications.inputs import BOUND, patch_binding
 from autotune.applications.layout import CALL, END
 from autotune.applications.recording import Recording
 from autotune.applications.writing import Replacement, write_application
+from autotune.deploy import applying
 from autotune.deploy.application import FILE, TunedApplication
 from autotune.deploy.config import ModelFile
 from autotune.deploy.files import digest_files
@@ -271,3 +279,74 @@ def test_the_hook_is_light(tmp_path: Path) -> None:
     )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.process
+def test_a_recording_that_is_gone_leaves_the_application_alone(tmp_path: Path) -> None:
+    """A worker that starts later inherits the variable, and the folder was removed."""
+    environment = hooked_environment({RECORD_VARIABLE: str(tmp_path / "gone.rec")})
+    done = subprocess.run(
+        [sys.executable, "-c", "import onnxruntime; print(onnxruntime.InferenceSession.__name__)"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "InferenceSession"
+    assert "onnxruntime_inference_collection stays as it is" in done.stderr
+
+
+def test_the_current_folder_stays_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty item of PYTHONPATH stands for it."""
+    monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}/opt/lib")
+    items = hooked_environment({})["PYTHONPATH"].split(os.pathsep)
+    assert items == [str(site_folder()), "", "/opt/lib"]
+
+
+def test_inputs_that_are_bound_by_keywords_are_known() -> None:
+    class Binding:
+        def bind_input(self, name: str, *arguments: object, **named: object) -> None: ...
+        def bind_cpu_input(self, name: str, arr_on_cpu: object) -> None: ...
+        def bind_ortvalue_input(self, name: str, ortvalue: object) -> None: ...
+        def clear_binding_inputs(self) -> None: ...
+
+    patch_binding(Binding)
+    binding = Binding()
+    named = {"device_type": "cpu", "device_id": 0, "element_type": np.float32}
+    binding.bind_input(name="x", **named, shape=(2, 3), buffer_ptr=0)
+    assert getattr(binding, BOUND)["x"].shape == (2, 3)
+    binding.bind_cpu_input("y", object())  # no array: the call is not recorded
+    assert getattr(binding, BOUND) is None
+    binding.clear_binding_inputs()
+    assert not hasattr(binding, BOUND)
+
+
+def test_a_subclass_keeps_its_attributes_where_the_config_does_not_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Session:
+        def __init__(self, path: str) -> None:
+            self.path = path
+
+    class Named(Session):
+        def __init__(self, path: str) -> None:
+            self.name = "mine"
+            super().__init__(path)
+
+    def fails(*arguments: Any) -> None:
+        arguments[-1].half_open = True
+        raise ConfigError("VNNI is missing")
+
+    module = ModuleType("onnxruntime")
+    module.__dict__["InferenceSession"] = Session
+    replaced = SimpleNamespace(folder="relu", name="relu")
+    monkeypatch.setattr(applying, "watch", lambda _: None)
+    monkeypatch.setattr(applying, "understand", lambda *_: None)
+    monkeypatch.setattr(applying._Application, "find", lambda *_: replaced)
+    monkeypatch.setattr(applying, "_open", fails)
+    tuned: Any = SimpleNamespace(sessions=(replaced,), pool_threads=None)
+    replaced.size_bytes = 1
+    applying._patch(tuned, Path(), False, module)
+    with pytest.warns(UserWarning, match="runs as before"):
+        session = Named("model.onnx")
+    assert vars(session) == {"name": "mine", "path": "model.onnx"}

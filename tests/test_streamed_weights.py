@@ -54,6 +54,21 @@ def test_it_computes_what_the_tool_does(
     np.testing.assert_array_equal(_answer(tmp_path / "moved" / "model.onnx"), answers[1])
 
 
+def test_a_matrix_and_its_transpose_are_packed_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tied autoencoder takes one square matrix in both ways."""
+    monkeypatch.setattr(weight_only, "_STREAMED_BYTES", 0)
+    weights = {"a": normal(0, 64, 64) / 8, "c": normal(2, 64)}
+    body = "[first] y = MatMul (x, a) [second] z = Gemm <transB = 1> (y, a, c)"
+    model = onnx_model(body, weights, opset=18, x="float[n,64] x", y="float[n,64] z")
+    onnx.save(model, tmp_path / "model.onnx")
+    (tmp_path / "out").mkdir()
+    weight_only.quantise(tmp_path / "model.onnx", tmp_path / "out" / "model.onnx", [], bits=8)
+    right = _answer(tmp_path / "model.onnx")
+    np.testing.assert_allclose(_answer(tmp_path / "out" / "model.onnx"), right, atol=0.1)
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_the_last_product_has_bits_of_its_own(
     streamed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
