@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+import made_results
 from fakes import FakeMeasurer, measurement, parameter, setting, space
 
 from autotune.deploy.options import Value
 from autotune.errors import CannotMeasureError
+from autotune.measure.judging import Judgement
+from autotune.report.remarks import judgement_remarks
 from autotune.results.final_comparison import Finalist
 from autotune.results.summary import Conclusion
 from autotune.search.finalists import beyond_limit, finalists, leanest_exact
@@ -173,3 +176,62 @@ def test_a_fault_after_the_final_comparison_leaves_the_winner() -> None:
     assert after.picked is conclusion.picked
     assert after.simplification is not None
     assert not after.simplification.complete
+
+
+def _judged(finalist: Finalist, *, admitted: bool) -> Judgement:
+    return Judgement(
+        trial=finalist.trial.number,
+        words="",
+        decision="within" if admitted else "beyond",
+        samples=120,
+        available=120,
+        error=0.0 if admitted else 0.5,
+        metric=None,
+        reference_metric=None,
+        drop=None,
+        worst=(),
+        companions=(),
+        reason="",
+        admitted=admitted,
+    )
+
+
+def _settled(
+    values: Mapping[str, Value], smaller: Mapping[str, Value]
+) -> tuple[list[Configuration], Conclusion]:
+    """Returns what is judged, and the end, where no smallest form of a winner holds."""
+    winner, judged = _trial(1, values, 5.0, 60.0, 0.01), list[Configuration]()
+    next_best = _trial(2, {"optimizer.NchwcTransformer": "off"}, 8.0, 90.0)
+    trials = [_BASE, winner, next_best]
+    comparison = _comparison(trials, Recorded([*trials, _trial(7, smaller, 5.0, 60.0, 0.01)]))
+
+    def judge(finalist: Finalist) -> Judgement:
+        judged.append(finalist.trial.configuration)
+        return _judged(finalist, admitted=judged[-1] != Configuration.of(smaller))
+
+    *_, last = comparison.settled(comparison.compare(), judge)
+    return judged, last
+
+
+def test_a_winner_whose_smallest_form_does_not_hold_is_judged_with_all_of_its_changes() -> None:
+    """A storage form that costs nothing may matter for the answers to other samples."""
+    whole = {**_INT8, **_SLOW_EXTERNAL}
+    judged, last = _settled(whole, _INT8)
+    assert judged == [Configuration.of(_INT8), Configuration.of(whole)]
+    assert last.picked.trial.configuration == Configuration.of(whole)
+    assert (last.picked.trial.number, 1 in _numbers(last.members)) == (1, True)
+    assert [judgement.admitted for judgement in last.judgements] == [False, True]
+    assert last.simplification is not None
+    assert not last.simplification.dropped
+    member = made_results.member(1, whole, 2.0)
+    result = made_results.result(member, picked=1, judgements=last.judgements)
+    first, second = (line.text for line in judgement_remarks(result))
+    assert first.startswith("Trial 1 in its smallest form on 120 of 120 samples: error 0.5")
+    assert second.startswith("Trial 1 on 120 of 120 samples: error 0")
+
+
+def test_a_winner_that_answers_as_its_smallest_form_gives_way_to_the_next() -> None:
+    """An arena changes no answer, so the winner with it need not be judged."""
+    judged, last = _settled({**_INT8, "arena": "off"}, _INT8)
+    assert judged == [Configuration.of(_INT8), last.picked.trial.configuration]
+    assert last.picked.trial.number == 2

@@ -76,9 +76,9 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Judgement]:
             "max_drop": 0.01,
             "max_error": float("inf"),
             "limit_s": 60.0,
+            "workload": Workload(feeds=feeds, source="user", notes=(), labels=labels),
         }
-        workload = Workload(feeds=feeds, source="user", notes=(), labels=labels)
-        samples = AllSamples(model=_MODEL, workload=workload, **{**facts, **options})
+        samples = AllSamples(model=_MODEL, **{**facts, **options})
         return samples.judge(_SUBJECT)
 
     return judgement
@@ -116,6 +116,30 @@ def test_without_a_metric_the_error_of_all_samples_decides(judge: Any) -> None:
     assert (found.decision, found.metric, found.drop) == ("beyond", None, None)
     assert found.error == pytest.approx(1.0)
     assert judge(_exact, 300, **options).decision == "within"
+
+
+@pytest.mark.parametrize("count", [129, 133])
+def test_the_last_samples_are_held_to_the_error_of_64(judge: Any, count: int) -> None:
+    """One of the last is 20 % off: an error of 0.025 among 64, of 0.04 among five, 0.2 alone."""
+    angles = np.linspace(0, 1, count, dtype=np.float32)
+    feeds = tuple({"x": np.array([[np.cos(a), np.sin(a)]], np.float32)} for a in angles)
+    places: dict[bytes, int] = {}
+
+    def off_at_the_end(x: Array) -> Array:
+        place = places.setdefault(x.tobytes(), len(places))
+        return x * (1.2 if place == 128 else 1.0)
+
+    found = judge(
+        off_at_the_end,
+        count,
+        metric=None,
+        max_drop=None,
+        max_error=0.03,
+        workload=Workload(feeds=feeds, source="user", notes=()),
+    )
+    assert (found.decision, found.samples) == ("within", count)
+    assert found.error == pytest.approx(0.025, rel=0.1)
+    assert [sample.error > 0.1 for sample in found.worst] == [True, False, False]
 
 
 def test_time_ends_a_judgement_after_its_first_look(judge: Any) -> None:

@@ -1,9 +1,11 @@
 """What is proposed next, on costs that are computed."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from fakes import (
     Cost,
@@ -19,7 +21,10 @@ from fakes import (
 )
 
 from autotune.measure.outcome import SEARCH, Failure, Measurement, Outcome
+from autotune.search.coding import Floats
+from autotune.search.effects import Model
 from autotune.search.objective import DEFAULT
+from autotune.search.proposer import Outlook
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
@@ -132,6 +137,40 @@ def test_of_many_trials_the_best_are_looked_at() -> None:
     assert proposal is not None
     assert proposal.gain < 0.01
     assert proposer.propose(observed(trials), set(configurations) | {BASELINE}) is None
+
+
+class _Latencies(Model):
+    """A model that knows the logarithm of the latency: it is the only column of a row."""
+
+    def __init__(self) -> None:
+        """Learns nothing."""
+
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
+        return rows[:, 0], np.full(len(rows), 0.01)
+
+
+def _outlook(admitted: Sequence[bool]) -> Outlook:
+    """Returns the outlook after a default that breaks a limit, and two that take longer."""
+    rows = np.log([[1.0], [1.5], [1.6]])
+    configurations = [Configuration.of({"intra_op_num_threads": i}) for i in range(1, 3)]
+    return Outlook([_Latencies()], [], rows, [BASELINE, *configurations], np.asarray(admitted))
+
+
+@pytest.mark.parametrize(
+    ("admitted", "front"), [((False, True, True), 1), ((False, False, False), 0)]
+)
+def test_beside_a_default_that_breaks_a_limit_the_faster_promise_more(
+    admitted: Sequence[bool], front: int
+) -> None:
+    """All that keeps the limits may be slower than the default, or nothing keeps them yet."""
+    outlook = _outlook(admitted)
+    fast, slow = outlook.gains(np.log([[1.3], [1.45]]))
+    assert len(outlook.front) == front
+    assert fast > slow > 0
+
+
+def test_beside_a_default_within_the_limits_the_slower_promise_nothing() -> None:
+    assert not _outlook((True, True, True)).gains(np.log([[1.4], [1.45]])).any()
 
 
 _WRONG = Failure(kind="wrong_answers", phase="answers", message="no", error=3.0)

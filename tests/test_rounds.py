@@ -3,7 +3,7 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -33,7 +33,7 @@ from autotune.results.final_comparison import (
 from autotune.results.score import Score, noise_floor, score
 from autotune.results.selection import select
 from autotune.search.finalists import MOST_FINALISTS, finalists
-from autotune.search.objective import DEFAULT, find, values
+from autotune.search.objective import DEFAULT, LOADED_DEFAULT, find, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 
@@ -264,6 +264,27 @@ def test_luck_keeps_nobody_out_of_the_final_comparison() -> None:
     assert Configuration.of({"precision": "int8_static", "arena": "off"}) in chosen
 
 
+def test_the_leanest_as_measured_takes_part_though_the_model_contradicts_it() -> None:
+    """Less memory in one trial alone is luck, or a gain of just this configuration."""
+    within = space(
+        parameter("precision", "fp32", "int8_static"),
+        parameter("arena", "on", "off"),
+        parameter("optimizer.NchwcTransformer", "on", "off"),
+        parameter("enable_mem_pattern", True, False),
+    )
+    lean = Configuration.of({"optimizer.NchwcTransformer": "off", "enable_mem_pattern": False})
+    trials = []
+    for number, configuration in enumerate(within.configurations or ()):
+        values = configuration.to_json()
+        latency = 5.0 if values.get("precision") == "int8_static" else 10.0
+        memory = 80.0 if values.get("arena") == "off" else 100.0
+        outcome = measurement(10.0, 60.0) if configuration == lean else measurement(latency, memory)
+        trials.append(Trial(number=number, configuration=configuration, outcome=outcome))
+    chosen = [trial.configuration for trial in finalists(trials, Limits(), _BOTH, within)]
+    assert lean in chosen
+    assert Configuration.of({"precision": "int8_static", "arena": "off"}) in chosen
+
+
 _DEFAULT = Trial(number=0, configuration=BASELINE, outcome=measurement(10.0))
 
 
@@ -439,6 +460,15 @@ def test_the_fewest_rounds_are_played_whatever_the_time() -> None:
     assert spent_s == 2.0 * (7 + 2 * 3)
 
 
+def test_the_best_stay_where_time_is_short_and_more_is_better() -> None:
+    """The most samples per second come first, and the fewest leave."""
+    trials = [_trial(i, 3.0 + i) for i in range(1, 6)]
+    latencies = {trial.configuration: 3.0 + trial.number for trial in trials}
+    measurer = FakeMeasurer(lambda c: (latencies.get(c, 10.0), 100.0), clients=4)
+    compared = _compare(measurer, *trials, limit_s=1.0, objectives=find(LOADED_DEFAULT))
+    assert [item.trial.number for item in compared] == [0, 1, 2]
+
+
 def test_what_breaks_a_limit_leaves_first_where_time_is_short() -> None:
     compared, _ = _unsettled(1.0, count=2, beyond_limits=[_trial(7, 1.0, error=0.1)])
     assert [item.trial.number for item in compared] == [0, 1, 2]
@@ -566,6 +596,37 @@ def test_a_measurement_of_a_noisy_machine_is_taken_again() -> None:
     measurer = _disturbed({}, until=math.inf)
     compared = _compare(measurer, _trial(1, 1.0), _trial(2, 1.0))
     assert len(measurer.compared) == sum(item.rounds for item in compared) + 3
+
+
+def _with_tail(lacking: Callable[[int], bool]) -> FakeMeasurer:
+    """Returns a measurer whose latencies scatter; some calls for a configuration lack the p99."""
+    seen: Counter[Configuration] = Counter()
+
+    def cost(configuration: Configuration) -> Outcome:
+        seen[configuration] += 1
+        number = seen[configuration]
+        latency_ms = 10.0 * (1 + 0.1 * (number % 3))
+        p99_ms = None if lacking(number) else 2 * latency_ms
+        return replace(measurement(latency_ms), p99_ms=p99_ms)
+
+    return FakeMeasurer(cost)
+
+
+def test_two_rounds_with_a_percentile_are_enough() -> None:
+    """The default and a finalist keep their places though a later round lacks it, twice."""
+    measurer = _with_tail(lambda number: number > 2)
+    compared = _compare(measurer, _trial(1, 1.0), objectives=find(["latency_ms", "p99_ms"]))
+    assert [item.trial.number for item in compared] == [0, 1]
+    assert all(item.rounds > 2 for item in compared)
+    assert all("p99_ms" in item.values for item in compared)
+
+
+def test_a_measurement_without_its_percentile_is_taken_again() -> None:
+    """Another try of the first round has it, for the default and for a finalist."""
+    measurer = _with_tail(lambda number: number == 1)
+    compared = _compare(measurer, _trial(1, 1.0), objectives=find(["latency_ms", "p99_ms"]))
+    assert [item.trial.number for item in compared] == [0, 1]
+    assert len(measurer.compared) == sum(item.rounds for item in compared) + 2
 
 
 def test_speedups_pair_rounds() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autotune.deploy.options import Value
 from autotune.measure.outcome import Failure
+from autotune.search.trial import Limits
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.files import find_space
 from autotune.space.session import EVERY_OPTIMIZER
@@ -124,6 +125,13 @@ def test_the_search_ends_when_nothing_is_to_be_expected(early_stop: bool) -> Non
     search.run(120, None)
     assert (25 < len(search.trials) < 120) == early_stop
     assert ("has not moved" in search.ended) == early_stop
+
+
+def test_the_search_goes_on_while_nothing_keeps_the_limits() -> None:
+    measurer = noisy(_flat, deviation=0.003)
+    search = build_search(measurer, _small_space(), limits=Limits(max_memory_mib=50.0))
+    search.run(60, None)
+    assert (len(search.trials), search.ended) == (60, "")
 
 
 def test_a_small_space_is_measured_in_full() -> None:

@@ -26,7 +26,7 @@ from fakes import (
 from optuna.trial import TrialState
 
 import autotune
-from autotune.deploy.config import TunedConfig
+from autotune.deploy.config import Interval, TunedConfig
 from autotune.deploy.process_options import STEADY_HEAP
 from autotune.errors import CannotMeasureError, RequestError, StorageError, StudyError
 from autotune.measure.outcome import (
@@ -318,6 +318,20 @@ def test_the_dominated_are_stopped_early(study: optuna.Study) -> None:
     assert search.baseline not in stopped_early
 
 
+@pytest.mark.parametrize(("low", "stopped"), [(0.9, False), (1.1, True)])
+def test_a_limit_of_latency_ends_what_surely_breaks_it(
+    study: optuna.Study, low: float, stopped: bool
+) -> None:
+    """At 12 ms, a limit of 10.5 ms may be kept where the interval begins at 9 ms, not at 11."""
+    wide = replace(measurement(12.0, 90.0), ratio=Interval(value=1.2, low=low, high=1.5))
+    measurer = FakeMeasurer(lambda c: measurement(10.0) if c == BASELINE else wide)
+    limits = Limits(max_latency_ms=10.5)
+    search = build_search(measurer, study=study, limits=limits)
+    search.run(4, None)
+    others = [t.measurement for t in search.trials if t.configuration != BASELINE]
+    assert [m.stopped_early for m in others if m] == [stopped] * 3
+
+
 def test_nothing_is_stopped_early_where_a_percentile_is_minimised(study: optuna.Study) -> None:
     """Wrong answers are timed to the end: a percentile of too few runs would count as a failure."""
 
@@ -408,6 +422,80 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, tune: Tune, tmp_path: Pat
     again = world.measurers[1].searched
     assert len(again) == len(set(again)) == 15
     assert not set(measured) & set(again)
+
+
+def _interrupted_after(count: int, cost: Cost) -> Cost:
+    """Returns a cost function that Ctrl-C ends after so many calls."""
+    calls = iter(range(1000))
+
+    def interrupted(configuration: Configuration) -> tuple[float, float] | Failure:
+        if next(calls) == count:
+            raise KeyboardInterrupt
+        return cost(configuration)
+
+    return interrupted
+
+
+def test_an_interrupt_of_a_longer_study_keeps_what_was_confirmed(
+    world: FakeWorld, tune: Tune, tmp_path: Path
+) -> None:
+    """The config of the final comparison stays, and no number of the search takes its place."""
+    first = tune(trials=8)
+    assert first.best is not first.baseline
+    written = [(tmp_path / name).read_bytes() for name in ("best.json", "front.json")]
+    world.cost = _interrupted_after(5, _any_cost)
+    with pytest.raises(Interrupted) as caught:
+        tune(trials=20)
+    assert caught.value.result == first
+    assert [(tmp_path / name).read_bytes() for name in ("best.json", "front.json")] == written
+    assert len(read_state(tmp_path).trials) == 8 + 5
+
+
+def test_an_interrupt_of_a_longer_study_finds_more_than_the_default(
+    world: FakeWorld, tune: Tune, tmp_path: Path
+) -> None:
+    """Where the default had been selected, there is no config that the search could spoil."""
+    world.cost = lambda _: (10.0, 100.0)
+    first = tune(trials=8)
+    assert first.best is first.baseline
+    world.cost = _interrupted_after(5, lambda _: (5.0, 100.0))
+    with pytest.raises(Interrupted) as caught:
+        tune(trials=20)
+    result = caught.value.result
+    assert (result.complete, result.trials) == (False, 8 + 5)
+    assert result.best.evidence.speedup.value == pytest.approx(2.0)
+    assert StudyResult.read(tmp_path) == result
+
+
+_TWO_PARAMETERS = """
+description = "patterns and threads"
+
+[parameters.enable_mem_pattern]
+values = [true, false]
+default = true
+
+[parameters.intra_op_num_threads]
+values = [0, 1]
+default = 0
+"""
+
+
+def test_what_a_user_tries_is_measured_after_a_search_that_had_ended(
+    world: FakeWorld, tune: Tune, tmp_path: Path
+) -> None:
+    """Once: after that the same command returns at once, as it does without it."""
+    small, tried = tmp_path / "space.toml", tmp_path / "tried.json"
+    small.write_text(_TWO_PARAMETERS, encoding="utf-8")
+    tried.write_text('{"intra_op_num_threads": 3}', encoding="utf-8")
+    assert tune(trials=20, space=small).ended
+    assert len(world.searched) == 4
+    tune(trials=20, space=small)
+    assert len(world.measurers) == 1
+    more = tune(trials=20, space=small, first=[tried])
+    assert world.searched[4:] == [Configuration.of({"intra_op_num_threads": 3})]
+    assert more.trials == 5
+    assert tune(trials=20, space=small, first=[tried]) == more
+    assert len(world.measurers) == 2
 
 
 @pytest.mark.slow

@@ -176,6 +176,18 @@ def test_a_study_gives_two_answers(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.process
+def test_a_runtime_that_is_added_after_the_end_of_a_search_is_searched(
+    options: dict[str, Any],
+) -> None:
+    first = _tune(_cost(4.0), options)
+    assert first.ended
+    again = FakeWorld(_cost(4.0))
+    more = again.tune(**options, runtimes=[OTHER], seams={"runtimes": _runtimes})
+    assert more.study == first.study
+    assert {configuration.runtime for configuration in again.searched} == {OTHER}
+
+
+@pytest.mark.process
 def test_another_runtime_has_to_be_worth_its_installation(options: dict[str, Any]) -> None:
     result = _tune(_cost(9.0), options, runtimes=[OTHER])
     assert RUNTIME not in result.best.configuration

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from fakes import measurement, under_load
 
+from autotune.results.score import most_held_mib
 from autotune.search.objective import LOADED_DEFAULT
 from autotune.search.trial import Limits, latency_limit
 
@@ -57,8 +58,22 @@ def test_held_memory_has_a_limit_of_its_own() -> None:
     held = replace(lean, memory=replace(lean.memory, resident_mib=50.0 + 100.0))
     assert not limits.admit_measurement(held)
     assert not limits.may_admit(held)
-    assert limits.violations(held)["memory"] == pytest.approx(100 / 90 - 1)
+    assert limits.violations(held)["memory"] == pytest.approx((1.05 * 100 + 1) / 90 - 1)
     assert list(limits.violations(held)) == list(Limits().violations(lean))
+
+
+@pytest.mark.parametrize(("resident_mib", "kept"), [(94.0, True), (95.0, False), (97.0, False)])
+def test_held_memory_keeps_a_distance_from_its_limit(resident_mib: float, kept: bool) -> None:
+    """It is admitted in the search where the final comparison can promise that it keeps it."""
+    limits = Limits(max_held_memory_mib=100.0)
+    measured = measurement(10.0)
+    held = replace(measured, memory=replace(measured.memory, resident_mib=50.0 + resident_mib))
+    promised_mib = most_held_mib([held, held])
+    assert promised_mib is not None
+    assert (promised_mib <= 100.0) is kept
+    assert limits.admit_measurement(held) is kept
+    assert limits.may_admit(held) is kept
+    assert (limits.violations(held)["memory"] <= 0) is kept
 
 
 def test_a_quantity_that_was_not_measured_breaks_its_limit() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.deploy.config import Environment
+from autotune.deploy.options import RUNTIME, Value
 from autotune.facts.batches import Batching
 from autotune.facts.hardware import Facts
 from autotune.facts.model import Model
@@ -47,3 +48,8 @@ class Context:
     metric_source: str = ""
     first: Sequence[Configuration] = ()
     hint: str = ""
+
+    @property
+    def runtimes(self) -> Sequence[Value]:
+        """The builds of ONNX Runtime that are searched; none where there is the own one alone."""
+        return [v for p in self.space.parameters if p.name == RUNTIME for v in p.values]

@@ -11,9 +11,10 @@ from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 _CLEARLY_MORE = 1.05
 
 P99_RUNS = 662
+"""From so many runs on there is an estimate of the 99th percentile."""
+
 HELD_MARGIN = 0.05
 """By what share another process may hold more than the largest of some; see docs/measuring.md."""
-"""From so many runs on there is an estimate of the 99th percentile."""
 
 Values = Mapping[str, float]
 """A value for each objective, by name."""

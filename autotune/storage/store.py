@@ -164,6 +164,12 @@ class Store:
         """How long the measurements took, in s; with several workers those of the busiest one."""
         return max(self._spent_s.values(), default=0.0)
 
+    def has_tried_all(self, ctx: Context) -> bool:
+        """Returns whether the user's configurations were measured, and each runtime in some one."""
+        known = {*self.measured, *self.equal}
+        runtimes = {configuration.runtime for configuration in known}
+        return known.issuperset(ctx.first) and runtimes.issuperset(ctx.runtimes)
+
     def refresh(self) -> None:
         """Reads what this worker and others have added."""
         self.reliably(self._refresh)

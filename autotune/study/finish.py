@@ -5,7 +5,6 @@ Of workers that share a study one makes the final comparison; the others adopt i
 
 from dataclasses import dataclass, replace
 
-from autotune.deploy.options import RUNTIME
 from autotune.errors import CannotMeasureError, FormatError, StudyError
 from autotune.graph.prepare import Preparer
 from autotune.measure.outcome import Failure, Measurer
@@ -17,7 +16,6 @@ from autotune.results.writing import answers_check, write
 from autotune.search.context import Context
 from autotune.search.finalists import finalists
 from autotune.storage.retry import Clock
-from autotune.storage.store import Store
 from autotune.study.final_comparison import FinalComparison, Judge
 from autotune.study.loop import Search
 from autotune.study.options import StudyOptions
@@ -44,10 +42,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 def earlier_result(
-    ctx: Context, options: StudyOptions, store: Store
+    ctx: Context, options: StudyOptions, measured: int, *, has_tried_all: bool
 ) -> tuple[StudyResult, str] | None:
-    """Returns the result in the folder with a note, if nothing is left to do; else None."""
-    measured = len(store.trials)
+    """Returns the result in the folder with a note, if nothing is left to do; else None.
+
+    Args:
+        measured: How many trials the study has.
+        has_tried_all: Whether all that the user asks for by name is among them.
+    """
     try:
         earlier = StudyResult.read(ctx.folder)
     except StudyError:
@@ -63,18 +65,9 @@ def earlier_result(
     if same and measured >= options.trials:
         note = f"All {measured} trials are measured already; --trials {2 * measured} goes on."
         return earlier, note
-    if same and earlier.ended and options.early_stop and not _is_asked_for_more(ctx, store):
+    if same and earlier.ended and options.early_stop and has_tried_all:
         return earlier, f"The search has ended: {earlier.ended}; --no-early-stop goes on."
     return None
-
-
-def _is_asked_for_more(ctx: Context, store: Store) -> bool:
-    """Returns whether there are a user's configurations or runtimes that were not measured."""
-    runtimes = {trial.configuration.runtime for trial in store.trials}
-    others = [p for p in ctx.space.parameters if p.name == RUNTIME]
-    return any(c not in store.measured and c not in store.equal for c in ctx.first) or any(
-        not runtimes.issuperset(parameter.values) for parameter in others
-    )
 
 
 def _is_of(result: StudyResult, ctx: Context, measured: int) -> bool:

@@ -45,7 +45,8 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
         related = related_studies(database, ctx.study)
         for sentence in (*notes_on(related, ctx.facts, store.trials), *ctx.workload.notes):
             note(sentence)
-        if earlier := earlier_result(ctx, options, store):
+        tried_all = store.has_tried_all(ctx)
+        if earlier := earlier_result(ctx, options, len(store.trials), has_tried_all=tried_all):
             result, sentence = earlier
             report(Progress(stage="done", note=sentence))
             return result
