@@ -31,7 +31,7 @@ from autotune.deploy.telemetry import switch_off
 from autotune.facts.model import describe
 from autotune.results.result import StudyResult
 from autotune.space.session import EXECUTION_PROVIDER
-from autotune.storage.database import DATABASE
+from autotune.storage.locks import DATABASE
 from autotune.storage.trials import read_trials
 from autotune.study.progress import Progress
 from autotune.study.tune import tune

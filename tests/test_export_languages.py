@@ -82,8 +82,8 @@ _MAIN = r"""
 #include <vector>
 int main(int, char** arguments) {
   Ort::Env env(ORT_LOGGING_LEVEL_WARNING, "test");
-  lstm::prepare_environment(env);
-  Ort::Session session = lstm::open_session(env, arguments[1]);
+  lstm_session::prepare_environment(env);
+  Ort::Session session = lstm_session::open_session(env, arguments[1]);
   auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
   std::vector<float> frames(4, 1.0f), state(8, 1.0f);
   const int64_t shapes[2][3] = {{1, 1, 4}, {1, 1, 8}};
@@ -92,7 +92,7 @@ int main(int, char** arguments) {
   inputs.push_back(Ort::Value::CreateTensor<float>(memory, state.data(), 8, shapes[1], 3));
   const char* names[] = {"frames", "state"};
   const char* outputs[] = {arguments[2]};
-  auto answers = session.Run(lstm::make_run_options(), names, inputs.data(), 2, outputs, 1);
+  auto answers = session.Run(lstm_session::make_run_options(), names, inputs.data(), 2, outputs, 1);
   const size_t count = answers[0].GetTensorTypeAndShapeInfo().GetElementCount();
   for (size_t i = 0; i < count; i++) printf("%.9g\n", answers[0].GetTensorMutableData<float>()[i]);
 }

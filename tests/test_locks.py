@@ -68,6 +68,18 @@ def test_a_database_elsewhere_serves_one_driver(folders: tuple[Path, Path], tmp_
 
 
 @pytest.mark.process
+def test_the_database_of_another_folder_serves_one_driver(folders: tuple[Path, Path]) -> None:
+    """The study of that folder holds no lock but the folder's."""
+    one, two = folders
+    with (
+        _held(_HOLD_FOLDER, one, one / "study.db"),
+        pytest.raises(StudyError, match="postgresql://"),
+        locks.exclusive_use(two, one / "study.db"),
+    ):
+        pass
+
+
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
 def test_two_drivers_do_not_share_cores(folders: tuple[Path, Path]) -> None:
     one, two = folders

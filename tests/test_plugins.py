@@ -132,12 +132,16 @@ def test_options_of_a_library_that_takes_properties(
 ) -> None:
     _use(FakeRuntime(_device("NPU")), monkeypatch)
     provider = _provider(properties={"num_streams": "NUM_STREAMS"})
-    options = plugin_options(provider, {"num_streams": "2"})
+    # a machine lists other devices before the chosen one
+    options = plugin_options(provider, {"num_streams": "2"}, _device("GPU"))
+    assert json.loads(options["load_config"]) == {"GPU": {"NUM_STREAMS": "2"}}
+    device = _device("NPU")
+    options = plugin_options(provider, {"num_streams": "2"}, device)
     assert json.loads(options["load_config"]) == {"NPU": {"NUM_STREAMS": "2"}}
-    assert plugin_options(provider, {}) == {}
+    assert plugin_options(provider, {}, device) == {}
     with pytest.raises(ConfigError, match="made-up-ep has no option precision"):
-        plugin_options(provider, {"precision": "FP32"})
-    assert plugin_options(_provider(), {"weights": "f32"}) == {"weights": "f32"}
+        plugin_options(provider, {"precision": "FP32"}, device)
+    assert plugin_options(_provider(), {"weights": "f32"}, device) == {"weights": "f32"}
 
 
 @pytest.mark.parametrize("word", [word for word, item in PROVIDERS.items() if item.plugin])

@@ -226,6 +226,7 @@ def test_why_there_is_nothing_to_say_of_changes() -> None:
     assert "autotune pick net.autotune --trial 9" in words_of(view_why(other))
     unfinished = replace(_STUDY, simplification=replace(_REVERTED, complete=False))
     assert "The same command continues it." in words_of(view_why(unfinished))
-    assert "The same command continues it." in words_of(
-        view_why(replace(_STUDY, simplification=None))
-    )
+    cut_short = replace(_STUDY, simplification=None, complete=False)
+    assert "The same command continues it." in words_of(view_why(cut_short))
+    picked_later = words_of(view_why(replace(_STUDY, simplification=None)))
+    assert "the study selected the default" in picked_later

@@ -153,30 +153,6 @@ def test_starting_points_come_right_after_the_default() -> None:
     assert [t.configuration for t in search.trials[:3]] == measurer.searched[:3]
 
 
-@pytest.mark.parametrize(("error", "tried"), [(9.0, 1), (0.2, 4)])
-def test_a_precision_that_is_far_off_is_not_planned_again(error: float, tried: int) -> None:
-    """There are three well-known settings of int8_static beside the user's own."""
-
-    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
-        if configuration.to_json().get("precision") != "int8_static":
-            return 10.0, 100.0
-        return Failure(kind="wrong_answers", phase="answers", message="", error=error)
-
-    within = space(
-        parameter("precision", "fp32", "int8_static"),
-        parameter("per_channel", False, True),
-        parameter("slow_in_float", False, True),
-        parameter("float_outputs", False, True),
-        parameter("arena", "on", "off"),
-    )
-    own = Configuration.of({"precision": "int8_static", "arena": "off"})
-    measurer = FakeMeasurer(cost)
-    build_search(measurer, within, first=[own]).run(5, None)
-    static = [c for c in measurer.searched if c.to_json().get("precision") == "int8_static"]
-    assert static[0] == own
-    assert len(static) == tried
-
-
 def test_twins_of_graph_halves_are_not_asked_for() -> None:
     asked: list[Configuration] = []
 

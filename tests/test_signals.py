@@ -14,7 +14,8 @@ import pytest
 import sqlalchemy
 
 from autotune.process.signals import signal_waits, signals_later
-from autotune.storage.database import DATABASE, Place, open_storage, quiet_optuna
+from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.locks import DATABASE
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
 

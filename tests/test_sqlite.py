@@ -10,7 +10,8 @@ import pytest
 
 from autotune.errors import StudyError
 from autotune.storage import sqlite
-from autotune.storage.database import DATABASE, Place, open_storage, quiet_optuna, storage_faults
+from autotune.storage.database import Place, open_storage, quiet_optuna, storage_faults
+from autotune.storage.locks import DATABASE
 from autotune.storage.sqlite import Watch
 
 # Selecting from it never ends.

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from autotune.errors import StorageError
-from autotune.storage.database import DATABASE, Place, open_storage, quiet_optuna, storage_faults
+from autotune.storage.database import Place, open_storage, quiet_optuna, storage_faults
+from autotune.storage.locks import DATABASE
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.cli import parsing
 from autotune.cli.console import present, print_json
 from autotune.cli.options import DataOption, JsonOption, ShapeOption
 from autotune.errors import NotBetterError, RequestError
@@ -67,7 +68,12 @@ def certify_config(
     data: DataOption = None,
     shape: ShapeOption = None,
     max_error: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Largest relative L2 error of an output.")
+        float,
+        typer.Option(
+            metavar="0.05",
+            parser=parsing.error,
+            help="Largest relative L2 error of an output (0.05).",
+        ),
     ] = 0.05,
     as_json: JsonOption = False,
 ) -> None:

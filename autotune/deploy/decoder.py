@@ -205,7 +205,10 @@ def decoder_of(
     tokens = _tokens(free, bounds or {})
     logits = _logits([port for port in outputs if port.name not in pairs.values()])
     branch = _named(free, lambda p: p.dtype == "bool" and len(p.shape) <= 1)
-    positions = _named(free, lambda p: "position" in p.name.lower() and "int" in p.dtype)
+    positions = _named(
+        free,
+        lambda p: "position" in p.name.lower() and "int" in p.dtype and len(p.shape) in (1, 2),
+    )
     mask = _named(
         free,
         lambda p: (

@@ -88,6 +88,7 @@ class Generation:
         self._token = 0
         self._ids = np.zeros((1, 1), decoder.token_dtype)
         self._types = {item.name: _dtype(item.type) for item in session.get_inputs()}
+        self._ranks = {item.name: len(item.shape) for item in session.get_inputs()}
 
     def start(self, tokens: Sequence[int] | Array, capacity: int) -> Array:
         """Begins a sequence with a prompt; returns the logits of all its tokens.
@@ -233,7 +234,8 @@ class Generation:
             feed[decoder.mask] = np.ones((1, total), self._types[decoder.mask])
         if decoder.positions:
             positions = np.arange(self.length, total, dtype=self._types[decoder.positions])
-            feed[decoder.positions] = positions.reshape(1, -1)
+            rank = self._ranks[decoder.positions]
+            feed[decoder.positions] = positions if rank == 1 else positions.reshape(1, -1)
         if decoder.branch:
             feed[decoder.branch] = np.array([self.length > 0])
         for name, array in feed.items():

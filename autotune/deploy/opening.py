@@ -160,7 +160,7 @@ def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dic
 
             if not is_built_in(provider):
                 device = plugin_device(provider, own.pop("device_type", ""))
-                settings.add_provider_for_devices([device], plugin_options(provider, own))
+                settings.add_provider_for_devices([device], plugin_options(provider, own, device))
                 plugins = True
                 continue
         names.append(name)

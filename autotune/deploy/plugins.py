@@ -93,8 +93,8 @@ def plugin_device(provider: Provider, device_type: str = "") -> Any:
     raise ConfigError(f"{provider.name} has no device{kind} here")
 
 
-def plugin_options(provider: Provider, chosen: Mapping[str, str]) -> dict[str, str]:
-    """Returns the options in the form that the library takes.
+def plugin_options(provider: Provider, chosen: Mapping[str, str], device: Any) -> dict[str, str]:
+    """Returns the options for a device in the form that the library takes.
 
     Raises:
         ConfigError: it has no such option; it would ignore it in silence.
@@ -111,7 +111,7 @@ def plugin_options(provider: Provider, chosen: Mapping[str, str]) -> dict[str, s
             raise ConfigError(f"the package {provider.plugin.package} has no option {name}")
     if not chosen and not written:
         return {}
-    kind = plugin_device(provider).device.type.name
+    kind = device.device.type.name
     by_property = {properties[name]: text for name, text in chosen.items()}
     return {"load_config": json.dumps({kind: {**written.get(kind, {}), **by_property}})}
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from autotune.deploy.config import TunedConfig
+from autotune.deploy.providers import PROVIDERS
 from autotune.export import genai, ort_config, python
 from autotune.export.rendering import (
     Rendering,
@@ -99,6 +100,10 @@ TEXTS: Mapping[str, Target] = {
             "WebGpuExecutionProvider": "webgpu",
             "NvTensorRTRTXExecutionProvider": "nvtensorrtrtx",
         },
+        # it cuts a provider's options at blanks, which JSON has
+        provider_options={
+            "OpenVINOExecutionProvider": PROVIDERS["openvino"].options.keys() - {"load_config"}
+        },
         # its list of dimensions is cut at these characters
         takes_dimension=lambda name: not any(character in name for character in ': \t\n"'),
         allocator=False,
@@ -106,7 +111,7 @@ TEXTS: Mapping[str, Target] = {
     "cpp": Target(
         file="{snake}_session.hpp",
         use='#include "{snake}_session.hpp"; Ort::Session session = '
-        "{snake}::open_session(env, folder_of_the_model);",
+        "{snake}_session::open_session(env, folder_of_the_model);",
         comment="//",
         literal=octal_literal,
         options={  # the C API has no enable_mem_reuse

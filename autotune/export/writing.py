@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.deploy.config import TunedConfig
@@ -10,7 +10,7 @@ from autotune.deploy.files import create, open_file
 from autotune.deploy.loader import check_files
 from autotune.errors import FormatError, RequestError, StorageError, did_you_mean
 from autotune.export import genai
-from autotune.export.rendering import Rendering
+from autotune.export.rendering import Copy, Rendering
 from autotune.export.targets import TARGETS
 
 _FOLDER_END = ".autotune"
@@ -70,6 +70,9 @@ def export(
             "--accept-processor if every machine that will run it has that"
         )
     folder = config_path.parent if folder is None else folder
+    if target == "ort_config" and folder.resolve() != config_path.parent.resolve():
+        beside = {item.file: Copy(source=item.file) for item in config.model.data_files}
+        rendering = replace(rendering, copies={**rendering.copies, **beside})
     files = _write(rendering, config_path.parent, folder)
     return Exported(
         target=target,
@@ -119,9 +122,11 @@ def _write(rendering: Rendering, source: Path, folder: Path) -> list[Path]:
                     with open_file(source / copy.source) as original:
                         shutil.copyfileobj(original, file, 1 << 20)
                     file.write(copy.appended)
-    except (OSError, FormatError) as error:
+    except BaseException as error:  # Ctrl-C too leaves no half of a file
         for path in written:
             path.unlink(missing_ok=True)
+        if not isinstance(error, OSError | FormatError):
+            raise
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise StorageError(f"cannot write the export to {folder}: {reason}") from None
     return written

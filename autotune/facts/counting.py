@@ -37,7 +37,7 @@ def count(model: onnx.ModelProto, inputs: Mapping[str, Shape]) -> Work:
     a ``Scan`` counts once.
     """
     graph = _with_shapes(model, inputs).graph
-    tally = _count(graph, {})
+    tally = _count(graph, {}, {})
     sizes = _extents(graph)
     boundary = [*inputs, *(item.name for item in graph.output)]
     return Work(
@@ -133,10 +133,17 @@ def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     return constants
 
 
-def _count(graph: onnx.GraphProto, around: Mapping[str, _Extent]) -> _Tally:
-    """Returns the sums of a graph; `around` has the extents of the graphs around it."""
+def _count(
+    graph: onnx.GraphProto,
+    around: Mapping[str, _Extent],
+    constants_around: Mapping[str, onnx.TensorProto],
+) -> _Tally:
+    """Returns the sums of a graph, with the extents and constants of the graphs around it."""
     scope = {**around, **_extents(graph)}
-    constants = _constants(graph)
+    made = {name for node in graph.node for name in node.output}
+    made |= {item.name for item in graph.input}
+    outer = {name: item for name, item in constants_around.items() if name not in made}
+    constants = {**outer, **_constants(graph)}
     dequantised = {
         name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.output
     }
@@ -155,7 +162,7 @@ def _count(graph: onnx.GraphProto, around: Mapping[str, _Extent]) -> _Tally:
             if node.op_type in _INT8 or dequantised.issuperset(node.input[:2]):
                 tally.int8_operations += operations
         bodies = [
-            _count(inner, scope)
+            _count(inner, scope, constants)
             for attribute in node.attribute
             for inner in ([attribute.g] if attribute.HasField("g") else [*attribute.graphs])
         ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import external_data_helper, numpy_helper
 
 from autotune.deploy.decoder import Decoder, Port
@@ -56,6 +57,8 @@ def inspect(message: Message) -> ModelFacts:
     """
     path = Path(message["path"])
     model = _parse(path)
+    if model.functions:  # what is inside them counts
+        model = onnx.inliner.inline_local_functions(model)
     data_names = _data_names(model, path.parent)
     to_initializers(model)
     session = _open(path)
@@ -107,7 +110,7 @@ def _data_names(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
             raise ValueError(f"its external data '{name}' lie outside its folder")
         if Path(name).name != name:
             raise ValueError(
-                f"its external data '{name}' lie in a folder below; save the model again with "
+                f"its external data are named '{name}', with a folder; save the model again with "
                 "its data beside it (onnx.save_model with location='weights.bin')"
             )
         if not file.is_file():

@@ -111,12 +111,14 @@ def first_feed(
 ) -> Feed:
     """Returns what the first step of a generation feeds: a prompt beside empty caches."""
     dtypes = {tensor.name: tensor.dtype for tensor in model.inputs}
+    ranks = {tensor.name: len(tensor.shape) for tensor in model.inputs}
     feed: dict[str, NDArray[Any]] = dict(others)
     feed[str(decoder.tokens)] = ids.astype(decoder.token_dtype).reshape(1, -1)
     if decoder.mask:
         feed[decoder.mask] = np.ones((1, len(ids)), dtypes[decoder.mask])
     if decoder.positions:
-        feed[decoder.positions] = np.arange(len(ids), dtype=dtypes[decoder.positions])[None]
+        positions = np.arange(len(ids), dtype=dtypes[decoder.positions])
+        feed[decoder.positions] = positions if ranks[decoder.positions] == 1 else positions[None]
     if decoder.branch:
         feed[decoder.branch] = np.array([False])
     for pair in decoder.pairs:

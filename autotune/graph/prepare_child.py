@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 from google.protobuf.message import Message as ProtobufMessage  # type: ignore[import-untyped]
 
 from autotune.facts.eight_bits import (
@@ -155,6 +156,8 @@ def look_at_processor_facts(message: Message) -> ProcessorFacts:
     """Returns what the answers of the model in the file ``path`` depend on the processor for."""
     path = Path(message["path"])
     model = onnx.load(path, load_external_data=False)
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
     to_initializers(model)
     overflowing = [product for product in signed_products(model, path.parent) if product.large]
     nodes = list(all_nodes(model.graph))

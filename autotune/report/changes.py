@@ -156,6 +156,9 @@ def _why_not(result: StudyResult) -> list[str]:
             f"{name}: {only}, and best.json holds trial {result.picked}.",
             f"To use trial {simplification.trial}: {command}",
         ]
+    if simplification is None and result.complete:
+        only = "the study selected the default, so no changes were reverted one by one"
+        return [f"{name}: {only}, and best.json holds trial {result.picked}."]
     words = "the study was interrupted before all that is said of its changes was confirmed."
     return [f"{name}: {words} The same command continues it."]
 

@@ -177,9 +177,10 @@ def _default_stays(result: StudyResult) -> str:
         return f"{result.model.name}: the default, as picked; the study selected trial {selected}."
     keys = ("max_memory_mib", "max_held_memory_mib", "max_latency_ms", "max_p99_ms")
     limited = any(result.limits.get(key) is not None for key in keys)
+    others = [m for m in (*result.members, *result.others) if m is not result.baseline]
     reason = (
         "no other configuration keeps the limits"
-        if len(result.members) == 1 and limited
+        if limited and not any(m.admitted for m in others)
         else "no other configuration is better by more than the noise"
     )
     sentences = [f"{result.model.name}: the default stays, because {reason}."]

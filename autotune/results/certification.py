@@ -28,7 +28,13 @@ from autotune.deploy.config import (
 )
 from autotune.deploy.files import read_json
 from autotune.deploy.records import Text, from_plain
-from autotune.errors import CannotMeasureError, FormatError, RequestError, did_you_mean
+from autotune.errors import (
+    CannotMeasureError,
+    FormatError,
+    RequestError,
+    StudyError,
+    did_you_mean,
+)
 from autotune.export.python import modules_of
 from autotune.facts.feeds import save_samples
 from autotune.facts.inputs import workload_for
@@ -91,6 +97,7 @@ def certify(
         ConfigError: the config or its files are wrong, or it does not run on this machine.
         RequestError: there is no such kind of processor.
         CannotMeasureError: the unoptimised model does not run on this machine.
+        StudyError: the config was replaced in the meantime.
     """
     check_kinds(processors or ())
     lineup = lineup_of([path], source, None)
@@ -106,6 +113,8 @@ def certify(
         for name in chosen
         for certificate in _certificates(name, path, cases, references, site)
     ]
+    if TunedConfig.read(path) != config:  # it took minutes, and its model may be gone
+        raise StudyError(f"{path} has changed while it was compared; nothing was written to it")
     config = replace(config, certified=tuple(certificates))
     write_json(config.to_json(), path)
     return config

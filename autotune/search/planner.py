@@ -18,8 +18,6 @@ _STILL_PROPOSALS = 10
 _WORTH_A_TRIAL = 0.004
 # By this share of the budget more than one value of each parameter was tried.
 _SEEN_BY = 0.6
-# Another setting of a precision hardly ever brings an error that is so many limits down to one.
-_FAR_OFF = 20.0
 
 
 class Taken:
@@ -128,24 +126,9 @@ class Planner:
     def _next_planned(self, standing: Standing) -> Configuration | None:
         while self._planned:
             configuration = self._planned.pop(0)
-            is_asked_for = configuration in self.first or configuration in standing.released
-            if configuration not in standing.taken and (
-                is_asked_for or not self._is_far_off(configuration, standing)
-            ):
+            if configuration not in standing.taken:
                 return configuration
         return None
-
-    def _is_far_off(self, configuration: Configuration, standing: Standing) -> bool:
-        """Returns whether a trial of the same precision was far beyond the limit of the error.
-
-        Such a configuration is left to the proposer, which knows the error of each setting.
-        """
-        precision = configuration.to_json().get("precision")
-        return precision is not None and any(
-            trial.configuration.to_json().get("precision") == precision
-            and (trial.error or 0.0) > _FAR_OFF * self.limits.max_error
-            for trial in standing.trials
-        )
 
     def _proposed(self, standing: Standing) -> Configuration | None:
         """Returns the proposal, or what is left to try before the end."""

@@ -20,11 +20,11 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLA
 
 from autotune.errors import MissingPackageError, RequestError, StorageError, StudyError
 from autotune.process.signals import signals_later
+from autotune.storage.locks import DATABASE
 from autotune.storage.masking import HIDDEN
 from autotune.storage.retry import FAULTS
 from autotune.storage.sqlite import Watch, check_contents, check_file
 
-DATABASE = "study.db"
 VARIABLE = "AUTOTUNE_STORAGE"
 """Environment variable that names the storage where ``--storage`` does not."""
 
@@ -74,7 +74,7 @@ class Place:
             raise RequestError(
                 f"--storage: studies are kept in sqlite or postgresql, not in {kind}"
             )
-        if kind == "postgresql" and url.drivername == kind:
+        if kind == "postgresql":  # the one driver that is used, whatever the URL names
             url = url.set(drivername="postgresql+psycopg")
         return cls(url)
 

@@ -20,7 +20,8 @@ from autotune.search.objective import OBJECTIVES
 from autotune.search.transfer import RelatedStudy
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
-from autotune.storage.database import DATABASE, Place
+from autotune.storage.database import Place
+from autotune.storage.locks import DATABASE
 from autotune.storage.trials import read_trials
 
 # Characters of the model's name; each has four bytes at most, and files are named after a study.

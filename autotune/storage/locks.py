@@ -19,6 +19,9 @@ import filelock
 
 from autotune.errors import RequestError, StudyError, system_fault
 
+DATABASE = "study.db"
+"""The database in a study's folder; the lock of the folder serves it as well."""
+
 LOCKS_VARIABLE = "AUTOTUNE_LOCKS"
 """Environment variable that names the folder of the locks on cores."""
 
@@ -103,8 +106,10 @@ def _wanted(folder: Path | None, database: Path | None, *, cores: bool) -> Itera
             remedy="give this one a folder of its own with --out DIR",
         )
         if database is not None and database.resolve().parent != folder.resolve():
+            # the database of another study's folder has that folder's lock
+            is_of_folder = database.name == DATABASE
             yield _Lock(
-                path=database.with_name(f".{database.name}.lock"),
+                path=database.with_name(".lock" if is_of_folder else f".{database.name}.lock"),
                 conflict=f"another autotune writes to {database}, and SQLite serves one at a time",
                 remedy="use --storage postgresql://..., which serves many machines",
             )

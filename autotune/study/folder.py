@@ -7,7 +7,8 @@ from autotune.errors import StudyError
 from autotune.results.writing import CACHE, PAGE, RESULT_FILES, entries_like, refuse_overwriting
 from autotune.search.context import Context
 from autotune.space.files import presets
-from autotune.storage.database import DATABASE, Place
+from autotune.storage.database import Place
+from autotune.storage.locks import DATABASE
 from autotune.study.options import StudyOptions
 from autotune.study.seams import SAMPLES
 

@@ -12,8 +12,9 @@ from autotune.deploy.files import is_file
 from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
 from autotune.results.result import FRONT
-from autotune.storage.database import DATABASE, VARIABLE, Place, open_storage, quiet_optuna
+from autotune.storage.database import VARIABLE, Place, open_storage, quiet_optuna
 from autotune.storage.identity import facts_of
+from autotune.storage.locks import DATABASE
 from autotune.storage.masking import without_secrets
 from autotune.storage.spool import spool_file
 from autotune.storage.trials import read_trials

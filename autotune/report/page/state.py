@@ -15,8 +15,9 @@ from autotune.results.result import FRONT, StudyResult
 from autotune.search.objective import Objective, find
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE
-from autotune.storage.database import DATABASE, Place, open_storage, quiet_optuna
+from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.identity import facts_of
+from autotune.storage.locks import DATABASE
 from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 from autotune.study.resume import choose, entries
