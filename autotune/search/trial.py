@@ -175,9 +175,3 @@ class Trial:
     def measurement(self) -> Measurement | None:
         """The numbers, or None where the configuration failed."""
         return self.outcome if isinstance(self.outcome, Measurement) else None
-
-    @property
-    def error(self) -> float | None:
-        """The error of its answers; None where they were not compared."""
-        outcome = self.outcome
-        return outcome.error if isinstance(outcome, Failure) else outcome.fidelity.error
