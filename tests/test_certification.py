@@ -21,7 +21,8 @@ from autotune.deploy.config import (
     RequiredRuntime,
     TunedConfig,
 )
-from autotune.errors import ConfigError, RequestError
+from autotune.deploy.session import SessionConfig
+from autotune.errors import ConfigError, RequestError, StudyError
 from autotune.facts import sample_models
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
@@ -115,6 +116,24 @@ def test_a_config_is_certified(model: Path, emulator: Path) -> None:
     (missing,) = certify(path, processors=["avx2"], source=model, shapes={}).certified
     assert missing.outcome == NOT_COMPARED
     assert "install qemu-x86_64-static" in missing.how
+
+
+@pytest.mark.process
+def test_a_config_that_was_replaced_meanwhile_stays(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Emulation takes minutes, in which a study or a pick may write another config."""
+    path = write_config(model, make_config())
+    newer = make_config(session=SessionConfig(options={"intra_op_num_threads": 2}))
+
+    def certificates(*_: object) -> list[Certificate]:
+        write_config(model, newer)
+        return [_certificate()]
+
+    monkeypatch.setattr(certification, "_certificates", certificates)
+    with pytest.raises(StudyError, match="has changed while it was compared"):
+        certify(path, processors=["avx2"], source=model, shapes={})
+    assert TunedConfig.read(path).session == newer.session
 
 
 @pytest.mark.process

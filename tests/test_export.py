@@ -57,6 +57,34 @@ def test_nothing_is_overwritten(frozen_config: Path, target: str) -> None:
     assert {path.read_bytes() for path in exported.files if path.exists()} == {b"mine"}
 
 
+def test_an_interrupt_leaves_no_half_of_a_file(
+    frozen_config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts are written first, so the folder would look finished beside half of a model."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = sorted(path for path in frozen_config.parent.rglob("*") if path.is_file())
+    monkeypatch.setattr("shutil.copyfileobj", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export(frozen_config, "triton")
+    assert sorted(path for path in frozen_config.parent.rglob("*") if path.is_file()) == before
+
+
+def test_a_namespace_is_no_keyword() -> None:
+    """A model may be named default or switch."""
+    assert "namespace mobilenet_v2_session {" in text_of(render("cpp", PLAIN))
+
+
+def test_a_tool_that_cuts_options_at_blanks_takes_no_json() -> None:
+    options = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}'}
+    session = SessionConfig(providers=(("OpenVINOExecutionProvider", options),))
+    rendering = render("perf_test", session)
+    assert any("load_config" in lost for lost in rendering.lost)
+    assert "load_config|" not in text_of(rendering)
+
+
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_no_link_is_followed(frozen_config: Path, tmp_path: Path, target: str) -> None:
     """A link where a file would be written leads nowhere, not even to a file that is not there."""

@@ -8,9 +8,11 @@ from typing import Any
 import brief_studies
 import decoder_models
 import numpy as np
+import onnx
 import onnxruntime
 import optuna
 import pytest
+from onnx import TensorProto, helper
 from views import words_of
 
 import autotune
@@ -408,6 +410,21 @@ class _Refusing:
     def __init__(self, judge: Judge) -> None:
         self.compare = lambda outputs: replace(judge.compare(outputs), error=1.0)
         self.surely_above = judge.surely_above
+
+
+def test_positions_may_have_one_axis(tmp_path: Path) -> None:
+    """Exports of a static cache take ``cache_position`` of the new tokens alone."""
+    path = decoder_models.write("plain", tmp_path / "plain.onnx")
+    greedy = generation(onnxruntime.InferenceSession(path)).generate(_TOKENS, 6)
+    model = onnx.load(path)
+    place = helper.make_tensor_value_info("cache_position", TensorProto.INT64, ["sequence_length"])
+    model.graph.input.append(place)
+    onnx.save(model, path)
+    assert generation(onnxruntime.InferenceSession(path)).generate(_TOKENS, 6) == greedy
+    described = describe(path)
+    assert described.decoder is not None
+    plan = workload_of_prompts(described, None, (4,), 2, {}, 0, {})
+    assert plan.feeds[0]["cache_position"].shape == (4,)
 
 
 def test_generation_by_names_alone(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from factories import normal, onnx_model, save_onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from autotune.errors import ModelError
 from autotune.facts import sample_models
@@ -223,3 +224,19 @@ def test_the_file_is_never_written_to(path: Path) -> None:
     describe(path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_is_inside_local_functions_counts(tmp_path: Path) -> None:
+    """An exporter may keep modules as functions; ONNX Runtime writes them out."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    product = helper.make_node("MatMul", ["a", "b"], ["c"])
+    function = helper.make_function("local", "Layer", ["a", "b"], ["c"], [product], opsets[:1])
+    call = helper.make_node("Layer", ["x", "w"], ["y"], domain="local")
+    tensors = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy"]
+    weight = numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
+    graph = helper.make_graph([call], "g", tensors[:1], tensors[1:], [weight])
+    model = helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=9)
+    onnx.save(model, tmp_path / "functions.onnx")
+    facts = describe(tmp_path / "functions.onnx")
+    assert facts.operators == {"MatMul": 1}
+    assert facts.quantisable == {"MatMul": 1}
