@@ -123,7 +123,7 @@ def _study(
     options = state.options
     models = {item.session.name: item.model for item in state.tunable}
     process = _process_of(state, models)
-    schedule_of(process, models, options.seed)  # a recording without calls is refused first
+    schedule = schedule_of(process, models, options.seed)
     joint = min(_MOST_JOINT, max(1, round(_JOINT_SHARE * options.trials)))
     budgets = trials_of([item.session for item in state.tunable], options.trials - joint)
     for item in list(state.tunable):
@@ -136,10 +136,11 @@ def _study(
             state.tunable.remove(item)
         else:
             state.notes += item.study.notes
-    _check_tunable(state)
-    models = {item.session.name: item.model for item in state.tunable}
-    process = _process_of(state, models)
-    schedule = schedule_of(process, models, options.seed)
+    if len(state.tunable) < len(models):
+        _check_tunable(state)
+        models = {item.session.name: item.model for item in state.tunable}
+        process = _process_of(state, models)
+        schedule = schedule_of(process, models, options.seed)
     _note_on_schedule(state, process, schedule)
     called = {session.name for session in schedule.sessions}
     parts = [_part(item, options) for item in state.tunable if item.session.name in called]

@@ -225,8 +225,7 @@ def judgement_remarks(result: StudyResult) -> Iterator[Line]:
         form = " in its smallest form" if judgement.trial in numbers[place:] else ""
         for text in _sentences(judgement, f"trial {judgement.trial}{form}"):
             yield Line(text, "" if judgement.decision == WITHIN else "warning")
-    judged = [judgement.trial for judgement in result.judgements]
-    if judged and result.picked not in judged and result.best is not result.baseline:
+    if numbers and result.picked not in numbers and result.best is not result.baseline:
         yield Line(f"Trial {result.picked} was not judged on all samples.", "warning")
 
 

@@ -18,13 +18,13 @@ from autotune.deploy.config import Coverage, Interval, ProviderEvidence
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import Scatter, mean_log_interval, student_t
 from autotune.search.objective import (
-    HELD_MARGIN,
     OBJECTIVES,
     RATES,
     SPEEDS,
     THROUGHPUT,
     Objective,
     Values,
+    held_by_most_mib,
     values,
 )
 
@@ -49,8 +49,6 @@ _ENOUGH_UNDISTURBED = 3
 _LATENCY = OBJECTIVES["latency_ms"]
 _MEMORY = OBJECTIVES["peak_memory_mib"]
 _HELD = OBJECTIVES["held_memory_mib"]
-# Of made-up processes that differ by 2 %, twenty in a row keep a promise by two of them with 98 %.
-_BEYOND_MEDIAN = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,8 +242,7 @@ def most_held_mib(own: Sequence[Measurement]) -> float | None:
         return None
     held = [m.held_memory_mib for m in own]
     largest = max(held)
-    beyond = max(HELD_MARGIN * largest, _BEYOND_MEDIAN * (largest - float(np.median(held))))
-    return largest + beyond + _HELD.tolerance_absolute
+    return held_by_most_mib(largest, largest - float(np.median(held)))
 
 
 def promised(of: Values, most_held_mib: float | None) -> Values:

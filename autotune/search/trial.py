@@ -4,10 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from autotune.measure.outcome import Failure, Measurement, Outcome
-from autotune.search.objective import HELD_MARGIN, OBJECTIVES, P99_RUNS, THROUGHPUT
+from autotune.search.objective import P99_RUNS, THROUGHPUT, held_by_most_mib
 from autotune.space.configuration import BASELINE, Configuration
-
-_HELD = OBJECTIVES["held_memory_mib"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +79,7 @@ class Limits:
 
         Of held memory that is the least that the final comparison promises of one that holds it.
         """
-        promised_mib = (1 + HELD_MARGIN) * measurement.held_memory_mib + _HELD.tolerance_absolute
+        promised_mib = held_by_most_mib(measurement.held_memory_mib)
         return max(
             _excess(measurement.peak_memory_mib, self.max_memory_mib),
             _excess(promised_mib, self.max_held_memory_mib),

@@ -270,7 +270,7 @@ def _may_answer_otherwise(one: Finalist, other: Finalist) -> bool:
 
 
 def _with_all_changes(conclusion: Conclusion, reached: Simplification | None) -> Conclusion:
-    """Returns the conclusion before changes were dropped, with what is known of each change."""
+    """Returns the conclusion whose config keeps all changes, with the effect of each change."""
     assert reached is not None
     winner = conclusion.picked.trial.number
     parts = tuple(replace(part, kept=True) for part in reached.parts)

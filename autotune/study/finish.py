@@ -50,17 +50,13 @@ def earlier_result(
         measured: How many trials the study has.
         has_tried_all: Whether all that the user asks for by name is among them.
     """
-    try:
-        earlier = StudyResult.read(ctx.folder)
-    except StudyError:
+    earlier = _written(ctx)
+    if earlier is None:
         return None
     same = (
-        earlier.complete
-        and (earlier.simplification is None or earlier.simplification.complete)
+        (earlier.simplification is None or earlier.simplification.complete)
         and (earlier.process is not None or not options.process_options)
-        and earlier.study == ctx.study
         and _is_of(earlier, ctx, measured)
-        and all((ctx.folder / name).is_file() for name in earlier.files)
     )
     if same and measured >= options.trials:
         note = f"All {measured} trials are measured already; --trials {2 * measured} goes on."
@@ -68,6 +64,16 @@ def earlier_result(
     if same and earlier.ended and options.early_stop and has_tried_all:
         return earlier, f"The search has ended: {earlier.ended}; --no-early-stop goes on."
     return None
+
+
+def _written(ctx: Context) -> StudyResult | None:
+    """Returns the confirmed result of the study in its folder, if all of its files are there."""
+    try:
+        result = StudyResult.read(ctx.folder)
+    except StudyError:
+        return None
+    is_whole = result.complete and all((ctx.folder / name).is_file() for name in result.files)
+    return result if is_whole and result.study == ctx.study else None
 
 
 def _is_of(result: StudyResult, ctx: Context, measured: int) -> bool:
@@ -140,13 +146,10 @@ class Finish:
 
     def _confirmed(self) -> StudyResult | None:
         """Returns the result of fewer trials for the same wishes; None where the default won."""
-        try:
-            earlier = StudyResult.read(self.ctx.folder)
-        except StudyError:
+        earlier = _written(self.ctx)
+        if earlier is None or not _is_of(earlier, self.ctx, earlier.trials):
             return None
-        is_whole = earlier.complete and all((self.ctx.folder / f).is_file() for f in earlier.files)
-        is_ours = earlier.study == self.ctx.study and _is_of(earlier, self.ctx, earlier.trials)
-        return earlier if is_whole and is_ours and earlier.best is not earlier.baseline else None
+        return None if earlier.best is earlier.baseline else earlier
 
     def _recorded(self) -> StudyResult | None:
         """Returns the result of another worker, by all trials and the same wishes."""
