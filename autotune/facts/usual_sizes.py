@@ -56,7 +56,7 @@ def usual_shapes(inputs: Sequence[Tensor]) -> Iterator[Shapes]:
         named = {
             tensor.shape[0]: 1
             for tensor in inputs
-            if tensor.shape and isinstance(tensor.shape[0], str) and _is_name(tensor.shape[0])
+            if tensor.shape and isinstance(tensor.shape[0], str) and is_name(tensor.shape[0])
         }
         shapes = {
             tensor.name: tuple(
@@ -82,7 +82,7 @@ def completed(
         dimension: size
         for tensor in inputs
         for size, dimension in zip(given.get(tensor.name, ()), tensor.shape, strict=False)
-        if isinstance(dimension, str) and _is_name(dimension)
+        if isinstance(dimension, str) and is_name(dimension)
     }
 
     def shape_of(tensor: Tensor) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ def _size(tensor: Tensor, axis: int, sizes: _Sizes, named: dict[str, int]) -> in
     if isinstance(dimension, int):
         return dimension
     size = 1 if axis == 0 else _usual_size(tensor, axis, sizes)
-    return named.setdefault(dimension, size) if dimension and _is_name(dimension) else size
+    return named.setdefault(dimension, size) if dimension and is_name(dimension) else size
 
 
 def _usual_size(tensor: Tensor, axis: int, sizes: _Sizes) -> int:
@@ -129,6 +129,6 @@ def _is_text(tensor: Tensor) -> bool:
     return len(tensor.shape) == 2 and (tensor.is_mask or tensor.dtype.startswith(("int", "bool")))
 
 
-def _is_name(dimension: str) -> bool:
+def is_name(dimension: str) -> bool:
     """Returns whether a dimension's name tells it from others; exporters' ``?`` does not."""
     return any(character.isalnum() for character in dimension)

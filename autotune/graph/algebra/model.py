@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 from autotune.facts.graphs import all_graphs, all_nodes
+from autotune.facts.usual_sizes import is_name
 from autotune.facts.weights import element_count, to_initializers
 from autotune.graph.algebra.rule import Rule
 from autotune.graph.algebra.rules import RULES
@@ -159,16 +160,13 @@ def _facts(graph: onnx.GraphProto) -> dict[str, TensorFacts]:
         sizes = None
         if tensor.HasField("shape"):
             sizes = tuple(
-                d.dim_value if d.HasField("dim_value") else _name_of(d.dim_param)
+                d.dim_value
+                if d.HasField("dim_value")
+                else (d.dim_param if is_name(d.dim_param) else None)
                 for d in tensor.shape.dim
             )
         facts[item.name] = TensorFacts(tensor.elem_type, sizes)
     return facts
-
-
-def _name_of(size: str) -> str | None:
-    """Returns the name of an open size; None for "?" and the like, which are no names."""
-    return size if any(map(str.isalnum, size)) else None
 
 
 def _named(
