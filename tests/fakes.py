@@ -19,6 +19,7 @@ from autotune.deploy.process_options import ProcessOptions
 from autotune.facts.providers import CPU_STATE
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import Preparer
+from autotune.measure.judging import Judgement
 from autotune.measure.outcome import (
     SEARCH,
     Effort,
@@ -85,6 +86,25 @@ def measurement(latency_ms: float, memory_mib: float = 100.0, error: float = 0.0
         stopped_early=False,
         spent_s={"configuration": 0.2},
         samples=None,
+    )
+
+
+def judged(trial: int, words: str = "", *, admitted: bool) -> Judgement:
+    """Returns what all samples say of a member: within the limit, or far beyond it."""
+    return Judgement(
+        trial=trial,
+        words=words,
+        decision="within" if admitted else "beyond",
+        samples=120,
+        available=120,
+        error=0.0 if admitted else 0.5,
+        metric=None,
+        reference_metric=None,
+        drop=None,
+        worst=(),
+        companions=(),
+        reason="",
+        admitted=admitted,
     )
 
 

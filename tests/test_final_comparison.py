@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import fakes
 import made_results
 from fakes import FakeMeasurer, measurement, parameter, setting, space
 
@@ -178,24 +179,6 @@ def test_a_fault_after_the_final_comparison_leaves_the_winner() -> None:
     assert not after.simplification.complete
 
 
-def _judged(finalist: Finalist, *, admitted: bool) -> Judgement:
-    return Judgement(
-        trial=finalist.trial.number,
-        words="",
-        decision="within" if admitted else "beyond",
-        samples=120,
-        available=120,
-        error=0.0 if admitted else 0.5,
-        metric=None,
-        reference_metric=None,
-        drop=None,
-        worst=(),
-        companions=(),
-        reason="",
-        admitted=admitted,
-    )
-
-
 def _settled(
     values: Mapping[str, Value], smaller: Mapping[str, Value]
 ) -> tuple[list[Configuration], Conclusion]:
@@ -207,7 +190,7 @@ def _settled(
 
     def judge(finalist: Finalist) -> Judgement:
         judged.append(finalist.trial.configuration)
-        return _judged(finalist, admitted=judged[-1] != Configuration.of(smaller))
+        return fakes.judged(finalist.trial.number, admitted=judged[-1] != Configuration.of(smaller))
 
     *_, last = comparison.settled(comparison.compare(), judge)
     return judged, last

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from factories import model_of, tensor
-from fakes import FakeWorld, thread_cost
+from fakes import FakeWorld, judged, thread_cost
 from numpy.typing import NDArray
 
 from autotune.deploy.session import SessionConfig
@@ -216,24 +216,6 @@ def study(tmp_path: Path) -> Callable[..., StudyResult]:
     return run
 
 
-def _found(subject: Subject, *, admitted: bool) -> Judgement:
-    return Judgement(
-        trial=subject.trial,
-        words=subject.words,
-        decision="within" if admitted else "beyond",
-        samples=120,
-        available=120,
-        error=0.0 if admitted else 0.5,
-        metric=None,
-        reference_metric=None,
-        drop=None,
-        worst=(),
-        companions=(),
-        reason="",
-        admitted=admitted,
-    )
-
-
 @pytest.mark.usefixtures("quiet")
 def test_the_next_member_takes_the_place_of_one_beyond_the_limit(
     study: Callable[[], StudyResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -242,7 +224,7 @@ def test_the_next_member_takes_the_place_of_one_beyond_the_limit(
 
     def judge(_: AllSamples, subject: Subject, __: object) -> Judgement:
         trials.append(subject.trial)
-        return _found(subject, admitted=subject.trial != trials[0])
+        return judged(subject.trial, subject.words, admitted=subject.trial != trials[0])
 
     monkeypatch.setattr(AllSamples, "judge", judge)
     result = study()
@@ -267,7 +249,7 @@ def test_an_interrupted_study_does_not_select_what_was_beyond_the_limit(
         judged.append(subject.trial)
         if subject.trial != judged[0]:
             raise KeyboardInterrupt
-        return _found(subject, admitted=False)
+        return judged(subject.trial, subject.words, admitted=False)
 
     monkeypatch.setattr(AllSamples, "judge", judge)
     with pytest.raises(Interrupted) as interrupted:
@@ -277,7 +259,7 @@ def test_an_interrupted_study_does_not_select_what_was_beyond_the_limit(
     assert result.picked == judged[-1]
     lines = [b.text for b in view_ending(result, "").blocks if isinstance(b, Line)]
     assert f"Trial {judged[-1]} was not judged on all samples." in lines
-    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: _found(s, admitted=True))
+    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: judged(s.trial, admitted=True))
     assert study().judgements, "the same command judges the config"
 
 
@@ -294,7 +276,7 @@ def test_a_model_that_cannot_be_made_again_gives_way_to_the_next(
             raise error
         return made(self, half)
 
-    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: _found(s, admitted=True))
+    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: judged(s.trial, admitted=True))
     monkeypatch.setattr(Preparer, "prepare", prepare)
     result = study()
     lost, selected = result.judgements
@@ -308,7 +290,7 @@ def test_a_model_that_cannot_be_made_again_gives_way_to_the_next(
 def test_the_default_stays_where_all_are_beyond_the_limit(
     study: Callable[[], StudyResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: _found(s, admitted=False))
+    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: judged(s.trial, admitted=False))
     result = study()
     assert result.best is result.baseline
     assert result.judgements

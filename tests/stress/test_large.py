@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import brief_studies
@@ -19,6 +20,10 @@ _LAYERS = 9
 @pytest.mark.stress
 @pytest.mark.skipif(
     psutil.virtual_memory().available < 12 << 30, reason="it needs 12 GiB of free memory"
+)
+@pytest.mark.skipif(
+    psutil.disk_usage(tempfile.gettempdir()).free < 12 << 30,
+    reason="it needs 12 GiB of free disk for the forms of the model",
 )
 def test_a_model_over_2_gib_is_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step of the graph parameters takes it or refuses it with a sentence."""
