@@ -56,7 +56,6 @@ class Batches:
         """Returns the batches for samples of up to so many positions, by a rule of thumb.
 
         Args:
-            axes: By input, the axis along which it is padded.
             ratio: Of each size to the next smaller one.
         """
         sizes, size = {longest}, longest / ratio
@@ -89,11 +88,7 @@ class Batches:
 
 
 class Batcher:
-    """Groups samples by their lengths.
-
-    Args:
-        batches: How.
-    """
+    """Groups samples by their lengths."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches

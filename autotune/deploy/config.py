@@ -192,7 +192,6 @@ class Coverage:
     """How much the comparison of the answers with the unoptimised model's proves.
 
     Attributes:
-        samples: The samples whose outputs were compared.
         share: Share of the numbers in these outputs that were compared; the others are NaN or
             infinite in the unoptimised model.
         constant_outputs: Names of the outputs that are the same for all samples, or empty: nothing
@@ -336,7 +335,6 @@ class Requires:
     computes them exactly, if it can; else the answers would be wrong, so it refuses.
 
     Attributes:
-        providers: Names of execution providers.
         vnni: Whether an x86 processor must have VNNI: the file has eight-bit products whose sums
             overflow without it, and which ``session.x64quantprecision`` does not reach.
         exact_products: Whether an x86 processor without VNNI must compute exactly

@@ -33,7 +33,6 @@ class Port:
     """An input or an output of a model.
 
     Attributes:
-        name: Its name.
         dtype: Its element type as numpy spells it.
         shape: Its dimensions: a size, a symbolic name, or None where the model says nothing.
     """
@@ -48,8 +47,6 @@ class Pair:
     """An output that is an input of the next step.
 
     Attributes:
-        past: Name of the input.
-        present: Name of the output.
         kind: One of :data:`CACHE`, :data:`CROSS` and :data:`STATE`.
         axis: The dimension along which a cache grows; None where it has one size.
         dtype: Element type as numpy spells it.
@@ -70,7 +67,6 @@ class Decoder:
     """How a model generates.
 
     Attributes:
-        pairs: What is fed back.
         tokens: The input of token ids; None where the model takes no tokens.
         logits: The output of the next token's logits; None where the model has none.
         mask: The attention mask over all tokens so far; None without one.
@@ -79,7 +75,6 @@ class Decoder:
         others: Other inputs, which are the same in all steps, such as an encoder's output.
         vocabulary: How many tokens there are; None where the model does not say.
         context: The most tokens; None where nothing tells.
-        token_dtype: Element type of the token ids.
     """
 
     pairs: tuple[Pair, ...]
@@ -128,7 +123,6 @@ class Plan:
     """What is generated in a measurement.
 
     Attributes:
-        decoder: How the model generates.
         new_tokens: How many tokens follow each prompt.
     """
 
@@ -187,8 +181,6 @@ def decoder_of(
     """Returns how a model with these inputs and outputs generates; None without pairs.
 
     Args:
-        inputs: Its inputs.
-        outputs: Its outputs.
         pairs: Names of present outputs by those of past inputs.
         axes: The dimension along which a cache grows, by input, as far as the graph shows it.
         crosses: Inputs that are caches of cross-attention, as far as the graph shows it.

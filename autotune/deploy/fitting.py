@@ -196,12 +196,7 @@ def _can_use(name: str) -> bool:
 def environment_differences(
     config: TunedConfig, *, cores: bool = True, runtime: bool = True
 ) -> list[str]:
-    """Returns how this machine differs from the one that tuned the config, in words.
-
-    Args:
-        cores: Whether to compare the numbers of usable cores.
-        runtime: Whether to compare the versions of ONNX Runtime.
-    """
+    """Returns how this machine differs from the one that tuned the config, in words."""
     there = config.environment
     pairs = [("CPU", there.cpu, cpu.cpu_model())]
     if runtime:

@@ -59,8 +59,6 @@ class Generation:
     """One sequence of tokens under way.
 
     Args:
-        session: The decoder's session.
-        decoder: What it feeds back.
         others: The inputs that are the same in all steps, by name.
 
     Attributes:

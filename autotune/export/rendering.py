@@ -245,11 +245,7 @@ def changed_options(session: SessionConfig) -> dict[str, Value]:
 
 
 def processor_needs(config: TunedConfig, lost: Collection[str]) -> tuple[str, ...]:
-    """Returns what a processor must have for right answers where nothing checks it, in words.
-
-    Args:
-        lost: What the target cannot express, in words.
-    """
+    """Returns what a processor must have for right answers where nothing checks it, in words."""
     needs = []
     exact = config.session.entries.get(EXACT_PRODUCTS) == "1" and any(
         EXACT_PRODUCTS in part for part in lost

@@ -64,9 +64,7 @@ def decoder_in(
     """Returns how the model of a graph generates; None where no output is fed back.
 
     Args:
-        graph: The graph.
         inputs: The inputs that must be fed.
-        outputs: The outputs.
         bounds: How many rows the tables have that inputs index.
         given: Pairs that the user names; where there are some, no others are looked for.
 

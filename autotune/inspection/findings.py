@@ -126,7 +126,6 @@ class FindingKind:
 
     Attributes:
         about: What it looks for, as part of a list.
-        find: Returns the finding, if there is one.
         rate: Returns the severity by the measured effect of the remedy.
         measured: Whether it needs a measurement, so that reading alone does not show it.
     """

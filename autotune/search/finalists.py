@@ -102,9 +102,6 @@ def best_of_runtimes(trials: Sequence[Trial], limits: Limits, objective: Objecti
 
     They say what there is to gain with what is installed, and with something else.
 
-    Args:
-        objective: Its first objective.
-
     Returns:
         Nothing where no trial had another ONNX Runtime.
     """

@@ -24,7 +24,6 @@ class Taken:
     """The configurations that need no measurement.
 
     Args:
-        measured: The measured configurations.
         equal: Duplicates: configurations with the other one that opens the same session.
     """
 

@@ -60,9 +60,6 @@ class Hurdle:
 class Outlook:
     """The prospects of configurations that were not measured, after the trials so far.
 
-    Args:
-        hurdles: Quantities that must stay below a limit.
-
     Attributes:
         front: The measured configurations that no other beats, by the means of the models.
     """
@@ -222,7 +219,6 @@ class Proposer:
 
     Args:
         bounds: Upper bounds of quantities, by name.
-        seed: Random seed of the configurations that are looked at.
     """
 
     def __init__(

@@ -71,7 +71,6 @@ class Store:
         limits: The limits; they decide which trials count, as :meth:`Limits.count` says.
         spool: Keeps measurements until the storage has them; None in a study in memory.
         claims: The claims of a study that several workers share; None where this is the only one.
-        worker: The name of this worker in a shared study.
         note: Called with a sentence when the database is away, and when it is back.
         trials: The measured trials of all workers that count, in order, one for each configuration.
         measured: The same by their configurations.
