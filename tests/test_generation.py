@@ -141,6 +141,10 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     evidence = result.best.evidence
     assert evidence.tokens_per_s == pytest.approx(1e3 / evidence.latency_ms)
     assert evidence.ttft_ms is not None
+    assert [(item.prompt_tokens, item.context) for item in evidence.lengths] == [
+        (14, 16),
+        (2046, 2048),
+    ]
     storage = f"sqlite:///{tmp_path / 'out' / 'study.db'}"
     study = optuna.load_study(study_name=result.study, storage=storage)
     trials = [trial.measurement for trial in read_trials(study) if trial.measurement]
@@ -149,8 +153,13 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert [item.prompt_tokens for item in generated.lengths] == [14, 2046]
     assert [item.context for item in generated.lengths] == [16, 2048]
     assert trials[0].fidelity.perplexity is not None
-    assert "new tokens per second" in write_report(tmp_path / "out").read_text(encoding="utf-8")
-    assert f"{evidence.tokens_per_s:.4g}" in words_of(view_ending(result, ""))
+    page = write_report(tmp_path / "out").read_text(encoding="utf-8")
+    assert "new tokens per second" in page
+    ending = words_of(view_ending(result, ""))
+    assert f"{evidence.tokens_per_s:.4g}" in ending
+    assert "After a prompt of 2046 tokens, by the clock" in ending
+    for text in (page, ending):
+        assert "tokens/s at a context of 2048" in text
     # the folder continues the study, with the options that it kept
     again = options_to_continue(str(tmp_path / "out"), model=None, trials=3)
     assert (again.max_perplexity_rise, again.prompt_tokens) == (10.0, (14, 2046))
