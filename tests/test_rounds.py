@@ -12,11 +12,13 @@ import pytest
 from fakes import REFERENCE_MS, FakeMeasurer, measurement, parameter, refusal, space
 
 from autotune.deploy.config import Interval
+from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.options import Value
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import (
     FINAL_COMPARISON,
     Failure,
+    Generated,
     Measurement,
     Outcome,
 )
@@ -626,3 +628,13 @@ def test_two_rounds_count_as_far_as_others_repeat() -> None:
     others = [[measurement(ms), measurement(ms * 1.01)] for ms in (8.0, 11.0, 12.0)]
     assert score(own, base, [base, own]).speedup.low < 1
     assert score(own, base, [base, own, *others]).speedup.low > 1.03
+
+
+def test_times_by_length_are_medians_of_the_rounds() -> None:
+    own = []
+    for ms in (5.0, 1.0, 2.0):
+        times = LengthTimes(prompt_tokens=8, context=9, ttft_ms=ms, step_ms=2 * ms)
+        generated = Generated(ttft_ms=ms, ttft_ratio=None, lengths=(times,))
+        own.append(replace(measurement(10.0), generated=generated))
+    (times,) = score(own, own, [own]).lengths
+    assert (times.ttft_ms, times.step_ms) == (2.0, 4.0)

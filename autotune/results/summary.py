@@ -167,6 +167,7 @@ def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
                 if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]
                 else None
             ),
+            lengths=finalist.lengths,
         ),
     )
 

@@ -1,15 +1,16 @@
 """The configurations of a study, a row each, with their details; and the study's conditions."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.deploy.config import Interval
+from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.options import Value
 from autotune.measure.outcome import Failure, Measurement
 from autotune.report.page.state import StudyState
-from autotune.report.text import interval, latency, percent, printable
+from autotune.report.text import generation, interval, latency, percent, printable
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import speedup_of, with_latency
 from autotune.search.objective import THROUGHPUT, TOKENS, Values, values
@@ -46,6 +47,7 @@ class Row:
             search measured.
         error: Its error; None where it was not measured.
         agreement: Its top-1 agreement; None where it was not measured.
+        lengths: The times of a decoder's generations, by the length of the prompt.
         measurement: Its numbers in the search; None where it failed or they are not at hand.
     """
 
@@ -60,6 +62,7 @@ class Row:
     gains: Mapping[str, Interval] = field(default_factory=dict)
     error: float | None = None
     agreement: float | None = None
+    lengths: Sequence[LengthTimes] = ()
     measurement: Measurement | None = None
 
 
@@ -97,6 +100,7 @@ def _member_row(state: StudyState, member: Member) -> Row:
         gains=member.gains,
         error=evidence.error,
         agreement=evidence.agreement,
+        lengths=evidence.lengths,
         measurement=next((t.measurement for t in state.trials if t.number == member.trial), None),
     )
 
@@ -132,6 +136,7 @@ def _measured_row(state: StudyState, trial: Trial, measurement: Measurement) -> 
         speedup=None if state.baseline is None else speedup_of(measurement, state.baseline),
         error=measurement.fidelity.error,
         agreement=measurement.fidelity.agreement,
+        lengths=() if measurement.generated is None else measurement.generated.lengths,
         measurement=measurement,
     )
 
@@ -219,6 +224,8 @@ def _lines(row: Row) -> Iterator[tuple[str, str]]:
             yield "new tokens", f"{row.values[TOKENS]:.4g} tokens/s"
         if "ttft_ms" in row.values:
             yield "time to the first token", f"{latency(row.values['ttft_ms'])} ms"
+        for times in row.lengths:
+            yield f"after a prompt of {times.prompt_tokens} tokens", generation(times)
         yield "peak memory", f"{row.values['peak_memory_mib']:.1f} MiB"
         yield "CPU time of a run", f"{1e3 * row.values['cpu_s']:.4g} ms"
         yield "creating the session", f"{row.values['load_ms']:.4g} ms"
