@@ -421,7 +421,7 @@ def test_without_the_extra_there_is_no_page(
         'For a page with figures: pip install "ort-autotune[report]", then autotune report '
         f"'{folder}'"
     )
-    live_page(StudyOptions.of("model.onnx", out=folder))(Progress(stage="search"))
+    live_page()(Progress(stage="search"))
     done = CliRunner().invoke(app, ["report", str(folder)])
     assert "the page needs the package plotly: pip install" in str(done.exception)
     assert not (folder / "report.html").exists()

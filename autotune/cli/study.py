@@ -270,7 +270,7 @@ def run_study(options: "StudyOptions", *, as_json: bool) -> None:
         from autotune.study.tune import tune
 
     interrupted = False
-    update_page = live_page(options)
+    update_page = live_page()
     with interruptible() as checkpoint, StudyProgress(messages()) as show_progress:
 
         def on_progress(progress: Progress) -> None:

@@ -26,8 +26,8 @@ class Entry:
     """A study in a storage.
 
     Attributes:
-        options: Its options; None where the storage has none that can be read.
-        has_metric: Whether a metric of the user judges its answers.
+        options: Its options, the user's metric by name; None where the storage has none that can
+            be read.
     """
 
     name: str
@@ -36,7 +36,6 @@ class Entry:
     objectives: Sequence[str]
     trials: int
     options: StudyOptions | None
-    has_metric: bool
 
     @property
     def budget(self) -> int | None:
@@ -100,6 +99,7 @@ def _entry(study: optuna.Study) -> Entry:
     attributes = study.user_attrs
     try:
         options = StudyOptions.from_record(attributes.get("request"))
+        options = replace(options, metric=str(attributes.get("metric", "")) or None)
     except FormatError:
         options = None
     return Entry(
@@ -109,7 +109,6 @@ def _entry(study: optuna.Study) -> Entry:
         objectives=str(attributes.get("objectives", "")).split(","),
         trials=len(read_trials(study)),
         options=options,
-        has_metric=bool(attributes.get("metric")),
     )
 
 
@@ -183,7 +182,7 @@ def options_of(entry: Entry, **changes: Any) -> StudyOptions:
             f"the options of {entry.name} cannot be read; type its `autotune study` command"
         )
     given = {name: value for name, value in changes.items() if value is not None}
-    if entry.has_metric and "metric" not in given:
+    if entry.options.metric is not None and "metric" not in given:
         raise RequestError(f"a metric judges the answers of {entry.name}; add --metric")
     options = replace(entry.options, out=None).with_changes(**given)
     check_paths(options)
