@@ -63,6 +63,9 @@ class Entry:
 def place_of(text: str | None) -> tuple[Place, Path | None]:
     """Returns the storage that a URL or the folder of a study names, and the folder.
 
+    Where the folder has the result of a study alone, the storage is that of the variable
+    ``AUTOTUNE_STORAGE``.
+
     Raises:
         StudyError: the folder holds no study.
         RequestError: it is neither, and the variable is not set either.
@@ -73,12 +76,14 @@ def place_of(text: str | None) -> tuple[Place, Path | None]:
     if "://" in text:
         return Place.of(text, Path()), None
     folder = Path(text)
-    if not is_file(folder / DATABASE):
-        raise StudyError(
-            f"{without_secrets(text)} holds no study ({DATABASE} is missing); name the folder that "
-            "`autotune study` wrote, or the URL of a storage"
-        )
-    return Place.of(f"sqlite:///{folder.resolve() / DATABASE}", folder), folder
+    if is_file(folder / DATABASE):
+        return Place.of(f"sqlite:///{folder.resolve() / DATABASE}", folder), folder
+    if is_file(folder / FRONT) and os.environ.get(VARIABLE):
+        return Place.of(None, folder), folder
+    raise StudyError(
+        f"{without_secrets(text)} holds no study ({DATABASE} is missing); name the folder that "
+        f"`autotune study` wrote, and the URL of its storage in {VARIABLE} if it has another one"
+    )
 
 
 def entries(place: Place) -> list[Entry]:
@@ -153,7 +158,7 @@ def options_to_continue(where: str | None, **changes: Any) -> StudyOptions:
     entry = choose(entries(place), changes.pop("study_name", None), place)
     if changes.get("out") is None:
         changes["out"] = folder or _folder_of(entry)
-    changes["storage"] = place.text if folder is None else f"sqlite:///{place.file}"
+    changes["storage"] = place.text if place.file is None else f"sqlite:///{place.file}"
     return options_of(entry, **changes)
 
 
