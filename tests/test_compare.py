@@ -1,6 +1,7 @@
 """Configurations side by side: who takes part, what is refused, and the numbers."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from factories import save_onnx
-from fakes import measurement, refusal
+from fakes import FakeWorld, measurement, refusal
 from test_config import make_config, requiring
 
 from autotune.deploy.config import DataFile, ModelFile, Serving
@@ -177,6 +178,22 @@ def test_a_decoder_is_compared_by_its_tokens(
     assert "a decoder answers with generations" in refused.stderr
 
 
+def test_what_a_study_was_told_to_feed_back_is_kept(tmp_path: Path) -> None:
+    """Beside the config, for all that opens it; here it is changed, to see that it is read."""
+    model = decoder_models.write("plain", tmp_path / "odd.onnx", past="alpha", names="omega")
+    pairs = {"alpha.key": "omega.key", "alpha.value": "omega.value"}
+    out = tmp_path / "out"
+    asked: dict[str, Any] = {"space": "session", "objectives": ["latency", "cpu"], "trials": 1}
+    result = FakeWorld(lambda _: (5.0, 50.0)).tune(model, pairs=pairs, out=out, **asked)
+    assert result.pairs == pairs
+    data = json.loads((out / "front.json").read_text(encoding="utf-8"))
+    data["pairs"] = {"alpha.key": "omega.key"}
+    (out / "front.json").write_text(json.dumps(data), encoding="utf-8")
+    decoder = lineup_of([out / "best.json"], None, None).model.decoder
+    assert decoder is not None
+    assert [pair.past for pair in decoder.pairs] == ["alpha.key"]
+
+
 def test_a_config_is_called_as_it_was_tuned(tmp_path: Path) -> None:
     """By as many clients, on as many sessions; the default's clients share one."""
     serving = Serving(clients=4, sessions="per_client")
@@ -250,16 +267,26 @@ def test_configs_of_different_models_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("error", "given", "limit", "same"),
-    [(0.0119, None, 0.1, True), (0.013, None, 0.1, False), (0.013, 0.02, 0.02, False)],
+    ("tuned", "error", "given", "limit", "same"),
+    [
+        (0.1, 0.0119, None, 0.1, True),
+        (0.1, 0.013, None, 0.1, False),
+        (0.1, 0.013, 0.02, 0.02, False),
+        (None, 0.5, None, math.inf, False),
+    ],
 )
 def test_a_config_is_held_to_what_it_was_tuned_for(
-    tmp_path: Path, error: float, given: float | None, limit: float, same: bool
+    tmp_path: Path,
+    tuned: float | None,
+    error: float,
+    given: float | None,
+    limit: float,
+    same: bool,
 ) -> None:
     """Its own error limit unless the user names one; answers are the same up to a fifth more."""
     config = write_config(save_model(tmp_path), threads=1)
     data = json.loads(config.read_text(encoding="utf-8"))
-    data["evidence"] |= {"error": 0.01, "max_error": 0.1}
+    data["evidence"] |= {"error": 0.01, "max_error": tuned}
     config.write_text(json.dumps(data), encoding="utf-8")
 
     def cost(_: str, threads: int) -> Outcome:

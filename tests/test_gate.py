@@ -1,5 +1,7 @@
 """The gate of a build: limits, verdicts, exit codes, and JUnit."""
 
+import json
+import math
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -63,6 +65,16 @@ def test_one_config_has_to_be_better() -> None:
     worse = judge(make_comparison(make_config(speedup=1.0)), Gate())
     assert _broken(worse) == ["better"]
     assert exit_code(worse) == 3
+
+
+def test_a_metric_alone_limits_no_error() -> None:
+    """And JSON, which has no infinite numbers, says so by null."""
+    comparison = make_comparison(make_config(error=0.5, max_error=math.inf))
+    verdicts = judge(comparison)
+    assert _broken(verdicts) == []
+    assert verdicts[0].words == "error 0.5, no error limit applies"
+    data = json.dumps(view_comparison(comparison, verdicts).data, allow_nan=False)
+    assert json.loads(data)["configs"][0]["max_error"] is None
 
 
 @pytest.mark.parametrize(

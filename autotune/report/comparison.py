@@ -1,5 +1,6 @@
 """Configurations beside a baseline, and releases beside each other, with the verdicts on them."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from xml.etree import ElementTree as ET
@@ -39,7 +40,7 @@ def view_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> View
     for config in comparison.configs:
         blocks += _since_it_was_tuned(config)
     blocks += _answers(comparison)
-    return View(blocks=blocks, data=_data(asdict(comparison), verdicts))
+    return View(blocks=blocks, data=_data(comparison, verdicts))
 
 
 def _since_it_was_tuned(config: Compared) -> Iterator[Line]:
@@ -94,7 +95,7 @@ def view_under_load(comparison: LoadComparison, verdicts: Sequence[Verdict]) -> 
             "arrive, so its latencies are not shown. Offer less with --qps."
         )
         blocks.append(Line(words, "warning"))
-    return View(blocks=[*blocks, *_answers(comparison)], data=_data(asdict(comparison), verdicts))
+    return View(blocks=[*blocks, *_answers(comparison)], data=_data(comparison, verdicts))
 
 
 def _comparison_table(comparison: Comparison) -> Table:
@@ -194,9 +195,17 @@ def _verdict(verdict: Verdict) -> Line:
     return Line(f"FAILED {verdict.config}: {verdict.words}", "bad")
 
 
-def _data(document: dict[str, object], verdicts: Sequence[Verdict]) -> dict[str, object]:
+def _data(
+    comparison: Comparison | LoadComparison, verdicts: Sequence[Verdict]
+) -> dict[str, object]:
+    document = asdict(comparison, dict_factory=_finite)
     listed = [asdict(verdict) for verdict in verdicts]
     return {**document, "verdicts": listed, "passed": exit_code(verdicts) == 0}
+
+
+def _finite(items: list[tuple[str, object]]) -> dict[str, object]:
+    """Returns the fields of a record; JSON has no infinite numbers, and null for no limit."""
+    return {name: None if value == math.inf else value for name, value in items}
 
 
 def _percentile(ms: float | None) -> str:

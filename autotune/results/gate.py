@@ -1,5 +1,6 @@
 """Limits that the outcome of a comparison has to keep: the gate of a build."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 
@@ -78,7 +79,7 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
 
 def _of_failure(name: str, failure: Failure, max_error: float) -> Verdict:
     if failure.kind == "wrong_answers":
-        words = f"{failure.message}; at most {max_error:g} is allowed"
+        words = f"{failure.message}; {_allowed(max_error)}"
         return Verdict(config=name, limit="error", kept=False, words=words)
     return Verdict(config=name, limit="runs", kept=False, words=failure.message)
 
@@ -88,8 +89,12 @@ def _of_error(name: str, error: float, max_error: float) -> Verdict:
         config=name,
         limit="error",
         kept=error <= max_error,
-        words=f"error {error:.2g}, at most {max_error:g} is allowed",
+        words=f"error {error:.2g}, {_allowed(max_error)}",
     )
+
+
+def _allowed(max_error: float) -> str:
+    return f"at most {max_error:g} is allowed" if max_error < math.inf else "no error limit applies"
 
 
 def _of_rate(config: UnderLoad, offered_per_s: float) -> Verdict:

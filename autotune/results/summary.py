@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +58,7 @@ def summarise(
     *,
     ended: str,
     cache_bytes: int,
+    pairs: Mapping[str, str],
 ) -> StudyResult:
     """Returns the result of a study."""
     failures = Counter(t.outcome.kind for t in trials if isinstance(t.outcome, Failure))
@@ -95,6 +96,7 @@ def summarise(
         judgements=conclusion.judgements,
         batching=setting.batching,
         clients=setting.clients,
+        pairs=pairs,
     )
 
 

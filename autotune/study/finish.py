@@ -195,6 +195,7 @@ class Finish:
             conclusion,
             ended=self.search.ended,
             cache_bytes=self.preparer.cache.used_bytes(),
+            pairs=self.options.pairs,
         )
         return self._write(result)
 

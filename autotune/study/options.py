@@ -323,9 +323,10 @@ class StudyOptions:
 
     @property
     def error_limit(self) -> float:
-        """Largest relative L2 error of an output; infinite where a metric alone decides."""
-        if self.max_error is not None:
-            return self.max_error
+        """Largest error, of a decoder largest rise; infinite where a metric alone decides."""
+        largest = self.max_error or self.max_perplexity_rise
+        if largest is not None:
+            return largest
         return _MAX_ERROR if self.metric is None else math.inf
 
     @property

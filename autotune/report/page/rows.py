@@ -14,8 +14,9 @@ from autotune.report.text import generation, interval, latency, percent, printab
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import speedup_of, with_latency
 from autotune.search.objective import THROUGHPUT, TOKENS, Values, values
-from autotune.search.trial import Limits, Trial
+from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
+from autotune.study.options import StudyOptions
 
 STATES: Mapping[str, str] = {
     "chosen": "chosen",
@@ -122,7 +123,7 @@ def _trial_rows(state: StudyState) -> Iterator[Row]:
 
 
 def _measured_row(state: StudyState, trial: Trial, measurement: Measurement) -> Row:
-    reason = excess(measurement, state.limits)
+    reason = state.limits.broken(measurement)
     kind = "rejected" if reason else "measured"
     if measurement.stopped_early and not reason:
         kind, reason = "stopped", "clearly dominated by others"
@@ -152,30 +153,6 @@ def _on_scale(state: StudyState, estimates: Values) -> Values:
     confirmed_ms = state.result.baseline.evidence.latency_ms
     factor = confirmed_ms / state.baseline.latency_ms
     return with_latency(estimates, factor * estimates["latency_ms"])
-
-
-def excess(measurement: Measurement, limits: Limits) -> str:
-    """Returns which limits a measurement breaks, in words; empty where it keeps them."""
-    fidelity = measurement.fidelity
-    parts = []
-    if fidelity.error > limits.max_error:
-        parts.append(f"error {fidelity.error:.2g}, limit {limits.max_error:.2g}")
-    if limits.max_drop is not None and (fidelity.drop or 0.0) > limits.max_drop:
-        parts.append(f"the metric falls by {percent(fidelity.drop or 0.0)}")
-    if limits.max_memory_mib is not None and measurement.peak_memory_mib > limits.max_memory_mib:
-        parts.append(
-            f"{measurement.peak_memory_mib:.1f} MiB, limit {limits.max_memory_mib:.1f} MiB"
-        )
-    held_mib, most_held_mib = measurement.held_memory_mib, limits.max_held_memory_mib
-    if most_held_mib is not None and held_mib > most_held_mib:
-        parts.append(f"{held_mib:.1f} MiB held, limit {most_held_mib:.1f} MiB")
-    if limits.max_latency_ms is not None and measurement.latency_ms > limits.max_latency_ms:
-        parts.append(f"{measurement.latency_ms:.4g} ms, limit {limits.max_latency_ms:.4g} ms")
-    if limits.max_p99_ms is not None and measurement.tail_ms > limits.max_p99_ms:
-        parts.append(
-            f"99th percentile {measurement.tail_ms:.4g} ms, limit {limits.max_p99_ms:.4g} ms"
-        )
-    return "; ".join(parts)
 
 
 PHASES = (
@@ -262,15 +239,25 @@ def conditions_of(state: StudyState) -> dict[str, str]:
             "CPU": f"{result.environment.cpu}, {result.environment.cores} usable cores",
             "machine's fingerprint": result.environment.fingerprint,
         }
-    limits = {
-        "max_error": f"error {state.limits.max_error:g}".replace("error inf", ""),
-        "max_memory_mib": f"memory {state.limits.max_memory_mib} MiB",
-        "max_held_memory_mib": f"held memory {state.limits.max_held_memory_mib} MiB",
-        "max_latency_ms": f"latency {state.limits.max_latency_ms} ms",
-        "max_p99_ms": f"99th percentile {state.limits.max_p99_ms} ms",
-        "max_drop": f"fall of the metric {state.limits.max_drop}",
-    }
-    kept = {n: text for n, text in limits.items() if getattr(state.limits, n) is not None}
-    conditions["limits"] = ", ".join(filter(None, kept.values()))
+    conditions["limits"] = state.limits.words
     conditions["objectives"] = ", ".join(objective.heading for objective in state.objectives)
     return {name: text for name, text in {**conditions, **state.facts}.items() if text}
+
+
+_OF_ONE_RUN = frozenset({"model", "out", "study_name"})
+
+
+def call_of(options: StudyOptions) -> str:
+    """Returns the Python code that repeats a study.
+
+    It has what a storage keeps of the options, and with that neither a storage nor its password.
+    """
+    asked = {**options.to_record(), "metric": options.metric}
+    default = StudyOptions(model=options.model).to_record()
+    changes = [
+        f"    {name}={value!r},"
+        for name, value in asked.items()
+        if name not in _OF_ONE_RUN and value is not None and value != default.get(name)
+    ]
+    model = f"    {asked['model']!r},"
+    return "\n".join(["import autotune\n", "autotune.tune(", model, *changes, ")"])
