@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from autotune.deploy.config import DataFile, ModelFile, Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.facts import sample_models
-from autotune.facts.inputs import workload_for
+from autotune.facts.inputs import Generate, workload_for
 from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import LoadMeasurement
-from autotune.measure.outcome import Effort, Failure, Outcome
+from autotune.measure.outcome import Effort, Failure, Generated, Outcome
+from autotune.report.comparison import view_comparison
+from autotune.report.view import Table
 from autotune.results.compare import Comparison, MakeMeasurer, compare
 from autotune.results.subjects import THE_DEFAULT, Lineup, lineup_of
 
@@ -176,6 +179,21 @@ def test_a_decoder_is_compared_by_its_tokens(
     refused = command_line.run(tmp_path, *common, "--qps", "5")
     assert refused.returncode == 2
     assert "a decoder answers with generations" in refused.stderr
+
+
+def test_a_decoder_is_shown_by_its_tokens(tmp_path: Path) -> None:
+    """Tokens per second and the first token; the usual limit is a rise of the perplexity by 2 %."""
+    model = decoder_models.write("plain", tmp_path / "plain.onnx")
+    generated = Generated(ttft_ms=30.0, ttft_ratio=None, lengths=())
+    _, make = make_fake(lambda *_: replace(measurement(4.0), generated=generated))
+    lineup = lineup_of([model], None, None)
+    prompts = workload_for(lineup.model, None, {}, generation=Generate(prompt_tokens=(4,)))
+    comparison = compare(lineup, prompts, make_measurer=make, on_step=lambda *_: None)
+    assert comparison.max_error == 0.02
+    (table,) = (b for b in view_comparison(comparison, ()).blocks if isinstance(b, Table))
+    assert table.headings[:4] == ("configuration", "tokens/s", "speed-up", "first token ms")
+    assert [row[1] for row in table.rows] == ["250", "250"]
+    assert [row[3] for row in table.rows] == ["30", "30"]
 
 
 def test_what_a_study_was_told_to_feed_back_is_kept(tmp_path: Path) -> None:

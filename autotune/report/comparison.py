@@ -14,6 +14,7 @@ from autotune.results.compare import Compared, Comparison, LoadComparison, Under
 from autotune.results.gate import Verdict, exit_code
 from autotune.results.score import slower_by_up_to
 from autotune.results.versions import LEAK, Change, VersionComparison
+from autotune.search.objective import TOKENS
 
 _INPUTS = {"user": "your inputs", "generated": "generated inputs"}
 _TOO_FEW = "–: there were too few requests for this percentile."
@@ -100,11 +101,13 @@ def view_under_load(comparison: LoadComparison, verdicts: Sequence[Verdict]) -> 
 
 def _comparison_table(comparison: Comparison) -> Table:
     """Returns a row for the baseline and one for each configuration."""
-    has_clients = comparison.clients > 1
+    generates = TOKENS in comparison.baseline.score.values
+    has_clients = comparison.clients > 1 and not generates
 
     def cells(config: Compared) -> list[str]:
         own, is_baseline = config.score, config is comparison.baseline
-        speed = f"{config.throughput_per_s:.4g}" if has_clients else latency(own.latency_ms)
+        rate = own.values[TOKENS] if generates else config.throughput_per_s
+        speed = f"{rate:.4g}" if has_clients or generates else latency(own.latency_ms)
         gain = f"{own.speedup.value:.2f} ({interval(own.speedup)})"
         seen = [latency(config.p50_ms), _percentile(own.values.get("p99_ms"))]
         return [
@@ -112,14 +115,18 @@ def _comparison_table(comparison: Comparison) -> Table:
             speed,
             "1" if is_baseline else gain,
             *(seen if has_clients else []),
+            *([_percentile(own.values.get("ttft_ms"))] if generates else []),
             memory(own.peak_memory_mib, own.peak_memory_interval),
             "" if is_baseline else f"{own.error:.1g}",
             "baseline" if is_baseline else _in_short(config),
         ]
 
     rows = [cells(config) for config in (comparison.baseline, *comparison.configs)]
-    speed = ("samples/s", "speed-up", "p50 ms", "p99 ms")
-    columns = speed if has_clients else ("latency ms", "speed-up")
+    columns: tuple[str, ...] = ("latency ms", "speed-up")
+    if generates:
+        columns = ("tokens/s", "speed-up", "first token ms")
+    elif has_clients:
+        columns = ("samples/s", "speed-up", "p50 ms", "p99 ms")
     headings = ("configuration", *columns, "memory MiB", "error", "in short")
     return Table(headings=headings, rows=rows, words=(0, len(headings) - 1))
 
