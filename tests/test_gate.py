@@ -77,6 +77,15 @@ def test_a_metric_alone_limits_no_error() -> None:
     assert json.loads(data)["configs"][0]["max_error"] is None
 
 
+@pytest.mark.parametrize(("speedup", "broken"), [(0.995, []), (0.97, ["better"])])
+def test_less_memory_may_cost_one_per_cent(speedup: float, broken: list[str]) -> None:
+    """By the estimate, also where the noise of the machine is larger."""
+    same = make_config(speedup=speedup)
+    halved = {**same.score.gains, "peak_memory_mib": Interval(value=2.0, low=1.9, high=2.1)}
+    lean = replace(same, score=replace(same.score, gains=halved, noise_floor=0.04))
+    assert _broken(judge(make_comparison(lean))) == broken
+
+
 @pytest.mark.parametrize(
     ("gate", "broken"),
     [

@@ -18,7 +18,7 @@ from autotune.measure.open_loop import poisson_arrivals
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 from autotune.measure.statistics import independent_share, percentile
 from autotune.results.final_comparison import FINAL, OnStep, Plan, Rounds
-from autotune.results.score import Score, is_loss
+from autotune.results.score import MAY_LOSE, Score, is_loss
 from autotune.results.subjects import Lineup, Subject, refuse_other_runtimes
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import DEFAULT, P99_RUNS, find
@@ -104,8 +104,9 @@ class Compared:
 
     @property
     def better(self) -> bool:
-        """Whether it is faster by more than the noise, or leaner and not slower."""
-        return self.score.significant or (self.score.leaner and not self.slower)
+        """Whether it is faster by more than the noise, or leaner and hardly slower by estimate."""
+        own = self.score
+        return own.significant or (own.leaner and own.speedup.value > 1 - MAY_LOSE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,9 +50,9 @@ def judge(comparison: Comparison | LoadComparison, gate: Gate = Gate()) -> tuple
     """Returns the verdicts on all configurations.
 
     Where the request sets no limit of speed or memory and compares one configuration, it has to be
-    better than the baseline: faster, or leaner and not slower. One that was not better when it was
-    tuned, such as the default itself, has to be no slower. Under an offered load each has to keep
-    up with it; limits of speed and memory do not apply.
+    better than the baseline: faster, or leaner and at most 1 % slower by its estimate. One that was
+    not better when it was tuned, such as the default itself, has to be no slower. Under an offered
+    load each has to keep up with it; limits of speed and memory do not apply.
     """
     alone = len(comparison.configs) + len(comparison.failures) == 1
     failures, most = comparison.failures.items(), comparison.max_error

@@ -195,6 +195,11 @@ class Score:
         return self._memory_is_other and is_gain(self._memory_gain, self.memory_noise_floor)
 
     @property
+    def may_be_leaner(self) -> bool:
+        """Whether it is leaner, or more rounds, also of others, may yet show that it is."""
+        return self._memory_is_other and self._memory_gain.value > 1 + SMALLEST_MEMORY_GAIN
+
+    @property
     def larger(self) -> bool:
         """Whether it needs more memory by more than the luck of the heap."""
         return self._memory_is_other and is_loss(self._memory_gain, self.memory_noise_floor)
