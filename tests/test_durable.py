@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import optuna
 import psutil
 import pytest
-from brief_studies import Program
+from brief_studies import Program, workers_of
 from fakes import FakeMeasurer, build_search, thread_cost, thread_space
 from sqlalchemy.exc import OperationalError
 
@@ -34,47 +35,72 @@ from autotune.storage.trials import read_trials
 
 # with that limit nothing is kept: the final comparison is the default's alone, and short
 _LATENCY = ("--objective", "latency_ms", "--max-latency", "1us")
+_SIGNALS = {
+    "Ctrl-C": signal.SIGINT,
+    "SIGTERM": signal.SIGTERM,
+    "driver": signal.SIGKILL,
+    "both": signal.SIGKILL,
+}
+"""What the driver gets; another strike kills a measuring process alone."""
 
 
-def _kill(program: Program, what: str) -> None:
-    """Kills the driver, a measuring process, or one of them and the driver."""
-    if program.process.poll() is not None:
-        return
-    if what != "driver":
-        workers = psutil.Process(program.process.pid).children(recursive=True)
-        for worker in workers[-1:]:
+def _strike(study: Program, kind: str, temporary: Path) -> None:
+    """Kills a measuring process, the driver or both, or sends the driver a signal."""
+    process = study.process
+    if kind in ("worker", "both"):
+        for worker in psutil.Process(process.pid).children(recursive=True)[-1:]:
             worker.kill()
-    if what != "worker":
-        program.process.kill()
-        program.process.wait(timeout=30)
+    if kind not in _SIGNALS:
+        return
+    number = _SIGNALS[kind]
+    process.send_signal(number)
+    # until the program listens, a signal ends it at once, and there is nothing to keep
+    assert process.wait(timeout=60) in (128 + number, -number), study.words()
+    is_killed = number == signal.SIGKILL
+    deadline = time.monotonic() + 60 * is_killed  # its orphans notice that they are alone
+    while workers_of(temporary):
+        assert time.monotonic() < deadline, study.words()
+        time.sleep(0.1)
+    assert is_killed or _left(temporary) == []
+
+
+def _left(temporary: Path) -> list[Path]:
+    """Returns what the program left in the folder for temporary files.
+
+    But for the locks of the cores: whoever removed one would let two others hold it at once.
+    """
+    return [path for path in temporary.iterdir() if path.name != "autotune-cores"]
 
 
 @pytest.mark.stress
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans end by themselves on Linux")
-def test_twenty_kills(tmp_path: Path) -> None:
+def test_a_study_is_struck_again_and_again(tmp_path: Path) -> None:
+    """No measurement that was reported is lost, none is made twice, and nothing stays behind."""
     sample_models.write("lstm", tmp_path / "model.onnx")
-    (tmp_path / "tmp").mkdir()
     moments = random.Random(5)
-    folder = tmp_path / "model.autotune"
+    folder, temporary = tmp_path / "model.autotune", tmp_path / "tmp"
     before: set[str] = set()
-    kinds = ["worker"] * 10 + ["driver"] * 5 + ["both"] * 5
+    kills = ["worker"] * 10 + ["driver"] * 5 + ["both"] * 5
+    # what a killed driver leaves stays until the next one sweeps, so signals come first
+    kinds = [*["Ctrl-C"] * 2, *["SIGTERM"] * 2, *moments.sample(kills, len(kills)), "driver"]
     study = Program(tmp_path, "--trials", "400", *_LATENCY)
-    for number, kind in enumerate(moments.sample(kinds, len(kinds))):
+    for number, kind in enumerate(kinds):
         if study.process.poll() is not None:
             study = Program(tmp_path, "--trials", "400", *_LATENCY)
         # every other time when trials are measured, else also while it starts
         if number % 2 == 0:
             study.wait_for_trials()
         time.sleep(moments.uniform(0.0, 0.6))
-        _kill(study, kind)
-        now = _spooled(folder)
+        _strike(study, kind, temporary)
+        reported, now = study.reported(), _spooled(folder)
         assert before <= now
+        assert len(now) >= reported
         before = now
     assert before
     trials = len(before) + 2
-    _kill(study, "driver")
     study = Program(tmp_path, "--trials", str(trials), *_LATENCY)
     assert study.process.wait(timeout=120) == 0, study.words()
+    assert _left(temporary) == []
     assert (folder / "best.json").exists()
     assert list(folder.glob("*.spool.jsonl")) == []
     with sqlite3.connect(folder / "study.db") as database:
