@@ -292,21 +292,6 @@ def test_a_study_ends_with_the_line_that_loads_its_config(made: Made) -> None:
     assert len(lines) < 20
 
 
-def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:
-    shutil.copytree(made.folder, tmp_path / "net[bold]")
-    front = tmp_path / "net[bold]" / "front.json"
-    result = json.loads(front.read_text(encoding="utf-8"))
-    result["model"] = "/models/net[red]x.onnx"
-    for member in result["members"]:
-        member["words"] = "words[/]"
-    front.write_text(json.dumps(result), encoding="utf-8")
-    done = CliRunner().invoke(app, ["show", str(tmp_path / "net[bold]")])
-    assert done.exit_code == 0, done.stderr
-    assert "net[red]x.onnx: " in done.stdout
-    assert "words[/]" in done.stdout
-    assert f"Written to {tmp_path}/net[bold]" in one_line(done.stdout)
-
-
 def test_a_folder_in_place_of_the_model_continues(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
