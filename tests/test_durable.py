@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import command_line
 import optuna
 import psutil
 import pytest
@@ -143,9 +144,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 def _study(folder: Path, model: Path, trials: int) -> subprocess.CompletedProcess[str]:
     worker = Path(__file__).parent / "shared_worker.py"
     return subprocess.run(
-        [sys.executable, "-m", "autotune", "study", str(model), "--out", str(folder)]
-        if trials == 0
-        else [sys.executable, str(worker), str(model), str(folder), str(trials), "0"],
+        [sys.executable, str(worker), str(model), str(folder), str(trials), "0"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -182,7 +181,7 @@ def test_a_full_disk_keeps_what_was_measured(
 def test_a_folder_that_cannot_be_written_to(tiny_disk: Path, tmp_path: Path) -> None:
     sample_models.write("lstm", tmp_path / "model.onnx")
     subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
-    done = _study(tiny_disk / "out", tmp_path / "model.onnx", 0)
+    done = command_line.run(tmp_path, "study", "model.onnx", "--out", str(tiny_disk / "out"))
     assert done.returncode == 2
     assert re.search(r"cannot make the folder .*--out\s+DIR", " ".join(done.stderr.split()))
     assert "Traceback" not in done.stderr
@@ -194,13 +193,11 @@ _NO_WAITING = Clock(sleep=lambda _: None)
 class Away:
     """Makes Optuna's storage fail for some calls, as a server does that is away."""
 
-    def __init__(self, calls: int, after: int = 0) -> None:
+    def __init__(self, calls: int) -> None:
         self._left = calls
-        self._before = after
 
     def __call__(self, *_: object, **__: object) -> None:
-        self._before -= 1
-        if self._before < 0 and self._left > 0:
+        if self._left > 0:
             self._left -= 1
             raise OperationalError("SELECT", {}, Exception("server closed the connection"))
 
@@ -225,11 +222,10 @@ def _store(
 
 
 @pytest.mark.parametrize(
-    ("method", "after"),
-    [("create_new_trial", 0), ("set_trial_user_attr", 0), ("set_trial_state_values", 0)],
+    "method", ["create_new_trial", "set_trial_user_attr", "set_trial_state_values"]
 )
 def test_a_storage_that_is_away_for_a_while(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, after: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
 ) -> None:
     """The search waits and goes on; what was measured is stored, and no worker repeats it."""
     notes: list[str] = []
@@ -240,7 +236,7 @@ def test_a_storage_that_is_away_for_a_while(
         search = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
         search.run(5, None)
         original = getattr(study._storage, method)
-        away = Away(3, after)
+        away = Away(3)
 
         def flaky(*arguments: object, **named: object) -> object:
             away()
