@@ -112,6 +112,13 @@ def test_config_survives_json(session: SessionConfig) -> None:
         (("session", "free_dimensions"), {"batch": 0}, "at least 1"),
         (("session", "providers"), [["CUDA", {}]], "not an execution provider"),
         (("session", "providers"), [["CPUExecutionProvider", {"x": "1"}]], "not an option"),
+        # these two would take them in silence, and leave the model to the CPU
+        (("session", "providers"), [["ggml", {"wieghts": "f32"}]], "Did you mean 'weights'"),
+        (
+            ("session", "providers"),
+            [["OpenVINOExecutionProvider", {"num_streams": "x"}]],
+            "must be a whole number written as a string",
+        ),
         (("session", "run_entries", "x"), "1", "not an option"),
         (("process",), {"malloc_mmap_threshold_bytes": 131072}, "threshold_bytes' is missing"),
         (("process",), {"preload": "x.so"}, "unknown key 'process.preload'"),
