@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,17 @@ import optuna
 import psutil
 import pytest
 from brief_studies import Program, workers_of
-from fakes import FakeMeasurer, build_search, thread_cost, thread_space
+from fakes import FakeMeasurer, build_search, thread_cost
 from sqlalchemy.exc import OperationalError
+from test_store import Shared
 
 from autotune.errors import StorageError
 from autotune.facts import sample_models
-from autotune.search.objective import DEFAULT, find
-from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration
 from autotune.storage import retry
-from autotune.storage.claims import Claims
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.retry import Clock
 from autotune.storage.spool import Spool
-from autotune.storage.store import Store
 from autotune.storage.trials import read_trials
 
 # with that limit nothing is kept: the final comparison is the default's alone, and short
@@ -202,23 +199,10 @@ class Away:
             raise OperationalError("SELECT", {}, Exception("server closed the connection"))
 
 
-def _store(
-    database: optuna.storages.RDBStorage,
-    study: optuna.Study,
-    worker: str,
-    note: Callable[[str], None] = lambda _: None,
-    **options: Any,
-) -> Store:
-    claims = Claims(database.engine, database.get_study_id_from_name(study.study_name))
-    return Store(
-        study,
-        thread_space(),
-        find(DEFAULT),
-        Limits(),
-        clock=_NO_WAITING,
-        note=note,
-        **{"claims": claims, "worker": worker, **options},
-    )
+def _begun(database: optuna.storages.RDBStorage) -> Shared:
+    """Returns a new study in the database."""
+    optuna.create_study(study_name="shared", storage=database, directions=["minimize"] * 2)
+    return Shared(database)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +215,8 @@ def test_a_storage_that_is_away_for_a_while(
     notes: list[str] = []
     measurer = FakeMeasurer(thread_cost)
     with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
-        study = optuna.create_study(storage=database, directions=["minimize", "minimize"])
-        store = _store(database, study, "one", notes.append, spool=Spool(tmp_path, "study"))
+        store = _begun(database).store("one", note=notes.append, spool=Spool(tmp_path, "s"))
+        study = store.study
         search = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
         search.run(5, None)
         original = getattr(study._storage, method)
@@ -266,14 +250,11 @@ def test_a_storage_that_stays_away(
 
     def run() -> None:
         with quiet_optuna(), open_storage(place) as database:
-            study = optuna.create_study(
-                storage=database, study_name="s", directions=["minimize", "minimize"]
-            )
             options: dict[str, Any] = {} if is_shared else {"claims": None}
-            store = _store(database, study, "one", spool=Spool(tmp_path, "s"), **options)
-            search = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
+            store = _begun(database).store("one", spool=Spool(tmp_path, "s"), **options)
+            search = build_search(measurer, study=store.study, store=store, clock=_NO_WAITING)
             search.run(3, None)
-            monkeypatch.setattr(study._storage, method, Away(1000))
+            monkeypatch.setattr(store.study._storage, method, Away(1000))
             search.run(10, None)
 
     with pytest.raises(StorageError) as stopped:
@@ -282,9 +263,8 @@ def test_a_storage_that_stays_away(
     assert len(measurer.searched) == 4
     monkeypatch.undo()
     with quiet_optuna(), open_storage(place) as database:
-        study = optuna.load_study(study_name="s", storage=database)
-        store = _store(database, study, "one", spool=Spool(tmp_path, "s"))
-        again = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
+        store = Shared(database).store("one", spool=Spool(tmp_path, "s"))
+        again = build_search(measurer, study=store.study, store=store, clock=_NO_WAITING)
         again.run(4, None)
         assert sorted(str(t.configuration) for t in again.trials) == sorted(
             map(str, measurer.searched)
