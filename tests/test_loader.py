@@ -97,9 +97,7 @@ def test_a_missing_provider_falls_back(model: Path) -> None:
         autotune.load(path, strict=True)
 
 
-def processor(
-    patch: pytest.MonkeyPatch, features: set[str], *, is_x86: bool = True
-) -> None:
+def processor(patch: pytest.MonkeyPatch, features: set[str], *, is_x86: bool = True) -> None:
     """Lets autotune see a processor of x86 or ARM with these features."""
     patch.setattr(cpu, "is_x86", lambda: is_x86)
     patch.setattr(cpu, "cpu_features", lambda: frozenset(features))
@@ -137,7 +135,7 @@ def test_a_file_that_would_answer_wrongly_is_never_opened(
     features: set[str],
     words: str,
 ) -> None:
-    """On a processor of another kind, or of an unknown one, lenient loading refuses it like strict."""
+    """On a processor of another kind, or an unknown one, lenient loading refuses it like strict."""
     processor(monkeypatch, features, is_x86=is_x86)
     path = write_config(model, make_config(requires=requires))
     if not words:
