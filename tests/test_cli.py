@@ -314,21 +314,6 @@ def test_a_study_ends_with_the_line_that_loads_its_config(made: Made) -> None:
     assert len(lines) < 20
 
 
-def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:
-    shutil.copytree(made.folder, tmp_path / "net[bold]")
-    front = tmp_path / "net[bold]" / "front.json"
-    result = json.loads(front.read_text(encoding="utf-8"))
-    result["model"] = "/models/net[red]x.onnx"
-    for member in result["members"]:
-        member["words"] = "words[/]"
-    front.write_text(json.dumps(result), encoding="utf-8")
-    done = CliRunner().invoke(app, ["show", str(tmp_path / "net[bold]")])
-    assert done.exit_code == 0, done.stderr
-    assert "net[red]x.onnx: " in done.stdout
-    assert "words[/]" in done.stdout
-    assert f"Written to {tmp_path}/net[bold]" in one_line(done.stdout)
-
-
 def test_a_folder_in_place_of_the_model_continues(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,52 +360,6 @@ def test_wrong_use_of_a_result(made: Made, arguments: list[str], phrase: str) ->
     before = (made.folder / "best.json").read_bytes()
     assert phrase in refused(made.place, *arguments)
     assert (made.folder / "best.json").read_bytes() == before
-
-
-def interrupt_at(place: Path, pattern: str, *arguments: str) -> tuple[int, str, str]:
-    """Runs the program, sends Ctrl-C at the first line of stderr that matches `pattern`."""
-
-    def listen() -> None:
-        # a shell's background jobs start with Ctrl-C ignored, and tests may run in one
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    lines = []
-    with subprocess.Popen(
-        [*brief_studies.AUTOTUNE, *arguments],
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=listen,
-    ) as process:
-        assert process.stderr is not None
-        assert process.stdout is not None
-        sent = False
-        for line in process.stderr:
-            lines.append(line)
-            if not sent and re.search(pattern, line):
-                process.send_signal(signal.SIGINT)
-                sent = True
-        output = process.stdout.read()
-    assert sent, "".join(lines)
-    return process.returncode, output, "".join(lines)
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
-    sample_models.write("lstm", tmp_path / "model.onnx")
-    code, out, err = interrupt_at(tmp_path, r"2/200", "study", "model.onnx", "--trials", "200")
-    assert code == 130, err
-    assert "Traceback" not in err
-    assert "autotune study model.onnx --trials 200" in one_line(err)
-    folder = tmp_path / "model.autotune"
-    assert json.loads((folder / "best.json").read_text(encoding="utf-8"))["evidence"]
-    front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
-    assert front["complete"] is False
-    assert front["trials"] >= 2
-    assert list((folder / "samples").iterdir())
-    assert out
 
 
 def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:

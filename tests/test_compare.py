@@ -9,10 +9,8 @@ from typing import Any
 
 import command_line
 import decoder_models
-import numpy as np
 import onnx
 import pytest
-from factories import save_onnx
 from fakes import FakeWorld, measurement, refusal
 from test_config import make_config, requiring
 
@@ -123,18 +121,6 @@ def test_another_model_under_the_name_is_refused(tmp_path: Path) -> None:
     model.write_bytes(content)
     with pytest.raises(ConfigError, match=r"best\.onnx is not the file that was tuned"):
         _compare(config)
-
-
-@pytest.mark.process
-def test_a_model_that_differs_from_run_to_run_is_named(tmp_path: Path) -> None:
-    """Dropout in training mode is no wrong answer of the config: the sentence says what it is."""
-    constants = {"ratio": 0.5, "training": np.asarray(True)}
-    model = save_onnx(
-        tmp_path / "best.onnx", "y = Dropout (x, ratio, training)", constants, x="float[64] x"
-    )
-    with pytest.raises(CannotMeasureError, match="differ from run to run") as refusal:
-        _compare(write_config(model))
-    assert "without dropout" in str(refusal.value)
 
 
 def test_a_config_beside_the_default(tmp_path: Path) -> None:

@@ -244,11 +244,11 @@ def test_an_interrupted_study_does_not_select_what_was_beyond_the_limit(
     study: Callable[[], StudyResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first is judged and does not hold; Ctrl-C comes while the next one is judged."""
-    judged: list[int] = []
+    trials: list[int] = []
 
     def judge(_: AllSamples, subject: Subject, __: object) -> Judgement:
-        judged.append(subject.trial)
-        if subject.trial != judged[0]:
+        trials.append(subject.trial)
+        if subject.trial != trials[0]:
             raise KeyboardInterrupt
         return fakes.judged(subject.trial, subject.words, admitted=False)
 
@@ -256,10 +256,10 @@ def test_an_interrupted_study_does_not_select_what_was_beyond_the_limit(
     with pytest.raises(Interrupted) as interrupted:
         study()
     result = interrupted.value.result
-    assert {judgement.trial for judgement in result.judgements} == {judged[0]}
-    assert result.picked == judged[-1]
+    assert {judgement.trial for judgement in result.judgements} == {trials[0]}
+    assert result.picked == trials[-1]
     lines = [b.text for b in view_ending(result, "").blocks if isinstance(b, Line)]
-    assert f"Trial {judged[-1]} was not judged on all samples." in lines
+    assert f"Trial {trials[-1]} was not judged on all samples." in lines
     monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: fakes.judged(s.trial, admitted=True))
     assert study().judgements, "the same command judges the config"
 

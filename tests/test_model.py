@@ -69,13 +69,6 @@ def test_the_smallest_table_behind_carriers_bounds(path: Path) -> None:
     assert by_name(model)["x"].index_bound == 20
 
 
-def test_a_table_in_a_constant_node_bounds(path: Path) -> None:
-    body = "table = Constant <value = float[3,2] {1, 2, 3, 4, 5, 6}> () y = Gather (table, x)"
-    model = _described(path, body, x="int64[n] x")
-    assert by_name(model)["x"].index_bound == 3
-    assert model.parameters == 6
-
-
 @pytest.mark.parametrize(
     ("body", "branches"),
     [
@@ -121,12 +114,6 @@ def test_subnormals_are_counted_after_folding(path: Path, scale: float, subnorma
         y="float[1,2,4,4] y",
     )
     assert model.subnormals == subnormals
-
-
-def test_an_input_with_a_default_is_not_fed(path: Path) -> None:
-    weight = {"w": normal(0, 3, 3)}
-    model = _described(path, "y = MatMul (x, w)", weight, x="float[b,3] x, float[3,3] w")
-    assert list(by_name(model)) == ["x"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from factories import normal, save_onnx
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 from small_models import distance, write
 
 from autotune.facts.feeds import Feed
@@ -135,6 +135,32 @@ def test_a_sample_that_is_all_but_constant_does_not_end_a_histogram(tmp_path: Pa
     }
     int8.static(source, target, [faint, *feeds[1:]], calibration="percentile")
     assert target.is_file()
+
+
+def test_an_overflow_keeps_no_product_in_fp32(tmp_path: Path) -> None:
+    """A power between products is beyond halves; the products beside it are not."""
+    source, target = tmp_path / "source.onnx", tmp_path / "mixed.onnx"
+    save_onnx(
+        source,
+        "[first] a = MatMul (x, w0) [enlarge] b = Mul (a, large) [power] c = Pow (b, two) "
+        "[reduce] d = Mul (c, small) [last] y = MatMul (d, w1)",
+        {
+            "w0": normal(0, 16, 16) / 4,
+            "w1": normal(1, 16, 16) / 4,
+            "large": 1000.0,
+            "two": 2.0,
+            "small": 1e-6,
+        },
+        x="float[4,16] x",
+        y="float[4,16] y",
+    )
+    feeds: list[Feed] = [{"x": normal(2, 4, 16)}]
+    assert set(fp16.rank(onnx.load(source), feeds)[:2]) == {"power", "reduce"}
+    fp16.mixed(source, target, feeds, max_error=1e-2)
+    assert distance(source, target, feeds) < 1e-2
+    written = onnx.load(target).graph
+    halves = {i.name for i in written.initializer if i.data_type == TensorProto.FLOAT16}
+    assert {"w0", "w1"} <= halves
 
 
 def test_nodes_stay_in_float(tmp_path: Path) -> None:

@@ -93,9 +93,7 @@ def test_exact_products_exist_where_int8_saturates() -> None:
     assert space.nearest(exact) == Configuration.of(exact)
     reduced: dict[str, Value] = {"precision": "int8_dynamic", "reduce_range": True}
     assert space.nearest({**exact, **reduced}) == Configuration.of(reduced)
-    described = model(operators=operators)
-    inputs = generate(described, {})
-    vnni = resolve(find_space("default"), described, inputs, machine(8, ("avx512_vnni",)))
+    vnni = resolved(operators=operators, features=("avx512_vnni",))
     assert "session.x64quantprecision" in vnni.left_out
 
 
@@ -110,9 +108,7 @@ def test_unsigned_weights_exist_where_int8_saturates() -> None:
     for name in ("reduce_range", "symmetric"):
         signed: dict[str, Value] = {"precision": "int8_static", name: True}
         assert space.nearest({**unsigned, name: True}) == Configuration.of(signed)
-    described = model(operators=operators)
-    inputs = generate(described, {})
-    vnni = resolve(find_space("quantize"), described, inputs, machine(8, ("avx_vnni",)))
+    vnni = resolved("quantize", operators=operators, features=("avx_vnni",))
     assert "do not saturate" in vnni.left_out["unsigned_weights"]
 
 

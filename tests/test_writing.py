@@ -120,11 +120,6 @@ def test_what_each_change_brings_is_shown() -> None:
     assert rows[-2][-1] == "needed for latency"
 
 
-def test_a_default_that_stays_explains_itself() -> None:
-    page = render_page(pages.state(pages.result(picked=0)))
-    assert "Nearest in latency: trial 1" in page
-
-
 @pytest.mark.parametrize("made", [None, pages.result()], ids=["no result", "no trials"])
 def test_little_is_enough_for_a_page(made: Any) -> None:
     trials = () if made else pages.trials()[:1]
