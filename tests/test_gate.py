@@ -12,7 +12,7 @@ from views import lines_of
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import Failure
 from autotune.report.comparison import junit_document, view_comparison
-from autotune.results.compare import MAX_ERROR, Compared, Comparison, Tuned
+from autotune.results.compare import Compared, Comparison, Tuned
 from autotune.results.gate import Gate, Verdict, exit_code, judge
 from autotune.results.score import Score
 
@@ -34,7 +34,7 @@ def make_config(
         error=error,
         rounds=5,
     )
-    numbers: dict[str, Any] = {"p50_ms": 2.0, "throughput_per_s": 1000.0, "max_error": MAX_ERROR}
+    numbers: dict[str, Any] = {"p50_ms": 2.0, "throughput_per_s": 1000.0, "max_error": 0.05}
     return Compared(name=name, score=own, **{**numbers, **changes})
 
 
@@ -50,7 +50,7 @@ def make_comparison(*configs: Compared, clients: int = 1, **failures: Failure) -
         untouched=True,
         error_data="generated",
         clients=clients,
-        max_error=MAX_ERROR,
+        max_error=0.05,
     )
 
 
