@@ -96,7 +96,7 @@ def run_tuned(
     with signals_later():
         from autotune.applications.command import cannot_start, tuned_environment
         from autotune.deploy.application import TunedApplication
-        from autotune.deploy.hook import APPLY_VARIABLE
+        from autotune.deploy.hook import APPLY_VARIABLE, VERBOSE_VARIABLE
 
     words = list(arguments or ())
     folder = os.environ.get(APPLY_VARIABLE)
@@ -112,7 +112,7 @@ def run_tuned(
     if print_environment:
         from autotune.cli.console import output
 
-        for name in (APPLY_VARIABLE, "PYTHONPATH"):
+        for name in (APPLY_VARIABLE, "PYTHONPATH", *([VERBOSE_VARIABLE] if verbose else [])):
             output().print(f"{name}={environment[name]}", soft_wrap=True, markup=False)
         return
     if not words:
@@ -159,8 +159,8 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
     chosen = {name: value for name, value in given.items() if value is not None}
     if others := sorted(chosen.keys() - _STUDY_OPTIONS):
         raise RequestError(
-            f"{', '.join(others)}: a recording brings its own inputs and calls; the options of "
-            f"its study are {', '.join(sorted(_STUDY_OPTIONS))}"
+            f"the study of a recording, which brings its own models, inputs and calls, takes no "
+            f"{', '.join(others)}; its options are {', '.join(sorted(_STUDY_OPTIONS))}"
         )
     if "providers" in chosen:
         chosen["providers"] = tuple(chosen["providers"])
