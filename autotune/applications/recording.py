@@ -202,6 +202,8 @@ class Process:
         onnxruntime: Version of its ONNX Runtime; empty where that is unknown.
         calls: Its calls in order of their begin, a row each; ``shape`` is a number in `shapes`.
         shapes: Session and shape of each number.
+        numbers: For each of them the session's number: equal sessions that are open at one time
+            have several.
         base_mib: What it held before its first session; 0 where that is unknown.
     """
 
@@ -209,6 +211,7 @@ class Process:
     onnxruntime: str
     calls: NDArray[Any]
     shapes: Sequence[tuple[RecordedSession, Shape]]
+    numbers: Sequence[int]
     base_mib: float = 0.0
 
 
