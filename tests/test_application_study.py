@@ -81,6 +81,7 @@ def recorded_session(model: Path, name: str = "relu") -> RecordedSession:
         path=str(model),
         is_copied=False,
         passed=PASSED,
+        providers=("CPUExecutionProvider",),
         interface=interface_of(onnxruntime.InferenceSession(model)),
         load_ns=1,
     )

@@ -28,10 +28,11 @@ from autotune.applications.layout import CALL, END
 from autotune.applications.recording import Recording
 from autotune.applications.writing import Replacement, write_application
 from autotune.deploy import applying
-from autotune.deploy.application import FILE, TunedApplication
+from autotune.deploy.application import FILE, ReplacedSession, TunedApplication
 from autotune.deploy.config import ModelFile
 from autotune.deploy.files import digest_files
 from autotune.deploy.hook import RECORD_VARIABLE
+from autotune.deploy.passed import Call, Interface, Passed, PassedProvider
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError
 
@@ -134,6 +135,7 @@ def test_a_recording_holds_what_ran(recorded: tuple[Path, Path, str]) -> None:
     default = passed[()]
     assert (default.count, default.calls) == (3, 3), "opened twice, and known to the fork"
     assert {session.opened.sha256 for session in recording.sessions} == {digest_files([model])}
+    assert first.opened.providers == ("CPUExecutionProvider",)
     shape, listed = first.shapes.values()
     assert [feed["x"].shape for feed in listed.feeds()] == [(2, 64)], "lists of numbers"
     feeds = list(shape.feeds())
@@ -239,6 +241,7 @@ def test_a_hostile_recording_is_refused(tmp_path: Path) -> None:
         "is_copied": False,
         "load_ns": 1,
         "passed": {**passed, "disabled_optimizers": [], "foreign": []},
+        "providers": [],
         "interface": {"inputs": [], "outputs": [], "metadata": {}},
     }
     shape = {"kind": "shape", "number": 4, "session": 0, "inputs": []}
@@ -350,3 +353,38 @@ def test_a_subclass_keeps_its_attributes_where_the_config_does_not_open(
     with pytest.warns(UserWarning, match="runs as before"):
         session = Named("model.onnx")
     assert vars(session) == {"name": "mine", "path": "model.onnx"}
+
+
+@pytest.mark.parametrize("available", ["CPU", "CUDA CPU"])
+def test_a_session_on_other_providers_is_not_replaced(tmp_path: Path, available: str) -> None:
+    """The application names CUDA too: a config tuned where there is none is not for a GPU."""
+    model = write_model(tmp_path / "relu.onnx")
+    names = [f"{name}ExecutionProvider" for name in ("CUDA", "CPU")]
+    passed = Passed(
+        options={},
+        entries={},
+        dimensions={},
+        providers=tuple(PassedProvider(name=name, options={}) for name in names),
+        disabled_optimizers=(),
+        foreign=(),
+    )
+    session = ReplacedSession(
+        name="relu",
+        sha256=digest_files([model]),
+        size_bytes=model.stat().st_size,
+        data_files=(),
+        passed=passed,
+        providers=("CPUExecutionProvider",),
+        interface=Interface(inputs=(), outputs=(), metadata={}),
+        folder="relu",
+    )
+    here = [f"{name}ExecutionProvider" for name in available.split()]
+    module: Any = SimpleNamespace(C=SimpleNamespace(get_available_providers=lambda: here))
+    application = applying._Application(TunedApplication(sessions=(session,)), module)
+    found = application.find(Call(model=str(model), settings=None, passed=passed))
+    if available == "CPU":
+        assert found is session
+    else:
+        assert found is None
+        (reason,) = application.kept
+        assert "CUDAExecutionProvider, CPUExecutionProvider here" in reason

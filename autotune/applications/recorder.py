@@ -163,6 +163,7 @@ class Recorder:
             "path": str(Path(call.model).absolute()) if is_path else "",
             "is_copied": self._copy(call.model, sha256),
             "passed": to_plain(call.passed),
+            "providers": session.get_providers(),
             "interface": to_plain(interface_of(session)),
             "load_ns": load_ns,
             "held_kib": held_kib,

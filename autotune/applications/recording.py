@@ -72,6 +72,7 @@ class OpenedSession:
         path: The model's absolute path; empty where it came as bytes.
         is_copied: Whether the recording holds a copy of the model.
         passed: What the application passed beside the model.
+        providers: The execution providers that it uses.
         interface: What it saw of the session.
         load_ns: Time to open it.
         held_kib: What the process held before; 0 where it is not known.
@@ -84,6 +85,7 @@ class OpenedSession:
     path: Text
     is_copied: bool
     passed: Passed
+    providers: tuple[Text, ...]
     interface: Interface
     load_ns: Whole
     held_kib: Whole = 0

@@ -76,10 +76,15 @@ class _Application:
         own = [item for item in self.tuned.sessions if item.sha256 == sha256]
         if not own:
             return None
-        for session in own:
-            if session.passed == call.passed:
+        alike = [item for item in own if item.passed == call.passed]
+        providers = call.passed.used_providers(self.module.__dict__["C"].get_available_providers())
+        for session in alike:
+            if session.providers == providers:
                 return session if self._has_data(session, model) else None
-        self.kept[f"{own[0].name}: the application passes other options than those recorded"] += 1
+        reason = "the application passes other options than those recorded"
+        if alike:
+            reason = f"ONNX Runtime uses {', '.join(providers)} here, unlike when it was recorded"
+        self.kept[f"{own[0].name}: {reason}"] += 1
         return None
 
     def _has_data(self, session: ReplacedSession, model: str | bytes) -> bool:

@@ -8,7 +8,7 @@ asked for each entry that is known.
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from autotune.deploy.options import SESSION_ENTRIES, Value
+from autotune.deploy.providers import CPU
 from autotune.deploy.records import Text
 
 _ATTRIBUTES = (
@@ -63,6 +64,11 @@ class Passed:
     providers: tuple[PassedProvider, ...] | None
     disabled_optimizers: tuple[Text, ...]
     foreign: tuple[Text, ...]
+
+    def used_providers(self, available: Sequence[str]) -> tuple[str, ...]:
+        """Returns the execution providers of the session where ONNX Runtime has these."""
+        named = (item.name for item in self.providers or () if item.name in available)
+        return tuple(dict.fromkeys([*named, CPU]))
 
 
 @dataclass(frozen=True, kw_only=True)
