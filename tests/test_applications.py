@@ -134,6 +134,7 @@ def test_a_recording_holds_what_ran(recorded: tuple[Path, Path, str]) -> None:
     assert first.opened.passed.entries == {"session.intra_op.allow_spinning": "0"}
     default = passed[()]
     assert (default.count, default.calls) == (3, 3), "opened twice, and known to the fork"
+    assert (default.is_forked, first.is_forked) == (True, False)
     assert {session.opened.sha256 for session in recording.sessions} == {digest_files([model])}
     assert first.opened.providers == ("CPUExecutionProvider",)
     shape, listed = first.shapes.values()
@@ -263,6 +264,9 @@ def test_a_tuned_application_is_data(tmp_path: Path) -> None:
         TunedApplication.read(tmp_path)
     write_application(tmp_path, [])
     assert TunedApplication.read(tmp_path).sessions == ()
+    done = run(tmp_path, "run", str(tmp_path), "--print-environment", "--verbose")
+    assert f"AUTOTUNE_APPLY={tmp_path}" in done.stdout
+    assert "AUTOTUNE_VERBOSE=1" in done.stdout
     data = json.loads((tmp_path / FILE).read_text())
     for changed in ({"format": "x"}, {"pool_threads": 10**6}, {"extra": 1}):
         (tmp_path / FILE).write_text(json.dumps(data | changed))

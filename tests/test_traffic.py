@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_models
+from test_config import make_config
 
 from autotune.applications import traffic
-from autotune.applications.traffic import write_traffic
+from autotune.applications.traffic import improve_batches, write_traffic
 from autotune.errors import RequestError
 from autotune.facts.model import Model, describe
+from autotune.results.writing import CONFIG, write_json
 
 
 @pytest.fixture
@@ -62,3 +64,10 @@ def test_a_wrong_file_is_refused(data: object, phrase: str, model: Model, tmp_pa
         written(data, model, tmp_path)
     assert phrase in str(refusal.value)
     assert "lengths" in str(refusal.value)
+
+
+def test_a_config_that_cannot_be_opened_here_leaves_the_rule(model: Model, tmp_path: Path) -> None:
+    """With --runtimes it may need another ONNX Runtime; the study has ended well all the same."""
+    write_json(make_config().to_json(), tmp_path / CONFIG)
+    words = improve_batches(model, tmp_path, lambda *_: None)
+    assert words.startswith("Batches are those of the rule of thumb: the config cannot be opened")

@@ -176,6 +176,7 @@ class RecordedSession:
         shapes: What it was called with.
         count: How often it was opened.
         is_asynchronous: Whether it was called with ``run_async``, which needs two threads at least.
+        is_forked: Whether a fork of the process that opened it called it.
     """
 
     name: str
@@ -183,6 +184,7 @@ class RecordedSession:
     shapes: dict[tuple[InputShape, ...], Shape] = field(default_factory=dict)
     count: int = 0
     is_asynchronous: bool = False
+    is_forked: bool = False
 
     @property
     def calls(self) -> int:
@@ -284,6 +286,7 @@ class _Reader:
         self._settings = settings
         self._end = end
         self._sessions: dict[str, RecordedSession] = {}
+        self._opened: set[tuple[str, int, int]] = set()
         self._unknown: list[str] = []
 
     def recording(self) -> Recording:
@@ -302,6 +305,7 @@ class _Reader:
         program, version, base_kib = "", "", 0
         opened: dict[int, RecordedSession] = {}
         shapes: dict[int, tuple[RecordedSession, Shape]] = {}
+        owners: dict[int, int] = {}
         for line in _lines(file):
             match line:
                 case _ProcessLine():
@@ -311,6 +315,7 @@ class _Reader:
                     opened[line.number] = self._session(line)
                 case _ShapeLine() if line.session in opened:
                     session = opened[line.session]
+                    owners[line.number] = line.session
                     empty = Shape(inputs=line.inputs)
                     shapes[line.number] = session, session.shapes.setdefault(line.inputs, empty)
                 case _InputLine() if line.shape in shapes:
@@ -339,11 +344,12 @@ class _Reader:
             onnxruntime=version,
             calls=calls,
             shapes=tuple(shapes[number] for number in numbers),
+            numbers=tuple(owners[number] for number in numbers),
             base_mib=base_kib / 1024,
         )
 
     def _session(self, line: OpenedSession) -> RecordedSession:
-        key = f"{line.sha256} {line.passed}"
+        key = f"{line.sha256} {line.passed} {line.providers}"
         if key not in self._sessions:
             stem = Path(line.path).stem or f"model-{line.sha256[:8]}"
             taken = {session.name for session in self._sessions.values()}
@@ -352,8 +358,12 @@ class _Reader:
             while name in taken:
                 name, count = f"{stem}-{count}", count + 1
             self._sessions[key] = RecordedSession(name=name, opened=line)
-        self._sessions[key].count += 1
-        return self._sessions[key]
+        session = self._sessions[key]
+        session.count += 1
+        opening = (key, line.number, line.load_ns)
+        session.is_forked |= opening in self._opened  # a fork writes its parent's line again
+        self._opened.add(opening)
+        return session
 
 
 def _seconds(process: Process) -> float:
