@@ -41,6 +41,7 @@ from autotune.applications.today import today_parameters, today_session
 from autotune.deploy.application import TunedApplication
 from autotune.deploy.config import Interval
 from autotune.deploy.files import digest_files
+from autotune.deploy.options import Value
 from autotune.deploy.passed import Passed, PassedProvider, interface_of
 from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
@@ -238,20 +239,20 @@ def test_a_pool_has_no_choice_of_spinning() -> None:
     opening = Opening(model=Path("m.onnx"), session=SessionConfig())
     part = Part(name="a", members={TODAY: opening}, count=2)
     search = JointSearch(parts=[part], cores=2, seed=0)
-    pool, quiet = {"pool": 2}, {"a.spinning": "off"}
-    assert digest(search.arrangement(pool | quiet)) == digest(search.arrangement(pool))
+    quiet: dict[str, Value] = {"a.spinning": "off"}
+    on_pool = search.arrangement({"pool": 2})
+    assert digest(search.arrangement({"pool": 2, **quiet})) == digest(on_pool)
     assert digest(search.arrangement(quiet)) != digest(search.arrangement({}))
-    assert choices_in_words(pool | quiet, ["a"]) == "one pool of 2 threads"
+    assert choices_in_words({"pool": 2, **quiet}, ["a"]) == "one pool of 2 threads"
     assert "pool" in search._space(), "one session, but open twice"
 
 
 def test_a_session_that_a_fork_calls_keeps_its_threads() -> None:
     """The fork has none of the threads that its parent's sessions started."""
-    parallel = {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": 2}
-    openvino = (("OpenVINOExecutionProvider", {}), ("CPUExecutionProvider", {}))
+    parallel: dict[str, Value] = {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": 2}
     sessions = {
-        "trial 1": SessionConfig(options=parallel | {"enable_mem_pattern": False}),
-        "trial 2": SessionConfig(providers=openvino),
+        "trial 1": SessionConfig(options={**parallel, "enable_mem_pattern": False}),
+        "trial 2": SessionConfig(providers=(("OpenVINOExecutionProvider", {}),)),
     }
     members = [
         SimpleNamespace(label=label, model=Path("m.onnx"), session=own)
@@ -445,9 +446,11 @@ def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_p
 @pytest.mark.process
 def test_calls_are_replayed_in_turns(recording: Path, tmp_path: Path) -> None:
     """Both processes replay all calls; a model with another interface is not measured."""
+    record(recording, tmp_path / "relu.onnx", number=1)
     own = Recording.read(recording)
     model = own.model_path(own.sessions[0])
     schedule = schedule_of(own.processes[0], {"relu": describe(model)}, lengths_s=[1.0])
+    assert len(schedule.sessions) == 2, "two are open at one time"
     session = SessionConfig(options={"intra_op_num_threads": 1})
     today = Arrangement(openings={"relu": Opening(model=model, session=session)})
     measurer = ReplayMeasurer(schedule, today)

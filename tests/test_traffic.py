@@ -70,4 +70,4 @@ def test_a_config_that_cannot_be_opened_here_leaves_the_rule(model: Model, tmp_p
     """With --runtimes it may need another ONNX Runtime; the study has ended well all the same."""
     write_json(make_config().to_json(), tmp_path / CONFIG)
     words = improve_batches(model, tmp_path, lambda *_: None)
-    assert words.startswith("Batches are those of the rule of thumb: the config cannot be opened")
+    assert words.startswith("Batches are those of the rule of thumb: the config does not open")

@@ -211,9 +211,7 @@ class JointSearch:
 
     def _values(self, part: Part) -> Mapping[str, Sequence[Any]]:
         threads = [
-            count
-            for count in self._threads()
-            if count >= part.least_threads and not part.is_forked
+            count for count in self._threads() if count >= part.least_threads and not part.is_forked
         ]
         return {
             f"{part.name}.member": list(part.members),

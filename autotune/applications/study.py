@@ -302,7 +302,7 @@ def _note_on_schedule(state: _State, process: Process, schedule: Schedule) -> No
         )
     for name, number in Counter(session.name for session in schedule.sessions).items():
         if number > 1:
-            state.note(f"{name} is replayed as {number} sessions, because so many were open at once")
+            state.note(f"{name} is replayed as {number} sessions: so many were open at one time")
     for item in state.tunable:
         if item.session.is_forked:
             state.note(

@@ -108,7 +108,7 @@ def improve_batches(
     try:
         path, session, cache = prepare(folder / CONFIG)
     except ConfigError as error:  # it may need another ONNX Runtime, of --runtimes
-        return f"Batches are those of the rule of thumb: the config cannot be opened here ({error})."
+        return f"Batches are those of the rule of thumb: the config does not open here ({error})."
     rule = Batches.read(folder / BATCHES)
     samples = [
         {name: array[0] for name, array in feed.items()}
