@@ -4,6 +4,7 @@ A process that was killed leaves a last line that may be cut, and calls up to th
 read as far as they go.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,14 @@ from autotune.applications.layout import (
     MODELS,
     Settings,
 )
-from autotune.deploy.files import is_file, open_file, parse_json, read_bytes, read_json
+from autotune.deploy.files import (
+    digest_files,
+    is_file,
+    open_file,
+    parse_json,
+    read_bytes,
+    read_json,
+)
 from autotune.deploy.passed import Interface, Passed
 from autotune.deploy.records import Amount, BareName, Text, Whole, from_plain, read
 from autotune.errors import FormatError, RequestError, shown
@@ -33,6 +41,13 @@ _MOST_PROCESSES = 1000
 _LARGEST_LINES_BYTES = 64 << 20
 _MOST_CHUNKS = 1000
 _LARGEST_END_BYTES = 1 << 10
+# What a tuned application holds beside the folders of its sessions.
+_RESERVED = frozenset(
+    {
+        *("", "studies", "provider-cache", "application.json", "application-front.json"),
+        *("report.html", "together.spool.jsonl"),
+    }
+)
 _CALLS = np.dtype(
     [
         *(("shape", "<u4"), ("flags", "<u4"), ("thread", "<u8"), ("began_ns", "<u8")),
@@ -174,7 +189,7 @@ class RecordedSession:
         name: A name for people and files.
         opened: One of them.
         shapes: What it was called with.
-        count: How often it was opened.
+        count: How many of them were open at once, added up over all processes.
         is_asynchronous: Whether it was called with ``run_async``, which needs two threads at least.
         is_forked: Whether a fork of the process that opened it called it.
     """
@@ -248,10 +263,17 @@ class Recording:
         return max([0, *(end - self.settings.began_ns for end in ends)]) / 1e9
 
     def model_path(self, session: RecordedSession) -> Path:
-        """Returns where the model of a session is: the application's file, or a copy of it."""
-        if session.opened.is_copied:
-            return self.folder / MODELS / f"{session.opened.sha256}.onnx"
-        return Path(session.opened.path)
+        """Returns where the model of a session is: the application's file, or a copy of it.
+
+        Weights in files of their own lie beside the application's file alone.
+        """
+        opened, original = session.opened, Path(session.opened.path)
+        if not opened.is_copied:
+            return original
+        with contextlib.suppress(OSError):
+            if is_file(original) and digest_files([original]) == opened.sha256:
+                return original
+        return self.folder / MODELS / f"{opened.sha256}.onnx"
 
     @classmethod
     def read(cls, folder: Path) -> "Recording":
@@ -290,8 +312,10 @@ class _Reader:
         self._unknown: list[str] = []
 
     def recording(self) -> Recording:
-        files = sorted(self._folder.glob("process-*.jsonl"))[:_MOST_PROCESSES]
-        processes = [process for file in files if (process := self._process(file)) is not None]
+        files = sorted(self._folder.glob("process-*.jsonl"))
+        files.sort(key=lambda file: file.lstat().st_size, reverse=True)  # small ones did least
+        found = map(self._process, files[:_MOST_PROCESSES])
+        processes = [process for process in found if process is not None]
         return Recording(
             folder=self._folder,
             settings=self._settings,
@@ -351,7 +375,7 @@ class _Reader:
     def _session(self, line: OpenedSession) -> RecordedSession:
         key = f"{line.sha256} {line.passed} {line.providers}"
         if key not in self._sessions:
-            stem = Path(line.path).stem or f"model-{line.sha256[:8]}"
+            stem = _stem(line)
             taken = {session.name for session in self._sessions.values()}
             count = 2
             name = stem
@@ -364,6 +388,15 @@ class _Reader:
         session.is_forked |= opening in self._opened  # a fork writes its parent's line again
         self._opened.add(opening)
         return session
+
+
+def _stem(line: OpenedSession) -> str:
+    """Returns the name of a session's model: its folder in a tuned application has that name."""
+    try:
+        stem: str = read(BareName, Path(line.path).stem, "path")
+    except FormatError:  # it came as bytes, or the recording is a stranger's
+        stem = ""
+    return f"model-{line.sha256[:8]}" if stem in _RESERVED else stem
 
 
 def _seconds(process: Process) -> float:

@@ -12,7 +12,7 @@ import typer
 
 from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import JsonOption, QuietOption
-from autotune.errors import RequestError
+from autotune.errors import AutotuneError, RequestError
 from autotune.process.signals import signals_later
 
 _COMMAND = typer.Argument(
@@ -72,7 +72,11 @@ def record_command(
         raise RequestError(f"--keep-inputs must be yes or no, not '{keep_inputs}'")
     folder = out or Path("app.rec")
     code = record(command, folder, max_mib=max_mib, keep_inputs=keep_inputs == "yes")
-    view = view_recording(Recording.read(folder))
+    try:
+        view = view_recording(Recording.read(folder))
+    except AutotuneError as error:  # the command's exit code is passed on all the same
+        messages().print(str(error), style="red", soft_wrap=True)
+        raise typer.Exit(code) from None
     if as_json:
         present(view, as_json=True)
     else:  # stdout is the command's

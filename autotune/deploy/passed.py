@@ -77,11 +77,13 @@ class Call:
 
     Attributes:
         settings: The session options; None where there are none.
+        has_fallback: Whether a run that an execution provider cannot do is tried on the CPU.
     """
 
     model: str | bytes
     settings: Any
     passed: Passed
+    has_fallback: bool = True
 
 
 class _Notes:
@@ -138,12 +140,13 @@ def understand(module: ModuleType, arguments: tuple[Any, ...], named: Mapping[st
     settings = given.pop("sess_options", None)
     providers = _providers(given.pop("providers", None), given.pop("provider_options", None))
     disabled = tuple(sorted(given.pop("disabled_optimizers", None) or ()))
-    given.pop("enable_fallback", None)
+    has_fallback = int(given.pop("enable_fallback", 1)) == 1
     passed = _passed(module, settings, providers, disabled, sorted(given))
     return Call(
         model=model if isinstance(model, bytes) else os.fspath(model),
         settings=settings,
         passed=passed,
+        has_fallback=has_fallback,
     )
 
 
@@ -247,6 +250,7 @@ class Interface:
 
     Attributes:
         inputs: Name, type and sizes of each input, open ones as ``?``.
+        outputs: The same of each output.
         metadata: Digests of the model's own metadata, by the name of each entry.
     """
 
@@ -264,11 +268,6 @@ class Interface:
 
 def interface_of(session: Any) -> Interface:
     """Returns the interface of a session."""
-    inputs = [
-        f"{item.name} {item.type} "
-        + ",".join(str(size) if isinstance(size, int) else "?" for size in item.shape)
-        for item in session.get_inputs()
-    ]
     own = session.get_modelmeta().custom_metadata_map
     metadata = {}
     if own:
@@ -279,7 +278,15 @@ def interface_of(session: Any) -> Interface:
             for key, text in own.items()
         }
     return Interface(
-        inputs=tuple(inputs),
-        outputs=tuple(f"{item.name} {item.type}" for item in session.get_outputs()),
+        inputs=_described(session.get_inputs()),
+        outputs=_described(session.get_outputs()),
         metadata=metadata,
+    )
+
+
+def _described(tensors: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(
+        f"{item.name} {item.type} "
+        + ",".join(str(size) if isinstance(size, int) else "?" for size in item.shape)
+        for item in tensors
     )

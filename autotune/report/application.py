@@ -51,7 +51,7 @@ def _heading(recording: Recording) -> list[Line]:
 
 
 def _table(recording: Recording) -> Table:
-    headings = ("session", "opened with", "opened", "calls", "shapes", "ms a call", "share of time")
+    headings = ("session", "opened with", "open", "calls", "shapes", "ms a call", "share of time")
     rows = [
         (
             session.name,
@@ -104,7 +104,7 @@ def _session_data(session: RecordedSession, recording: Recording) -> dict[str, o
         "name": session.name,
         "sha256": session.opened.sha256,
         "passed": to_plain(session.opened.passed),
-        "opened": session.count,
+        "open": session.count,
         "calls": session.calls,
         "seconds": session.seconds,
         "share": session.seconds / recording.wall_s if recording.wall_s else None,
