@@ -186,6 +186,7 @@ def study(
             "--generate prompts.jsonl --data encoded.npz` with the encoder's output"
         )
     if what is not None and is_recording(what):
+        given |= {"storage": storage, "model": model, "traffic": traffic}
         run_application_study(Path(what), given, as_json=as_json)
     else:
         options = _options(what, storage, model, traffic, given)

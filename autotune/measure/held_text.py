@@ -143,7 +143,7 @@ def text_set(
     """
     files = replace(SampleFiles.write(workload, folder), plan=workload.plan)
     try:
-        request_session(child, files, model.path.resolve(), UNOPTIMISED, limits.load_s)
+        request_session(child, files, model.path.absolute(), UNOPTIMISED, limits.load_s)
         if not workload.held:
             request = {"do": "write_text", "to": str(files.validation)}
             child.request(request, limits.run_s, Done)

@@ -258,7 +258,7 @@ class AllSamples:
     def _open(self, child: Child, path: Path, config: SessionConfig, folder: Path) -> None:
         files = _files(folder, self.workload.outputs)
         save_samples(self.workload.feeds[:1], files.timing)
-        request_session(child, files, path.resolve(), config, _LIMITS.load_s)
+        request_session(child, files, path.absolute(), config, _LIMITS.load_s)
 
     def _outputs(
         self, child: Child, numbers: Sequence[int], batch: int, folder: Path

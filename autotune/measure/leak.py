@@ -85,7 +85,7 @@ def measure_leak(
     ):
         files = SampleFiles.write(workload, Path(folder))
         try:
-            request_session(child, files, model.resolve(), config, _LIMITS.load_s)
+            request_session(child, files, model.absolute(), config, _LIMITS.load_s)
             count = 1 if files.one_shape else 2 * len(workload.timing)
             first = child.request({"do": "first_runs"}, _LIMITS.of_runs(count), FirstRuns)
             runs = int(_BLOCK_S * 1e3 / first.run_ms)

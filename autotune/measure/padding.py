@@ -45,7 +45,7 @@ def padding_is_harmless(model: Model, workload: Workload, batches: Batches) -> b
     ):
         files = SampleFiles.write(workload, Path(folder))
         try:
-            request_session(child, files, model.path.resolve(), UNOPTIMISED, _LIMITS.load_s)
+            request_session(child, files, model.path.absolute(), UNOPTIMISED, _LIMITS.load_s)
             save_samples(alone, files.validation)
             right = request_outputs(child, files, _LIMITS.of_runs(len(alone)))
             save_samples([padded], files.validation)

@@ -67,7 +67,7 @@ def sample_sets(
     """
     single = SampleFiles.write(workload, folder)
     try:
-        request_session(child, single, model.path.resolve(), UNOPTIMISED, limits.load_s)
+        request_session(child, single, model.path.absolute(), UNOPTIMISED, limits.load_s)
         limit_s = limits.of_runs(len(workload.validation))
         references = request_outputs(child, single, limit_s)
         repeated = request_outputs(child, single, limit_s)

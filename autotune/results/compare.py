@@ -218,7 +218,7 @@ def _entrant(measurer: DuetMeasurer, subject: Subject) -> Callable[[Effort], Out
     """Returns what measures a subject."""
     return partial(
         measurer.measure_session,
-        subject.model.resolve(),
+        subject.model.absolute(),
         subject.session,
         sessions=subject.sessions,
         batch=subject.batch,
@@ -390,7 +390,7 @@ def _play(
         for number in order.sample(active, len(active)):
             subject = field[number]
             outcome = measurer.measure_open_loop(
-                subject.model.resolve(), subject.session, arrivals_s, sessions=subject.sessions
+                subject.model.absolute(), subject.session, arrivals_s, sessions=subject.sessions
             )
             if isinstance(outcome, LoadMeasurement):
                 measurements[number].append(outcome)

@@ -69,7 +69,7 @@ def summarise(
     return StudyResult(
         study=setting.study,
         folder=setting.folder,
-        model=setting.model.path.resolve(),
+        model=setting.model.path.absolute(),
         model_sha256=setting.model.sha256,
         workload=setting.workload.signature(),
         picked=conclusion.picked.trial.number,

@@ -349,7 +349,7 @@ class StudyOptions:
     def to_record(self) -> Json:
         """Returns what the storage keeps of the options: absolute paths, limits in numbers."""
         kept = {item.name: getattr(self, item.name) for item in fields(self)}
-        kept["model"] = self.model.resolve()
+        kept["model"] = self.model.absolute()
         kept["out"] = self.folder.resolve()
         kept["data"] = None if self.data is None else self.data.resolve()
         kept["generate"] = None if self.generate is None else self.generate.resolve()
