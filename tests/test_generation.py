@@ -447,8 +447,7 @@ def _kept(path: Path, *, is_input: bool) -> Model:
 def _text_set(model: Model, workload: Workload, folder: Path) -> SampleSet:
     handlers = Worker().handlers()
     child: Any = SimpleNamespace(request=lambda message, *_: handlers[message["do"]](message))
-    limits = TimeLimits(load_s=60.0, run_s=60.0)
-    return text_set(child, model, workload, folder, limits=limits)[1]
+    return text_set(child, model, workload, folder)[1]
 
 
 def test_all_logits_are_needed_to_rate_text(tmp_path: Path) -> None:

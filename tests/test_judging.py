@@ -20,7 +20,7 @@ from autotune.facts import sample_models
 from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
-from autotune.measure import judging
+from autotune.measure import child_session
 from autotune.measure.judging import AllSamples, Judgement, Subject
 from autotune.measure.metrics import METRICS
 from autotune.process.child import ChildFailure
@@ -44,6 +44,7 @@ class FakeChild:
     """A process whose sessions are functions of the input, by the name of the model's file."""
 
     sessions: dict[str, Callable[[Array], Array]]
+    folder: Path
 
     def __init__(self, *_: object) -> None:
         self._run: Callable[[Array], Array] = _exact
@@ -64,9 +65,10 @@ class FakeChild:
 
 
 @pytest.fixture
-def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Judgement]:
+def judge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Judgement]:
     """Returns a function that judges a function of the input on so many labelled samples."""
-    monkeypatch.setattr(judging, "Child", FakeChild)
+    monkeypatch.setattr(child_session, "Child", FakeChild)
+    monkeypatch.setattr(FakeChild, "folder", tmp_path, raising=False)
 
     def judgement(run: Callable[[Array], Array], count: int, **options: Any) -> Judgement:
         FakeChild.sessions = {_MODEL.path.name: _exact, "int8.onnx": run}

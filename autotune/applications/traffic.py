@@ -19,7 +19,7 @@ from autotune.errors import ConfigError, FormatError, RequestError, did_you_mean
 from autotune.facts.batches import masked_axes
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model
-from autotune.measure.padding import padding_is_harmless
+from autotune.measure.companions import padding_is_harmless
 from autotune.results.writing import CONFIG, write_json
 
 FOLDER = "traffic"

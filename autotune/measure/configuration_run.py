@@ -69,6 +69,10 @@ class TimeLimits:
         )
 
 
+FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
+"""The limits until the speed of the baseline is known."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoadMeasurement:
     """The numbers of one configuration under an offered load.
