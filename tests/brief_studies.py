@@ -22,6 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from autotune.applications import schedule
 from autotune.applications import study as application_study
 from autotune.applications.confirm import confirm
@@ -31,6 +33,7 @@ from autotune.inspection.headroom import Peaks
 from autotune.measure import measurer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement, Outcome
+from autotune.process import scratch
 from autotune.results import compare, profiling
 from autotune.results.final_comparison import Plan, Rounds
 
@@ -47,18 +50,18 @@ _AS_FAST = Interval(value=1.0, low=1.0, high=1.0)
 class Program:
     """The program at work on ``model.onnx`` in `place`, with temporary files of its own.
 
-    Where it is `measuring`, the measurements of a trial take a moment.
+    What it prints goes to ``printed.txt``.
     """
 
-    def __init__(self, place: Path, *options: str, measuring: bool = True) -> None:
+    def __init__(self, place: Path, *options: str) -> None:
         self._said = place / "said.txt"
-        program = AUTOTUNE if measuring else (sys.executable, "-m", "autotune")
-        command = [*program, "study", "model.onnx", "--no-early-stop", "--space", "session"]
-        with self._said.open("w") as said:
+        (place / "tmp").mkdir(exist_ok=True)
+        command = [*AUTOTUNE, "study", "model.onnx", "--no-early-stop", "--space", "session"]
+        with self._said.open("w") as said, (place / "printed.txt").open("w") as printed:
             self.process = subprocess.Popen(
                 [*command, *options],
                 cwd=place,
-                stdout=subprocess.DEVNULL,
+                stdout=printed,
                 stderr=said,
                 env={**os.environ, "TMPDIR": str(place / "tmp"), "ORT_DISABLE_TELEMETRY": "1"},
                 preexec_fn=_listen,
@@ -76,6 +79,19 @@ class Program:
         """Waits until it tells of trials, or has ended."""
         while self.process.poll() is None and not self.reported():
             time.sleep(0.02)
+
+
+def workers_of(folder: Path) -> set[int]:
+    """Returns the processes that work for one whose temporary files are below `folder`."""
+    pids = set()
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get(scratch.MARK)
+        except psutil.Error:
+            continue
+        if mark is not None and Path(mark).is_relative_to(folder):
+            pids.add(process.pid)
+    return pids
 
 
 def _listen() -> None:

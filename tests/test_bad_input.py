@@ -15,7 +15,7 @@ import pytest
 from factories import onnx_model
 
 import autotune
-from autotune.errors import ModelError, RequestError, SpaceError, StudyError
+from autotune.errors import DataError, ModelError, RequestError
 from autotune.facts import sample_models
 from autotune.storage.database import quiet_optuna
 
@@ -45,13 +45,6 @@ def refused(kind: type[RequestError], phrases: Sequence[str], model: str, **wish
     assert caught.value.exit_code == 2
     for phrase in phrases:
         assert phrase in str(caught.value)
-    assert snapshot(Path.cwd()) == before
-
-
-def refused_by_program(arguments: Sequence[str], phrases: Sequence[str]) -> None:
-    before = snapshot(Path.cwd())
-    done = command_line.run(Path.cwd(), *arguments)
-    assert_refused(done.returncode, done.stdout, done.stderr, phrases)
     assert snapshot(Path.cwd()) == before
 
 
@@ -111,24 +104,6 @@ def test_what_onnxruntime_lacks(folder: Path, node: str, opset: int, phrases: li
     refused(ModelError, ["odd.onnx", *phrases], "odd.onnx")
 
 
-@pytest.mark.parametrize(
-    ("wishes", "phrases"),
-    [
-        ({"trials": 0}, ["--trials", "at least 1", "0"]),
-        ({"timeout_s": 0.0}, ["--timeout", "more than 0"]),
-        ({"max_error": 0.0}, ["--max-error", "more than 0"]),
-        ({"max_error": float("nan")}, ["--max-error"]),
-        ({"prefer": "speed"}, ["--prefer", "latency, memory, balanced"]),
-        ({"shapes": {"frame": (1, 1, 16)}}, ["--shape", "'frame'", "Did you mean 'frames'?"]),
-        ({"data": "a.npz", "shapes": {"frames": (1, 1, 16)}}, ["--data", "--shape"]),
-        ({"fix": {"arna": "off"}}, ["--fix", "'arna'", "Did you mean 'arena'?"]),
-        ({"fix": {"arena": "of"}}, ["--fix", "arena", "'off'", "not 'of'"]),
-    ],
-)
-def test_wrong_wishes(folder: Path, wishes: dict[str, Any], phrases: list[str]) -> None:
-    refused(RequestError, phrases, "model.onnx", **wishes)
-
-
 def test_pickled_data_are_not_run(folder: Path) -> None:
 
     class Trap:
@@ -136,18 +111,8 @@ def test_pickled_data_are_not_run(folder: Path) -> None:
             return (Path.touch, (folder / "trapped",))
 
     np.savez(folder / "inputs.npz", frames=np.array([Trap()], object), state=np.zeros(1))
-    refused_by_program(
-        ["study", "model.onnx", "--data", "inputs.npz"], ["inputs.npz", "Python objects"]
-    )
+    refused(DataError, ["inputs.npz", "Python objects"], "model.onnx", data="inputs.npz")
     assert not (folder / "trapped").exists()
-
-
-def test_an_output_folder_that_cannot_be(folder: Path) -> None:
-    Path("file").write_text("mine", encoding="ascii")
-    refused(StudyError, ["file/x", "--out DIR"], "model.onnx", out="file/x")
-    refused(StudyError, ["file is a file", "--out DIR"], "model.onnx", out="file")
-    Path("model.autotune").write_text("mine", encoding="ascii")
-    refused_by_program(["study", "model.onnx"], ["model.autotune is a file", "--out DIR"])
 
 
 def test_a_study_folder_of_another_model(folder: Path) -> None:
@@ -163,11 +128,6 @@ def test_a_study_folder_of_another_model(folder: Path) -> None:
     assert_refused(done.returncode, done.stdout, done.stderr, phrases)
     assert sorted({path.name for path in Path("taken").iterdir()} - {".lock"}) == before
     assert optuna.get_all_study_names(database) != []
-
-
-def test_an_unknown_preset(folder: Path) -> None:
-    phrases = ["'latncy'", "Did you mean 'latency'?", "default", "memory"]
-    refused(SpaceError, phrases, "model.onnx", space="latncy")
 
 
 @pytest.mark.process

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from test_config import make_config, requiring
-from test_loader import write_config
+from test_loader import processor, write_config
 from views import words_of
 
 from autotune.deploy import cpu
@@ -58,8 +58,7 @@ def test_a_missing_requirement(model: Path) -> None:
 def test_a_processor_on_which_the_answers_would_be_wrong(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "is_x86", lambda: True)
-    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
+    processor(monkeypatch, {"avx2"})
     checked = check(write_config(model, make_config(requires=requiring(weight_block=16))))
     assert checked.outcome == "autotune.load refuses this config on this processor."
     assert checked.exit_code(strict=False) == 4

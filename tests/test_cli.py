@@ -23,9 +23,10 @@ import autotune
 from autotune.cli.app import app
 from autotune.cli.interrupts import interruptible
 from autotune.cli.report import live_page, write_last_page
-from autotune.errors import RequestError
+from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts import sample_models
 from autotune.measure import noise
+from autotune.storage.locks import exclusive_use
 from autotune.study import seams
 from autotune.study.options import StudyOptions
 from autotune.study.progress import Progress
@@ -85,6 +86,7 @@ def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert 0 <= first["noise"]["floor"] < 1
     assert first["noise"]["repetitions"] == 2
     assert second["noise"] is None
+    assert isinstance(second["warnings"], list)
     assert first["usable_cores"] >= 1
     assert "CPUExecutionProvider" in first["providers"]
     assert re.fullmatch(r"[0-9a-f]{16}", first["fingerprint"])
@@ -96,6 +98,26 @@ def test_hardware_in_words(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "fingerprint" in done.stdout
     assert "Nothing was found that disturbs" in done.stdout or "Warning: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "measures"),
+    [
+        ("inspect model.onnx", "autotune.inspection.inspect.inspect_model"),
+        ("profile model.onnx", "autotune.results.profiling.profile"),
+        ("hardware", "autotune.measure.noise.noise_check"),
+    ],
+)
+def test_what_is_timed_has_the_cores_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, measures: str
+) -> None:
+    def measure(*_: object, **__: object) -> None:
+        with pytest.raises(StudyError, match="measures on these cores"), exclusive_use(None):
+            pass
+        raise CannotMeasureError("it has them")
+
+    monkeypatch.setattr(measures, measure)
+    assert "it has them" in run(tmp_path, *command.split()).stderr
 
 
 @pytest.mark.parametrize("kind", sorted(sample_models.KINDS))
@@ -292,21 +314,6 @@ def test_a_study_ends_with_the_line_that_loads_its_config(made: Made) -> None:
     assert len(lines) < 20
 
 
-def test_names_in_brackets_are_no_markup(made: Made, tmp_path: Path) -> None:
-    shutil.copytree(made.folder, tmp_path / "net[bold]")
-    front = tmp_path / "net[bold]" / "front.json"
-    result = json.loads(front.read_text(encoding="utf-8"))
-    result["model"] = "/models/net[red]x.onnx"
-    for member in result["members"]:
-        member["words"] = "words[/]"
-    front.write_text(json.dumps(result), encoding="utf-8")
-    done = CliRunner().invoke(app, ["show", str(tmp_path / "net[bold]")])
-    assert done.exit_code == 0, done.stderr
-    assert "net[red]x.onnx: " in done.stdout
-    assert "words[/]" in done.stdout
-    assert f"Written to {tmp_path}/net[bold]" in one_line(done.stdout)
-
-
 def test_a_folder_in_place_of_the_model_continues(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,52 +362,6 @@ def test_wrong_use_of_a_result(made: Made, arguments: list[str], phrase: str) ->
     assert (made.folder / "best.json").read_bytes() == before
 
 
-def interrupt_at(place: Path, pattern: str, *arguments: str) -> tuple[int, str, str]:
-    """Runs the program, sends Ctrl-C at the first line of stderr that matches `pattern`."""
-
-    def listen() -> None:
-        # a shell's background jobs start with Ctrl-C ignored, and tests may run in one
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    lines = []
-    with subprocess.Popen(
-        [*brief_studies.AUTOTUNE, *arguments],
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=listen,
-    ) as process:
-        assert process.stderr is not None
-        assert process.stdout is not None
-        sent = False
-        for line in process.stderr:
-            lines.append(line)
-            if not sent and re.search(pattern, line):
-                process.send_signal(signal.SIGINT)
-                sent = True
-        output = process.stdout.read()
-    assert sent, "".join(lines)
-    return process.returncode, output, "".join(lines)
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
-    sample_models.write("lstm", tmp_path / "model.onnx")
-    code, out, err = interrupt_at(tmp_path, r"2/200", "study", "model.onnx", "--trials", "200")
-    assert code == 130, err
-    assert "Traceback" not in err
-    assert "autotune study model.onnx --trials 200" in one_line(err)
-    folder = tmp_path / "model.autotune"
-    assert json.loads((folder / "best.json").read_text(encoding="utf-8"))["evidence"]
-    front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
-    assert front["complete"] is False
-    assert front["trials"] >= 2
-    assert list((folder / "samples").iterdir())
-    assert out
-
-
 def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
     """What is raised in a finalizer is printed and forgotten; the next step raises it again."""
     with interruptible() as checkpoint:
@@ -421,7 +382,7 @@ def test_without_the_extra_there_is_no_page(
         'For a page with figures: pip install "ort-autotune[report]", then autotune report '
         f"'{folder}'"
     )
-    live_page(StudyOptions.of("model.onnx", out=folder))(Progress(stage="search"))
+    live_page()(Progress(stage="search"))
     done = CliRunner().invoke(app, ["report", str(folder)])
     assert "the page needs the package plotly: pip install" in str(done.exception)
     assert not (folder / "report.html").exists()

@@ -19,13 +19,6 @@ def _burst(*calls: tuple[int, int, int], runs_per_call: int = 1) -> Burst:
     )
 
 
-def test_throughput_counts_the_time_in_which_all_clients_are_busy() -> None:
-    late = [(1, start, start + 100) for start in range(200, 600, 100)]
-    burst = _burst(*[(0, start, start + 100) for start in range(0, 500, 100)], *late)
-    # from 200 to 500 ns: three calls of each
-    assert burst.throughput_per_s == pytest.approx(6 / 300e-9)
-
-
 def test_a_call_of_several_runs_counts_as_such() -> None:
     burst = _burst((0, 0, 300), (0, 300, 600), runs_per_call=3)
     assert burst.run_ns == (100, 100)
@@ -79,6 +72,12 @@ def test_a_failure_ends_the_burst() -> None:
 @pytest.mark.parametrize(
     ("calls", "throughput_per_s"),
     [
+        # the time in which all clients are busy: from 200 to 500 ns three calls of each
+        (
+            [(0, at, at + 100) for at in range(0, 500, 100)]
+            + [(1, at, at + 100) for at in range(200, 600, 100)],
+            6 / 300e-9,
+        ),
         # a call over the end counts by its part: short bursts are not rounded to whole calls
         ([(0, 0, 100), (0, 100, 200), (1, 0, 150)], (1 + 0.5 + 1) / 150e-9),
         ([(0, 0, 100), (0, 100, 200), (1, 0, 100), (1, 100, 200)], 2 / 100e-9),

@@ -58,23 +58,22 @@ def test_colours_of_our_own_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[1mwords\x1b[0m" in printed(Text("words", style="bold"), monkeypatch)
 
 
-def test_names_of_a_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A model, values and words of a stranger's front.json reach the terminal without escapes."""
-    folder = tmp_path / "study"
+def test_names_of_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A stranger's model, folder and words reach the terminal without escapes, and as no markup."""
+    folder = tmp_path / "study[bold]"
     shutil.copytree(FOLDER, folder)
     front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
-    front["model"] = f"/models/{HOSTILE}.onnx"
+    front["model"] = f"/models/net[red]{HOSTILE}.onnx"
     for member in front["members"]:
-        member["words"] = HOSTILE
+        member["words"] = f"words[/]{HOSTILE}"
     front["files"] = [HOSTILE]
     (folder / "front.json").write_text(json.dumps(front), encoding="utf-8")
     ending = app.run(["show", str(folder)])
     assert ending.code == 0, ending.lines
     text = capsys.readouterr().out
     assert is_safe(text)
-    assert "a?[31m" in text
+    for shown in ("a?[31m", "net[red]a", "words[/]a", "study[bold]"):
+        assert shown in text
 
 
 @pytest.mark.parametrize(

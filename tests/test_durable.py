@@ -3,78 +3,102 @@
 import os
 import random
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import command_line
 import optuna
 import psutil
 import pytest
-from brief_studies import Program
-from fakes import FakeMeasurer, build_search, thread_cost, thread_space
+from brief_studies import Program, workers_of
+from fakes import FakeMeasurer, build_search, thread_cost
 from sqlalchemy.exc import OperationalError
+from test_store import Shared
 
 from autotune.errors import StorageError
 from autotune.facts import sample_models
-from autotune.search.objective import DEFAULT, find
-from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration
 from autotune.storage import retry
-from autotune.storage.claims import Claims
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.retry import Clock
 from autotune.storage.spool import Spool
-from autotune.storage.store import Store
 from autotune.storage.trials import read_trials
 
 # with that limit nothing is kept: the final comparison is the default's alone, and short
 _LATENCY = ("--objective", "latency_ms", "--max-latency", "1us")
+_SIGNALS = {
+    "Ctrl-C": signal.SIGINT,
+    "SIGTERM": signal.SIGTERM,
+    "driver": signal.SIGKILL,
+    "both": signal.SIGKILL,
+}
+"""What the driver gets; another strike kills a measuring process alone."""
 
 
-def _kill(program: Program, what: str) -> None:
-    """Kills the driver, a measuring process, or one of them and the driver."""
-    if program.process.poll() is not None:
-        return
-    if what != "driver":
-        workers = psutil.Process(program.process.pid).children(recursive=True)
-        for worker in workers[-1:]:
+def _strike(study: Program, kind: str, temporary: Path) -> None:
+    """Kills a measuring process, the driver or both, or sends the driver a signal."""
+    process = study.process
+    if kind in ("worker", "both"):
+        for worker in psutil.Process(process.pid).children(recursive=True)[-1:]:
             worker.kill()
-    if what != "worker":
-        program.process.kill()
-        program.process.wait(timeout=30)
+    if kind not in _SIGNALS:
+        return
+    number = _SIGNALS[kind]
+    process.send_signal(number)
+    # until the program listens, a signal ends it at once, and there is nothing to keep
+    assert process.wait(timeout=60) in (128 + number, -number), study.words()
+    is_killed = number == signal.SIGKILL
+    deadline = time.monotonic() + 60 * is_killed  # its orphans notice that they are alone
+    while workers_of(temporary):
+        assert time.monotonic() < deadline, study.words()
+        time.sleep(0.1)
+    assert is_killed or _left(temporary) == []
+
+
+def _left(temporary: Path) -> list[Path]:
+    """Returns what the program left in the folder for temporary files.
+
+    But for the locks of the cores: whoever removed one would let two others hold it at once.
+    """
+    return [path for path in temporary.iterdir() if path.name != "autotune-cores"]
 
 
 @pytest.mark.stress
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans end by themselves on Linux")
-def test_twenty_kills(tmp_path: Path) -> None:
+def test_a_study_is_struck_again_and_again(tmp_path: Path) -> None:
+    """No measurement that was reported is lost, none is made twice, and nothing stays behind."""
     sample_models.write("lstm", tmp_path / "model.onnx")
-    (tmp_path / "tmp").mkdir()
     moments = random.Random(5)
-    folder = tmp_path / "model.autotune"
+    folder, temporary = tmp_path / "model.autotune", tmp_path / "tmp"
     before: set[str] = set()
-    kinds = ["worker"] * 10 + ["driver"] * 5 + ["both"] * 5
+    kills = ["worker"] * 10 + ["driver"] * 5 + ["both"] * 5
+    # what a killed driver leaves stays until the next one sweeps, so signals come first
+    kinds = [*["Ctrl-C"] * 2, *["SIGTERM"] * 2, *moments.sample(kills, len(kills)), "driver"]
     study = Program(tmp_path, "--trials", "400", *_LATENCY)
-    for number, kind in enumerate(moments.sample(kinds, len(kinds))):
+    for number, kind in enumerate(kinds):
         if study.process.poll() is not None:
             study = Program(tmp_path, "--trials", "400", *_LATENCY)
         # every other time when trials are measured, else also while it starts
         if number % 2 == 0:
             study.wait_for_trials()
         time.sleep(moments.uniform(0.0, 0.6))
-        _kill(study, kind)
-        now = _spooled(folder)
+        _strike(study, kind, temporary)
+        reported, now = study.reported(), _spooled(folder)
         assert before <= now
+        assert len(now) >= reported
         before = now
     assert before
     trials = len(before) + 2
-    _kill(study, "driver")
     study = Program(tmp_path, "--trials", str(trials), *_LATENCY)
     assert study.process.wait(timeout=120) == 0, study.words()
+    assert _left(temporary) == []
     assert (folder / "best.json").exists()
     assert list(folder.glob("*.spool.jsonl")) == []
     with sqlite3.connect(folder / "study.db") as database:
@@ -117,9 +141,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 def _study(folder: Path, model: Path, trials: int) -> subprocess.CompletedProcess[str]:
     worker = Path(__file__).parent / "shared_worker.py"
     return subprocess.run(
-        [sys.executable, "-m", "autotune", "study", str(model), "--out", str(folder)]
-        if trials == 0
-        else [sys.executable, str(worker), str(model), str(folder), str(trials), "0"],
+        [sys.executable, str(worker), str(model), str(folder), str(trials), "0"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -156,7 +178,7 @@ def test_a_full_disk_keeps_what_was_measured(
 def test_a_folder_that_cannot_be_written_to(tiny_disk: Path, tmp_path: Path) -> None:
     sample_models.write("lstm", tmp_path / "model.onnx")
     subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
-    done = _study(tiny_disk / "out", tmp_path / "model.onnx", 0)
+    done = command_line.run(tmp_path, "study", "model.onnx", "--out", str(tiny_disk / "out"))
     assert done.returncode == 2
     assert re.search(r"cannot make the folder .*--out\s+DIR", " ".join(done.stderr.split()))
     assert "Traceback" not in done.stderr
@@ -168,53 +190,37 @@ _NO_WAITING = Clock(sleep=lambda _: None)
 class Away:
     """Makes Optuna's storage fail for some calls, as a server does that is away."""
 
-    def __init__(self, calls: int, after: int = 0) -> None:
+    def __init__(self, calls: int) -> None:
         self._left = calls
-        self._before = after
 
     def __call__(self, *_: object, **__: object) -> None:
-        self._before -= 1
-        if self._before < 0 and self._left > 0:
+        if self._left > 0:
             self._left -= 1
             raise OperationalError("SELECT", {}, Exception("server closed the connection"))
 
 
-def _store(
-    database: optuna.storages.RDBStorage,
-    study: optuna.Study,
-    worker: str,
-    note: Callable[[str], None] = lambda _: None,
-    **options: Any,
-) -> Store:
-    claims = Claims(database.engine, database.get_study_id_from_name(study.study_name))
-    return Store(
-        study,
-        thread_space(),
-        find(DEFAULT),
-        Limits(),
-        clock=_NO_WAITING,
-        note=note,
-        **{"claims": claims, "worker": worker, **options},
-    )
+def _begun(database: optuna.storages.RDBStorage) -> Shared:
+    """Returns a new study in the database."""
+    optuna.create_study(study_name="shared", storage=database, directions=["minimize"] * 2)
+    return Shared(database)
 
 
 @pytest.mark.parametrize(
-    ("method", "after"),
-    [("create_new_trial", 0), ("set_trial_user_attr", 0), ("set_trial_state_values", 0)],
+    "method", ["create_new_trial", "set_trial_user_attr", "set_trial_state_values"]
 )
 def test_a_storage_that_is_away_for_a_while(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, after: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
 ) -> None:
     """The search waits and goes on; what was measured is stored, and no worker repeats it."""
     notes: list[str] = []
     measurer = FakeMeasurer(thread_cost)
     with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
-        study = optuna.create_study(storage=database, directions=["minimize", "minimize"])
-        store = _store(database, study, "one", notes.append, spool=Spool(tmp_path, "study"))
+        store = _begun(database).store("one", note=notes.append, spool=Spool(tmp_path, "s"))
+        study = store.study
         search = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
         search.run(5, None)
         original = getattr(study._storage, method)
-        away = Away(3, after)
+        away = Away(3)
 
         def flaky(*arguments: object, **named: object) -> object:
             away()
@@ -244,14 +250,11 @@ def test_a_storage_that_stays_away(
 
     def run() -> None:
         with quiet_optuna(), open_storage(place) as database:
-            study = optuna.create_study(
-                storage=database, study_name="s", directions=["minimize", "minimize"]
-            )
             options: dict[str, Any] = {} if is_shared else {"claims": None}
-            store = _store(database, study, "one", spool=Spool(tmp_path, "s"), **options)
-            search = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
+            store = _begun(database).store("one", spool=Spool(tmp_path, "s"), **options)
+            search = build_search(measurer, study=store.study, store=store, clock=_NO_WAITING)
             search.run(3, None)
-            monkeypatch.setattr(study._storage, method, Away(1000))
+            monkeypatch.setattr(store.study._storage, method, Away(1000))
             search.run(10, None)
 
     with pytest.raises(StorageError) as stopped:
@@ -260,9 +263,8 @@ def test_a_storage_that_stays_away(
     assert len(measurer.searched) == 4
     monkeypatch.undo()
     with quiet_optuna(), open_storage(place) as database:
-        study = optuna.load_study(study_name="s", storage=database)
-        store = _store(database, study, "one", spool=Spool(tmp_path, "s"))
-        again = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
+        store = Shared(database).store("one", spool=Spool(tmp_path, "s"))
+        again = build_search(measurer, study=store.study, store=store, clock=_NO_WAITING)
         again.run(4, None)
         assert sorted(str(t.configuration) for t in again.trials) == sorted(
             map(str, measurer.searched)

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from factories import onnx_model
 from test_config import requiring
+from test_loader import processor
 
-from autotune.deploy import cpu
 from autotune.deploy.session import SessionConfig
 from autotune.facts.eight_bits import signed_products
 from autotune.graph.graph_facts import ProcessorFacts
@@ -55,6 +55,11 @@ def test_integer_products(tmp_path: Path) -> None:
     assert _counts(onnx_model(body, {"w": LARGE}, x=X), tmp_path) == [("MatMulInteger", 4, 2)]
 
 
+NOTHING = ProcessorFacts(
+    overflows=False, exactness_reaches=True, has_blocks=False, eight_bits=False, float16=False
+)
+
+
 def _facts(body: str, folder: Path) -> ProcessorFacts:
     constants: dict[str, Any] = {"s": 0.1, "z": UNSIGNED, "w": LARGE}
     model = onnx_model(body.replace("INPUTS", "x, s, z, w, s, z, s, z"), constants, x=X)
@@ -64,13 +69,11 @@ def _facts(body: str, folder: Path) -> ProcessorFacts:
 
 def test_the_facts_of_files(tmp_path: Path) -> None:
     """Blocks by their domain; exact products reach all but NHWC convolutions of ONNX Runtime's."""
-    assert _facts("y = QLinearMatMul (INPUTS)", tmp_path) == ProcessorFacts(
-        overflows=True, exactness_reaches=True, has_blocks=False, eight_bits=True, float16=False
-    )
+    eight_bits = _facts("y = QLinearMatMul (INPUTS)", tmp_path)
+    assert eight_bits == replace(NOTHING, overflows=True, eight_bits=True)
     assert not _facts("y = com.microsoft.QLinearConv (INPUTS)", tmp_path).exactness_reaches
-    assert _facts("y = com.microsoft.nchwc.Conv (x, s)", tmp_path) == ProcessorFacts(
-        overflows=False, exactness_reaches=True, has_blocks=True, eight_bits=False, float16=False
-    )
+    blocks = _facts("y = com.microsoft.nchwc.Conv (x, s)", tmp_path)
+    assert blocks == replace(NOTHING, has_blocks=True)
 
 
 @pytest.mark.parametrize(
@@ -90,48 +93,36 @@ def test_half_precision_that_is_only_stored_is_no_arithmetic(
     assert facts.float16 is computes
 
 
+_VNNI = {"avx512f", "avx512_vnni"}
+
+
 @pytest.mark.parametrize(
-    ("is_x86", "features", "required"),
-    [(True, {"avx2"}, True), (False, {"asimddp"}, True), (False, {"asimddp", "asimdhp"}, False)],
+    ("is_x86", "features", "facts", "required"),
+    [
+        # ONNX Runtime has kernels of half precision on ARM alone, and casts elsewhere
+        (True, {"avx2"}, {"float16": True}, {"float16_in_float32": True}),
+        (False, {"asimddp"}, {"float16": True}, {"float16_in_float32": True}),
+        (False, {"asimddp", "asimdhp"}, {"float16": True}, {}),
+        # measured where nothing overflows, or where nobody knows: it holds without VNNI
+        (True, _VNNI, {"overflows": True}, {"exact_products": True}),
+        (True, set(), {"overflows": True}, {"exact_products": True}),
+        (True, _VNNI, {"overflows": True, "exactness_reaches": False}, {"vnni": True}),
+        (True, set(), {"overflows": True, "exactness_reaches": False}, {"vnni": True}),
+        # measured overflowing, it stays as it is
+        (True, {"avx2"}, {"overflows": True, "exactness_reaches": False}, {}),
+        (True, {"avx2"}, {"has_blocks": True}, {"weight_block": 8}),
+    ],
 )
-def test_half_precision_that_was_measured_in_float32_needs_that(
-    monkeypatch: pytest.MonkeyPatch, is_x86: bool, features: set[str], required: bool
-) -> None:
-    """ONNX Runtime has kernels of half precision on ARM alone, and casts elsewhere."""
-    monkeypatch.setattr(cpu, "is_x86", lambda: is_x86)
-    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset(features))
-    facts = ProcessorFacts(
-        overflows=False, exactness_reaches=True, has_blocks=False, eight_bits=False, float16=True
-    )
-    assert requirements(SessionConfig(), facts).float16_in_float32 is required
-
-
-@pytest.mark.parametrize("features", [{"avx512f", "avx512_vnni"}, set()], ids=["VNNI", "unknown"])
-def test_a_config_requires_exact_products_where_they_overflow(
-    monkeypatch: pytest.MonkeyPatch, features: set[str]
-) -> None:
-    """Tuned where they do not, or where nobody knows: the answers hold on x86 without VNNI."""
-    monkeypatch.setattr(cpu, "is_x86", lambda: True)
-    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset(features))
-    facts = ProcessorFacts(
-        overflows=True, exactness_reaches=True, has_blocks=False, eight_bits=True, float16=False
-    )
-    requires = requirements(SessionConfig(), facts)
-    assert requires == requiring("CPUExecutionProvider", exact_products=True)
-    requires = requirements(SessionConfig(), replace(facts, exactness_reaches=False))
-    assert requires == requiring("CPUExecutionProvider", vnni=True)
-
-
-def test_a_config_that_was_measured_overflowing_stays_as_it_is(
+def test_a_config_requires_what_its_answers_rest_on(
     monkeypatch: pytest.MonkeyPatch,
+    is_x86: bool,
+    features: set[str],
+    facts: dict[str, bool],
+    required: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(cpu, "is_x86", lambda: True)
-    monkeypatch.setattr(cpu, "cpu_features", lambda: frozenset({"avx2"}))
-    facts = ProcessorFacts(
-        overflows=True, exactness_reaches=False, has_blocks=True, eight_bits=True, float16=False
-    )
-    requires = requirements(SessionConfig(), facts)
-    assert requires == requiring("CPUExecutionProvider", weight_block=8)
+    processor(monkeypatch, features, is_x86=is_x86)
+    requires = requirements(SessionConfig(), replace(NOTHING, **facts))
+    assert requires == requiring("CPUExecutionProvider", **required)
 
 
 X = "float[4,4] x"

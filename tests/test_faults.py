@@ -2,20 +2,15 @@
 
 import json
 import os
-import random
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import optuna
 import psutil
 import pytest
-from brief_studies import Program
+from brief_studies import workers_of
 
-from autotune.facts import sample_models
 from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
 from autotune.measure.configuration_run import TimeLimits
@@ -38,7 +33,6 @@ _PHASES = {
     "held": "turns",
     "slice": "turns",
 }
-_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 
 
 @pytest.fixture(scope="module")
@@ -67,35 +61,18 @@ def inject(measurer: DuetMeasurer) -> Iterator[Inject]:
 
     def measure(do: str, fault: str, **more: object) -> Failure:
         plan.write_text(json.dumps({"do": do, "fault": fault, **more}), encoding="utf-8")
-        before = _family()
+        before = workers_of(scratch.root())
         outcome = measurer.measure(BASELINE, _SHORT)
         plan.unlink()
         assert isinstance(outcome, Failure)
         assert outcome.phase == _PHASES[do]
-        assert _family() == before
+        assert workers_of(scratch.root()) == before
         assert measurer._reference is not None
         assert measurer._reference.is_running()
         return outcome
 
     yield measure
     plan.unlink(missing_ok=True)
-
-
-def _family() -> set[int]:
-    """Returns the processes that work for this one, wherever they are."""
-    return set(_workers(scratch.root()))
-
-
-def _workers(folder: Path) -> list[int]:
-    pids = []
-    for process in psutil.process_iter():
-        try:
-            mark = process.environ().get(scratch.MARK)
-        except psutil.Error:
-            continue
-        if mark is not None and Path(mark).is_relative_to(folder):
-            pids.append(process.pid)
-    return pids
 
 
 @pytest.mark.parametrize(
@@ -112,25 +89,28 @@ def test_a_crash_is_told_with_its_phase(inject: Inject, do: str, fault: str, sig
     assert outcome.message.startswith(sign)
 
 
-@pytest.mark.parametrize("do", list(_PHASES))
+@pytest.mark.parametrize(
+    ("do", "limits"),
+    [("open", TimeLimits(load_s=1.0, run_s=60.0)), ("slice", TimeLimits(load_s=60.0, run_s=0.5))],
+    ids=["open", "slice"],
+)
 def test_a_hang_is_a_timeout(
-    inject: Inject, measurer: DuetMeasurer, monkeypatch: pytest.MonkeyPatch, do: str
+    inject: Inject,
+    measurer: DuetMeasurer,
+    monkeypatch: pytest.MonkeyPatch,
+    do: str,
+    limits: TimeLimits,
 ) -> None:
     with monkeypatch.context() as patched:
-        hangs_in_open = do == "open"
-        limits = TimeLimits(
-            load_s=1.0 if hangs_in_open else 60.0, run_s=60.0 if hangs_in_open else 0.5
-        )
         patched.setattr(measurer, "_limits", limits)
         assert inject(do, "hang").kind == "timeout"
 
 
-@_LINUX
-@pytest.mark.parametrize("do", ["open", "first_runs"])
-def test_too_much_memory(inject: Inject, monkeypatch: pytest.MonkeyPatch, do: str) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+def test_too_much_memory(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("autotune.measure.measurer.memory_limit", _half_a_gib)
-        assert inject(do, "allocate", mib=1024).kind == "out_of_memory"
+        assert inject("first_runs", "allocate", mib=1024).kind == "out_of_memory"
 
 
 def _half_a_gib() -> ChildLimits:
@@ -212,103 +192,3 @@ def test_the_wall_clock_does_not_matter(
     assert isinstance(outcome, Measurement)
     assert outcome.load_ms < 60_000
     assert outcome.p50_ms < 60_000
-
-
-class Study(Program):
-    """A study of 400 trials."""
-
-    def __init__(self, place: Path, *, measuring: bool) -> None:
-        super().__init__(place, "--trials", "400", measuring=measuring)
-        self._measuring = measuring
-
-    def wait(self, for_s: float) -> None:
-        """Waits that long; before that until it measures trials, if it is to be measuring."""
-        if self._measuring:
-            self.wait_for_trials()
-            assert self.process.poll() is None, self.words()
-        time.sleep(for_s)
-
-    def end(self, number: int) -> int:
-        """Returns the exit code after it was sent the signal `number`."""
-        self.process.send_signal(number)
-        try:
-            return self.process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()  # a test after this one would hear that it still runs
-            self.process.wait()
-            raise
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with a model and a folder for temporary files."""
-    sample_models.write("lstm", tmp_path / "model.onnx")
-    (tmp_path / "tmp").mkdir()
-    return tmp_path
-
-
-def _measured(place: Path) -> int:
-    """Returns how many trials the record of the study in `place` holds."""
-    database = place / "model.autotune" / "study.db"
-    if not database.exists():
-        return 0
-    storage = optuna.storages.RDBStorage(f"sqlite:///{database}")
-    done = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-    return sum(
-        bool(trial.user_attrs.keys() & {"measurement", "failure"})
-        for study in storage.get_all_studies()
-        for trial in storage.get_all_trials(study._study_id, states=done)
-    )
-
-
-@pytest.mark.stress
-def test_signals_at_any_moment(place: Path) -> None:
-    moments = random.Random(3)
-    before = 0
-    for attempt in range(4):
-        study = Study(place, measuring=attempt % 2 == 0)
-        # every other one while it starts, when the baseline is measured, or early in the search
-        study.wait(moments.uniform(0.1, 1.5))
-        number = (signal.SIGINT, signal.SIGTERM)[attempt // 2 % 2]
-        # until the program listens, a signal ends it at once, and there is nothing to keep
-        assert study.end(number) in (128 + number, -number), study.words()
-        assert _workers(place / "tmp") == []
-        assert _left(place) == []
-        now = _measured(place)
-        assert now >= max(before, study.reported())
-        before = now
-    assert before > 0
-
-
-@pytest.mark.slow
-@_LINUX
-def test_a_killed_driver_leaves_no_process(place: Path) -> None:
-    moments = random.Random(4)
-    before = 0
-    for attempt in range(2):
-        study = Study(place, measuring=attempt % 2 == 0)
-        study.wait(moments.uniform(0.1, 1.5))
-        assert study.end(signal.SIGKILL) == -signal.SIGKILL
-        _wait_until(lambda: not _workers(place / "tmp"))
-        now = _measured(place)
-        assert now >= max(before, study.reported())
-        before = now
-    assert before > 0
-    scratch.sweep(place / "tmp")
-    assert _left(place) == []
-
-
-def _left(place: Path) -> list[Path]:
-    """Returns what the program left in the folder for temporary files.
-
-    But for the locks of the cores: whoever removed one would let two others hold it at once.
-    """
-    return [path for path in (place / "tmp").iterdir() if path.name != "autotune-cores"]
-
-
-def _wait_until(done: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if done():
-            return
-        time.sleep(0.1)
-    pytest.fail("a minute was not enough")

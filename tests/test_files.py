@@ -1,10 +1,13 @@
 """Files of strangers: regular ones of bounded size are read, and links lead nowhere."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotune.deploy.files import (
     append_to,
@@ -96,6 +99,12 @@ def test_text_is_decoded_strictly(tmp_path: Path) -> None:
 )
 def test_json_that_readers_understand_differently_is_refused(text: str, reason: str) -> None:
     with pytest.raises(FormatError, match=reason):
+        parse_json(text)
+
+
+@given(text=st.text())
+def test_any_text_is_json_or_refused(text: str) -> None:
+    with contextlib.suppress(FormatError):
         parse_json(text)
 
 

@@ -45,14 +45,9 @@ def test_a_config_loads(name: str) -> None:
 @pytest.mark.parametrize("name", ["study", "config"])
 def test_a_config_is_written_as_it_was_read(name: str) -> None:
     path = DATA / name / "best.json"
+    check_files(path, TunedConfig.read(path), read_all=True)
     written = json.loads(json.dumps(TunedConfig.read(path).to_json()))
     assert written == json.loads(path.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("name", ["study", "config"])
-def test_the_files_of_a_config_are_those_it_names(name: str) -> None:
-    path = DATA / name / "best.json"
-    check_files(path, TunedConfig.read(path), read_all=True)
 
 
 def test_a_result_is_written_as_it_was_read(frozen_study: Path) -> None:

@@ -114,7 +114,7 @@ def _side(model: Path, files: SampleFiles) -> Child:
 
 
 def _turn(child: Child) -> list[int]:
-    message = {"do": "turn", "seconds": 0.1, "unrecorded_runs": 5, "fewest_runs": 20}
+    message = {"do": "slice", "seconds": 0.1, "unrecorded_runs": 5, "fewest_runs": 20}
     return list(child.request(message, 60.0, SliceTimes).run_ns)
 
 

@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM end the program without a traceback, whenever they come."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from brief_studies import Program
 
 from autotune.facts import sample_models
 
@@ -18,12 +20,18 @@ pytestmark = [
 
 # Python itself shows its own words while it starts; the program begins with this import.
 _PROGRAM = "import autotune.__main__ as program; print('begun', flush=True); program.main()"
+_BOTH = pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+)
 
 
-def _ended_after(delay_s: float, number: signal.Signals, *arguments: str) -> tuple[int, str]:
-    """Returns exit code and stderr of the program that gets a signal so long after it began."""
+@_BOTH
+@pytest.mark.parametrize("delay_s", [0.004, 0.03, 0.08, 0.2, 0.5])
+def test_a_signal_in_the_first_moments_shows_no_traceback(
+    number: signal.Signals, code: int, delay_s: float
+) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, *arguments],
+        [sys.executable, "-c", _PROGRAM, "spaces"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -35,31 +43,29 @@ def _ended_after(delay_s: float, number: signal.Signals, *arguments: str) -> tup
         time.sleep(delay_s)
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
-        return process.returncode, errors
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
-)
-@pytest.mark.parametrize("delay_s", [0.004, 0.03, 0.08, 0.2, 0.5])
-def test_a_signal_in_the_first_moments_shows_no_traceback(
-    number: signal.Signals, code: int, delay_s: float
-) -> None:
-    ended, errors = _ended_after(delay_s, number, "spaces")
     # a shell shows 143 as well where the system ends the program, before it handles SIGTERM itself;
     # on a fast machine the program may be done before the signal
-    assert ended in {code, 0, -signal.SIGTERM}
+    assert process.returncode in {code, 0, -signal.SIGTERM}
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
-)
-def test_a_study_that_a_signal_ends_says_so_by_its_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+@_BOTH
+@pytest.mark.slow
+def test_an_interrupted_study_keeps_what_it_has(
+    tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     sample_models.write("lstm", tmp_path / "model.onnx")
-    ended, errors = _ended_after(1.5, number, "study", "model.onnx", "--trials", "500")
-    assert ended == code
-    assert "Traceback" not in errors
+    study = Program(tmp_path, "--trials", "200")
+    study.wait_for_trials()
+    study.process.send_signal(number)
+    assert study.process.wait(timeout=60) == code, study.words()
+    assert "Traceback" not in study.words()
+    again = "autotune study model.onnx --no-early-stop --space session --trials 200"
+    assert again in " ".join(study.words().split())
+    folder = tmp_path / "model.autotune"
+    assert json.loads((folder / "best.json").read_text(encoding="utf-8"))["evidence"]
+    front = json.loads((folder / "front.json").read_text(encoding="utf-8"))
+    assert front["complete"] is False
+    assert front["trials"] >= study.reported()
+    assert list((folder / "samples").iterdir())
+    assert (tmp_path / "printed.txt").read_text(encoding="utf-8")

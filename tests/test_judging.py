@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fakes
 import numpy as np
 import onnx
 import pytest
 from factories import model_of, tensor
-from fakes import FakeWorld, judged, thread_cost
+from fakes import FakeWorld, thread_cost
 from numpy.typing import NDArray
 
 from autotune.deploy.session import SessionConfig
@@ -226,7 +227,7 @@ def test_the_next_member_takes_the_place_of_one_beyond_the_limit(
 
     def judge(_: AllSamples, subject: Subject, __: object) -> Judgement:
         trials.append(subject.trial)
-        return judged(subject.trial, subject.words, admitted=subject.trial != trials[0])
+        return fakes.judged(subject.trial, subject.words, admitted=subject.trial != trials[0])
 
     monkeypatch.setattr(AllSamples, "judge", judge)
     result = study()
@@ -245,23 +246,23 @@ def test_an_interrupted_study_does_not_select_what_was_beyond_the_limit(
     study: Callable[[], StudyResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first is judged and does not hold; Ctrl-C comes while the next one is judged."""
-    judged: list[int] = []
+    trials: list[int] = []
 
     def judge(_: AllSamples, subject: Subject, __: object) -> Judgement:
-        judged.append(subject.trial)
-        if subject.trial != judged[0]:
+        trials.append(subject.trial)
+        if subject.trial != trials[0]:
             raise KeyboardInterrupt
-        return judged(subject.trial, subject.words, admitted=False)
+        return fakes.judged(subject.trial, subject.words, admitted=False)
 
     monkeypatch.setattr(AllSamples, "judge", judge)
     with pytest.raises(Interrupted) as interrupted:
         study()
     result = interrupted.value.result
-    assert {judgement.trial for judgement in result.judgements} == {judged[0]}
-    assert result.picked == judged[-1]
+    assert {judgement.trial for judgement in result.judgements} == {trials[0]}
+    assert result.picked == trials[-1]
     lines = [b.text for b in view_ending(result, "").blocks if isinstance(b, Line)]
-    assert f"Trial {judged[-1]} was not judged on all samples." in lines
-    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: judged(s.trial, admitted=True))
+    assert f"Trial {trials[-1]} was not judged on all samples." in lines
+    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: fakes.judged(s.trial, admitted=True))
     assert study().judgements, "the same command judges the config"
 
 
@@ -278,7 +279,7 @@ def test_a_model_that_cannot_be_made_again_gives_way_to_the_next(
             raise error
         return made(self, half)
 
-    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: judged(s.trial, admitted=True))
+    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: fakes.judged(s.trial, admitted=True))
     monkeypatch.setattr(Preparer, "prepare", prepare)
     result = study()
     lost, selected = result.judgements
@@ -292,7 +293,7 @@ def test_a_model_that_cannot_be_made_again_gives_way_to_the_next(
 def test_the_default_stays_where_all_are_beyond_the_limit(
     study: Callable[[], StudyResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: judged(s.trial, admitted=False))
+    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: fakes.judged(s.trial, admitted=False))
     result = study()
     assert result.best is result.baseline
     assert result.judgements

@@ -77,17 +77,6 @@ def test_elsewhere_psutil_is_asked(
     assert not can_reset
 
 
-class _Blocks:
-    """Stands for ``numpy.empty``; notes the sizes that were asked for."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def __call__(self, size: int, _: object) -> bytearray:
-        self.sizes.append(size)
-        return bytearray()
-
-
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's variables")
 def test_a_history_leaves_no_memory_behind() -> None:
@@ -103,18 +92,17 @@ def test_a_history_leaves_no_memory_behind() -> None:
     assert float(printed(script, **fixed)) < 8
 
 
-@pytest.fixture
-def blocks(monkeypatch: pytest.MonkeyPatch) -> _Blocks:
-    made = _Blocks()
-    monkeypatch.setattr(np, "empty", made)
-    return made
-
-
-def test_histories_cover_the_thresholds(blocks: _Blocks) -> None:
+def test_histories_cover_the_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three rounds free a block of some 100 KiB, one of some MiB and a larger one."""
+    large: list[int] = []
+
+    def empty(size: int, _: object) -> bytearray:
+        large.append(size)
+        return bytearray()
+
+    monkeypatch.setattr(np, "empty", empty)
     for history in range(1, 8):
         memory.live_through(history)
-    large = blocks.sizes
     assert len(large) == 7
     assert max(large) <= 32 << 20
     first = sorted(large[:3])

@@ -53,6 +53,24 @@ def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
         assert set(steps) <= STEPS.keys()
 
 
+def test_steps_have_their_order() -> None:
+    half: dict[str, Any] = {
+        "weight_storage": "external_data",
+        "pre_pass": "onnxslim+ort_extended",
+        "precision": "int8_dynamic",
+        "per_channel": True,
+        "calibration": "percentile",
+        "embeddings": "int8",
+    }
+    assert steps_of(half) == (
+        ("onnxslim", {}),
+        ("int8_dynamic", {"per_channel": True, "embeddings": "int8"}),
+        ("int8_embeddings", {}),
+        ("ort_extended", {}),
+        ("external_data", {}),
+    )
+
+
 def test_a_combination_needs_what_its_parts_need() -> None:
     needs = GRAPH_PARAMETERS["pre_pass"].needs
     assert needs("onnxslim+ort_transformers") == ("onnxslim", "transformer")

@@ -1,4 +1,4 @@
-"""Where studies are kept: URLs, and the spool."""
+"""Where studies are kept: URLs, whose passwords are not printed, and the spool."""
 
 import traceback
 from pathlib import Path
@@ -9,6 +9,7 @@ import pytest
 from autotune.errors import RequestError, StorageError, StudyError
 from autotune.storage import spool
 from autotune.storage.database import Place
+from autotune.storage.masking import without_secrets
 from autotune.study.resume import place_of
 
 SECRET = "s3cr3t"  # a password in an URL
@@ -88,6 +89,55 @@ def test_an_url_that_cannot_be_read_is_not_printed(url: str, tmp_path: Path) -> 
 def test_other_storages_are_refused(url: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         Place.of(url, Path())
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("postgresql://me:s3cr3t@host/name", "postgresql://me:***@host/name"),
+        ("--storage=postgresql://me:s3cr3t@host/name", "--storage=postgresql://me:***@host/name"),
+        ("postgresql://me:s3cr3t@s3cr3t@host/name", "postgresql://me:***@host/name"),
+        ("postgresql://me:a@s3cr3t/s3cr3t?@host/name", "postgresql://me:***@host/name"),
+        ("postgresql://me:a s3cr3t@host", "postgresql://me:***@host"),
+        ("postgresql://a@s3cr3t@host", "postgresql://***@host"),
+        ("postgresql://host/name?password=s3cr3t&b=1", "postgresql://host/name?password=***&b=***"),
+        ("mysql://me:s3cr3t@host", "mysql://me:***@host"),
+        ("me:s3cr3t@host/name", "me:***@host/name"),
+        ("postgresql:/me:s3cr3t@host", "postgresql:***@host"),
+        ("//me:a@s3cr3t@host", "//me:***@host"),
+        ("no file 'me:s3cr3t@host' here", "no file 'me:***@host' here"),
+        ("first\nx://me:s3cr3t@host\nlast", "first\nx://me:***@host\nlast"),
+    ],
+)
+def test_passwords_are_masked_to_the_last_at(text: str, masked: str) -> None:
+    assert without_secrets(text) == masked
+    assert without_secrets(masked) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--trials",
+        "model.onnx",
+        "sqlite:///a.db",
+        "a=b",
+        "x://",
+        "postgresql://me@host/name",
+        "me@example.com",
+        "autotune: there is no file a@b.onnx",
+        "see https://example.com/docs",
+        "",
+    ],
+)
+def test_other_text_stays(text: str) -> None:
+    assert without_secrets(text) == text
+
+
+def test_long_text_takes_no_time() -> None:
+    """The time grows with the length and not with its square: this would take minutes."""
+    text = "n" * 1_000_000
+    assert without_secrets(text) == text
+    assert SECRET not in without_secrets(f"x://me:{SECRET}{text}@{text}")
 
 
 def test_the_spool_keeps_whole_lines(tmp_path: Path) -> None:

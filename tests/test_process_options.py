@@ -73,13 +73,6 @@ def test_other_c_libraries_are_told_apart(monkeypatch: pytest.MonkeyPatch, answe
     assert not has_glibc()
 
 
-def test_the_environment_says_the_same() -> None:
-    assert STEADY_HEAP.environment == {
-        "MALLOC_MMAP_THRESHOLD_": "131072",
-        "MALLOC_TRIM_THRESHOLD_": "131072",
-    }
-
-
 @pytest.mark.parametrize("threshold", [0, 4095, (32 << 20) + 1, -1, "131072", True, 131072.0])
 def test_other_thresholds_are_refused(threshold: object) -> None:
     """A config is data of a stranger; no value outside the range reaches the allocator."""

@@ -1,9 +1,7 @@
 """What is proposed next, on costs that are computed."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ from fakes import (
     thread_space,
 )
 
-from autotune.measure.outcome import SEARCH, Failure, Measurement, Outcome
+from autotune.measure.outcome import SEARCH, Failure, Outcome
 from autotune.search.coding import Floats
 from autotune.search.effects import Model
 from autotune.search.objective import DEFAULT
@@ -37,7 +35,12 @@ _GRAPHS = space(
 )
 
 
-def _proposed(within: Space, cost: Cost, count: int, limits: Limits | None = None) -> list[Trial]:
+def _proposed(
+    within: Space,
+    cost: Cost | Callable[[Configuration], Outcome],
+    count: int,
+    limits: Limits | None = None,
+) -> list[Trial]:
     """Returns the trials of a search by proposals alone, after the baseline."""
     proposer = build_proposer(within, limits=limits)
     measurer = FakeMeasurer(cost)
@@ -82,26 +85,17 @@ def test_any_objectives_will_do(names: tuple[str, ...]) -> None:
 
 
 def test_answers_are_those_of_the_precision() -> None:
-    def cost(configuration: Configuration) -> tuple[float, float]:
-        fast = configuration.to_json().get("precision", "fp32") != "fp32"
-        return (2.0 if fast else 10.0 - len(configuration.values)), 100.0
 
-    class TooFarOff(FakeMeasurer):
-        def measure(self, *arguments: Any, **named: Any) -> Outcome:
-            outcome = super().measure(*arguments, **named)
-            assert isinstance(outcome, Measurement)
-            off = arguments[0].to_json().get("precision", "fp32") != "fp32"
-            return replace(outcome, fidelity=replace(outcome.fidelity, error=0.06 if off else 1e-7))
+    def is_off(configuration: Configuration) -> bool:
+        return configuration.to_json().get("precision", "fp32") != "fp32"
 
-    proposer = build_proposer(_GRAPHS)
-    measurer = TooFarOff(cost)
-    trials = [_trial(0, BASELINE, measurer.measure(BASELINE, SEARCH))]
-    while len(trials) < 10:  # then nothing else is left
-        proposal = proposer.propose(observed(trials), {trial.configuration for trial in trials})
-        assert proposal is not None
-        outcome = measurer.measure(proposal.configuration, SEARCH)
-        trials.append(_trial(len(trials), proposal.configuration, outcome))
-    off = [t for t in trials if t.configuration.to_json().get("precision", "fp32") != "fp32"]
+    def cost(configuration: Configuration) -> Outcome:
+        if is_off(configuration):
+            return measurement(2.0, error=0.06)
+        return measurement(10.0 - len(configuration.values), error=1e-7)
+
+    # after ten nothing else is left
+    off = [t for t in _proposed(_GRAPHS, cost, 10) if is_off(t.configuration)]
     assert len({t.configuration.to_json()["precision"] for t in off}) == len(off)
 
 

@@ -2,15 +2,12 @@
 
 import math
 import zlib
-from typing import Any
 
 import pytest
 from fakes import FakeMeasurer, build_search, measurement
 from small_spaces import resolved
 
-from autotune.measure.outcome import (
-    Outcome,
-)
+from autotune.measure.outcome import Outcome
 from autotune.search.coding import Coding
 from autotune.search.effects import explain
 from autotune.search.trial import Limits
@@ -65,17 +62,13 @@ def _latency_ms(values: dict[str, object]) -> float:
     return 10 * factor * math.exp(0.02 * math.sin(zlib.crc32(str(values).encode())))
 
 
-class _Both(FakeMeasurer):
-    """A measurer of two providers."""
-
-    def measure(self, configuration: Configuration, *rest: Any, **named: Any) -> Outcome:
-        """Returns the latency of the function above, with an error of int8."""
-        super().measure(configuration, *rest, **named)
-        values = configuration.to_json()
-        error = 0.0
-        if "precision" in values:
-            error = 0.02 if values.get("per_channel") else 0.045
-        return measurement(_latency_ms(dict(values)), 100.0, error)
+def _cost(configuration: Configuration) -> Outcome:
+    """Returns a measurement of that latency, with an error of int8."""
+    values = configuration.to_json()
+    error = 0.0
+    if "precision" in values:
+        error = 0.02 if values.get("per_channel") else 0.045
+    return measurement(_latency_ms(dict(values)), 100.0, error)
 
 
 @pytest.mark.slow
@@ -83,9 +76,8 @@ def test_the_best_pair_is_found() -> None:
     """OpenVINO in int8, of the operators that suit it; the CPU's best takes 1.3 times as long."""
     space = _space()
     first = [*providers_alone(space), *provider_forms(space)]
-    search = build_search(
-        _Both(lambda _: (1.0, 1.0)), space, first=first, limits=Limits(max_error=0.05)
-    )
+    limits = Limits(max_error=0.05)
+    search = build_search(FakeMeasurer(_cost), space, first=first, limits=limits)
     search.run(40, None)
     best = search.best
     assert best is not None

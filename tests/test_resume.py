@@ -1,11 +1,8 @@
 """Studies that go on: what a storage holds, and the command that continues one of them."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +26,25 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a study of four trials."""
     place = tmp_path_factory.mktemp("studies")
     sample_models.write("lstm", place / "model.onnx")
-    worker = Path(__file__).parent / "shared_worker.py"
-    command = [sys.executable, str(worker), "model.onnx", "model.autotune", "4", "0"]
-    subprocess.run(command, cwd=place, check=True, capture_output=True)
+    FakeWorld(cost).tune(
+        place / "model.onnx", trials=4, space="session", out=place / "model.autotune"
+    )
     return place
 
 
-@pytest.mark.process
-def test_studies_are_listed(place: Path) -> None:
-    done = run(place, "show", f"sqlite:///{place}/model.autotune/study.db")
+def test_studies_are_listed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By URL, or by the variable: so that no password is typed."""
+    url = f"sqlite:///{place}/model.autotune/study.db"
+    done = run(place, "show", url)
     assert done.returncode == 0, done.stderr
     assert re.search(r"model-[0-9a-f]{12}\s+model.onnx", done.stdout)
     assert "4 of 4" in done.stdout
-    url = f"sqlite:///{place}/model.autotune/study.db"
-    listing = json.loads(run(place, "show", url, "--json").stdout)
-    (only,) = listing["studies"]
+    (only,) = json.loads(run(place, "show", url, "--json").stdout)["studies"]
     assert only["trials"] == only["budget"] == 4
     assert only["machine"]["ONNX Runtime"]
+    assert "name a model (.onnx), or the folder" in refused(place, "study")
+    monkeypatch.setenv("AUTOTUNE_STORAGE", url)
+    assert run(place, "show").stdout == done.stdout
 
 
 def _resumed(folder: Path, **changes: Any) -> list[Configuration]:
@@ -58,7 +57,6 @@ def _resumed(folder: Path, **changes: Any) -> list[Configuration]:
     return world.searched
 
 
-@pytest.mark.process
 def test_a_study_goes_on_as_it_was_asked_for(place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "model.autotune", tmp_path / "copy")
     assert len(_resumed(tmp_path / "copy", trials=6)) == 2
@@ -66,7 +64,6 @@ def test_a_study_goes_on_as_it_was_asked_for(place: Path, tmp_path: Path) -> Non
     assert [(entry.trials, entry.budget) for entry in entries(where)] == [(6, 6)]
 
 
-@pytest.mark.process
 def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "model.autotune", tmp_path / "moved")
     (place / "model.onnx").rename(tmp_path / "elsewhere.onnx")
@@ -78,22 +75,16 @@ def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
     assert again == []
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["."], ". holds no study"),
         (["nonsense://host"], "--storage"),
         (["model.autotune", "--study-name", "other"], "there is none called 'other'"),
-        (["postgresql://me:secret-word@127.0.0.1:9/none"], ""),
     ],
 )
 def test_wrong_places(place: Path, arguments: list[str], message: str) -> None:
-    done = run(place, "study", *arguments)
-    assert done.returncode in {2, 75}
-    assert message in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
-    assert "secret-word" not in done.stderr + done.stdout
+    assert message in refused(place, "study", *arguments)
 
 
 def test_a_study_on_a_storage_goes_on_in_its_folder(tmp_path: Path) -> None:
@@ -118,8 +109,8 @@ def test_a_name_is_of_one_study(tmp_path: Path) -> None:
         world.tune(tmp_path / "model.onnx", trials=4, **asked, fix={"arena": "off"})
 
 
-def _options(model: Path = Path("/m/model.onnx"), data: Path | None = None) -> StudyOptions:
-    return StudyOptions(model=model, trials=10, data=data, objectives=("latency_ms",))
+def _options(model: Path = Path("/m/model.onnx"), **changes: Any) -> StudyOptions:
+    return StudyOptions(model=model, trials=10, objectives=("latency_ms",), **changes)
 
 
 def _entry(**changes: Any) -> Entry:
@@ -130,7 +121,6 @@ def _entry(**changes: Any) -> Entry:
         "objectives": ("latency_ms",),
         "trials": 3,
         "options": _options(),
-        "has_metric": False,
     }
     return Entry(**{**defaults, **changes})
 
@@ -151,7 +141,7 @@ def test_code_is_never_taken_from_a_storage(tmp_path: Path) -> None:
     """A storage may be a stranger's: the metric has to be named again."""
     model = tmp_path / "m.onnx"
     model.touch()
-    entry = _entry(has_metric=True, options=_options(model))
+    entry = _entry(options=_options(model, metric="theirs:judge"))
     with pytest.raises(RequestError, match="add --metric"):
         options_of(entry)
     assert options_of(entry, metric="mine:judge").metric == "mine:judge"
@@ -164,20 +154,7 @@ def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="--model PATH"):
         options_of(_entry())
     with pytest.raises(RequestError, match="--data PATH"):
-        options_of(_entry(options=_options(model, Path("/gone.npz"))))
+        options_of(_entry(options=_options(model, data=Path("/gone.npz"))))
     with pytest.raises(RequestError, match="cannot be read"):
         options_of(_entry(options=None))
     assert options_of(_entry(options=_options(model)), trials=50).trials == 50
-
-
-@pytest.mark.process
-def test_the_variable_says_where(place: Path) -> None:
-    """So that no password is typed; without it the command says what to type."""
-    assert "name a model (.onnx), or the folder" in refused(place, "study")
-    url = f"sqlite:///{place / 'model.autotune' / 'study.db'}"
-    command = [sys.executable, "-m", "autotune", "show"]
-    variables = {**os.environ, "AUTOTUNE_STORAGE": url}
-    done = subprocess.run(
-        command, env=variables, cwd=place, capture_output=True, text=True, check=True, timeout=60
-    )
-    assert "4 of 4" in done.stdout

@@ -8,7 +8,7 @@ from small_spaces import resolved
 from autotune.deploy.providers import PROVIDERS
 from autotune.errors import RequestError, SpaceError
 from autotune.space.configuration import Configuration
-from autotune.space.files import find_space, presets, read_space
+from autotune.space.files import presets, read_space
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
@@ -94,20 +94,6 @@ def test_a_monstrous_file_is_refused_in_a_few_words(tmp_path: Path, text: str, w
     assert len(str(refused.value)) < 4000
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_bytes(b"x = 1\n\xff")
-    with pytest.raises(SpaceError, match="no UTF-8 text: byte 6"):
-        read_space(file)
-
-
-def test_a_file_can_have_batch_sizes(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text("[parameters.batch]\nvalues = [8, 2]\ndefault = 2\n", encoding="utf-8")
-    (batch,) = read_space(file).parameters
-    assert (batch.name, batch.values, batch.default) == ("batch", (8, 2), 2)
-
-
 _BATCH = "[parameters.batch]\nvalues = {}\ndefault = {}\n"
 _SMALLEST = "parameters.batch.default: must be the smallest of the values, "
 _ARENA = "[parameters.arena]\n"
@@ -138,10 +124,3 @@ def test_wrong_values_of_a_file_are_faults(tmp_path: Path, text: str, fault: str
     with pytest.raises(SpaceError) as refused:
         read_space(file)
     assert fault in str(refused.value)
-
-
-def test_a_space_may_say_how_many_clients_there_are(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(_CLIENTS.format(8), encoding="utf-8")
-    assert read_space(file).clients == 8
-    assert find_space("default").clients is None

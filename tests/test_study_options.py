@@ -1,6 +1,7 @@
 """What a study is asked for, and what it is asked to prefer where it runs on devices."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import space
@@ -50,3 +51,21 @@ def test_what_is_no_objective_cannot_be_preferred(
 ) -> None:
     with pytest.raises(RequestError, match="--prefer must be one of"):
         objectives_of(_options(**changes), within)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"trials": 0}, "--trials must be at least 1, not 0"),
+        ({"timeout_s": 0.0}, "--timeout must be more than 0"),
+        ({"max_error": 0.0}, "--max-error must be more than 0"),
+        ({"max_error": float("nan")}, "--max-error must be more than 0"),
+        ({"prefer": "speed"}, "--prefer must be one of latency, memory, balanced"),
+        ({"data": "a.npz", "shapes": {"x": (1, 3)}}, "--data brings its own shapes; leave --shape"),
+    ],
+)
+def test_values_that_no_study_can_work_with_are_refused(
+    changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RequestError, match=words):
+        StudyOptions.of("model.onnx", **changes)

@@ -14,6 +14,7 @@ from fakes import Cost, FakeMeasurer, FakeWorld, build_search
 from small_spaces import machine, model, resolved
 from test_config import make_config, requiring
 from test_loader import write_config
+from views import words_of
 
 import autotune
 from autotune.deploy import fitting
@@ -32,7 +33,6 @@ from autotune.facts.providers import (
 )
 from autotune.measure.outcome import NO_RUNTIME, Failure
 from autotune.report.result import view_ending
-from autotune.report.view import Line
 from autotune.results.leave_one_out import revert
 from autotune.results.result import StudyResult
 from autotune.space.configuration import Configuration
@@ -49,9 +49,8 @@ OTHER = "onnxruntime-openvino==1.24.1"
 OLD = "onnxruntime==1.22.1"
 OPENVINO = ProviderState(word="openvino", state=READY, devices=("CPU",))
 WITH_OPENVINO = SearchedRuntime(text=OTHER, states=(CPU_STATE, OPENVINO))
-WITHOUT_LAYOUT = SearchedRuntime(
-    text=OLD, states=(CPU_STATE,), unknown=frozenset({"NchwcTransformer"})
-)
+OLDER_CPU = replace(CPU_STATE, unknown_options=("NchwcTransformer",))
+WITHOUT_LAYOUT = SearchedRuntime(text=OLD, states=(OLDER_CPU,))
 _SPACE = """
 description = "providers and patterns"
 
@@ -104,6 +103,16 @@ def test_what_a_runtime_ignores_is_not_searched_on_it() -> None:
     assert all(RUNTIME not in values for values in without_layout)
 
 
+def test_what_the_users_own_runtime_ignores_is_not_searched_on_it() -> None:
+    """It is on one that knows it; where there is none it is left out, and refused by --fix."""
+    name = "optimizer.NchwcTransformer"
+    found = _search_all(_resolved(WITH_OPENVINO, ready=[OLDER_CPU]))
+    assert {v.get(RUNTIME) for v in found if v.get(name) == "off"} == {OTHER}
+    assert f"{name}=off" in _resolved(ready=[OLDER_CPU]).left_out
+    with pytest.raises(RequestError, match=f"would ignore {name}=off"):
+        _resolved(ready=[OLDER_CPU], fixed={name: "off"})
+
+
 def test_a_fixed_provider_leaves_the_runtimes_that_have_it() -> None:
     space = _resolved(WITH_OPENVINO, fixed={EXECUTION_PROVIDER: "openvino"})
     values = next(p.values for p in space.parameters if p.name == RUNTIME)
@@ -149,11 +158,6 @@ def _tune(cost: Cost, options: dict[str, Any], **more: Any) -> StudyResult:
     return FakeWorld(cost).tune(**options, **more, seams={"runtimes": _runtimes})
 
 
-def _sentences(result: StudyResult) -> str:
-    blocks = view_ending(result, "").blocks
-    return " ".join(block.text for block in blocks if isinstance(block, Line))
-
-
 @pytest.mark.process
 def test_a_study_gives_two_answers(options: dict[str, Any]) -> None:
     result = _tune(_cost(4.0), options, runtimes=[OTHER])
@@ -162,7 +166,7 @@ def test_a_study_gives_two_answers(options: dict[str, Any]) -> None:
         package="onnxruntime-openvino", version="1.24.1"
     )
     assert config.environment.onnxruntime == "1.24.1"
-    words = _sentences(result)
+    words = words_of(view_ending(result, ""))
     own = next(m for m in result.members if m.configuration == {"enable_mem_pattern": False})
     assert f"autotune pick {result.folder} --trial {own.trial}" in words
     assert "With onnxruntime-openvino 1.24.1: trial" in words
@@ -191,7 +195,7 @@ def test_a_runtime_that_is_added_after_the_end_of_a_search_is_searched(
 def test_another_runtime_has_to_be_worth_its_installation(options: dict[str, Any]) -> None:
     result = _tune(_cost(9.0), options, runtimes=[OTHER])
     assert RUNTIME not in result.best.configuration
-    assert "no better by more than the noise" in _sentences(result)
+    assert "no better by more than the noise" in words_of(view_ending(result, ""))
     assert TunedConfig.read(result.folder / "best.json").requires.runtime is None
 
 

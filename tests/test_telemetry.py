@@ -11,9 +11,6 @@ from small_models import BUILDERS
 from test_config import make_config
 from test_loader import write_config
 
-from autotune.facts.model import describe
-from autotune.process.child import Child, ChildLimits
-
 
 def _run(script: str, folder: Path, *arguments: str, **variables: str) -> str:
     """Returns what a fresh process prints whose home and temporary folder are below `folder`."""
@@ -65,14 +62,3 @@ def test_a_user_can_leave_it_on(tmp_path: Path) -> None:
     """The variable of ONNX Runtime is not touched where it is set."""
     script = "import os, autotune.deploy.runtime; print(os.environ['ORT_DISABLE_TELEMETRY'])"
     assert _run(script, tmp_path, ORT_DISABLE_TELEMETRY="0") == "0"
-
-
-@pytest.mark.process
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_children_never_send_any(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their environment says so, as the kernel shows it, even where the user has it on."""
-    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
-    assert describe(model).inputs  # a child of this kind can do its work
-    with Child("autotune.facts.model_child", ChildLimits()) as child:
-        environment = Path(f"/proc/{child.pid}/environ").read_bytes().split(b"\0")
-    assert b"ORT_DISABLE_TELEMETRY=1" in environment

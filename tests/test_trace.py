@@ -93,31 +93,24 @@ def test_provider_changes_count_within_a_run() -> None:
     assert {row.name for row in profile.providers} == set(names)
 
 
+def _with_arena(in_use: int, delta: int, peak: int) -> list[dict[str, Any]]:
+    """Returns a run of one node, with the counters of the arena in MiB."""
+    counters = {
+        "mem_bytes_in_use": str(in_use << 20),
+        "mem_in_use_delta": str(delta << 20),
+        "mem_in_use_peak": str(peak << 20),
+        "mem_arena_held": str(64 << 20),
+    }
+    return [_node("a", "Conv", 0, 10, **counters)]
+
+
 def test_memory_by_the_arena_s_counters() -> None:
-    mib = 1 << 20
-
-    def node(in_use: int, delta: int, peak: int) -> dict[str, Any]:
-        counters = {
-            "mem_bytes_in_use": str(in_use * mib),
-            "mem_in_use_delta": str(delta * mib),
-            "mem_in_use_peak": str(peak * mib),
-            "mem_arena_held": str(64 * mib),
-        }
-        return _node("a", "Conv", 0, 10, **counters)
-
-    profile = summarise(_trace([node(12, 2, 12)], [node(14, 4, 25)]), 1.0)
+    profile = summarise(_trace(_with_arena(12, 2, 12), _with_arena(14, 4, 25)), 1.0)
     assert (profile.weights_mib, profile.activations_mib, profile.arena_mib) == (10, 15, 64)
 
 
 def test_peak_of_loading_is_no_activation() -> None:
-    mib = 1 << 20
-    counters = {
-        "mem_bytes_in_use": str(12 * mib),
-        "mem_in_use_delta": str(2 * mib),
-        "mem_in_use_peak": str(50 * mib),
-        "mem_arena_held": str(64 * mib),
-    }
-    nodes = [_node("a", "Conv", 0, 10, **counters)]
+    nodes = _with_arena(12, 2, 50)
     assert summarise(_trace(nodes, nodes), 1.0).activations_mib == 2
 
 

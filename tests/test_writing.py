@@ -15,6 +15,7 @@ from autotune.report.page.state import StudyState
 from autotune.report.page.writing import render_page, script_json, write_page
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
+from autotune.study.options import StudyOptions
 
 EVIL = (
     "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>'\"&\u202e\udc80"
@@ -41,7 +42,7 @@ def hostile_state() -> StudyState:
         result,
         model=EVIL,
         name=EVIL,
-        metric=EVIL,
+        options=StudyOptions.of("tiny.onnx", metric=EVIL),
         facts={EVIL: EVIL},
         profiling=pages.profiling(node),
         trials=(default, replace(pages.trials()[-1], outcome=refusal(EVIL))),
@@ -117,11 +118,6 @@ def test_what_each_change_brings_is_shown() -> None:
     assert [row[0] for row in rows[1:]] == ["int8 static", "external data", "2 threads"]
     assert rows[-1][-1] == "dropped"
     assert rows[-2][-1] == "needed for latency"
-
-
-def test_a_default_that_stays_explains_itself() -> None:
-    page = render_page(pages.state(pages.result(picked=0)))
-    assert "Nearest in latency: trial 1" in page
 
 
 @pytest.mark.parametrize("made", [None, pages.result()], ids=["no result", "no trials"])

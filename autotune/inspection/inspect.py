@@ -6,9 +6,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autotune.deploy.decoder import Plan
 from autotune.deploy.records import Json, to_plain
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError
+from autotune.errors import CannotMeasureError, RequestError
 from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model, describe
@@ -93,12 +94,20 @@ def inspect_model(
         DataError: the inputs cannot be read, or do not fit the model.
         RequestError: `shapes` does not fit the model.
     """
-    model = describe(path, pairs)
-    workload = workload_for(model, data, shapes or {})
+    model, failure = describe(path, pairs), ""
+    try:
+        workload = workload_for(model, data, shapes or {})
+    except RequestError as error:
+        if model.decoder is None or data is not None or shapes:
+            raise
+        # what is fed back is shown all the same: it says which sizes are open
+        failure = str(error)
+        plan, notes = Plan(decoder=model.decoder, new_tokens=1), ("none could be made",)
+        workload = Workload(feeds=({},), source="generated", notes=notes, plan=plan)
     report = read_model(model.path, workload)
     plain = InspectedModel(model=model, report=report, machine=hardware(), workload=workload)
-    if quick:
-        return _inspection(plain)
+    if quick or failure:
+        return replace(_inspection(plain), failure=failure)
     try:
         inspected, peaks = _measured(plain, on_step)
         inspection = _with_effects(inspected, peaks, on_step)

@@ -61,5 +61,5 @@ def child_session(
     """
     with Child(_WORKER, memory_limit(), site) as child:
         files = SampleFiles.write(workload, child.folder)
-        opened = request_session(child, files, model.resolve(), config, FIRST_LIMITS.load_s)
+        opened = request_session(child, files, model.absolute(), config, FIRST_LIMITS.load_s)
         yield ChildSession(child=child, files=files, opened=opened)

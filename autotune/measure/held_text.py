@@ -136,15 +136,17 @@ def text_set(child: Child, model: Model, workload: Workload, folder: Path) -> di
     """
     files = replace(SampleFiles.write(workload, folder), plan=workload.plan)
     try:
-        request_session(child, files, model.path.resolve(), UNOPTIMISED, FIRST_LIMITS.load_s)
+        request_session(child, files, model.path.absolute(), UNOPTIMISED, FIRST_LIMITS.load_s)
         if not workload.held:
             request = {"do": "write_text", "to": str(files.validation)}
             child.request(request, FIRST_LIMITS.run_s, Done)
         else:
             spread = [ids for first in range(_PARTS) for ids in workload.held[first::_PARTS]]
+            longest = max(map(len, spread))  # the cache is checked on the first window
+            spread.sort(key=lambda ids: len(ids) < longest)
             save_samples([{TOKENS: ids} for ids in spread], files.validation)
-        windows = len(load_samples(files.validation))
-        references = request_outputs(child, files, FIRST_LIMITS.of_runs(windows))
+        windows = load_samples(files.validation)
+        references = request_outputs(child, files, FIRST_LIMITS.of_runs(len(windows)))
     except ChildFailure as failure:
         raise CannotMeasureError(
             f"{model.path.name} does not generate ({failure.kind}): "
@@ -155,6 +157,11 @@ def text_set(child: Child, model: Model, workload: Workload, folder: Path) -> di
         raise CannotMeasureError(
             f"the logits of {model.path.name} are NaN or infinite for this text, so its answers "
             "cannot be compared"
+        )
+    if sum(len(each["nll"]) for each in references) < sum(len(w[TOKENS]) - 1 for w in windows):
+        raise CannotMeasureError(
+            f"{model.path.name} does not give the logits of all tokens of a prompt, so text cannot "
+            "be rated; export it with all of them (GenAI's builder without prune_lm_head)"
         )
     if (difference := cache_difference(references)) > _CACHE_NLL:
         raise CannotMeasureError(

@@ -66,7 +66,7 @@ def sample_sets(
     """
     single = SampleFiles.write(workload, folder)
     try:
-        request_session(child, single, model.path.resolve(), UNOPTIMISED, FIRST_LIMITS.load_s)
+        request_session(child, single, model.path.absolute(), UNOPTIMISED, FIRST_LIMITS.load_s)
         limit_s = FIRST_LIMITS.of_runs(len(workload.validation))
         references = request_outputs(child, single, limit_s)
         repeated = request_outputs(child, single, limit_s)

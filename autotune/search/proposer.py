@@ -61,7 +61,7 @@ class Outlook:
     """The prospects of configurations that were not measured, after the trials so far.
 
     Attributes:
-        front: The measured configurations that no other beats, by the means of the models.
+        front: The measured configurations that no other dominates, by the means of the models.
     """
 
     def __init__(

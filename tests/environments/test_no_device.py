@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import onnx
 import pytest
-from small_models import BUILDERS
 from world import Environment, environment
 
 from autotune.deploy.providers import PROVIDERS
@@ -40,18 +38,6 @@ def test_a_plugin_without_a_device_is_listed_with_the_reason(
     assert state["state"] == "no device"
     assert state["package"].startswith("onnxruntime-ep-")
     assert state["reason"] == "it finds no device that it can use"
-
-
-def test_a_study_refuses_it(plugins: Environment, tmp_path: Path) -> None:
-    """A wrong request ends with one sentence and exit code 2, before anything is measured."""
-    onnx.save(BUILDERS["lstm"](), tmp_path / "lstm.onnx")
-    command = ("-m", "autotune", "study", "lstm.onnx", "--providers", "webgpu")
-    done = plugins.run(*command, cwd=tmp_path)
-    assert done.returncode == 2
-    sentence = "WebGPU cannot be used here (no device: it finds no device that it can use)"
-    assert sentence in done.stderr.splitlines()[-1]
-    assert not done.stdout
-    assert not (tmp_path / "lstm.autotune").exists()
 
 
 @pytest.mark.parametrize("word", ["openvino", "webgpu"])

@@ -13,11 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from small_models import BUILDERS
 from world import Environment, environment
 
-import autotune
 from autotune.deploy.cpu import cpu_features
 from autotune.deploy.providers import CPU, OPENVINO_BF16, OPENVINO_FLOAT_INPUTS, PROVIDERS
-from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError
 from autotune.graph.parameters import PRECISIONS
 from autotune.storage.trials import read_trials
 
@@ -134,19 +131,6 @@ def test_an_application_loads_it_without_a_word_about_providers(
     assert (config.parent / "provider-cache").is_dir()
 
 
-def test_where_the_provider_is_missing_the_untouched_model_answers(
-    config: Path, place: Path
-) -> None:
-    with pytest.warns(autotune.ConfigWarning, match=f"lacks the {_NAME}.*default options"):
-        session = autotune.load(config)
-    assert session.get_providers() == [CPU]
-    with np.load(place / "feed.npz") as feed:
-        (answers,) = session.run(None, dict(feed))
-    np.testing.assert_allclose(answers, _untouched(place), rtol=1e-4, atol=1e-5)
-    with pytest.raises(ConfigError, match=f"lacks the {_NAME}"):
-        autotune.load(config, strict=True)
-
-
 def test_the_installed_build_takes_every_option(
     openvino: Environment, place: Path, tmp_path: Path
 ) -> None:
@@ -202,21 +186,6 @@ def test_the_group_size_changes_the_answers_of_weights_in_few_bits(
         errors.append(float(np.linalg.norm(answers - right) / np.linalg.norm(right)))
     assert 0 < errors[1] < errors[0] / 1.1
     assert errors[0] < 0.05
-
-
-def test_a_value_that_openvino_drops_in_silence_is_refused_before(
-    openvino: Environment, place: Path, tmp_path: Path
-) -> None:
-    """ONNX Runtime would run the model on the CPU, without an error; the reader knows better."""
-    script = (
-        "import json, sys, onnxruntime\n"
-        f"session = onnxruntime.InferenceSession(sys.argv[1], providers=['{_NAME}', '{CPU}'], "
-        "provider_options=[{'num_streams': 'x'}, {}])\n"
-        "print(json.dumps(session.get_providers()))"
-    )
-    assert openvino.result("-c", script, str(place / "cnn.onnx"), cwd=tmp_path) == [CPU]
-    with pytest.raises(ConfigError, match="num_streams"):
-        SessionConfig.from_json({"providers": [[_NAME, {"num_streams": "x"}]]})
 
 
 def _untouched(place: Path) -> Any:

@@ -25,6 +25,7 @@ from typing import Any, cast
 import optuna
 import psutil
 import pytest
+from brief_studies import workers_of
 from fakes import build_search
 from share import SHARE
 
@@ -177,16 +178,9 @@ def soak(place: Path, trials: int, seed: int) -> dict[str, Any]:
 
 
 def _held() -> dict[str, int]:
-    marked = 0
-    for process in psutil.process_iter():
-        try:
-            mark = process.environ().get(scratch.MARK)
-        except psutil.Error:
-            continue
-        marked += mark is not None and Path(mark).is_relative_to(scratch.root())
     children = psutil.Process().children(recursive=True)
     return {
-        "processes": max(marked, len(children)),
+        "processes": max(len(workers_of(scratch.root())), len(children)),
         "descriptors": psutil.Process().num_fds() if os.name == "posix" else 0,
         "threads": threading.active_count(),
     }
