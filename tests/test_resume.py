@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from command_line import run
+from factories import everything_in
 from fakes import FakeWorld
 from shared_worker import cost
 from test_cli import refused
-from test_scratch import everything_in
 
 from autotune.errors import RequestError, StudyError
 from autotune.facts import sample_models
