@@ -104,7 +104,6 @@ def state(made: StudyResult | None = None, **changes: Any) -> StudyState:
         trials=trials(),
         result=made,
         options=StudyOptions.of("/models/tiny.onnx", trials=6),
-        metric="",
         facts={"CPU": "a CPU"},
         stage="" if made else "searching, 6/20",
     )

@@ -1,6 +1,7 @@
 """Trials of a study measured once more."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +13,24 @@ from test_compare import make_fake, save_model
 from autotune.errors import RequestError, StudyError
 from autotune.measure.outcome import Outcome
 from autotune.results.compare import Comparison, MakeMeasurer
+from autotune.storage.database import VARIABLE
 from autotune.study.again import measure_again
 
 
-def _again(folder: Path, *numbers: int, make: MakeMeasurer, source: Path | None) -> Comparison:
+def _again(
+    folder: Path,
+    *numbers: int,
+    make: MakeMeasurer,
+    source: Path | None,
+    data: Path | None = None,
+    max_error: float | None = 0.05,
+) -> Comparison:
     return measure_again(
         folder,
         numbers,
         source=source,
-        data=None,
-        max_error=0.05,
+        data=data,
+        max_error=max_error,
         on_step=lambda _done, _total: None,
         make_measurer=make,
     )
@@ -57,15 +66,7 @@ def test_what_is_no_trial_is_refused(frozen_study: Path) -> None:
     inputs = frozen_study.parent / "inputs.npz"
     np.savez(inputs, frames=np.ones((2, 1, 1, 4), np.float32), state=np.ones((2, 1, 1, 8), "f"))
     with pytest.raises(StudyError, match="the inputs are not those of the study"):
-        measure_again(
-            frozen_study,
-            [3],
-            source=model,
-            data=inputs,
-            max_error=0.05,
-            on_step=lambda _done, _total: None,
-            make_measurer=make,
-        )
+        _again(frozen_study, 3, make=make, source=model, data=inputs)
     empty = frozen_study.parent / "empty"
     empty.mkdir()
     with pytest.raises(StudyError, match="holds no study"):
@@ -84,3 +85,22 @@ def test_the_study_is_the_one_that_show_shows(frozen_study: Path) -> None:
     _, make = make_fake(_cost)
     with pytest.raises(StudyError, match="no trial 7; its last one is 3"):
         _again(frozen_study, 7, make=make, source=frozen_study.parent / "lstm.onnx")
+
+
+def test_a_study_on_another_storage_whose_metric_alone_decides(
+    frozen_study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable names the storage, and no error is too large."""
+    database = (frozen_study / "study.db").rename(frozen_study.parent / "elsewhere.db")
+    name = json.loads((frozen_study / "front.json").read_text(encoding="utf-8"))["study"]
+    study = optuna.load_study(study_name=name, storage=f"sqlite:///{database}")
+    study.set_user_attr("metric", "judge:top1")
+    study.set_user_attr("request", {**study.user_attrs["request"], "max_error": None})
+    _, make = make_fake(_cost)
+    source = frozen_study.parent / "lstm.onnx"
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(StudyError, match=f"URL of its storage in {VARIABLE}"):
+        _again(frozen_study, 3, make=make, source=source)
+    monkeypatch.setenv(VARIABLE, f"sqlite:///{database}")
+    (own,) = _again(frozen_study, 3, make=make, source=source, max_error=None).configs
+    assert own.max_error == math.inf

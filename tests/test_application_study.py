@@ -19,7 +19,8 @@ from test_applications import write_model
 from test_config import make_config
 
 from autotune.applications.confirm import Confirmed, MemoryLimits, Today, select
-from autotune.applications.joint import TODAY, JointSearch, Part
+from autotune.applications.joint import TODAY, JointSearch, Part, choices_in_words
+from autotune.applications.kept_replays import digest
 from autotune.applications.layout import CALL
 from autotune.applications.options import ApplicationOptions
 from autotune.applications.own_study import trials_of, write_samples
@@ -34,12 +35,13 @@ from autotune.applications.recording import (
 from autotune.applications.replay import Arrangement, Opening, Played, ReplayMeasurer
 from autotune.applications.replies import Replayed
 from autotune.applications.schedule import schedule_of
-from autotune.applications.study import _process_of, study_application
+from autotune.applications.study import _part, _process_of, study_application
 from autotune.applications.timing import difference, run_once
 from autotune.applications.today import today_parameters, today_session
 from autotune.deploy.application import TunedApplication
 from autotune.deploy.config import Interval
 from autotune.deploy.files import digest_files
+from autotune.deploy.options import Value
 from autotune.deploy.passed import Passed, PassedProvider, interface_of
 from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
@@ -50,9 +52,11 @@ from autotune.errors import (
     DataError,
     RequestError,
 )
+from autotune.facts.feeds import save_samples
+from autotune.facts.generated import one_sample
 from autotune.facts.model import describe
 from autotune.process.child import ChildFailure
-from autotune.report.application import view_application, view_recording
+from autotune.report.application import outcome, view_application, view_recording
 from autotune.report.page.application import render_application
 
 PASSED = Passed(
@@ -81,6 +85,7 @@ def recorded_session(model: Path, name: str = "relu") -> RecordedSession:
         path=str(model),
         is_copied=False,
         passed=PASSED,
+        providers=("CPUExecutionProvider",),
         interface=interface_of(onnxruntime.InferenceSession(model)),
         load_ns=1,
     )
@@ -101,7 +106,13 @@ def process_of(session: RecordedSession) -> Process:
         (0, 0, 7, 60 * ms, 70 * ms, 24 * ms, 34 * ms),
     ]
     shapes = [(session, shape) for shape in session.shapes.values()]
-    return Process(program="app.py", onnxruntime="", calls=np.array(rows, CALLS), shapes=shapes)
+    return Process(
+        program="app.py",
+        onnxruntime="",
+        calls=np.array(rows, CALLS),
+        shapes=shapes,
+        numbers=[0] * len(shapes),
+    )
 
 
 def test_a_schedule_keeps_order_threads_and_work(tmp_path: Path) -> None:
@@ -116,6 +127,10 @@ def test_a_schedule_keeps_order_threads_and_work(tmp_path: Path) -> None:
     assert second.pause_s == pytest.approx(0.011)
     assert [schedule.feeds[call.feed]["x"].shape for call in (first, other)] == [(1, 64), (4, 64)]
     assert schedule.generated == 2
+    several = replace(process_of(session), numbers=[0, 3])
+    twice = schedule_of(several, {"relu": describe(model)}, lengths_s=[1.0])
+    assert twice.sessions == (session, session), "they were open at one time"
+    assert [call.session for call in twice.calls] == [0, 1, 0, 0]
     brief = schedule_of(process_of(session), {"relu": describe(model)}, lengths_s=[0.02])
     assert len(brief.calls) < 4
     with pytest.raises(RequestError, match="no call of a session"):
@@ -135,19 +150,25 @@ def test_tools_may_write_beside_a_model(tmp_path: Path) -> None:
     assert not plain.shows(other)
 
 
-def test_what_an_application_passes_is_a_session() -> None:
+def test_what_an_application_passes_is_a_session(tmp_path: Path) -> None:
     """It is opened as the application opens it, or a sentence says why it cannot be."""
-    assert today_session(PASSED, ["CPUExecutionProvider"]) == SessionConfig(
+    opened = recorded_session(write_model(tmp_path / "relu.onnx")).opened
+    here = ["OpenVINOExecutionProvider", "CPUExecutionProvider"]
+    assert today_session(opened, here) == SessionConfig(
         options=PASSED.options, entries=PASSED.entries
     )
+    unnamed = replace(opened, passed=replace(PASSED, providers=None), providers=tuple(here))
+    assert [name for name, _ in today_session(unnamed, here).providers] == here
+    with pytest.raises(ConfigError, match="runs on OpenVINOExecutionProvider, which this ONNX"):
+        today_session(unnamed, here[1:])
     assert today_parameters(PASSED) == {
         "intra_op_num_threads": 2,
         "arena": "off",
         "spinning": "off",
     }
-    strange = Passed(**{**vars(PASSED), "foreign": ("register_custom_ops_library",)})
+    strange = replace(PASSED, foreign=("register_custom_ops_library",))
     with pytest.raises(ConfigError, match="register_custom_ops_library"):
-        today_session(strange, [])
+        today_session(replace(opened, passed=strange), here)
 
 
 def test_samples_are_as_frequent_as_their_calls(tmp_path: Path) -> None:
@@ -158,6 +179,9 @@ def test_samples_are_as_frequent_as_their_calls(tmp_path: Path) -> None:
     assert write_samples(shapes, describe(model), tmp_path / "inputs", seed=0) == 4
     with_rows = [np.load(file)["x"].shape[0] for file in sorted((tmp_path / "inputs").iterdir())]
     assert with_rows == [1, 1, 1, 4]
+    save_samples([], tmp_path / "empty.npz")
+    shapes[0].files.append(tmp_path / "empty.npz")
+    assert write_samples(shapes, describe(model), tmp_path / "inputs", seed=0) == 4
     assert trials_of([session], 70) == {"relu": 70}
 
 
@@ -210,6 +234,48 @@ def test_the_joint_search_finds_what_helps(quiet: None) -> None:
     assert 1 not in search._values(waits)["a.threads"], "run_async needs two"
 
 
+def test_a_pool_has_no_choice_of_spinning() -> None:
+    """ONNX Runtime does not read a session's choice there."""
+    opening = Opening(model=Path("m.onnx"), session=SessionConfig())
+    part = Part(name="a", members={TODAY: opening}, count=2)
+    search = JointSearch(parts=[part], cores=2, seed=0)
+    quiet: dict[str, Value] = {"a.spinning": "off"}
+    on_pool = search.arrangement({"pool": 2})
+    assert digest(search.arrangement({"pool": 2, **quiet})) == digest(on_pool)
+    assert digest(search.arrangement(quiet)) != digest(search.arrangement({}))
+    assert choices_in_words({"pool": 2, **quiet}, ["a"]) == "one pool of 2 threads"
+    assert "pool" in search._space(), "one session, but open twice"
+
+
+def test_a_session_that_a_fork_calls_keeps_its_threads() -> None:
+    """The fork has none of the threads that its parent's sessions started."""
+    parallel: dict[str, Value] = {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": 2}
+    sessions = {
+        "trial 1": SessionConfig(options={**parallel, "enable_mem_pattern": False}),
+        "trial 2": SessionConfig(providers=(("OpenVINOExecutionProvider", {}),)),
+    }
+    members = [
+        SimpleNamespace(label=label, model=Path("m.onnx"), session=own)
+        for label, own in sessions.items()
+    ]
+    item: Any = SimpleNamespace(
+        session=SimpleNamespace(name="a", is_forked=True, is_asynchronous=False),
+        model=SimpleNamespace(path=Path("m.onnx")),
+        today=SessionConfig(options={"intra_op_num_threads": 1}),
+        study=SimpleNamespace(members=members),
+    )
+    part = _part(item, ApplicationOptions(recording=Path("app.rec")), 2)
+    assert list(part.members) == [TODAY, "trial 1"]
+    assert part.members["trial 1"].session.options == {
+        "intra_op_num_threads": 1,
+        "enable_mem_pattern": False,
+    }
+    search = JointSearch(parts=[part], cores=4, seed=0)
+    assert search._space()["a.threads"] == [0]
+    assert "pool" not in search._space()
+    assert not any("pool" in point for point in search.starting_points().values())
+
+
 def confirmed(low: float, high: float, peak_mib: float) -> Confirmed:
     """Returns an arrangement with these numbers."""
     value = (low + high) / 2
@@ -257,24 +323,30 @@ class FakeStudy:
         return make_config(), folder
 
 
+def record(folder: Path, model: Path, process: str = "1-a", number: int = 0) -> None:
+    """Appends a session to the recording of a process, with calls of one shape."""
+    session = replace(recorded_session(model).opened, number=number)
+    inputs = [{"name": "x", "dtype": "float32", "shape": [1, 64]}]
+    shape = {"kind": "shape", "number": number, "session": number, "inputs": inputs}
+    with (folder / f"process-{process}.jsonl").open("a") as lines:
+        lines.writelines(json.dumps(line) + "\n" for line in (to_plain(session), shape))
+    calls = [(number + 1, 0, 1, begin, begin + 10**6, 0, 0) for begin in (10**7, 2 * 10**7)]
+    with (folder / f"calls-{process}-0.bin").open("ab") as file:
+        file.writelines(CALL.pack(*call) for call in calls)
+
+
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     """A recording of two calls of a model that is still there."""
-    model = write_model(tmp_path / "relu.onnx")
     folder = tmp_path / "app.rec"
     folder.mkdir()
-    session = recorded_session(model)
     settings = {"autotune": "0", "max_mib": 1, "keep_inputs": True, "began_ns": 0}
     text = json.dumps({"format": "autotune-recording/1"} | settings)
     (folder / "recording.json").write_text(text)
-    inputs = [{"name": "x", "dtype": "float32", "shape": [1, 64]}]
-    shape = {"kind": "shape", "number": 0, "session": 0, "inputs": inputs}
     process = {"kind": "process", "pid": 1, "parent": 0, "program": "app.py", "began_ns": 0}
-    lines = (process | {"onnxruntime": "1.0.0"}, to_plain(session.opened), shape)
-    text = "".join(json.dumps(line) + "\n" for line in lines)
+    text = json.dumps(process | {"onnxruntime": "1.0.0"}) + "\n"
     (folder / "process-1-a.jsonl").write_text(text)
-    calls = [(1, 0, 1, begin, begin + 10**6, 0, 0) for begin in (10**7, 2 * 10**7)]
-    (folder / "calls-1-a-0.bin").write_bytes(b"".join(CALL.pack(*call) for call in calls))
+    record(folder, write_model(tmp_path / "relu.onnx"))
     return folder
 
 
@@ -308,6 +380,9 @@ def test_a_study_writes_a_tuned_application(
     for text in ("of 60 arrangements", "1 thread", "chosen: the fastest", "x 1×64"):
         assert text in page
     assert "chosen: the fastest" in str(view_application(result).blocks)
+    none_keeps = replace(result, selected=None, limits=MemoryLimits(peak_mib=1))
+    assert "nothing that was compared keeps the limits" in outcome(none_keeps)
+    assert "nothing was better by more" in outcome(replace(none_keeps, limits=MemoryLimits()))
     assert command_line.run(tmp_path, "report", "app.tuned").returncode == 0
     assert "chosen: the fastest" in (out / "report.html").read_text(encoding="utf-8")
     refused = command_line.run(tmp_path, "report", "app.tuned", "--figures", "figures")
@@ -361,12 +436,21 @@ def test_an_interrupted_study_goes_on(
     assert len(measured) == count
 
 
+def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_path: Path) -> None:
+    options = ("--traffic", "a.json", "--storage", "sqlite:///a.db", "--model", "m.onnx")
+    done = command_line.run(tmp_path, "study", recording.name, *options)
+    assert done.returncode == 2
+    assert "takes no model, storage, traffic; its options are" in " ".join(done.stderr.split())
+
+
 @pytest.mark.process
 def test_calls_are_replayed_in_turns(recording: Path, tmp_path: Path) -> None:
     """Both processes replay all calls; a model with another interface is not measured."""
+    record(recording, tmp_path / "relu.onnx", number=1)
     own = Recording.read(recording)
     model = own.model_path(own.sessions[0])
     schedule = schedule_of(own.processes[0], {"relu": describe(model)}, lengths_s=[1.0])
+    assert len(schedule.sessions) == 2, "two are open at one time"
     session = SessionConfig(options={"intra_op_num_threads": 1})
     today = Arrangement(openings={"relu": Opening(model=model, session=session)})
     measurer = ReplayMeasurer(schedule, today)
@@ -434,6 +518,50 @@ def test_a_session_whose_inputs_cannot_be_studied_stays(recording: Path, tmp_pat
     with pytest.raises(RequestError, match=r"no session .* can be tuned: relu: mask holds"):
         study_application(options, lambda p: notes.append(p.note), FakeReplays, refuses)
     assert "relu stays as it is: mask holds infinities" in notes
+
+
+@pytest.mark.parametrize(
+    ("process", "number", "reason"),
+    [("1-a", 1, "its calls cannot be replayed: too large"), ("2-b", 0, "another one calls it")],
+)
+def test_a_session_that_cannot_be_replayed_costs_no_trials(
+    recording: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    process: str,
+    number: int,
+    reason: str,
+) -> None:
+    """It has no inputs, or another process than the one that is replayed calls it."""
+
+    def generated(model: Any, *others: Any) -> Any:
+        if model.path.name == "other.onnx":
+            raise DataError("too large")
+        return one_sample(model, *others)
+
+    def study(_: object, session: RecordedSession, *__: object) -> Any:
+        studied.append(session.name)
+        return FakeStudy(tmp_path)
+
+    studied: list[str] = []
+    monkeypatch.setattr("autotune.applications.schedule.one_sample", generated)
+    monkeypatch.setattr("autotune.applications.writing._write_config", lambda *_: None)
+    record(recording, write_model(tmp_path / "other.onnx", scale=2), process, number)
+    options = ApplicationOptions(recording=recording, trials=4, out=tmp_path / "app.tuned")
+    result = study_application(options, lambda _: None, FakeReplays, study)
+    assert studied == ["relu"]
+    assert reason in {item.name: item.reason for item in result.sessions}["other"]
+
+
+def test_sessions_of_one_number_in_two_processes_are_a_fork(
+    recording: Path, tmp_path: Path
+) -> None:
+    record(recording, tmp_path / "relu.onnx", number=1)
+    (session,) = Recording.read(recording).sessions
+    assert (session.count, session.is_forked) == (2, False)
+    assert Recording.read(recording).processes[0].numbers == (0, 1)
+    record(recording, tmp_path / "relu.onnx", "2-b")
+    assert Recording.read(recording).sessions[0].is_forked
 
 
 def test_the_busiest_process_with_a_tunable_session_is_replayed(tmp_path: Path) -> None:

@@ -3,20 +3,26 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
-from command_line import run
+from command_line import printed, run
 from onnx import TensorProto, helper
 from test_config import make_config
 
+from autotune.applications import recording as recording_module
+from autotune.applications import timing
 from autotune.applications.command import (
     hooked_environment,
     record,
@@ -24,14 +30,15 @@ from autotune.applications.command import (
     tuned_environment,
 )
 from autotune.applications.inputs import BOUND, patch_binding
-from autotune.applications.layout import CALL, END
+from autotune.applications.layout import BUDGET, CALL, END
 from autotune.applications.recording import Recording
 from autotune.applications.writing import Replacement, write_application
 from autotune.deploy import applying
-from autotune.deploy.application import FILE, TunedApplication
+from autotune.deploy.application import FILE, ReplacedSession, TunedApplication
 from autotune.deploy.config import ModelFile
 from autotune.deploy.files import digest_files
-from autotune.deploy.hook import RECORD_VARIABLE
+from autotune.deploy.hook import APPLY_VARIABLE, RECORD_VARIABLE
+from autotune.deploy.passed import Call, Interface, Passed, PassedProvider, interface_of
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError
 
@@ -133,7 +140,9 @@ def test_a_recording_holds_what_ran(recorded: tuple[Path, Path, str]) -> None:
     assert first.opened.passed.entries == {"session.intra_op.allow_spinning": "0"}
     default = passed[()]
     assert (default.count, default.calls) == (3, 3), "opened twice, and known to the fork"
+    assert (default.is_forked, first.is_forked) == (True, False)
     assert {session.opened.sha256 for session in recording.sessions} == {digest_files([model])}
+    assert first.opened.providers == ("CPUExecutionProvider",)
     shape, listed = first.shapes.values()
     assert [feed["x"].shape for feed in listed.feeds()] == [(2, 64)], "lists of numbers"
     feeds = list(shape.feeds())
@@ -158,10 +167,11 @@ def test_a_tuned_application_sees_no_difference(
     script = f"import autotune; autotune.apply({str(tmp_path / 'app.tuned')!r}, verbose=True)\n"
     script += "import numpy, onnxruntime; settings = onnxruntime.SessionOptions()\n"
     script += f"session = onnxruntime.InferenceSession({str(model)!r}, settings)\n"
-    script += "print(session.run(None, {'x': numpy.ones((2, 64), 'f')})[0].sum())"
+    script += "print(session.run(None, {'x': numpy.ones((2, 64), 'f')})[0].sum())\n"
+    script += "print(session._enable_fallback)"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "128.0\n"
+    assert done.stdout == "128.0\nTrue\n"
     assert "tuned elsewhere" in done.stderr, "as `load` says it"
     assert done.stderr.endswith("ran tuned (1 session)\n")
 
@@ -204,6 +214,51 @@ def test_a_kill_leaves_a_recording(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_each_fork_and_each_session_at_once_is_recorded(tmp_path: Path) -> None:
+    """Forks may import onnxruntime later; a session for each request is one that is seen again."""
+    script = (
+        "import os, sys\n"
+        "for _ in range(2):\n"
+        "    if os.fork():\n"
+        "        os.wait()\n"
+        "        continue\n"
+        "    import numpy, onnxruntime\n"
+        "    for _ in range(3):\n"
+        "        session = onnxruntime.InferenceSession(sys.argv[1])\n"
+        "        session.run(None, {'x': numpy.zeros((1, 64), 'f')})\n"
+        "        del session\n"
+        "    both = [onnxruntime.InferenceSession(sys.argv[1]) for _ in range(2)]\n"
+        "    os._exit(0)\n"
+    )
+    command = [sys.executable, "-c", script, str(write_model(tmp_path / "relu.onnx"))]
+    assert record(command, tmp_path / "app.rec", max_mib=1, keep_inputs=True) == 0
+    recording = Recording.read(tmp_path / "app.rec")
+    assert [len(process.calls) for process in recording.processes] == [3, 3]
+    (session,) = recording.sessions
+    assert (session.count, session.calls) == (4, 6), "each process has two at once"
+    (shape,) = session.shapes.values()
+    assert len(shape.files) == 4, "the first and the second input of each process"
+
+
+@pytest.mark.process
+def test_the_room_for_inputs_is_shared_by_all_processes(tmp_path: Path) -> None:
+    """Several may take of it at the same moment."""
+    (tmp_path / BUDGET).write_bytes(bytes(8))
+    script = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from autotune.applications.recorder import Recorder\n"
+        "recorder = Recorder(Path(sys.argv[1]))\n"
+        "recorder._reset()\n"
+        "forked = os.fork()\n"
+        "for _ in range(2000): recorder._reserve(1, 10**6)\n"
+        "if forked: os.wait()\n"
+    )
+    printed(script, tmp_path)
+    assert struct.unpack("<Q", (tmp_path / BUDGET).read_bytes()) == (4000,)
+
+
+@pytest.mark.process
 def test_the_command_says_what_it_saw(tmp_path: Path) -> None:
     """The command's exit code is passed on, and a command without a session is told."""
     done = run(tmp_path, "record", "-o", "a.rec", "--", sys.executable, "-c", "raise SystemExit(5)")
@@ -211,6 +266,10 @@ def test_the_command_says_what_it_saw(tmp_path: Path) -> None:
     assert "No session was recorded" in done.stderr
     done = run(tmp_path, "record", "-o", "a.rec", "--", "true")
     assert (done.returncode, "exists already" in done.stderr) == (2, True)
+    spoil = "import os, sys; f = os.environ['AUTOTUNE_RECORD'] + '/process-1-a.jsonl'; "
+    spoil += "open(f, 'w').write('x' + chr(10)); sys.exit(5)"
+    done = run(tmp_path, "record", "-o", "c.rec", "--", sys.executable, "-c", spoil)
+    assert (done.returncode, "record the application again" in done.stderr) == (5, True)
     done = run(tmp_path, "record", "-o", "b.rec", "--", "no-such-program")
     assert (done.returncode, (tmp_path / "b.rec").exists()) == (2, False)
     done = run(tmp_path, "run", "a.rec", "--", "true")
@@ -218,17 +277,11 @@ def test_the_command_says_what_it_saw(tmp_path: Path) -> None:
     assert "cannot read the tuned application" in done.stderr
 
 
-def test_a_hostile_recording_is_refused(tmp_path: Path) -> None:
-    """Calls of unknown shapes are left out; files of another version are refused."""
+def write_recording(folder: Path, **changes: object) -> list[str]:
+    """Writes a recording of one session and a shape; returns the lines of its process."""
     settings = {"autotune": "0", "max_mib": 1, "keep_inputs": True, "began_ns": 0}
-    (tmp_path / "recording.json").write_text(
-        json.dumps({"format": "autotune-recording/9"} | settings)
-    )
-    with pytest.raises(RequestError, match="record the application again"):
-        Recording.read(tmp_path)
-    (tmp_path / "recording.json").write_text(
-        json.dumps({"format": "autotune-recording/1"} | settings)
-    )
+    settings["format"] = "autotune-recording/1"
+    (folder / "recording.json").write_text(json.dumps(settings))
     passed: dict[str, Any] = {"options": {}, "entries": {}, "dimensions": {}, "providers": None}
     line = {
         "kind": "session",
@@ -239,12 +292,19 @@ def test_a_hostile_recording_is_refused(tmp_path: Path) -> None:
         "is_copied": False,
         "load_ns": 1,
         "passed": {**passed, "disabled_optimizers": [], "foreign": []},
+        "providers": [],
         "interface": {"inputs": [], "outputs": [], "metadata": {}},
     }
     shape = {"kind": "shape", "number": 4, "session": 0, "inputs": []}
+    texts = [json.dumps(item) + "\n" for item in (line | changes, shape)]
+    (folder / "process-1-a.jsonl").write_text("".join(texts))
+    return texts
+
+
+def test_a_hostile_recording_is_refused(tmp_path: Path) -> None:
+    """Calls of unknown shapes are left out; files of another version are refused."""
+    texts = write_recording(tmp_path)
     stolen = {"kind": "input", "shape": 4, "file": "../../passwd"}
-    texts = [json.dumps(item) + "\n" for item in (line, shape)]
-    (tmp_path / "process-1-a.jsonl").write_text("".join(texts))
     calls = [(5, 0, 1, 10, 30, 0, 0), (9, 0, 1, 10, 20, 0, 0), (5, 0, 1, 30, 10, 0, 0)]
     (tmp_path / "calls-1-a-0.bin").write_bytes(b"".join(CALL.pack(*call) for call in calls) + b"x")
     (session,) = Recording.read(tmp_path).sessions
@@ -252,6 +312,38 @@ def test_a_hostile_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / "process-1-a.jsonl").write_text("".join(texts) + json.dumps(stolen) + "\n")
     with pytest.raises(RequestError, match="bare file name"):
         Recording.read(tmp_path)
+    settings = tmp_path / "recording.json"
+    settings.write_text(settings.read_text().replace("recording/1", "recording/9"))
+    with pytest.raises(RequestError, match="record the application again"):
+        Recording.read(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["", "/m/...onnx", "/m/studies.onnx", "/m/provider-cache.onnx"])
+def test_a_session_has_a_folder_of_its_own(tmp_path: Path, path: str) -> None:
+    """Its name is that of the model's file, and may come from a stranger."""
+    write_recording(tmp_path, path=path)
+    (session,) = Recording.read(tmp_path).sessions
+    assert session.name == "model-0"
+
+
+def test_a_copied_model_is_that_of_the_application_while_it_is_there(tmp_path: Path) -> None:
+    """Weights in files of their own lie beside it."""
+    model = write_model(tmp_path / "relu.onnx")
+    sha256 = digest_files([model])
+    write_recording(tmp_path, path=str(model), sha256=sha256, is_copied=True)
+    recording = Recording.read(tmp_path)
+    assert recording.model_path(recording.sessions[0]) == model
+    write_model(model, scale=3)
+    assert recording.model_path(recording.sessions[0]) == tmp_path / "models" / f"{sha256}.onnx"
+
+
+def test_of_too_many_processes_those_that_did_most_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_recording(tmp_path)
+    (tmp_path / "process-0-a.jsonl").write_text('{"kind": "unknown", "reason": "small"}\n')
+    monkeypatch.setattr(recording_module, "_MOST_PROCESSES", 1)
+    assert [session.name for session in Recording.read(tmp_path).sessions] == ["m"]
 
 
 def test_a_tuned_application_is_data(tmp_path: Path) -> None:
@@ -260,6 +352,9 @@ def test_a_tuned_application_is_data(tmp_path: Path) -> None:
         TunedApplication.read(tmp_path)
     write_application(tmp_path, [])
     assert TunedApplication.read(tmp_path).sessions == ()
+    done = run(tmp_path, "run", str(tmp_path), "--print-environment", "--verbose")
+    assert f"AUTOTUNE_APPLY={tmp_path}" in done.stdout
+    assert "AUTOTUNE_VERBOSE=1" in done.stdout
     data = json.loads((tmp_path / FILE).read_text())
     for changed in ({"format": "x"}, {"pool_threads": 10**6}, {"extra": 1}):
         (tmp_path / FILE).write_text(json.dumps(data | changed))
@@ -303,6 +398,21 @@ def test_the_current_folder_stays_on_the_path(monkeypatch: pytest.MonkeyPatch) -
     assert items == [str(site_folder()), "", "/opt/lib"]
 
 
+def test_a_command_as_it_is_has_no_tuned_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable may be set in a container: nothing is recorded or compared by it."""
+    monkeypatch.setenv(APPLY_VARIABLE, "/app.tuned")
+    assert APPLY_VARIABLE not in hooked_environment({RECORD_VARIABLE: "/app.rec"})
+    applied: list[str | None] = []
+
+    def run_once(_: object, environment: dict[str, str]) -> timing.Run:
+        applied.append(environment.get(APPLY_VARIABLE))
+        return timing.Run(seconds=1.0, peak_mib=1.0, exit_code=0, output=b"")
+
+    monkeypatch.setattr(timing, "run_once", run_once)
+    timing.compare_command(Path("/other.tuned"), ["true"], lambda *_: None)
+    assert set(applied) == {None, "/other.tuned"}
+
+
 def test_inputs_that_are_bound_by_keywords_are_known() -> None:
     class Binding:
         def bind_input(self, name: str, *arguments: object, **named: object) -> None: ...
@@ -321,9 +431,12 @@ def test_inputs_that_are_bound_by_keywords_are_known() -> None:
     assert not hasattr(binding, BOUND)
 
 
+@pytest.mark.parametrize("action", ["always", "error"])
 def test_a_subclass_keeps_its_attributes_where_the_config_does_not_open(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, action: Literal["always", "error"]
 ) -> None:
+    """It opens also where Python is told to raise warnings."""
+
     class Session:
         def __init__(self, path: str) -> None:
             self.path = path
@@ -347,6 +460,80 @@ def test_a_subclass_keeps_its_attributes_where_the_config_does_not_open(
     tuned: Any = SimpleNamespace(sessions=(replaced,), pool_threads=None)
     replaced.size_bytes = 1
     applying._patch(tuned, Path(), False, module)
-    with pytest.warns(UserWarning, match="runs as before"):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
         session = Named("model.onnx")
     assert vars(session) == {"name": "mine", "path": "model.onnx"}
+    texts = [str(warning.message) for warning in caught]
+    assert texts == ["relu runs as before: VNNI is missing"] * (action == "always")
+
+
+@pytest.mark.parametrize("available", ["CPU", "CUDA CPU"])
+def test_a_session_on_other_providers_is_not_replaced(tmp_path: Path, available: str) -> None:
+    """The application names CUDA too: a config tuned where there is none is not for a GPU."""
+    model = write_model(tmp_path / "relu.onnx")
+    names = [f"{name}ExecutionProvider" for name in ("CUDA", "CPU")]
+    passed = Passed(
+        options={},
+        entries={},
+        dimensions={},
+        providers=tuple(PassedProvider(name=name, options={}) for name in names),
+        disabled_optimizers=(),
+        foreign=(),
+    )
+    session = ReplacedSession(
+        name="relu",
+        sha256=digest_files([model]),
+        size_bytes=model.stat().st_size,
+        data_files=(),
+        passed=passed,
+        providers=("CPUExecutionProvider",),
+        interface=Interface(inputs=(), outputs=(), metadata={}),
+        folder="relu",
+    )
+    here = [f"{name}ExecutionProvider" for name in available.split()]
+    module: Any = SimpleNamespace(C=SimpleNamespace(get_available_providers=lambda: here))
+    application = applying._Application(TunedApplication(sessions=(session,)), module)
+    found = application.find(Call(model=str(model), settings=None, passed=passed))
+    if available == "CPU":
+        assert found is session
+    else:
+        assert found is None
+        (reason,) = application.kept
+        assert "CUDAExecutionProvider, CPUExecutionProvider here" in reason
+
+
+def test_the_pool_is_made_once_and_has_no_more_threads_than_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two threads may open their first sessions at once; ONNX Runtime refuses a second pool."""
+    made: list[int] = []
+
+    def make(threads: int, _: int) -> None:
+        time.sleep(0.01)
+        made.append(threads)
+
+    settings = SimpleNamespace()
+    native = SimpleNamespace(set_global_thread_pool_sizes=make)
+    module: Any = SimpleNamespace(C=native)
+    application = applying._Application(TunedApplication(sessions=(), pool_threads=64), module)
+    monkeypatch.setattr("autotune.deploy.cpu.usable_cores", lambda: 2)
+    share = (application, settings)
+    openers = [threading.Thread(target=applying._share_pool, args=share) for _ in range(2)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    assert (made, settings.use_per_session_threads) == ([2], False)
+
+
+def test_the_sizes_of_outputs_are_part_of_what_an_application_sees(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "relu.onnx")
+    fixed = onnx.load(path)
+    fixed.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(fixed, tmp_path / "fixed.onnx")
+    open_size, one = (
+        interface_of(onnxruntime.InferenceSession(tmp_path / name))
+        for name in ("relu.onnx", "fixed.onnx")
+    )
+    assert not one.shows(open_size)

@@ -1,6 +1,7 @@
 """Answers of a config on other processors, by an emulator that is none."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
 from autotune.measure.companions import cases_of
 from autotune.results import certification, subjects
-from autotune.results.certification import certify, worst_error
+from autotune.results.certification import answers_rightly, certify
 from autotune.results.profiling import profile
 
 
@@ -63,12 +64,14 @@ def test_fixed_dimensions_leave_single_samples(model: Path) -> None:
     assert len(cases_of(described, workload_for(described, None, {}), sizes)) == 1
 
 
-def test_the_worst_error() -> None:
+def test_right_answers() -> None:
     unknown = _certificate(outcome=NOT_COMPARED, error=None)
     refused = _certificate(outcome=REFUSED, error=None)
-    assert worst_error([_certificate(), _certificate(error=0.3), unknown, refused]) == 0.3
-    assert worst_error([_certificate(outcome=FAILED, error=None)]) == float("inf")
-    assert worst_error([]) == 0
+    certificates = [_certificate(), _certificate(error=0.3), unknown, refused]
+    assert answers_rightly(certificates, 0.3)
+    assert not answers_rightly(certificates, 0.29)
+    assert not answers_rightly([_certificate(outcome=FAILED, error=None)], math.inf)
+    assert answers_rightly([], 0.05)
 
 
 def test_certificates_survive_json() -> None:
@@ -109,7 +112,7 @@ def test_a_config_is_certified(model: Path, emulator: Path) -> None:
     ways = [(1, 0), (4, 0), (1, 8)]
     assert rows[:6] == [(name, COMPARED, *way) for name in ("vnni", "avx2") for way in ways]
     assert rows[6:] == [(name, NOT_COMPARED, 1, 0) for name in ("avx512", "arm64")]
-    assert worst_error(config.certified) < 1e-5
+    assert answers_rightly(config.certified, 1e-5)
     assert TunedConfig.read(model.with_name("best.json")) == config
     emulator.unlink()
     path = model.with_name("best.json")

@@ -15,7 +15,7 @@ from small_spaces import machine, model
 from autotune.cli.app import app
 from autotune.deploy.config import Interval
 from autotune.facts.generated import generate
-from autotune.inspection.checks import CHECKS, DEFAULT, NO_ARENA, NO_PATTERN
+from autotune.inspection.checks import CHECKS
 from autotune.inspection.findings import (
     HIGH,
     LOW,
@@ -27,7 +27,7 @@ from autotune.inspection.findings import (
     by_gain,
     by_held_memory,
 )
-from autotune.inspection.growth import Growth
+from autotune.inspection.growth import DEFAULT, Growth
 from autotune.inspection.model_report import Saturation, SubnormalWeight, WeightGroup
 from autotune.inspection.profile import CASTS, REORDERS, Profile, TimeShare
 from autotune.measure.leak import Leak
@@ -179,25 +179,20 @@ def test_saturation_without_vnni() -> None:
     assert _findings(_inspected(report=replace(REPORT, saturation=saturation), machine=vnni)) == {}
 
 
-def _growth(*held_mib: float) -> Growth:
-    return Growth(
-        shapes=tuple(f"x [{i}, 4]" for i in range(len(held_mib))),
-        held_mib=held_mib,
-        peak_mib=max(held_mib),
-        again_mib=held_mib[-1],
-    )
+def _growth(first_mib: float, held_mib: float) -> Growth:
+    return Growth(shapes=3, first_mib=first_mib, held_mib=held_mib, peak_mib=held_mib)
 
 
 def test_memory_growth_names_the_better_of_both_remedies() -> None:
     """Without the pattern 90 MiB are saved, without the arena 60."""
     growth = {
-        DEFAULT: _growth(20, 60, 100),
-        NO_PATTERN: _growth(10, 10, 10),
-        NO_ARENA: _growth(40, 40, 40),
+        DEFAULT: _growth(20, 100),
+        "enable_mem_pattern=false": _growth(10, 10),
+        "arena=off": _growth(40, 40),
     }
     finding = _only(_inspected(growth=growth))
     assert finding.severity == HIGH
-    assert "20 MiB after the first of 3 shapes (x [0, 4]) and 100 MiB after all" in finding.evidence
+    assert "20 MiB after the first of 3 shapes and 100 MiB after all of them" in finding.evidence
     assert "--prefer memory --fix enable_mem_pattern=false" in finding.advice
 
 
@@ -210,7 +205,7 @@ def test_remedies_are_commands_for_the_file() -> None:
 
 
 def test_memory_that_hardly_grows_is_no_finding() -> None:
-    growth = {DEFAULT: _growth(20, 25, 30), NO_ARENA: _growth(20, 20, 20)}
+    growth = {DEFAULT: _growth(20, 30), "arena=off": _growth(20, 20)}
     assert _findings(_inspected(growth=growth)) == {}
 
 

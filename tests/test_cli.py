@@ -22,9 +22,10 @@ import autotune
 from autotune.cli.app import app
 from autotune.cli.interrupts import interruptible
 from autotune.cli.report import live_page, write_last_page
-from autotune.errors import RequestError
+from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts import sample_models
 from autotune.measure import noise
+from autotune.storage.locks import exclusive_use
 from autotune.study import seams
 from autotune.study.options import StudyOptions
 from autotune.study.progress import Progress
@@ -81,6 +82,7 @@ def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert 0 <= first["noise"]["floor"] < 1
     assert first["noise"]["repetitions"] == 2
     assert second["noise"] is None
+    assert isinstance(second["warnings"], list)
     assert first["usable_cores"] >= 1
     assert "CPUExecutionProvider" in first["providers"]
     assert re.fullmatch(r"[0-9a-f]{16}", first["fingerprint"])
@@ -92,6 +94,26 @@ def test_hardware_in_words(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "fingerprint" in done.stdout
     assert "Nothing was found that disturbs" in done.stdout or "Warning: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "measures"),
+    [
+        ("inspect model.onnx", "autotune.inspection.inspect.inspect_model"),
+        ("profile model.onnx", "autotune.results.profiling.profile"),
+        ("hardware", "autotune.measure.noise.noise_check"),
+    ],
+)
+def test_what_is_timed_has_the_cores_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, measures: str
+) -> None:
+    def measure(*_: object, **__: object) -> None:
+        with pytest.raises(StudyError, match="measures on these cores"), exclusive_use(None):
+            pass
+        raise CannotMeasureError("it has them")
+
+    monkeypatch.setattr(measures, measure)
+    assert "it has them" in run(tmp_path, *command.split()).stderr
 
 
 @pytest.mark.parametrize("kind", sorted(sample_models.KINDS))
@@ -356,7 +378,7 @@ def test_without_the_extra_there_is_no_page(
         'For a page with figures: pip install "ort-autotune[report]", then autotune report '
         f"'{folder}'"
     )
-    live_page(StudyOptions.of("model.onnx", out=folder))(Progress(stage="search"))
+    live_page()(Progress(stage="search"))
     done = CliRunner().invoke(app, ["report", str(folder)])
     assert "the page needs the package plotly: pip install" in str(done.exception)
     assert not (folder / "report.html").exists()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -13,7 +14,7 @@ from test_compare import save_model, write_config
 from typer.testing import CliRunner, Result
 
 from autotune.cli.app import app, run
-from autotune.deploy.config import Serving, TunedConfig
+from autotune.deploy.config import COMPARED, Certificate, Serving, TunedConfig
 from autotune.export.targets import TARGETS
 from autotune.facts import sample_models
 
@@ -67,6 +68,30 @@ def test_export(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = _ended(capsys, "export", str(config), "--to", "javascript", "--out", "other")
     assert code == 0
     assert "javascript cannot express:" in text
+
+
+@pytest.mark.parametrize(
+    ("tuned", "given", "code"), [(0.1, "", 0), (None, "", 0), (0.05, "", 3), (0.1, "0.05", 3)]
+)
+def test_a_config_is_certified_for_what_it_was_tuned_for(
+    config: Path,
+    tuned: float | None,
+    given: str,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = TunedConfig.read(config)
+    certificate = Certificate(
+        processor="avx2", outcome=COMPARED, how="here", samples=4, batch=1, padding=0, error=0.08
+    )
+    evidence = replace(own.evidence, max_error=tuned)
+    certified = replace(own, evidence=evidence, certified=(certificate,))
+    monkeypatch.setattr("autotune.results.certification.certify", lambda *_, **__: certified)
+    options = ["--max-error", given] if given else []
+    ended, text, _ = _ended(capsys, "certify", str(config), *options)
+    assert ended == code
+    assert ("too large" in text) is (code == 3)
 
 
 def test_the_help_names_all_targets() -> None:

@@ -1,7 +1,9 @@
 """Configurations side by side: who takes part, what is refused, and the numbers."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +11,19 @@ import command_line
 import decoder_models
 import onnx
 import pytest
-from fakes import measurement, refusal
+from fakes import FakeWorld, measurement, refusal
 from test_config import make_config, requiring
 
 from autotune.deploy.config import DataFile, ModelFile, Serving
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.facts import sample_models
-from autotune.facts.inputs import workload_for
+from autotune.facts.inputs import Generate, workload_for
 from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import LoadMeasurement
-from autotune.measure.outcome import Effort, Failure, Outcome
+from autotune.measure.outcome import Effort, Failure, Generated, Outcome
+from autotune.report.comparison import view_comparison
+from autotune.report.view import Table
 from autotune.results.compare import Comparison, MakeMeasurer, compare
 from autotune.results.subjects import THE_DEFAULT, Lineup, lineup_of
 
@@ -163,6 +167,37 @@ def test_a_decoder_is_compared_by_its_tokens(
     assert "a decoder answers with generations" in refused.stderr
 
 
+def test_a_decoder_is_shown_by_its_tokens(tmp_path: Path) -> None:
+    """Tokens per second and the first token; the usual limit is a rise of the perplexity by 2 %."""
+    model = decoder_models.write("plain", tmp_path / "plain.onnx")
+    generated = Generated(ttft_ms=30.0, ttft_ratio=None, lengths=())
+    _, make = make_fake(lambda *_: replace(measurement(4.0), generated=generated))
+    lineup = lineup_of([model], None, None)
+    prompts = workload_for(lineup.model, None, {}, generation=Generate(prompt_tokens=(4,)))
+    comparison = compare(lineup, prompts, make_measurer=make, on_step=lambda *_: None)
+    assert comparison.max_error == 0.02
+    (table,) = (b for b in view_comparison(comparison, ()).blocks if isinstance(b, Table))
+    assert table.headings[:4] == ("configuration", "tokens/s", "speed-up", "first token ms")
+    assert [row[1] for row in table.rows] == ["250", "250"]
+    assert [row[3] for row in table.rows] == ["30", "30"]
+
+
+def test_what_a_study_was_told_to_feed_back_is_kept(tmp_path: Path) -> None:
+    """Beside the config, for all that opens it; here it is changed, to see that it is read."""
+    model = decoder_models.write("plain", tmp_path / "odd.onnx", past="alpha", names="omega")
+    pairs = {"alpha.key": "omega.key", "alpha.value": "omega.value"}
+    out = tmp_path / "out"
+    asked: dict[str, Any] = {"space": "session", "objectives": ["latency", "cpu"], "trials": 1}
+    result = FakeWorld(lambda _: (5.0, 50.0)).tune(model, pairs=pairs, out=out, **asked)
+    assert result.pairs == pairs
+    data = json.loads((out / "front.json").read_text(encoding="utf-8"))
+    data["pairs"] = {"alpha.key": "omega.key"}
+    (out / "front.json").write_text(json.dumps(data), encoding="utf-8")
+    decoder = lineup_of([out / "best.json"], None, None).model.decoder
+    assert decoder is not None
+    assert [pair.past for pair in decoder.pairs] == ["alpha.key"]
+
+
 def test_a_config_is_called_as_it_was_tuned(tmp_path: Path) -> None:
     """By as many clients, on as many sessions; the default's clients share one."""
     serving = Serving(clients=4, sessions="per_client")
@@ -236,16 +271,26 @@ def test_configs_of_different_models_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("error", "given", "limit", "same"),
-    [(0.0119, None, 0.1, True), (0.013, None, 0.1, False), (0.013, 0.02, 0.02, False)],
+    ("tuned", "error", "given", "limit", "same"),
+    [
+        (0.1, 0.0119, None, 0.1, True),
+        (0.1, 0.013, None, 0.1, False),
+        (0.1, 0.013, 0.02, 0.02, False),
+        (None, 0.5, None, math.inf, False),
+    ],
 )
 def test_a_config_is_held_to_what_it_was_tuned_for(
-    tmp_path: Path, error: float, given: float | None, limit: float, same: bool
+    tmp_path: Path,
+    tuned: float | None,
+    error: float,
+    given: float | None,
+    limit: float,
+    same: bool,
 ) -> None:
     """Its own error limit unless the user names one; answers are the same up to a fifth more."""
     config = write_config(save_model(tmp_path), threads=1)
     data = json.loads(config.read_text(encoding="utf-8"))
-    data["evidence"] |= {"error": 0.01, "max_error": 0.1}
+    data["evidence"] |= {"error": 0.01, "max_error": tuned}
     config.write_text(json.dumps(data), encoding="utf-8")
 
     def cost(_: str, threads: int) -> Outcome:

@@ -1,5 +1,7 @@
 """The gate of a build: limits, verdicts, exit codes, and JUnit."""
 
+import json
+import math
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -10,7 +12,7 @@ from views import lines_of
 from autotune.deploy.config import Interval
 from autotune.measure.outcome import Failure
 from autotune.report.comparison import junit_document, view_comparison
-from autotune.results.compare import MAX_ERROR, Compared, Comparison, Tuned
+from autotune.results.compare import Compared, Comparison, Tuned
 from autotune.results.gate import Gate, Verdict, exit_code, judge
 from autotune.results.score import Score
 
@@ -32,7 +34,7 @@ def make_config(
         error=error,
         rounds=5,
     )
-    numbers: dict[str, Any] = {"p50_ms": 2.0, "throughput_per_s": 1000.0, "max_error": MAX_ERROR}
+    numbers: dict[str, Any] = {"p50_ms": 2.0, "throughput_per_s": 1000.0, "max_error": 0.05}
     return Compared(name=name, score=own, **{**numbers, **changes})
 
 
@@ -48,7 +50,7 @@ def make_comparison(*configs: Compared, clients: int = 1, **failures: Failure) -
         untouched=True,
         error_data="generated",
         clients=clients,
-        max_error=MAX_ERROR,
+        max_error=0.05,
     )
 
 
@@ -63,6 +65,25 @@ def test_one_config_has_to_be_better() -> None:
     worse = judge(make_comparison(make_config(speedup=1.0)), Gate())
     assert _broken(worse) == ["better"]
     assert exit_code(worse) == 3
+
+
+def test_a_metric_alone_limits_no_error() -> None:
+    """And JSON, which has no infinite numbers, says so by null."""
+    comparison = make_comparison(make_config(error=0.5, max_error=math.inf))
+    verdicts = judge(comparison)
+    assert _broken(verdicts) == []
+    assert verdicts[0].words == "error 0.5, no error limit applies"
+    data = json.dumps(view_comparison(comparison, verdicts).data, allow_nan=False)
+    assert json.loads(data)["configs"][0]["max_error"] is None
+
+
+@pytest.mark.parametrize(("speedup", "broken"), [(0.995, []), (0.97, ["better"])])
+def test_less_memory_may_cost_one_per_cent(speedup: float, broken: list[str]) -> None:
+    """By the estimate, also where the noise of the machine is larger."""
+    same = make_config(speedup=speedup)
+    halved = {**same.score.gains, "peak_memory_mib": Interval(value=2.0, low=1.9, high=2.1)}
+    lean = replace(same, score=replace(same.score, gains=halved, noise_floor=0.04))
+    assert _broken(judge(make_comparison(lean))) == broken
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import brief_studies
@@ -12,20 +13,31 @@ import onnx
 import onnxruntime
 import optuna
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from views import words_of
 
 import autotune
-from autotune.deploy.decoder import CACHE, CROSS, STATE
+from autotune.deploy.decoder import CACHE, CROSS, STATE, LengthTimes
 from autotune.deploy.generation import Generation, generation
-from autotune.errors import DataError, ModelError, RequestError
+from autotune.errors import CannotMeasureError, DataError, ModelError, RequestError
+from autotune.facts.feeds import load_samples
 from autotune.facts.inputs import Generate, workload_for
 from autotune.facts.model import Model, describe
 from autotune.facts.prompts import workload_of_prompts
+from autotune.facts.workload import Workload
+from autotune.inspection.inspect import inspect_model
+from autotune.measure import generation as measure_generation
+from autotune.measure.configuration_run import TimeLimits
 from autotune.measure.fidelity import Judge, OutputMismatchError, Outputs
-from autotune.measure.held_text import TextJudge
+from autotune.measure.generation import GenerationRuns
+from autotune.measure.held_text import TextJudge, text_set
+from autotune.measure.measure_child import Worker
 from autotune.measure.measurer import DuetMeasurer
+from autotune.measure.memory import Usage
 from autotune.measure.outcome import Effort, Failure, Measurement
+from autotune.measure.replies import FirstRuns, Opened
+from autotune.measure.sample_sets import SampleSet
+from autotune.report.inspection import view_inspection
 from autotune.report.page.writing import write_report
 from autotune.report.result import view_ending
 from autotune.space.configuration import BASELINE, Configuration
@@ -129,6 +141,10 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     evidence = result.best.evidence
     assert evidence.tokens_per_s == pytest.approx(1e3 / evidence.latency_ms)
     assert evidence.ttft_ms is not None
+    assert [(item.prompt_tokens, item.context) for item in evidence.lengths] == [
+        (14, 16),
+        (2046, 2048),
+    ]
     storage = f"sqlite:///{tmp_path / 'out' / 'study.db'}"
     study = optuna.load_study(study_name=result.study, storage=storage)
     trials = [trial.measurement for trial in read_trials(study) if trial.measurement]
@@ -137,8 +153,13 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert [item.prompt_tokens for item in generated.lengths] == [14, 2046]
     assert [item.context for item in generated.lengths] == [16, 2048]
     assert trials[0].fidelity.perplexity is not None
-    assert "new tokens per second" in write_report(tmp_path / "out").read_text(encoding="utf-8")
-    assert f"{evidence.tokens_per_s:.4g}" in words_of(view_ending(result, ""))
+    page = write_report(tmp_path / "out").read_text(encoding="utf-8")
+    assert "new tokens per second" in page
+    ending = words_of(view_ending(result, ""))
+    assert f"{evidence.tokens_per_s:.4g}" in ending
+    assert "After a prompt of 2046 tokens, by the clock" in ending
+    for text in (page, ending):
+        assert "tokens/s at a context of 2048" in text
     # the folder continues the study, with the options that it kept
     again = options_to_continue(str(tmp_path / "out"), model=None, trials=3)
     assert (again.max_perplexity_rise, again.prompt_tokens) == (10.0, (14, 2046))
@@ -156,11 +177,16 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     [
         ({"prompt_tokens": (300,)}, "more than the model's context of 256"),
         ({"prompt_tokens": (0,)}, "--prompt-tokens must be at least 1"),
+        ({"prompt_tokens": (10**9,)}, "at most 131072, not 1000000000"),
         ({"generate": "prompts.jsonl", "prompt_tokens": (8,)}, "leave --prompt-tokens out"),
         ({"pairs": {"past": "present.0.key"}}, "it has no input 'past'"),
         ({"pairs": {"past_key_values.0.key": "logits"}}, "does not fit"),
         ({"shapes": {"past": (1, 2, 0, 4)}}, "has no input 'past'"),
-        ({"shapes": {"attention_mask": (1,)}}, "takes rank 2"),
+        ({"shapes": {"attention_mask": (1, 8)}}, "the prompts give it its sizes"),
+        ({"shapes": {"input_ids": (1, 8)}, "new_tokens": 2}, "the prompts give it its sizes"),
+        ({"shapes": {"past_key_values.0.key": (1,)}}, "takes rank 4"),
+        ({"shapes": {"past_key_values.0.key": (1, 3, 0, 16)}}, "the model takes [batch_size, 2, "),
+        ({"shapes": {"past_key_values.0.key": (2, 2, 0, 16)}}, "and 1 for dimension 0"),
         ({"max_error": 0.1}, "name --max-perplexity-rise"),
         ({"metric": "top1"}, "--metric is for other models"),
     ],
@@ -308,6 +334,36 @@ def test_absurd_sizes_beside_a_model_are_not_taken(
     assert error.value.exit_code == 2
 
 
+def test_one_shape_tells_the_sizes_of_all_caches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a model leaves open is given once; what is open is shown by an inspection."""
+    cache = (1, "heads", "past_sequence_length", "size")
+    monkeypatch.setattr(decoder_models, "_CACHE", cache)
+    path = decoder_models.write("plain", tmp_path / "plain.onnx")
+    inspection = inspect_model(path, quick=True)
+    assert "leaves sizes of" in inspection.failure
+    assert "past_key_values.0.key = present.0.key: cache [1, ?, 0, ?]" in words_of(
+        view_inspection(inspection)
+    )
+    given = {"past_key_values.0.key": _PAST["past_key_values.0.key"]}
+    workload = workload_of_prompts(describe(path), shapes=given)
+    assert {name: workload.feeds[0][name].shape for name in _PAST} == _PAST
+    made = generation(onnxruntime.InferenceSession(path), shapes=given)
+    assert len(made.generate(_TOKENS, 4)) == 4
+    with pytest.raises(RequestError, match="give 4 sizes"):
+        generation(onnxruntime.InferenceSession(path), shapes={"past_key_values.0.key": (2, 0)})
+
+
+def test_defaults_fit_a_small_context(tmp_path: Path) -> None:
+    path = decoder_models.write("plain", tmp_path / "plain.onnx")
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 16}))
+    workload = workload_of_prompts(describe(path))
+    assert workload.plan is not None
+    assert workload.feeds[0]["input_ids"].shape == (1, 8)
+    assert workload.plan.new_tokens == 8
+
+
 def test_text_becomes_tokens_and_windows(tmp_path: Path) -> None:
     """Text goes through the tokenizer beside the model; held text is cut into windows."""
     tokenizers = pytest.importorskip("tokenizers")
@@ -326,7 +382,25 @@ def test_text_becomes_tokens_and_windows(tmp_path: Path) -> None:
     assert [feed["input_ids"].tolist() for feed in workload.feeds] == [[[5, 6]], [[1, 2, 3, 1]]]
     assert [len(window) for window in workload.held] == [256, 47]
     assert workload.held[0][:4].tolist() == [3, 2, 1, 1]
+    assert workload.source == "user"
     assert workload.signature() != workload_of_prompts(model, prompts, new_tokens=4).signature()
+
+
+def test_prompts_alone_are_enough(tmp_path: Path) -> None:
+    """Ids of an unknown vocabulary are taken, and prompts too short to be text are timed alone."""
+    model = describe(decoder_models.write("plain", tmp_path / "plain.onnx"))
+    assert model.decoder is not None
+    bare = replace(
+        model,
+        decoder=replace(model.decoder, vocabulary=None),
+        inputs=tuple(replace(tensor, index_bound=None) for tensor in model.inputs),
+    )
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"tokens": [5, 6]}\n{"tokens": [7]}')
+    workload = workload_of_prompts(bare, prompts)
+    assert (len(workload.feeds), workload.held, workload.source) == (2, (), "generated")
+    with pytest.raises(RequestError, match="does not say how many tokens"):
+        workload_of_prompts(bare)
 
 
 def test_a_wrong_cache_and_worse_answers_are_seen() -> None:
@@ -343,6 +417,110 @@ def test_a_wrong_cache_and_worse_answers_are_seen() -> None:
         judge.compare([{**right, "nll": nll * np.nan}])
     with pytest.raises(OutputMismatchError, match="with the cache differ"):
         judge.compare([{**right, "cached_nll": nll[-4:] + 1}])
+
+
+def _kept(path: Path, *, is_input: bool) -> Model:
+    """Returns a decoder that gives logits of the last tokens: of one, or as an input says."""
+    name = "num_logits_to_keep"
+    model = onnx.load(decoder_models.write("plain", path))
+    graph = model.graph
+    head = next(node for node in graph.node if node.output[0] == "logits")
+    for value, constant in (("axis", [0]), ("end", [2**31]), ("rows", [1])):
+        graph.initializer.append(numpy_helper.from_array(np.array(constant), value))
+    if is_input:
+        graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, []))
+    else:
+        graph.initializer.append(numpy_helper.from_array(np.array(1), name))
+    nodes = [
+        helper.make_node("Neg", [name], ["negative"]),
+        helper.make_node("Unsqueeze", ["negative", "axis"], ["first"]),
+        helper.make_node("Slice", [head.input[0], "first", "end", "rows"], ["kept"]),
+    ]
+    head.input[0] = "kept"
+    others = [node for node in graph.node if node is not head]
+    del graph.node[:]
+    graph.node.extend([*others, *nodes, head])
+    onnx.save(model, path)
+    return describe(path)
+
+
+def _text_set(model: Model, workload: Workload, folder: Path) -> SampleSet:
+    handlers = Worker().handlers()
+    child: Any = SimpleNamespace(request=lambda message, *_: handlers[message["do"]](message))
+    return text_set(child, model, workload, folder)[1]
+
+
+def test_all_logits_are_needed_to_rate_text(tmp_path: Path) -> None:
+    """An input that says how many are kept is made up so that all are; else a sentence says so."""
+    model = _kept(tmp_path / "input.onnx", is_input=True)
+    judge = _text_set(model, workload_of_prompts(model, new_tokens=2), tmp_path).judge
+    assert isinstance(judge, TextJudge)
+    assert judge.perplexity > 1
+    pruned = _kept(tmp_path / "pruned.onnx", is_input=False)
+    with pytest.raises(CannotMeasureError, match="does not give the logits of all tokens"):
+        _text_set(pruned, workload_of_prompts(pruned, new_tokens=2), tmp_path)
+
+
+def test_the_cache_is_checked_on_the_longest_text(tmp_path: Path) -> None:
+    """A first prompt of three tokens leaves one step with a cache; the longest has fifteen."""
+    model = describe(decoder_models.write("plain", tmp_path / "plain.onnx"))
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"tokens": [1] * n}) + "\n" for n in (3, 4, 40, 5)))
+    files = _text_set(model, workload_of_prompts(model, prompts), tmp_path).files
+    assert len(load_samples(files.validation)[0]["tokens"]) == 40
+    assert load_samples(files.outputs)[0]["cached_nll"].size == 16
+
+
+def test_inputs_that_change_are_not_made_up(tmp_path: Path) -> None:
+    """A length that is fed as a constant would make the pairs look wrong."""
+    path = decoder_models.write("plain", tmp_path / "plain.onnx")
+    model = onnx.load(path)
+    length = helper.make_tensor_value_info("total_seq_len", TensorProto.INT32, [1])
+    model.graph.input.append(length)
+    onnx.save(model, path)
+    with pytest.raises(RequestError, match="takes total_seq_len, which by the name changes"):
+        workload_of_prompts(describe(path))
+    with pytest.raises(RequestError, match="nothing feeds the inputs total_seq_len"):
+        generation(onnxruntime.InferenceSession(path))
+
+
+def test_clocks_see_prompts_and_steps_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether buffers are shared is found before; one new token has a step of its own."""
+    model = describe(decoder_models.write("gqa", tmp_path / "gqa.onnx"))
+    workload = workload_of_prompts(model, lengths=(4, 8), new_tokens=1, shapes=_PAST)
+    assert workload.plan is not None
+    events: list[str] = []
+    can_share = Generation._can_share
+
+    def probe(self: Generation) -> bool:
+        events.append("probe")
+        return can_share(self)
+
+    def clock() -> int:
+        events.append("clock")
+        return int(1e6) * len(events) ** 2
+
+    monkeypatch.setattr(Generation, "_can_share", probe)
+    monkeypatch.setattr(measure_generation, "time", SimpleNamespace(perf_counter_ns=clock))
+    runs = GenerationRuns(onnxruntime.InferenceSession(model.path), workload.plan, workload.feeds)
+    first, step = runs.first(1)
+    assert events == ["probe", *["clock"] * 3]
+    assert step != first
+    times = runs.whole(0)
+    assert times.step_ms != times.ttft_ms
+
+
+def test_the_slowest_step_is_that_of_the_same_prompt() -> None:
+    """The first steps follow the last prompt, so its steps are what they are compared with."""
+    usage = Usage(resident_mib=1.0, anonymous_mib=None, peak_mib=1.0)
+    lengths = tuple(
+        LengthTimes(prompt_tokens=n, context=n + 1, ttft_ms=1.0, step_ms=n) for n in (2, 10)
+    )
+    runs = FirstRuns(first_run_ms=1.0, run_ms=6.0, after=usage, lengths=lengths)
+    opened = Opened(load_ms=1.0, base=usage, loaded=usage)
+    assert TimeLimits.beside(opened, runs).step_ms == 30.0
 
 
 def test_text_that_is_far_off_is_not_read_to_its_end() -> None:
@@ -380,7 +558,7 @@ def test_what_is_far_too_slow_or_known_to_be_wrong_costs_little(tmp_path: Path) 
         first = measurer.measure(BASELINE, briefly)
         assert isinstance(first, Measurement)
         assert first.generated is not None
-        assert first.generated.ttft_ratio.low == first.generated.ttft_ratio.high
+        assert first.generated.ttft_ratio is None
         judge = measurer._sets[1].judge
         measurer._sets[1] = replace(measurer._sets[1], judge=_Refusing(judge))
         other = measurer.measure(Configuration.of({"arena": "off"}), briefly)
@@ -431,7 +609,10 @@ def test_generation_by_names_alone(tmp_path: Path) -> None:
     """An application has a session alone; what its names do not say is asked for."""
     path = decoder_models.write("plain", tmp_path / "plain.onnx")
     greedy = generation(onnxruntime.InferenceSession(path)).generate(_TOKENS, 6)
-    assert generation(onnxruntime.InferenceSession(path)).generate(_TOKENS, 6, top_k=1) == greedy
+    for top_k, temperature in ((1, 0.0), (1, 1.0), (2 * decoder_models.VOCABULARY, 1e-6)):
+        made = generation(onnxruntime.InferenceSession(path))
+        drawn = made.generate(_TOKENS, 6, temperature=temperature, top_k=top_k)
+        assert drawn == greedy
     stopped = generation(onnxruntime.InferenceSession(path)).generate(_TOKENS, 6, stop=greedy[:1])
     assert stopped == greedy[:1]
     odd = decoder_models.write("plain", tmp_path / "odd.onnx", past="alpha", names="omega")
@@ -442,5 +623,19 @@ def test_generation_by_names_alone(tmp_path: Path) -> None:
     assert generation(session, pairs=pairs).generate(_TOKENS, 6) == greedy
     with pytest.raises(RequestError, match="no input or output 'beta'"):
         generation(session, pairs={"beta": "omega.key"})
+    model = onnx.load(path)
+    model.graph.input[0].name = "words"
+    for node in model.graph.node:
+        node.input[:] = ["words" if name == "input_ids" else name for name in node.input]
+    renamed = onnxruntime.InferenceSession(model.SerializeToString())
+    with pytest.raises(RequestError, match="no decoder"):
+        generation(renamed)
+    with pytest.raises(RequestError, match="tokens: the model has no input or output 'word'"):
+        generation(renamed, tokens="word")
+    assert generation(renamed, tokens="words").generate(_TOKENS, 6) == greedy
     with pytest.raises(RequestError, match="no token"):
         generation(onnxruntime.InferenceSession(path)).generate([], 6)
+    made = generation(onnxruntime.InferenceSession(path))
+    made.start = lambda *_: np.array([[1.0, np.nan]])  # type: ignore[method-assign]
+    with pytest.raises(RequestError, match="NaN or infinite"):
+        made.generate(_TOKENS, 6)

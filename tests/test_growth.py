@@ -9,13 +9,12 @@ import pytest
 from small_inspections import PROFILE
 from small_spaces import model
 
-from autotune.deploy.session import SessionConfig
 from autotune.facts.generated import generate
 from autotune.facts.model import describe
 from autotune.facts.model_facts import Tensor
 from autotune.facts.sample_models import transformer
 from autotune.facts.workload import Workload
-from autotune.inspection.growth import measure_growth, shape_feeds, varying_axes
+from autotune.inspection.growth import DEFAULT, measure_growth, shape_feeds, varying_axes
 
 
 def _inputs(**shapes: tuple[int | str | None, ...]) -> tuple[Tensor, ...]:
@@ -43,24 +42,29 @@ def test_fixed_shapes_have_none() -> None:
 
 
 def test_sizes_that_take_too_much_are_left_out() -> None:
-    """A terabyte of arena leaves no size; a run of a minute leaves none either."""
+    """A terabyte of arena leaves no size; a run of half a second leaves two, which are too few."""
     described = model(inputs=_inputs(x=("batch", 4)))
     workload = generate(described, {})
     assert shape_feeds(described, workload, replace(PROFILE, arena_mib=1 << 20)) == ()
-    assert shape_feeds(described, workload, replace(PROFILE, run_ms=60_000)) == ()
+    assert shape_feeds(described, workload, replace(PROFILE, run_ms=500)) == ()
 
 
 @pytest.mark.process
 @pytest.mark.slow
 def test_memory_is_measured_over_shapes(tmp_path: Path) -> None:
+    """Of the default and of both remedies; a shape that the model refuses leaves nothing."""
     path = tmp_path / "transformer.onnx"
     onnx.save(transformer(width=32, heads=2, layers=1, words=50), path)
     described = describe(path)
     feeds = shape_feeds(described, generate(described, {}), PROFILE)
-    growth = measure_growth(path, SessionConfig(), feeds)
-    assert growth is not None
-    assert len(growth.shapes) == len(growth.held_mib) == 6
-    assert growth.peak_mib >= max(growth.held_mib) > 0
+    growth = measure_growth(path, feeds)
+    assert list(growth) == [DEFAULT, "enable_mem_pattern=false", "arena=off"]
+    for each in growth.values():
+        assert each.shapes == 6
+        assert each.peak_mib >= each.held_mib > 0
+        assert each.first_mib > 0
+    refused = {name: array[..., None] for name, array in feeds[0].items()}
+    assert measure_growth(path, [*feeds[1:], refused]) == {}
 
 
 @pytest.mark.parametrize(

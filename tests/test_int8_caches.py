@@ -8,10 +8,12 @@ import onnxruntime
 import pytest
 
 from autotune.deploy.generation import generation
+from autotune.deploy.session import SessionConfig
 from autotune.facts.model import describe
 from autotune.facts.prompts import workload_of_prompts
 from autotune.graph import int8_caches
 from autotune.graph.entries import StepRefusedError
+from autotune.inspection.profile import profile_session
 
 _PAST = {
     f"past_key_values.0.{n}": (1, decoder_models.HEADS, 0, decoder_models.SIZE)
@@ -37,6 +39,8 @@ def test_generation_feeds_int8(tmp_path: Path) -> None:
     # the caches of all tokens lie where the first ones did, a quarter as large
     sizes = [sum(value.numpy().nbytes for value in each.mark().values.values()) for each in made]
     assert sizes[0] == 4 * sizes[1]
+    # the samples have the caches of the untouched model
+    assert profile_session(target, SessionConfig(), workload).executed > 0
     with pytest.raises(StepRefusedError, match="no GroupQueryAttention has float caches"):
         int8_caches.quantise(target, tmp_path / "again.onnx", workload.calibration)
 

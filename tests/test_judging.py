@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fakes
 import numpy as np
 import onnx
 import pytest
 from factories import model_of, tensor
-from fakes import FakeWorld, judged, thread_cost
+from fakes import FakeWorld, thread_cost
 from numpy.typing import NDArray
 
 from autotune.deploy.session import SessionConfig
@@ -19,7 +20,7 @@ from autotune.facts import sample_models
 from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
-from autotune.measure import judging
+from autotune.measure import child_session
 from autotune.measure.judging import AllSamples, Judgement, Subject
 from autotune.measure.metrics import METRICS
 from autotune.process.child import ChildFailure
@@ -43,6 +44,7 @@ class FakeChild:
     """A process whose sessions are functions of the input, by the name of the model's file."""
 
     sessions: dict[str, Callable[[Array], Array]]
+    folder: Path
 
     def __init__(self, *_: object) -> None:
         self._run: Callable[[Array], Array] = _exact
@@ -63,9 +65,10 @@ class FakeChild:
 
 
 @pytest.fixture
-def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Judgement]:
+def judge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Judgement]:
     """Returns a function that judges a function of the input on so many labelled samples."""
-    monkeypatch.setattr(judging, "Child", FakeChild)
+    monkeypatch.setattr(child_session, "Child", FakeChild)
+    monkeypatch.setattr(FakeChild, "folder", tmp_path, raising=False)
 
     def judgement(run: Callable[[Array], Array], count: int, **options: Any) -> Judgement:
         FakeChild.sessions = {_MODEL.path.name: _exact, "int8.onnx": run}
@@ -224,7 +227,7 @@ def test_the_next_member_takes_the_place_of_one_beyond_the_limit(
 
     def judge(_: AllSamples, subject: Subject, __: object) -> Judgement:
         trials.append(subject.trial)
-        return judged(subject.trial, subject.words, admitted=subject.trial != trials[0])
+        return fakes.judged(subject.trial, subject.words, admitted=subject.trial != trials[0])
 
     monkeypatch.setattr(AllSamples, "judge", judge)
     result = study()
@@ -249,7 +252,7 @@ def test_an_interrupted_study_does_not_select_what_was_beyond_the_limit(
         trials.append(subject.trial)
         if subject.trial != trials[0]:
             raise KeyboardInterrupt
-        return judged(subject.trial, subject.words, admitted=False)
+        return fakes.judged(subject.trial, subject.words, admitted=False)
 
     monkeypatch.setattr(AllSamples, "judge", judge)
     with pytest.raises(Interrupted) as interrupted:
@@ -259,7 +262,7 @@ def test_an_interrupted_study_does_not_select_what_was_beyond_the_limit(
     assert result.picked == trials[-1]
     lines = [b.text for b in view_ending(result, "").blocks if isinstance(b, Line)]
     assert f"Trial {trials[-1]} was not judged on all samples." in lines
-    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: judged(s.trial, admitted=True))
+    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: fakes.judged(s.trial, admitted=True))
     assert study().judgements, "the same command judges the config"
 
 
@@ -276,7 +279,7 @@ def test_a_model_that_cannot_be_made_again_gives_way_to_the_next(
             raise error
         return made(self, half)
 
-    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: judged(s.trial, admitted=True))
+    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: fakes.judged(s.trial, admitted=True))
     monkeypatch.setattr(Preparer, "prepare", prepare)
     result = study()
     lost, selected = result.judgements
@@ -290,7 +293,7 @@ def test_a_model_that_cannot_be_made_again_gives_way_to_the_next(
 def test_the_default_stays_where_all_are_beyond_the_limit(
     study: Callable[[], StudyResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: judged(s.trial, admitted=False))
+    monkeypatch.setattr(AllSamples, "judge", lambda _, s, __: fakes.judged(s.trial, admitted=False))
     result = study()
     assert result.best is result.baseline
     assert result.judgements

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from autotune.results.leave_one_out import (
     is_free,
     revert,
 )
-from autotune.results.score import MAY_LOSE
+from autotune.results.score import MAY_LOSE, is_not_slower
 from autotune.search.effects import Effect
 from autotune.search.objective import DEFAULT, DEVICE_MEMORY, find
 from autotune.search.trial import Trial
@@ -201,6 +202,21 @@ def test_many_small_losses_are_one_large_loss() -> None:
     full, _ = measurer.factors(Configuration.of(winner))
     assert smallest.speedup.value >= (1 - MAY_LOSE) / full
     assert len(_configuration(smallest)) < len(winner)
+
+
+def test_what_is_proven_of_the_winner_is_proven_of_the_smallest_config() -> None:
+    """A lean winner is not slower than the default, which is noisy after the final comparison."""
+    seen = count(-3)
+
+    def noisy(configuration: Configuration, outcome: Measurement) -> Outcome:
+        if configuration != BASELINE or (number := next(seen)) < 0:
+            return outcome
+        return measurement(outcome.latency_ms * (1.0, 1.025, 0.975)[number % 3])
+
+    winner: dict[str, Value] = {"precision": "int8_dynamic", "enable_mem_pattern": False}
+    smallest, _ = _smallest(Planted({"precision": (1.0, 0.5)}, change=noisy), winner)
+    assert is_not_slower(smallest.speedup)
+    assert _configuration(smallest) == winner
 
 
 def _share_that_drops(factor: float, scatter: float, count: int) -> float:

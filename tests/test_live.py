@@ -27,9 +27,10 @@ def clock() -> Clock:
 
 
 def _live(folder: Path, clock: Clock, announced: list[Path] | None = None) -> LivePage:
+    live = LivePage((announced if announced is not None else []).append, clock)
     options = StudyOptions.of("/models/tiny.onnx", trials=20, out=folder)
-    announce = (announced if announced is not None else []).append
-    return LivePage(options, announce, clock)
+    live(Progress(stage="baseline", options=options))
+    return live
 
 
 def _progress(**changes: Any) -> Progress:
@@ -41,7 +42,6 @@ def _progress(**changes: Any) -> Progress:
 def test_the_first_trial_makes_a_page(tmp_path: Path, clock: Clock) -> None:
     announced: list[Path] = []
     live = _live(tmp_path, clock, announced)
-    live(Progress(stage="baseline"))
     live(_progress(trials=()))
     assert announced == []
     live(_progress())

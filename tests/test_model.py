@@ -9,10 +9,13 @@ import pytest
 from factories import normal, onnx_model, save_onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from autotune.applications.replay import Opening
+from autotune.deploy.session import SessionConfig
 from autotune.errors import ModelError
 from autotune.facts import sample_models
 from autotune.facts.model import Model, describe
 from autotune.facts.model_facts import Tensor
+from autotune.graph.prepare import Preparer
 
 
 @pytest.fixture
@@ -241,6 +244,20 @@ def test_external_data_belong_to_the_model(path: Path) -> None:
     assert model.size_bytes == path.stat().st_size + 36
     data.write_bytes(bytes(36))
     assert describe(path).sha256 != model.sha256
+
+
+def test_a_link_has_its_data_beside_itself(path: Path) -> None:
+    """Hugging Face's cache has links to files of other names in another folder."""
+    blobs = path.parent / "blobs"
+    blobs.mkdir()
+    (blobs / "5e1f").write_bytes(np.eye(3, dtype=np.float32).tobytes())
+    path.symlink_to(with_external(blobs / "a0c4", "w.bin"))
+    (path.parent / "w.bin").symlink_to(blobs / "5e1f")
+    model = describe(path)
+    assert model.data_files == (path.parent / "w.bin",)
+    preparer = Preparer(model, path.parent / "cache", workload=None, signature="")
+    assert preparer.prepare({}).path == path
+    assert Opening(model=path, session=SessionConfig()).to_json()["model"] == str(path)
 
 
 def test_the_file_is_never_written_to(path: Path) -> None:

@@ -1,18 +1,25 @@
 """What each option takes, and that every table is one that ONNX Runtime agrees with."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from autotune.deploy.options import (
     ARENA_OPTIONS,
     ATTRIBUTES,
+    OPTIMIZERS,
     RUN_ENTRIES,
     SESSION_ENTRIES,
     Domain,
     unknown_option,
 )
 from autotune.deploy.providers import PROVIDERS
+from autotune.runtimes.library import unknown_names
+
+_RELEASE = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+_ON_ARM = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -84,6 +91,12 @@ def test_values_of_entries_are_strings(table: Mapping[str, Domain]) -> None:
     """ONNX Runtime's entries map strings to strings, and so do the tables."""
     values = [value for domain in table.values() for value in (domain.default, *domain.choices)]
     assert {type(value) for value in values} == {str}
+
+
+@pytest.mark.skipif(_RELEASE < (1, 32), reason="some options are newer")
+def test_onnx_runtime_knows_every_name() -> None:
+    names = {*SESSION_ENTRIES, *RUN_ENTRIES, *OPTIMIZERS, "no.such_key"} - {_ON_ARM}
+    assert unknown_names(names, Path(onnxruntime.__file__).parent) == ("no.such_key",)
 
 
 def test_no_option_names_a_file() -> None:

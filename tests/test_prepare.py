@@ -57,7 +57,7 @@ def preparer(model: Model, tmp_path: Path) -> Preparer:
 @pytest.mark.process
 def test_an_empty_graph_half_is_the_users_file(model: Model, tmp_path: Path) -> None:
     prepared = _preparer(model, tmp_path / "cache").prepare({})
-    assert prepared.path == model.path.resolve()
+    assert prepared.path == model.path.absolute()
     assert prepared.steps == ()
     assert not (tmp_path / "cache").exists()
 
@@ -66,7 +66,7 @@ def test_an_option_without_its_precision_is_the_users_file(
     preparer: Preparer, model: Model
 ) -> None:
     """A user may fix scales for each channel for all configurations, those in float among them."""
-    assert preparer.prepare({"per_channel": True}).path == model.path.resolve()
+    assert preparer.prepare({"per_channel": True}).path == model.path.absolute()
     looked_at = preparer.looked_at({"per_channel": True})
     assert looked_at == preparer.looked_at({})
     assert looked_at.operators is not None

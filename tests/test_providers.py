@@ -111,6 +111,12 @@ _NOT_INSTALLED = "onnxruntime-openvino or onnxruntime-ep-openvino brings it"
 _FAILS = "its library fails (crashed)"
 
 
+def test_what_the_library_does_not_hold_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("session.disable_prepacking", "session.no_such_key")
+    monkeypatch.setattr(providers, "_NAMES", names)
+    assert _state("cpu", monkeypatch).unknown_options == names[1:]
+
+
 @pytest.mark.parametrize(
     ("word", "fakes", "state", "devices", "reason"),
     [

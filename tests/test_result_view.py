@@ -9,6 +9,7 @@ from rich.console import Console
 from views import lines_of, words_of
 
 from autotune.deploy.config import Interval
+from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.options import Value
 from autotune.report.changes import view_why
 from autotune.report.result import headline, view_effects, view_ending, view_result
@@ -101,6 +102,24 @@ def test_an_unconfirmed_result_is_not_shown_as_confirmed() -> None:
     assert "~1.50 (" in text
     assert "Load it" not in text
     assert "estimates of the search" in words_of(view_result(study))
+
+
+def test_a_decoder_has_a_line_for_each_prompt() -> None:
+    """Its speed depends on the context, so the context stands beside it."""
+    times = LengthTimes(prompt_tokens=64, context=96, ttft_ms=60.0, step_ms=5.0)
+    slower = replace(times, ttft_ms=120.0, step_ms=10.0)
+    default, winner = (
+        replace(made, evidence=replace(made.evidence, lengths=(each,)))
+        for made, each in ((member(0, {}), slower), (member(2, _THREADS, 2.0), times))
+    )
+    assert (
+        "After a prompt of 64 tokens, by the clock, the default in parentheses: 60 (120) ms to the "
+        "first token, 200 (100) tokens/s at a context of 96."
+    ) in _ending(result(members=(default, winner), picked=2))
+    assert (
+        "After a prompt of 64 tokens, by the clock: 120 ms to the first token, 100 tokens/s at a "
+        "context of 96."
+    ) in _ending(result(members=(default,)))
 
 
 def test_wide_intervals_are_explained() -> None:

@@ -121,8 +121,8 @@ def test_a_study_folder_of_another_model_is_refused(place: Path, tmp_path: Path)
     assert {name: data for name, data in after.items() if not name.endswith(".lock")} == before
 
 
-def _options(model: Path = Path("/m/model.onnx"), data: Path | None = None) -> StudyOptions:
-    return StudyOptions(model=model, trials=10, data=data, objectives=("latency_ms",))
+def _options(model: Path = Path("/m/model.onnx"), **changes: Any) -> StudyOptions:
+    return StudyOptions(model=model, trials=10, objectives=("latency_ms",), **changes)
 
 
 def _entry(**changes: Any) -> Entry:
@@ -133,7 +133,6 @@ def _entry(**changes: Any) -> Entry:
         "objectives": ("latency_ms",),
         "trials": 3,
         "options": _options(),
-        "has_metric": False,
     }
     return Entry(**{**defaults, **changes})
 
@@ -154,7 +153,7 @@ def test_code_is_never_taken_from_a_storage(tmp_path: Path) -> None:
     """A storage may be a stranger's: the metric has to be named again."""
     model = tmp_path / "m.onnx"
     model.touch()
-    entry = _entry(has_metric=True, options=_options(model))
+    entry = _entry(options=_options(model, metric="theirs:judge"))
     with pytest.raises(RequestError, match="add --metric"):
         options_of(entry)
     assert options_of(entry, metric="mine:judge").metric == "mine:judge"
@@ -167,7 +166,7 @@ def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="--model PATH"):
         options_of(_entry())
     with pytest.raises(RequestError, match="--data PATH"):
-        options_of(_entry(options=_options(model, Path("/gone.npz"))))
+        options_of(_entry(options=_options(model, data=Path("/gone.npz"))))
     with pytest.raises(RequestError, match="cannot be read"):
         options_of(_entry(options=None))
     assert options_of(_entry(options=_options(model)), trials=50).trials == 50

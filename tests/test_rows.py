@@ -1,14 +1,17 @@
 """The configurations of a study as the page lists them."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pages
 import pytest
 from fakes import measurement
 
-from autotune.report.page.rows import excess, rows_of
+from autotune.report.page.rows import call_of, rows_of
 from autotune.results.result import StudyResult
-from autotune.search.trial import Limits
+from autotune.study.options import StudyOptions
 
 
 def test_every_configuration_has_its_state() -> None:
@@ -54,14 +57,60 @@ def test_reasons_are_given() -> None:
     ]
 
 
-def test_all_broken_limits_are_named() -> None:
-    limits = Limits(max_error=0.1, max_memory_mib=50.0, max_latency_ms=5.0)
-    text = excess(measurement(7.0, 60.0, error=0.5), limits)
-    assert text == "error 0.5, limit 0.1; 60.0 MiB, limit 50.0 MiB; 7 ms, limit 5 ms"
-    assert excess(measurement(5.0, 50.0, error=0.1), limits) == ""
-
-
 def test_what_the_final_comparison_measured_besides_is_confirmed() -> None:
     made = pages.result(others=(pages.member(3, {"arena": "off"}, 20.0, 99.0),))
     row = rows_of(pages.state(made))[3]
     assert (row.state, row.confirmed, row.values["latency_ms"]) == ("compared", True, 20.0)
+
+
+_ASKED: list[dict[str, Any]] = [
+    {
+        "trials": 20,
+        "timeout_s": 90.0,
+        "space": "session",
+        "fix": {"arena": "off"},
+        "data": Path("/models/in puts.npz"),
+        "generate": Path("/models/prompts.jsonl"),
+        "new_tokens": 32,
+        "providers": ("cpu",),
+        "runtimes": ("all",),
+        "outputs": ("a", "b"),
+        "batch": (1, 4),
+        "max_error": 0.01,
+        "metric": "judge:top1",
+        "max_drop": 0.02,
+        "max_memory_mib": 300.0,
+        "max_held_memory_mib": 200.0,
+        "max_latency_ms": 10.0,
+        "objectives": ("latency_ms", "cpu_s"),
+        "prefer": "cpu",
+        "seed": 3,
+        "sampler": "tpe",
+        "early_stop": False,
+        "process_options": True,
+        "certify": ("avx2", "arm64"),
+        "clients": 4,
+    },
+    {
+        "shapes": {"x": (1, 3)},
+        "prompt_tokens": (16, 64),
+        "max_perplexity_rise": 0.05,
+        "pairs": {"past": "present"},
+    },
+]
+
+
+@pytest.mark.parametrize("asked", _ASKED)
+def test_the_call_gives_the_options_back(asked: dict[str, Any]) -> None:
+    """As the storage keeps them, and without the password of the storage."""
+    options = StudyOptions.of("/models/tiny.onnx", **asked)
+    code = call_of(replace(options, storage="postgresql://me:s3cr3t@host/name"))
+    assert "s3cr3t" not in code
+    call = code.removeprefix("import autotune\n\n")
+    assert eval(call, {"autotune": SimpleNamespace(tune=StudyOptions.of)}) == options
+
+
+def test_every_option_is_in_the_call() -> None:
+    of_one_run = {"model", "out", "storage", "study_name", "first", "wait"}
+    tested = {name for asked in _ASKED for name in asked}
+    assert tested == {item.name for item in fields(StudyOptions)} - of_one_run

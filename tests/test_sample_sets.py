@@ -51,7 +51,6 @@ def _sets(
         batching=Batching.of(MODEL, WORKLOAD, sizes) if sizes else None,
         metric=metric,
         max_error=0.05,
-        limits=TimeLimits(load_s=1, run_s=1),
     )
     return sets, child
 

@@ -13,9 +13,9 @@ from views import words_of
 
 from autotune.deploy.config import Serving, TunedConfig
 from autotune.errors import RequestError
-from autotune.report.page.command import command_of
 from autotune.report.page.front_figure import front_figure
-from autotune.report.page.rows import rows_of
+from autotune.report.page.live import LivePage
+from autotune.report.page.rows import call_of, rows_of
 from autotune.report.page.state import read_state
 from autotune.report.page.writing import answer_of
 from autotune.report.result import headline, view_ending, view_result
@@ -155,10 +155,20 @@ def test_the_page_shows_throughput(served: StudyResult) -> None:
     unfinished = replace(state, result=None)
     assert answer_of(unfinished, rows_of(unfinished)).trial == served.picked
     assert state.options is not None
-    command = command_of(state.options, "")
-    assert "--clients 4" in command
-    assert "--max-latency 50ms" in command
-    assert "--objective" not in command
+    code = call_of(state.options)
+    assert "clients=4" in code
+    assert "max_latency_ms=50.0" in code
+
+
+def test_the_page_of_a_running_study_has_what_was_resolved(
+    tiny_model: Path, space: str, tmp_path: Path
+) -> None:
+    live = LivePage(lambda _: None)
+    asked = {"clients": 4, "max_latency_ms": 50.0, "on_progress": live}
+    _tune(tiny_model, space, tmp_path / "out", **asked)
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<dt>limits</dt><dd>error 0.05, 99th percentile 50 ms</dd>" in page
+    assert "<dt>objectives</dt><dd>samples/s" in page
 
 
 def test_the_end_of_a_study_has_throughput_and_tail() -> None:

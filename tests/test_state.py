@@ -1,11 +1,15 @@
 """The state of a study that a page shows, read from its folder."""
 
+import math
 from pathlib import Path
+from typing import Any
 
+import optuna
 import pytest
 
 from autotune.errors import RequestError, StudyError
-from autotune.report.page.state import limits_of, read_state
+from autotune.report.page.state import read_state
+from autotune.search.trial import Limits
 from autotune.study.options import StudyOptions
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -60,10 +64,22 @@ def test_another_study_has_no_result(frozen_study: Path) -> None:
         read_state(frozen_study, name="other")
 
 
-def test_limits_are_those_asked_for() -> None:
-    """Before there is a result the options say them; a metric alone knows no limit of the error."""
-    plain = StudyOptions.of("m.onnx", max_memory_mib=5.0)
-    limits = limits_of(None, plain, "")
-    assert (limits.max_error, limits.max_memory_mib, limits.max_drop) == (0.05, 5.0, None)
-    judged = limits_of(None, plain, "judge:top1")
-    assert (judged.max_error, judged.max_drop) == (float("inf"), 0.01)
+@pytest.mark.parametrize(
+    ("asked", "limits"),
+    [
+        ({"max_memory_mib": 5.0}, Limits(max_memory_mib=5.0)),
+        ({"metric": "judge:top1"}, Limits(max_error=math.inf, max_drop=0.01)),
+        ({"max_perplexity_rise": 0.02}, Limits(max_error=0.02)),
+    ],
+)
+def test_limits_are_those_asked_for(
+    frozen_study: Path, asked: dict[str, Any], limits: Limits
+) -> None:
+    """Before there is a result the storage says them."""
+    (frozen_study / "front.json").unlink()
+    study = optuna.load_study(
+        study_name=read_state(frozen_study).name, storage=f"sqlite:///{frozen_study / 'study.db'}"
+    )
+    study.set_user_attr("request", StudyOptions.of("m.onnx", **asked).to_record())
+    study.set_user_attr("metric", asked.get("metric", ""))
+    assert read_state(frozen_study).limits == limits

@@ -49,9 +49,8 @@ OTHER = "onnxruntime-openvino==1.24.1"
 OLD = "onnxruntime==1.22.1"
 OPENVINO = ProviderState(word="openvino", state=READY, devices=("CPU",))
 WITH_OPENVINO = SearchedRuntime(text=OTHER, states=(CPU_STATE, OPENVINO))
-WITHOUT_LAYOUT = SearchedRuntime(
-    text=OLD, states=(CPU_STATE,), unknown=frozenset({"NchwcTransformer"})
-)
+OLDER_CPU = replace(CPU_STATE, unknown_options=("NchwcTransformer",))
+WITHOUT_LAYOUT = SearchedRuntime(text=OLD, states=(OLDER_CPU,))
 _SPACE = """
 description = "providers and patterns"
 
@@ -102,6 +101,16 @@ def test_what_a_runtime_ignores_is_not_searched_on_it() -> None:
     without_layout = [v for v in found if v.get("optimizer.NchwcTransformer") == "off"]
     assert without_layout
     assert all(RUNTIME not in values for values in without_layout)
+
+
+def test_what_the_users_own_runtime_ignores_is_not_searched_on_it() -> None:
+    """It is on one that knows it; where there is none it is left out, and refused by --fix."""
+    name = "optimizer.NchwcTransformer"
+    found = _search_all(_resolved(WITH_OPENVINO, ready=[OLDER_CPU]))
+    assert {v.get(RUNTIME) for v in found if v.get(name) == "off"} == {OTHER}
+    assert f"{name}=off" in _resolved(ready=[OLDER_CPU]).left_out
+    with pytest.raises(RequestError, match=f"would ignore {name}=off"):
+        _resolved(ready=[OLDER_CPU], fixed={name: "off"})
 
 
 def test_a_fixed_provider_leaves_the_runtimes_that_have_it() -> None:

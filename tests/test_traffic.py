@@ -6,11 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_models
+from command_line import run
+from test_config import make_config
 
 from autotune.applications import traffic
-from autotune.applications.traffic import write_traffic
+from autotune.applications.traffic import improve_batches, write_traffic
 from autotune.errors import RequestError
 from autotune.facts.model import Model, describe
+from autotune.results.writing import CONFIG, write_json
+from autotune.storage.locks import exclusive_use
 
 
 @pytest.fixture
@@ -62,3 +66,23 @@ def test_a_wrong_file_is_refused(data: object, phrase: str, model: Model, tmp_pa
         written(data, model, tmp_path)
     assert phrase in str(refusal.value)
     assert "lengths" in str(refusal.value)
+
+
+def test_what_a_running_study_reads_stays(model: Model, tmp_path: Path) -> None:
+    """The same command, typed once more, is refused before it writes the samples anew."""
+    written({"dimension": "sequence", "lengths": [8]}, model, tmp_path)
+    (tmp_path / "batches.json").touch()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "traffic").iterdir()}
+    options = ["--traffic", "lengths.json", "--out", "."]
+    with exclusive_use(tmp_path, cores=False):
+        done = run(tmp_path, "study", str(model.path), *options)
+    assert "another autotune is at work" in done.stderr
+    assert (tmp_path / "batches.json").exists()
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "traffic").iterdir()} == before
+
+
+def test_a_config_that_cannot_be_opened_here_leaves_the_rule(model: Model, tmp_path: Path) -> None:
+    """With --runtimes it may need another ONNX Runtime; the study has ended well all the same."""
+    write_json(make_config().to_json(), tmp_path / CONFIG)
+    words = improve_batches(model, tmp_path, lambda *_: None)
+    assert words.startswith("Batches are those of the rule of thumb: the config does not open")

@@ -1,5 +1,6 @@
 """The limits of a study: which measurements keep them, and how far others break them."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -74,8 +75,19 @@ def test_held_memory_keeps_a_distance_from_its_limit(resident_mib: float, kept: 
     assert limits.admit_measurement(held) is kept
     assert limits.may_admit(held) is kept
     assert (limits.violations(held)["memory"] <= 0) is kept
+    assert (limits.broken(held) == "") is kept
 
 
 def test_a_quantity_that_was_not_measured_breaks_its_limit() -> None:
     assert not Limits(max_memory_mib=100.0).admit({"latency_ms": 1.0})
     assert Limits(max_memory_mib=100.0).admit({"peak_memory_mib": 99.0})
+
+
+def test_limits_and_what_breaks_them_in_words() -> None:
+    limits = Limits(max_error=0.1, max_memory_mib=50.0, max_latency_ms=5.0)
+    assert limits.words == "error 0.1, peak memory 50.0 MiB, latency 5 ms"
+    assert limits.broken(measurement(7.0, 60.0, error=0.5)) == (
+        "error 0.5, limit 0.1; peak memory 60.0 MiB, limit 50.0 MiB; latency 7 ms, limit 5 ms"
+    )
+    assert limits.broken(measurement(5.0, 50.0, error=0.1)) == ""
+    assert Limits(max_error=math.inf, max_drop=0.01).words == "fall of the metric 0.01"

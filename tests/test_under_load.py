@@ -21,7 +21,6 @@ from autotune.measure.open_loop import open_loop
 from autotune.measure.outcome import Failure, Fidelity
 from autotune.report.comparison import view_under_load
 from autotune.results.compare import (
-    MAX_ERROR,
     ROUNDS,
     LoadComparison,
     MakeMeasurer,
@@ -111,7 +110,7 @@ def make_load_comparison(*configs: UnderLoad, **failures: Failure) -> LoadCompar
         model="model.onnx",
         untouched=True,
         error_data="generated",
-        max_error=MAX_ERROR,
+        max_error=0.05,
     )
 
 

@@ -1,15 +1,17 @@
 """What a model is fed."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from factories import model_of, tensor
 
 from autotune.errors import DataError, RequestError
 from autotune.facts import workload
-from autotune.facts.generated import generate
+from autotune.facts.generated import generate, one_sample
 from autotune.facts.workload import Workload, read
 
 
@@ -70,6 +72,20 @@ def test_shapes_must_fit_the_model() -> None:
         generate(X, {"x": (1, 3, 1)})
     with pytest.raises(RequestError, match=r"x=1,4: the model takes \[batch, 3\]"):
         generate(X, {"x": (1, 4)})
+
+
+def test_one_sample_needs_the_memory_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shapes were recorded, so the user is told of no option to set others."""
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=20 << 20))
+    shapes = {"x": (1 << 17, 3)}
+    with pytest.raises(RequestError, match="--shape x="):
+        generate(X, shapes)
+    assert one_sample(X, {**shapes, "optional": (1,)}, 0)["x"].shape == shapes["x"]
+    with pytest.raises(DataError, match="24 MiB, and 20 MiB are free; close") as refused:
+        one_sample(X, {"x": (1 << 20, 3)}, 0)
+    assert "--" not in str(refused.value)
+    with pytest.raises(DataError, match=r"input x \[1, 4\]: the model takes \[batch, 3\]"):
+        one_sample(X, {"x": (1, 4)}, 0)
 
 
 def test_the_seed_decides() -> None:

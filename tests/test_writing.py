@@ -15,6 +15,7 @@ from autotune.report.page.state import StudyState
 from autotune.report.page.writing import render_page, script_json, write_page
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
+from autotune.study.options import StudyOptions
 
 EVIL = (
     "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>'\"&\u202e\udc80"
@@ -41,7 +42,7 @@ def hostile_state() -> StudyState:
         result,
         model=EVIL,
         name=EVIL,
-        metric=EVIL,
+        options=StudyOptions.of("tiny.onnx", metric=EVIL),
         facts={EVIL: EVIL},
         profiling=pages.profiling(node),
         trials=(default, replace(pages.trials()[-1], outcome=refusal(EVIL))),

@@ -26,11 +26,16 @@ def site_folder() -> Path:
     return Path(autotune.__file__).parent / SITE
 
 
+def plain_environment() -> dict[str, str]:
+    """Returns this environment without a tuned application: a command runs in it as it is."""
+    return {name: text for name, text in os.environ.items() if name != APPLY_VARIABLE}
+
+
 def hooked_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Returns this environment with the hook and `variables`."""
+    """Returns the plain environment with the hook and `variables`."""
     others = os.environ.get(_PATH, "")  # an empty item stands for the current folder
     path = f"{site_folder()}{os.pathsep}{others}" if others else str(site_folder())
-    return {**os.environ, _PATH: path, **variables}
+    return {**plain_environment(), _PATH: path, **variables}
 
 
 def tuned_environment(folder: Path, *, verbose: bool = False) -> dict[str, str]:

@@ -44,11 +44,16 @@ class Part:
         name: Its name.
         members: What can be opened in its place by label, :data:`TODAY` first.
         least_threads: The fewest threads with which it works.
+        count: How many of it are open at one time.
+        is_forked: Whether a fork of the process that opened it calls it, which has none of its
+            threads: their numbers stay what the application chose.
     """
 
     name: str
     members: Mapping[str, Opening]
     least_threads: int = 1
+    count: int = 1
+    is_forked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +169,7 @@ class JointSearch:
             "own best in one arena": best | lean,
             "leanest in one arena": leanest | lean,
         }
-        if len(self.parts) > 1 and self.cores > 1:
+        if self._may_pool and self.cores > 1:
             points["own best on one pool"] = best | {"pool": self.cores}
         return points
 
@@ -172,6 +177,13 @@ class JointSearch:
     def size(self) -> int:
         """How many points there are."""
         return math.prod(len(values) for values in self._space().values())
+
+    @property
+    def _may_pool(self) -> bool:
+        """Whether there are sessions that can share a pool of threads."""
+        return sum(part.count for part in self.parts) > 1 and not any(
+            part.is_forked for part in self.parts
+        )
 
     def _suggest(self, trial: optuna.Trial) -> dict[str, Value]:
         return {
@@ -186,7 +198,7 @@ class JointSearch:
     def _space(self) -> dict[str, Sequence[Any]]:
         """Returns the values of each choice; the first of them changes nothing."""
         space: dict[str, Sequence[Any]] = {}
-        if len(self.parts) > 1:
+        if self._may_pool:
             space["pool"] = [0, *(count for count in self._threads() if count > 1)]
         for part in self.parts:
             space |= self._values(part)
@@ -198,7 +210,9 @@ class JointSearch:
         return sorted(powers | {self.cores})
 
     def _values(self, part: Part) -> Mapping[str, Sequence[Any]]:
-        threads = [count for count in self._threads() if count >= part.least_threads]
+        threads = [
+            count for count in self._threads() if count >= part.least_threads and not part.is_forked
+        ]
         return {
             f"{part.name}.member": list(part.members),
             f"{part.name}.threads": [0, *threads],
@@ -217,8 +231,8 @@ class JointSearch:
                 name: choices.get(f"{part.name}.{name}")
                 for name in ("threads", "spinning", "arena", "pattern")
             }
-            if pool:  # a session on the pool has no threads of its own
-                own["threads"] = None
+            if pool:  # its threads spin as ONNX Runtime has it, and a session has none of its own
+                own["threads"] = own["spinning"] = None
             openings[part.name] = replace(opening, session=_changed(opening.session, own))
         return Arrangement(openings=openings, pool_threads=pool, choices=choices)
 
@@ -286,12 +300,13 @@ def session_in_words(choices: Choices, session: str) -> str:
     member = choices.get(f"{session}.member", TODAY)
     if member != TODAY:
         words.append(str(member))
-    threads = choices.get(f"{session}.threads")
-    if threads and not choices.get("pool"):
-        words.append(f"{threads} thread{'s' if threads != 1 else ''}")
-    for name, text in (("spinning", "no spinning"), ("pattern", "no memory pattern")):
-        if choices.get(f"{session}.{name}") == "off":
-            words.append(text)
+    if not choices.get("pool"):
+        if threads := choices.get(f"{session}.threads"):
+            words.append(f"{threads} thread{'s' if threads != 1 else ''}")
+        if choices.get(f"{session}.spinning") == "off":
+            words.append("no spinning")
+    if choices.get(f"{session}.pattern") == "off":
+        words.append("no memory pattern")
     arena = choices.get(f"{session}.arena", _AS_IS)
     if arena != _AS_IS:
         words.append({"off": "no arena", "on": "arena"}.get(str(arena), f"{arena} arena"))

@@ -12,8 +12,8 @@ from autotune.applications.recording import RecordedSession, Shape
 from autotune.applications.today import today_parameters
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.session import SessionConfig
-from autotune.facts.feeds import Feed
-from autotune.facts.generated import generate
+from autotune.facts.feeds import Feed, load_samples
+from autotune.facts.generated import one_sample
 from autotune.facts.model import Model
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.results.result import FRONT, Member, StudyResult
@@ -171,13 +171,12 @@ def write_samples(chosen: Sequence[Shape], model: Model, folder: Path, seed: int
     for number, place in enumerate(places):
         shape = shapes[place]
         turn, used[place] = used[place], used[place] + 1
-        feed: Feed
-        if shape.files:
-            file = shape.files[turn % len(shape.files)]
-            feed = next(iter(Shape(inputs=shape.inputs, files=[file]).feeds()))
-        else:
+        files = shape.files
+        kept = load_samples(files[turn % len(files)]) if files else []
+        feed: Feed | None = next(iter(kept), None)
+        if feed is None:
             sizes = {item.name: item.shape for item in shape.inputs}
-            feed = generate(model, sizes, seed + turn).feeds[0]
+            feed = one_sample(model, sizes, seed + turn)
             generated += 1
         np.savez(folder / f"{number:04d}.npz", **feed)  # type: ignore[arg-type]
     return generated

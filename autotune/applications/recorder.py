@@ -5,6 +5,7 @@ that the application sees. Calls go to files that are mapped into memory, and ev
 line of text appended to a file, so a process that is killed leaves all that it recorded.
 """
 
+import fcntl
 import functools
 import itertools
 import json
@@ -66,15 +67,17 @@ def start(folder: str) -> None:
 class _Watched:
     """A session that is recorded: its line, and a cell for each shape that it was called with.
 
-    A cell holds the shape's number, how often it came, and when its next input is kept.
+    A cell holds the shape's number, how often it came, and when its next input is kept. An equal
+    session that is opened after this one is gone takes its place: an application may open one for
+    each request.
     """
 
-    __slots__ = ("__weakref__", "cells", "line", "number", "token")
+    __slots__ = ("cells", "line", "session", "token")
 
-    def __init__(self, number: int, line: Mapping[str, Any], token: str) -> None:
-        self.number = number
+    def __init__(self, line: Mapping[str, Any], token: str, session: Any) -> None:
         self.line = line
         self.token = token
+        self.session = weakref.ref(session)
         self.cells: dict[object, list[Any]] = {}
 
     def listed(self, name: str, value: Any) -> Any:
@@ -96,11 +99,10 @@ class Recorder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sessions = itertools.count()
-        self._watched: weakref.WeakSet[_Watched] = weakref.WeakSet()
+        self._watched: dict[str, list[_Watched]] = {}
         self._module: Any = None
         self._settings: Any = None
         self._digests: Any = None
-        self._reset()
 
     def _reset(self) -> None:
         self.token = f"{os.getpid()}-{time.monotonic_ns():x}"
@@ -116,14 +118,17 @@ class Recorder:
 
         self._module = module
         self._digests = Digests()
+        self._reset()  # this process may be one of several that were forked meanwhile
         self._settings = Settings.read(self._folder)
         self._write_process()
 
     def begin_in_child(self) -> None:
         """Goes on with new files in a process that was forked."""
         self._reset()
-        for watched in list(self._watched):
-            watched.cells = {}
+        for equal in self._watched.values():
+            equal[:] = [watched for watched in equal if watched.session() is not None]
+            for watched in equal:
+                watched.cells = {}
         self._write_process()
 
     def _write_process(self) -> None:
@@ -150,26 +155,33 @@ class Recorder:
             self._is_broken = True
 
     def session(self, session: Any, call: Any, sha256: str, *, load_ns: int, held_kib: int) -> None:
-        """Writes a session that was opened, and watches it from now on."""
+        """Watches a session from now on; writes it unless an equal one is gone."""
         from autotune.deploy.passed import interface_of
         from autotune.deploy.records import to_plain
 
         is_path = isinstance(call.model, str)
         line = {
             "kind": "session",
-            "number": next(self._sessions),
             "sha256": sha256,
             "size_bytes": Path(call.model).stat().st_size if is_path else len(call.model),
             "path": str(Path(call.model).absolute()) if is_path else "",
             "is_copied": self._copy(call.model, sha256),
             "passed": to_plain(call.passed),
+            "providers": session.get_providers(),
             "interface": to_plain(interface_of(session)),
             "load_ns": load_ns,
             "held_kib": held_kib,
         }
-        self.write(line)
-        watched = _Watched(line["number"], line, self.token)
-        self._watched.add(watched)
+        with self._lock:
+            equal = self._watched.setdefault(f"{sha256} {line['passed']} {line['providers']}", [])
+            watched = next((item for item in equal if item.session() is None), None)
+            if watched is None:
+                line["number"] = next(self._sessions)
+                watched = _Watched(line, self.token, session)
+                equal.append(watched)
+                self.write(line)
+            else:
+                watched.session = weakref.ref(session)
         session.__dict__[_ATTRIBUTE] = watched
 
     def _copy(self, model: str | bytes, sha256: str) -> bool:
@@ -255,9 +267,8 @@ class Recorder:
                 self.write(watched.line)
                 watched.token = self.token
         cell = [next(self._shapes), 0, 1 if self._settings.keep_inputs else sys.maxsize]
-        self.write(
-            {"kind": "shape", "number": cell[0], "session": watched.number, "inputs": described}
-        )
+        number = watched.line["number"]
+        self.write({"kind": "shape", "number": cell[0], "session": number, "inputs": described})
         watched.cells[key] = cell
         return cell
 
@@ -282,6 +293,7 @@ class Recorder:
     def _reserve(self, size_bytes: int, most_bytes: int) -> bool:
         """Takes room for inputs from what all processes of the recording share."""
         with self._lock, (self._folder / BUDGET).open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)  # until the file is closed
             (used,) = struct.unpack("<Q", file.read(8))
             if used + size_bytes > most_bytes:
                 return False

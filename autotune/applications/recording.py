@@ -4,6 +4,7 @@ A process that was killed leaves a last line that may be cut, and calls up to th
 read as far as they go.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,14 @@ from autotune.applications.layout import (
     MODELS,
     Settings,
 )
-from autotune.deploy.files import is_file, open_file, parse_json, read_bytes, read_json
+from autotune.deploy.files import (
+    digest_files,
+    is_file,
+    open_file,
+    parse_json,
+    read_bytes,
+    read_json,
+)
 from autotune.deploy.passed import Interface, Passed
 from autotune.deploy.records import Amount, BareName, Text, Whole, from_plain, read
 from autotune.errors import FormatError, RequestError, shown
@@ -33,6 +41,13 @@ _MOST_PROCESSES = 1000
 _LARGEST_LINES_BYTES = 64 << 20
 _MOST_CHUNKS = 1000
 _LARGEST_END_BYTES = 1 << 10
+# What a tuned application holds beside the folders of its sessions.
+_RESERVED = frozenset(
+    {
+        *("", "studies", "provider-cache", "application.json", "application-front.json"),
+        *("report.html", "together.spool.jsonl"),
+    }
+)
 _CALLS = np.dtype(
     [
         *(("shape", "<u4"), ("flags", "<u4"), ("thread", "<u8"), ("began_ns", "<u8")),
@@ -72,6 +87,7 @@ class OpenedSession:
         path: The model's absolute path; empty where it came as bytes.
         is_copied: Whether the recording holds a copy of the model.
         passed: What the application passed beside the model.
+        providers: The execution providers that it uses.
         interface: What it saw of the session.
         load_ns: Time to open it.
         held_kib: What the process held before; 0 where it is not known.
@@ -84,6 +100,7 @@ class OpenedSession:
     path: Text
     is_copied: bool
     passed: Passed
+    providers: tuple[Text, ...]
     interface: Interface
     load_ns: Whole
     held_kib: Whole = 0
@@ -172,8 +189,9 @@ class RecordedSession:
         name: A name for people and files.
         opened: One of them.
         shapes: What it was called with.
-        count: How often it was opened.
+        count: How many of them were open at once, added up over all processes.
         is_asynchronous: Whether it was called with ``run_async``, which needs two threads at least.
+        is_forked: Whether a fork of the process that opened it called it.
     """
 
     name: str
@@ -181,6 +199,7 @@ class RecordedSession:
     shapes: dict[tuple[InputShape, ...], Shape] = field(default_factory=dict)
     count: int = 0
     is_asynchronous: bool = False
+    is_forked: bool = False
 
     @property
     def calls(self) -> int:
@@ -202,6 +221,8 @@ class Process:
         onnxruntime: Version of its ONNX Runtime; empty where that is unknown.
         calls: Its calls in order of their begin, a row each; ``shape`` is a number in `shapes`.
         shapes: Session and shape of each number.
+        numbers: For each of them the session's number: equal sessions that are open at one time
+            have several.
         base_mib: What it held before its first session; 0 where that is unknown.
     """
 
@@ -209,6 +230,7 @@ class Process:
     onnxruntime: str
     calls: NDArray[Any]
     shapes: Sequence[tuple[RecordedSession, Shape]]
+    numbers: Sequence[int]
     base_mib: float = 0.0
 
 
@@ -241,10 +263,17 @@ class Recording:
         return max([0, *(end - self.settings.began_ns for end in ends)]) / 1e9
 
     def model_path(self, session: RecordedSession) -> Path:
-        """Returns where the model of a session is: the application's file, or a copy of it."""
-        if session.opened.is_copied:
-            return self.folder / MODELS / f"{session.opened.sha256}.onnx"
-        return Path(session.opened.path)
+        """Returns where the model of a session is: the application's file, or a copy of it.
+
+        Weights in files of their own lie beside the application's file alone.
+        """
+        opened, original = session.opened, Path(session.opened.path)
+        if not opened.is_copied:
+            return original
+        with contextlib.suppress(OSError):
+            if is_file(original) and digest_files([original]) == opened.sha256:
+                return original
+        return self.folder / MODELS / f"{opened.sha256}.onnx"
 
     @classmethod
     def read(cls, folder: Path) -> "Recording":
@@ -279,11 +308,14 @@ class _Reader:
         self._settings = settings
         self._end = end
         self._sessions: dict[str, RecordedSession] = {}
+        self._opened: set[tuple[str, int, int]] = set()
         self._unknown: list[str] = []
 
     def recording(self) -> Recording:
-        files = sorted(self._folder.glob("process-*.jsonl"))[:_MOST_PROCESSES]
-        processes = [process for file in files if (process := self._process(file)) is not None]
+        files = sorted(self._folder.glob("process-*.jsonl"))
+        files.sort(key=lambda file: file.lstat().st_size, reverse=True)  # small ones did least
+        found = map(self._process, files[:_MOST_PROCESSES])
+        processes = [process for process in found if process is not None]
         return Recording(
             folder=self._folder,
             settings=self._settings,
@@ -297,6 +329,7 @@ class _Reader:
         program, version, base_kib = "", "", 0
         opened: dict[int, RecordedSession] = {}
         shapes: dict[int, tuple[RecordedSession, Shape]] = {}
+        owners: dict[int, int] = {}
         for line in _lines(file):
             match line:
                 case _ProcessLine():
@@ -306,6 +339,7 @@ class _Reader:
                     opened[line.number] = self._session(line)
                 case _ShapeLine() if line.session in opened:
                     session = opened[line.session]
+                    owners[line.number] = line.session
                     empty = Shape(inputs=line.inputs)
                     shapes[line.number] = session, session.shapes.setdefault(line.inputs, empty)
                 case _InputLine() if line.shape in shapes:
@@ -334,21 +368,35 @@ class _Reader:
             onnxruntime=version,
             calls=calls,
             shapes=tuple(shapes[number] for number in numbers),
+            numbers=tuple(owners[number] for number in numbers),
             base_mib=base_kib / 1024,
         )
 
     def _session(self, line: OpenedSession) -> RecordedSession:
-        key = f"{line.sha256} {line.passed}"
+        key = f"{line.sha256} {line.passed} {line.providers}"
         if key not in self._sessions:
-            stem = Path(line.path).stem or f"model-{line.sha256[:8]}"
+            stem = _stem(line)
             taken = {session.name for session in self._sessions.values()}
             count = 2
             name = stem
             while name in taken:
                 name, count = f"{stem}-{count}", count + 1
             self._sessions[key] = RecordedSession(name=name, opened=line)
-        self._sessions[key].count += 1
-        return self._sessions[key]
+        session = self._sessions[key]
+        session.count += 1
+        opening = (key, line.number, line.load_ns)
+        session.is_forked |= opening in self._opened  # a fork writes its parent's line again
+        self._opened.add(opening)
+        return session
+
+
+def _stem(line: OpenedSession) -> str:
+    """Returns the name of a session's model: its folder in a tuned application has that name."""
+    try:
+        stem: str = read(BareName, Path(line.path).stem, "path")
+    except FormatError:  # it came as bytes, or the recording is a stranger's
+        stem = ""
+    return f"model-{line.sha256[:8]}" if stem in _RESERVED else stem
 
 
 def _seconds(process: Process) -> float:

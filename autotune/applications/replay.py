@@ -41,7 +41,7 @@ class Opening:
     def to_json(self) -> Json:
         """Returns the message to the child."""
         return {
-            "model": str(self.model.resolve()),
+            "model": str(self.model.absolute()),
             "session": self.session.to_json(),
             "cache": None if self.cache is None else str(self.cache.resolve()),
         }

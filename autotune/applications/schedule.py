@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from autotune.applications.layout import LONG_NS
 from autotune.applications.recording import Process, RecordedSession, Shape
-from autotune.errors import AutotuneError, RequestError
-from autotune.facts.feeds import Feed, save_samples
-from autotune.facts.generated import generate
+from autotune.errors import DataError, RequestError
+from autotune.facts.feeds import Feed, load_samples, save_samples
+from autotune.facts.generated import one_sample
 from autotune.facts.model import Model
 
 # Of a long recording this many stretches are looked at.
@@ -31,6 +31,18 @@ _MOST_CALLS = 20_000
 _FEEDS_OF_SHAPE = 3
 _LARGEST_FEEDS_BYTES = 2 << 30
 _WARM_UP = 0.1
+
+
+class NoInputsError(DataError):
+    """A session has no inputs that can be replayed.
+
+    Attributes:
+        session: Its name.
+    """
+
+    def __init__(self, session: str, reason: DataError) -> None:
+        super().__init__(f"its calls cannot be replayed: {reason}")
+        self.session = session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +71,7 @@ class Schedule:
     """A stretch of a recording.
 
     Attributes:
-        sessions: The sessions that it calls.
+        sessions: The sessions that are open at one time: one may be there several times.
         calls: Its calls, in the order in which they began.
         feeds: Their inputs.
         recorded_s: How long the stretch took when it was recorded.
@@ -99,6 +111,7 @@ def schedule_of(
 
     Raises:
         RequestError: the process called none of these sessions.
+        NoInputsError: one of them cannot be replayed.
     """
     is_known = np.array([session.name in models for session, _ in process.shapes] or [False])
     calls = process.calls[is_known[process.calls["shape"]]] if len(process.calls) else process.calls
@@ -107,29 +120,35 @@ def schedule_of(
             "the recording has no call of a session that can be tuned; record the application "
             "while it works"
         )
-    sessions = list({session.name: session for session, _ in process.shapes}.values())
-    sessions = [session for session in sessions if session.name in models]
-    numbers = {session.name: number for number, session in enumerate(sessions)}
-    of_session = np.array([numbers.get(session.name, -1) for session, _ in process.shapes])
-    chosen = _fair_stretch(calls[:], of_session, lengths_s)
-    feeds: list[Feed] = []
-    generated = 0
-    of_shape: dict[int, list[int]] = {}
-    room = _LARGEST_FEEDS_BYTES
-    for place in np.unique(chosen["shape"]):
-        session, shape = process.shapes[place]
-        own, was_generated = _feeds_of(shape, session, models[session.name], room, seed)
-        generated += was_generated
-        room -= sum(array.nbytes for feed in own for array in feed.values())
-        of_shape[int(place)] = list(range(len(feeds), len(feeds) + len(own)))
-        feeds += own
+    names = {name: number for number, name in enumerate(models)}
+    of_name = np.array([names.get(session.name, -1) for session, _ in process.shapes])
+    chosen = _fair_stretch(calls, of_name, lengths_s)
+    sessions, of_session = _sessions_of(process, models)
+    feeds, of_shape, generated = _feeds_of(process, models, chosen, seed)
     return Schedule(
-        sessions=tuple(sessions),
+        sessions=sessions,
         calls=_calls(chosen, of_session, of_shape),
         feeds=tuple(feeds),
         recorded_s=float(chosen["ended_ns"].max() - chosen["began_ns"].min()) / 1e9,
         generated=generated,
     )
+
+
+def _sessions_of(
+    process: Process, models: Mapping[str, Model]
+) -> tuple[tuple[RecordedSession, ...], NDArray[np.int64]]:
+    """Returns the sessions that are open at one time, and which of them each shape is of."""
+    owners = [
+        (session.name, number)
+        for (session, _), number in zip(process.shapes, process.numbers, strict=True)
+    ]
+    sessions = {
+        owner: session
+        for owner, (session, _) in zip(owners, process.shapes, strict=True)
+        if session.name in models
+    }
+    places = {owner: place for place, owner in enumerate(sessions)}
+    return tuple(sessions.values()), np.array([places.get(owner, -1) for owner in owners])
 
 
 def _fair_stretch(
@@ -233,21 +252,46 @@ def _work_ns(earlier: Any, row: Any, whole_ns: int) -> int:
 
 
 def _feeds_of(
-    shape: Shape, session: RecordedSession, model: Model, room: int, seed: int
-) -> tuple[list[Feed], bool]:
-    """Returns inputs of a shape, and whether they were generated."""
+    process: Process, models: Mapping[str, Model], chosen: NDArray[Any], seed: int
+) -> tuple[list[Feed], Mapping[int, Sequence[int]], int]:
+    """Returns inputs, which of them each shape has, and how many shapes have generated ones.
+
+    Raises:
+        NoInputsError: a shape has none.
+    """
+    feeds: list[Feed] = []
+    known: dict[int, Sequence[int]] = {}  # equal sessions have their shapes in common
+    generated = 0
+    room = _LARGEST_FEEDS_BYTES
+    places = np.unique(chosen["shape"]).tolist()
+    for session, shape in (process.shapes[place] for place in places):
+        if id(shape) in known:
+            continue
+        model = models[session.name]
+        try:
+            own = _kept(shape, model, room)
+            if not own:
+                sizes = {item.name: item.shape for item in shape.inputs}
+                own = [one_sample(model, sizes, seed)]
+                generated += 1
+        except DataError as error:
+            raise NoInputsError(session.name, error) from None
+        room -= sum(array.nbytes for feed in own for array in feed.values())
+        known[id(shape)] = range(len(feeds), len(feeds) + len(own))
+        feeds += own
+    return feeds, {place: known[id(process.shapes[place][1])] for place in places}, generated
+
+
+def _kept(shape: Shape, model: Model, room: int) -> list[Feed]:
+    """Returns inputs of a shape that were kept and fit into the room.
+
+    Raises:
+        DataError: a file is damaged.
+    """
     kept: list[Feed] = []
     names = {tensor.name for tensor in model.inputs}
     for file in shape.files[-_FEEDS_OF_SHAPE:]:
-        own = next(iter(Shape(inputs=shape.inputs, files=[file]).feeds()), None)
+        own = next(iter(load_samples(file)), None)
         if own is not None and own.keys() <= names and sum(a.nbytes for a in own.values()) < room:
             kept.append(own)
-    if kept:
-        return kept, False
-    shapes = {item.name: item.shape for item in shape.inputs if item.name in names}
-    try:
-        return [generate(model, shapes, seed).feeds[0]], True
-    except AutotuneError as error:
-        raise RequestError(
-            f"no inputs of {session.name} were kept, and none can be generated: {error}"
-        ) from None
+    return kept

@@ -1,6 +1,7 @@
 """The study of an application: each model for itself, then all sessions together."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ from autotune.applications.result import (
     SessionResult,
     ShapeResult,
 )
-from autotune.applications.schedule import Schedule, schedule_of
+from autotune.applications.schedule import NoInputsError, Schedule, schedule_of
 from autotune.applications.today import today_session
 from autotune.applications.writing import Replacement, write_application
 from autotune.deploy.config import DataFile, TunedConfig
@@ -52,6 +53,9 @@ from autotune.study.progress import OnProgress, Progress
 _JOINT_SHARE = 0.3
 _MOST_JOINT = 60
 _DEFAULTS = "ONNX Runtime's defaults"
+# A process that was forked has none of the threads that its parent's sessions started: two or more
+# for operators beside each other let it hang (microsoft/onnxruntime#9800).
+_THREADS = frozenset({"intra_op_num_threads", "inter_op_num_threads", "execution_mode"})
 
 
 @dataclass(kw_only=True)
@@ -121,29 +125,23 @@ def _study(
 ) -> ApplicationResult:
     """Studies each model, then all sessions together; writes the tuned application."""
     options = state.options
-    models = {item.session.name: item.model for item in state.tunable}
-    process = _process_of(state, models)
-    schedule = schedule_of(process, models, options.seed)
+    process, schedule = _stretch(state)
+    tunable = list(state.tunable)
     joint = min(_MOST_JOINT, max(1, round(_JOINT_SHARE * options.trials)))
-    budgets = trials_of([item.session for item in state.tunable], options.trials - joint)
-    for item in list(state.tunable):
+    budgets = trials_of([item.session for item in tunable], options.trials - joint)
+    for item in tunable:
+        name = item.session.name
         try:
-            item.study = study(
-                options, item.session, item.model, budgets[item.session.name], state.tell
-            )
+            item.study = study(options, item.session, item.model, budgets[name], state.tell)
         except (DataError, CannotMeasureError) as error:
-            _leave(state, item.session, str(error))
-            state.tunable.remove(item)
+            _leave(state, name, str(error))
         else:
             state.notes += item.study.notes
-    if len(state.tunable) < len(models):
-        _check_tunable(state)
-        models = {item.session.name: item.model for item in state.tunable}
-        process = _process_of(state, models)
-        schedule = schedule_of(process, models, options.seed)
+    if len(state.tunable) < len(tunable):
+        process, schedule = _stretch(state)
     _note_on_schedule(state, process, schedule)
-    called = {session.name for session in schedule.sessions}
-    parts = [_part(item, options) for item in state.tunable if item.session.name in called]
+    counts = Counter(session.name for session in schedule.sessions)
+    parts = [_part(item, options, counts[item.session.name]) for item in state.tunable]
     search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed, turns=schedule.turns)
     base, confirmed = _together(state, search, schedule, joint, measure)
     best = select(base, confirmed, options.prefer, options.limits)
@@ -228,13 +226,13 @@ def _find_tunable(state: _State) -> None:
     for session in recording.sessions:
         path = recording.model_path(session)
         try:
-            today = today_session(session.opened.passed, runtime().providers)
+            today = today_session(session.opened, runtime().providers)
             model = describe(path)
             own = DataFile.of(path)
             if own.sha256 != session.opened.sha256:
                 raise RequestError(f"{path} has changed since it was recorded; record again")
         except AutotuneError as error:
-            _leave(state, session, str(error))
+            _leave(state, session.name, str(error))
             continue
         if session.calls:
             state.tunable.append(_Tunable(session=session, model=model, today=today))
@@ -243,10 +241,11 @@ def _find_tunable(state: _State) -> None:
     _check_tunable(state)
 
 
-def _leave(state: _State, session: RecordedSession, reason: str) -> None:
+def _leave(state: _State, name: str, reason: str) -> None:
     """Leaves a session as it is, and says why."""
-    state.reasons[session.name] = reason
-    state.note(f"{session.name} stays as it is: {reason}")
+    state.tunable = [item for item in state.tunable if item.session.name != name]
+    state.reasons[name] = reason
+    state.note(f"{name} stays as it is: {reason}")
 
 
 def _check_tunable(state: _State) -> None:
@@ -254,6 +253,27 @@ def _check_tunable(state: _State) -> None:
     if not state.tunable:
         reasons = "; ".join(f"{name}: {text}" for name, text in state.reasons.items())
         raise RequestError(f"no session of {state.recording.folder} can be tuned: {reasons}")
+
+
+def _stretch(state: _State) -> tuple[Process, Schedule]:
+    """Returns the process that is replayed, and a stretch of it; leaves what is not in it.
+
+    Raises:
+        RequestError: no session can be replayed.
+    """
+    while True:
+        _check_tunable(state)
+        models = {item.session.name: item.model for item in state.tunable}
+        process = _process_of(state, models)
+        try:
+            schedule = schedule_of(process, models, state.options.seed)
+        except NoInputsError as error:
+            _leave(state, error.session, str(error))
+            continue
+        for name in sorted(models.keys() - {session.name for session in schedule.sessions}):
+            reason = "only the busiest process is replayed, and another one calls it"
+            _leave(state, name, f"{reason}; record that one alone to tune it")
+        return process, schedule
 
 
 def _process_of(state: _State, names: Collection[str]) -> Process:
@@ -280,6 +300,15 @@ def _note_on_schedule(state: _State, process: Process, schedule: Schedule) -> No
             f"the application uses ONNX Runtime {there}, and this environment has {here}, by which "
             f"everything is measured; install {there} beside autotune and study it there"
         )
+    for name, number in Counter(session.name for session in schedule.sessions).items():
+        if number > 1:
+            state.note(f"{name} is replayed as {number} sessions: so many were open at one time")
+    for item in state.tunable:
+        if item.session.is_forked:
+            state.note(
+                f"a fork calls {item.session.name} of the process that opened it, so its threads "
+                "stay as the application chose"
+            )
     if schedule.generated:
         state.note(
             f"{schedule.generated} shapes have generated inputs, because none of theirs were kept"
@@ -291,18 +320,32 @@ def _note_on_schedule(state: _State, process: Process, schedule: Schedule) -> No
     )
 
 
-def _part(item: _Tunable, options: ApplicationOptions) -> Part:
+def _part(item: _Tunable, options: ApplicationOptions, count: int) -> Part:
     assert item.study is not None
     members = {TODAY: Opening(model=item.model.path, session=item.today)}
     for member in item.study.members:
+        session = member.session
+        if item.session.is_forked:
+            if session.accelerator != item.today.accelerator:
+                continue
+            session = _with_threads_of(item.today, session)
         members[member.label] = Opening(
-            model=member.model, session=member.session, cache=options.folder / "provider-cache"
+            model=member.model, session=session, cache=options.folder / "provider-cache"
         )
     return Part(
         name=item.session.name,
         members=members,
         least_threads=2 if item.session.is_asynchronous else 1,
+        count=count,
+        is_forked=item.session.is_forked,
     )
+
+
+def _with_threads_of(today: SessionConfig, session: SessionConfig) -> SessionConfig:
+    """Returns a session that runs its operators by threads as today's does."""
+    others = {name: value for name, value in session.options.items() if name not in _THREADS}
+    own = {name: value for name, value in today.options.items() if name in _THREADS}
+    return replace(session, options={**others, **own})
 
 
 def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Entrant]:
@@ -339,7 +382,7 @@ def _write(state: _State, search: JointSearch, best: Confirmed | None) -> Mappin
     tuned: dict[str, Replacement] = {}
     for item in state.tunable:
         session, name = item.session, item.session.name
-        opening = None if arrangement is None else arrangement.openings.get(name)
+        opening = None if arrangement is None else arrangement.openings[name]
         unchanged = Opening(model=item.model.path, session=item.today)
         data = tuple(DataFile.of(path) for path in item.model.data_files)
         if best is None or opening is None or (opening == unchanged and threads is None):

@@ -1,6 +1,5 @@
 """Times an application's command itself, as it is and tuned, in turns."""
 
-import os
 import statistics
 import subprocess
 import tempfile
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from autotune.applications.command import cannot_start, tuned_environment
+from autotune.applications.command import cannot_start, plain_environment, tuned_environment
 from autotune.deploy.config import Interval
 from autotune.deploy.records import Json, to_plain
 from autotune.errors import CannotMeasureError
@@ -102,7 +101,7 @@ def compare_command(
         len(plain) < _MOST_ROUNDS and time.monotonic() - began < _BUDGET_S
     ):
         # each is the first in every second round: the files that it reads are warm for the other
-        sides = [(plain, dict(os.environ)), (tuned, tuned_environment(folder))]
+        sides = [(plain, plain_environment()), (tuned, tuned_environment(folder))]
         for runs, environment in sides if len(plain) % 2 == 0 else reversed(sides):
             run = run_once(command, environment)
             if run.exit_code:

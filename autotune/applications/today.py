@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from autotune.applications.recording import OpenedSession
 from autotune.deploy.options import ATTRIBUTES, SESSION_ENTRIES, Value
 from autotune.deploy.passed import Passed
 from autotune.deploy.providers import CPU
@@ -9,19 +10,20 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
 
-def today_session(passed: Passed, available: Sequence[str]) -> SessionConfig:
-    """Returns how a session with these arguments is opened.
+def today_session(opened: OpenedSession, available: Sequence[str]) -> SessionConfig:
+    """Returns how a session is opened, on the execution providers that it got.
 
-    Options of the CPU provider are left out, because ONNX Runtime does not read them, and so are
-    providers that this ONNX Runtime does not have, as it does itself.
+    Options of the CPU provider are left out, because ONNX Runtime does not read them.
 
     Args:
-        passed: What the application passes.
+        opened: The session.
         available: The execution providers of this ONNX Runtime.
 
     Raises:
-        ConfigError: a config cannot say it; the message says what.
+        ConfigError: a config cannot say it, or this ONNX Runtime cannot open it so; the message
+            says why.
     """
+    passed = opened.passed
     unknown = [
         *passed.foreign,
         *(name for name in passed.options if name not in ATTRIBUTES),
@@ -29,13 +31,14 @@ def today_session(passed: Passed, available: Sequence[str]) -> SessionConfig:
     ]
     if unknown:
         raise ConfigError(f"it sets {', '.join(unknown)}, which a config cannot hold")
-    providers = [
-        [item.name, {} if item.name == CPU else dict(item.options)]
-        for item in passed.providers or ()
-        if item.name in available
-    ]
-    if not any(name == CPU for name, _ in providers):
-        providers.append([CPU, {}])
+    used = dict.fromkeys([*opened.providers, CPU])
+    if lacking := [name for name in used if name not in available]:
+        raise ConfigError(
+            f"it runs on {', '.join(lacking)}, which this ONNX Runtime lacks; install autotune "
+            "beside the ONNX Runtime of the application and study it there"
+        )
+    chosen = {item.name: dict(item.options) for item in passed.providers or () if item.name != CPU}
+    providers = [[name, chosen.get(name, {})] for name in used]
     return SessionConfig.from_json(
         {
             "providers": providers,

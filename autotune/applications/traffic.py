@@ -15,11 +15,11 @@ from autotune.deploy.batcher import BATCHES, Batches
 from autotune.deploy.files import digest_files, is_folder, read_json
 from autotune.deploy.loader import prepare
 from autotune.deploy.records import Positive, PositiveWhole, Several, Text, from_plain, read
-from autotune.errors import FormatError, RequestError, did_you_mean
+from autotune.errors import ConfigError, FormatError, RequestError, did_you_mean
 from autotune.facts.batches import masked_axes
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model
-from autotune.measure.padding import padding_is_harmless
+from autotune.measure.companions import padding_is_harmless
 from autotune.results.writing import CONFIG, write_json
 
 FOLDER = "traffic"
@@ -104,11 +104,11 @@ def improve_batches(
         on_step: Called with the comparisons that are done, and with their number.
         most_held_mib: The most memory that the session may hold.
         is_lean: Whether it may hold no more than it does with the batches that are there.
-
-    Raises:
-        ConfigError: the config does not fit this machine.
     """
-    path, session, cache = prepare(folder / CONFIG)
+    try:
+        path, session, cache = prepare(folder / CONFIG)
+    except ConfigError as error:  # it may need another ONNX Runtime, of --runtimes
+        return f"Batches are those of the rule of thumb: the config does not open here ({error})."
     rule = Batches.read(folder / BATCHES)
     samples = [
         {name: array[0] for name, array in feed.items()}

@@ -57,6 +57,7 @@ def _replaced(item: Replacement) -> ReplacedSession:
         size_bytes=opened.size_bytes,
         data_files=item.data_files,
         passed=opened.passed,
+        providers=opened.providers,
         interface=opened.interface,
         folder=item.session.name if item.config is not None else None,
     )

@@ -12,7 +12,7 @@ import typer
 
 from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import JsonOption, QuietOption
-from autotune.errors import RequestError
+from autotune.errors import AutotuneError, RequestError
 from autotune.process.signals import signals_later
 
 _COMMAND = typer.Argument(
@@ -72,7 +72,11 @@ def record_command(
         raise RequestError(f"--keep-inputs must be yes or no, not '{keep_inputs}'")
     folder = out or Path("app.rec")
     code = record(command, folder, max_mib=max_mib, keep_inputs=keep_inputs == "yes")
-    view = view_recording(Recording.read(folder))
+    try:
+        view = view_recording(Recording.read(folder))
+    except AutotuneError as error:  # the command's exit code is passed on all the same
+        messages().print(str(error), style="red", soft_wrap=True)
+        raise typer.Exit(code) from None
     if as_json:
         present(view, as_json=True)
     else:  # stdout is the command's
@@ -96,7 +100,7 @@ def run_tuned(
     with signals_later():
         from autotune.applications.command import cannot_start, tuned_environment
         from autotune.deploy.application import TunedApplication
-        from autotune.deploy.hook import APPLY_VARIABLE
+        from autotune.deploy.hook import APPLY_VARIABLE, VERBOSE_VARIABLE
 
     words = list(arguments or ())
     folder = os.environ.get(APPLY_VARIABLE)
@@ -112,7 +116,7 @@ def run_tuned(
     if print_environment:
         from autotune.cli.console import output
 
-        for name in (APPLY_VARIABLE, "PYTHONPATH"):
+        for name in (APPLY_VARIABLE, "PYTHONPATH", *([VERBOSE_VARIABLE] if verbose else [])):
             output().print(f"{name}={environment[name]}", soft_wrap=True, markup=False)
         return
     if not words:
@@ -159,8 +163,8 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
     chosen = {name: value for name, value in given.items() if value is not None}
     if others := sorted(chosen.keys() - _STUDY_OPTIONS):
         raise RequestError(
-            f"{', '.join(others)}: a recording brings its own inputs and calls; the options of "
-            f"its study are {', '.join(sorted(_STUDY_OPTIONS))}"
+            f"the study of a recording, which brings its own models, inputs and calls, takes no "
+            f"{', '.join(others)}; its options are {', '.join(sorted(_STUDY_OPTIONS))}"
         )
     if "providers" in chosen:
         chosen["providers"] = tuple(chosen["providers"])

@@ -14,9 +14,9 @@ from autotune.cli import parsing
 from autotune.cli.applications import compare_application, is_tuned_application
 from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import (
-    MAX_ERROR,
     MAX_HELD_MEMORY,
     MAX_MEMORY,
+    OWN_MAX_ERROR,
     ClientsOption,
     DataOption,
     GenerateOption,
@@ -92,7 +92,7 @@ def compare_configs(
     min_speedup: Annotated[float | None, _MIN_SPEEDUP] = None,
     max_memory: Annotated[float | None, MAX_MEMORY] = None,
     max_held_memory: Annotated[float | None, MAX_HELD_MEMORY] = None,
-    max_error: Annotated[float | None, MAX_ERROR] = None,
+    max_error: Annotated[float | None, OWN_MAX_ERROR] = None,
     junit: Annotated[Path | None, _JUNIT] = None,
     markdown: Annotated[Path | None, _MARKDOWN] = None,
     as_json: JsonOption = False,

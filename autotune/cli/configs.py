@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import parsing
 from autotune.cli.console import present, print_json
-from autotune.cli.options import DataOption, JsonOption, ShapeOption
+from autotune.cli.options import OWN_MAX_ERROR, DataOption, JsonOption, ShapeOption
 from autotune.errors import NotBetterError, RequestError
 from autotune.process.signals import signals_later
 
@@ -67,14 +66,7 @@ def certify_config(
     ] = None,
     data: DataOption = None,
     shape: ShapeOption = None,
-    max_error: Annotated[
-        float,
-        typer.Option(
-            metavar="0.05",
-            parser=parsing.error,
-            help="Largest relative L2 error of an output (0.05).",
-        ),
-    ] = 0.05,
+    max_error: Annotated[float | None, OWN_MAX_ERROR] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compares a config's answers on kinds of processors, emulated ones too.
@@ -83,14 +75,14 @@ def certify_config(
     """
     with signals_later():
         from autotune.report.deploying import view_certificates
-        from autotune.results.certification import certify, worst_error
+        from autotune.results.certification import answers_rightly, certify
+        from autotune.results.subjects import error_limit
 
     kinds = on.split(",") if on else None
-    certified = certify(
-        config, processors=kinds, source=model, data=data, shapes=dict(shape or ())
-    ).certified
-    present(view_certificates(certified, max_error), as_json=as_json)
-    if worst_error(certified) > max_error:
+    tuned = certify(config, processors=kinds, source=model, data=data, shapes=dict(shape or ()))
+    most = max_error or error_limit(tuned)
+    present(view_certificates(tuned.certified, most), as_json=as_json)
+    if not answers_rightly(tuned.certified, most):
         raise typer.Exit(NotBetterError.exit_code)
 
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from autotune.process.signals import signals_later
@@ -67,11 +68,11 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
-def own_cores() -> AbstractContextManager[None]:
-    """Returns a context in which no study and no other comparison measures on these cores."""
+def own_cores(folder: Path | None = None) -> AbstractContextManager[None]:
+    """Returns a context in which nothing else measures on these cores, or works in the folder."""
     from autotune.storage.locks import exclusive_use
 
-    return exclusive_use(None, wait=True, on_note=messages().print)
+    return exclusive_use(folder, wait=True, on_note=messages().print)
 
 
 class _Lossy:

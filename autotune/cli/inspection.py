@@ -3,12 +3,13 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune.cli.console import messages, present
+from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import (
     DataOption,
     JsonOption,
@@ -40,7 +41,7 @@ def inspect_file(
         from autotune.inspection.inspect import inspect_model
         from autotune.report.inspection import view_inspection
 
-    with steps("inspecting") as on_step:
+    with nullcontext() if quick else own_cores(), steps("inspecting") as on_step:
         inspection = inspect_model(
             model,
             data=data,
@@ -79,7 +80,7 @@ def profile_session(
         from autotune.results.profiling import profile
         from autotune.results.writing import PAGE
 
-    with steps("profiling") as on_step:
+    with own_cores(), steps("profiling") as on_step:
         profiling = profile(what, model, data=data, shapes=dict(shape or ()), on_step=on_step)
     present(view_profile(profiling), as_json=as_json)
     if is_folder(what):

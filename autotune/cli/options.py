@@ -33,6 +33,13 @@ MAX_ERROR = of_limits(
     parser=parsing.error,
     help="Largest relative L2 error of an output (0.05).",
 )
+OWN_MAX_ERROR = of_limits(
+    "--max-error",
+    metavar="0.05",
+    parser=parsing.error,
+    help="Largest error of an output, or rise of a decoder's perplexity (what the config was "
+    "tuned for; of a model 0.05, of a decoder 2%).",
+)
 MAX_PERPLEXITY_RISE = of_limits(
     "--max-perplexity-rise",
     metavar="2%",

@@ -16,7 +16,6 @@ from autotune.process.signals import signals_later
 from autotune.storage.masking import without_secrets
 
 if TYPE_CHECKING:
-    from autotune.study.options import StudyOptions
     from autotune.study.progress import OnProgress
 
 
@@ -61,7 +60,7 @@ def report(
             output().print(f"Wrote {path}", soft_wrap=True)
 
 
-def live_page(options: "StudyOptions") -> "OnProgress":
+def live_page() -> "OnProgress":
     """Returns what keeps the page of a study up to date while the study runs.
 
     Without the packages of the extra ``report`` it does nothing.
@@ -78,7 +77,7 @@ def live_page(options: "StudyOptions") -> "OnProgress":
     def announce(page: Path) -> None:
         messages().print(f"{page} shows the study while it runs.", style="dim", soft_wrap=True)
 
-    return LivePage(options, announce)
+    return LivePage(announce)
 
 
 def write_last_page(folder: Path, storage: str | None = None) -> str:

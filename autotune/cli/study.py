@@ -186,6 +186,7 @@ def study(
             "--generate prompts.jsonl --data encoded.npz` with the encoder's output"
         )
     if what is not None and is_recording(what):
+        given |= {"storage": storage, "model": model, "traffic": traffic}
         run_application_study(Path(what), given, as_json=as_json)
     else:
         options = _options(what, storage, model, traffic, given)
@@ -230,12 +231,17 @@ def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
         from autotune.applications.traffic import FOLDER, write_traffic
         from autotune.facts.model import describe
         from autotune.space.session import FIXED_DIMENSIONS
+        from autotune.storage.locks import exclusive_use
 
     if options.data is not None or options.shapes:
         raise RequestError("--traffic brings samples and shapes; leave --data and --shape out")
     options.check()
-    data = options.folder / FOLDER
-    if write_traffic(describe(options.model), traffic, data, options.seed):
+    data, model = options.folder / FOLDER, describe(options.model)
+    note = messages().print
+    # a study may be reading what an earlier command wrote
+    with exclusive_use(options.folder, cores=False, wait=options.wait, on_note=note):
+        has_groups = write_traffic(model, traffic, data, options.seed)
+    if has_groups:
         # the application groups its inputs: neither lengths nor batches have one size
         fix = {FIXED_DIMENSIONS: "false", **options.fix}
         return options.with_changes(data=data, fix=fix)
@@ -252,7 +258,7 @@ def _improve_batches(options: "StudyOptions") -> None:
     if not (options.folder / BATCHES).exists():
         return
     limit_mib, is_lean = options.max_held_memory_mib, "held_memory_mib" in options.objectives
-    with own_cores(), steps("comparing batches") as on_step:
+    with own_cores(options.folder), steps("comparing batches") as on_step:
         model = describe(options.model)
         words = improve_batches(model, options.folder, on_step, limit_mib, is_lean=is_lean)
     messages().print(f"{words} See {options.folder / BATCHES}.", soft_wrap=True, markup=False)
@@ -270,7 +276,7 @@ def run_study(options: "StudyOptions", *, as_json: bool) -> None:
         from autotune.study.tune import tune
 
     interrupted = False
-    update_page = live_page(options)
+    update_page = live_page()
     with interruptible() as checkpoint, StudyProgress(messages()) as show_progress:
 
         def on_progress(progress: Progress) -> None:

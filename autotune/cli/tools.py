@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.console import messages, output, present
+from autotune.cli.console import messages, output, own_cores, present
 from autotune.cli.options import DataOption, JsonOption, QuietOption, ShapeOption
 from autotune.errors import RequestError, did_you_mean
 from autotune.process.signals import signals_later
@@ -70,7 +70,7 @@ def show_hardware(
     problems = timing_warnings(machine)
     check = None
     if noise:
-        with steps("noise check") as on_step:
+        with own_cores(), steps("noise check") as on_step:
             check = noise_check(on_step)
     view = view_hardware(machine, installed, providers, check, problems)
     present(view, as_json=as_json)

@@ -32,6 +32,7 @@ class ReplacedSession:
     """A session of the application, and what is opened in its place.
 
     Attributes:
+        providers: The execution providers that it used when it was recorded.
         data_files: The model's external data files, beside the application's model.
         interface: What it sees of the session; the tuned one must show the same.
         folder: The folder beside this file with the config that is opened instead
@@ -43,6 +44,7 @@ class ReplacedSession:
     size_bytes: Whole
     data_files: tuple[DataFile, ...]
     passed: Passed
+    providers: tuple[Text, ...]
     interface: Interface
     folder: BareName | None
 

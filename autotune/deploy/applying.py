@@ -6,9 +6,11 @@ fit, stay as they were. Standard library until the first session that may be rep
 """
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
+import threading
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -64,6 +66,7 @@ class _Application:
         self.replaced: Counter[str] = Counter()
         self.kept: Counter[str] = Counter()
         self.has_pool = False
+        self.lock = threading.Lock()
         self.has_run_methods = False
 
     def find(self, call: Any) -> ReplacedSession | None:
@@ -76,10 +79,15 @@ class _Application:
         own = [item for item in self.tuned.sessions if item.sha256 == sha256]
         if not own:
             return None
-        for session in own:
-            if session.passed == call.passed:
+        alike = [item for item in own if item.passed == call.passed]
+        providers = call.passed.used_providers(self.module.__dict__["C"].get_available_providers())
+        for session in alike:
+            if session.providers == providers:
                 return session if self._has_data(session, model) else None
-        self.kept[f"{own[0].name}: the application passes other options than those recorded"] += 1
+        reason = "the application passes other options than those recorded"
+        if alike:
+            reason = f"ONNX Runtime uses {', '.join(providers)} here, unlike when it was recorded"
+        self.kept[f"{own[0].name}: {reason}"] += 1
         return None
 
     def _has_data(self, session: ReplacedSession, model: str | bytes) -> bool:
@@ -138,7 +146,8 @@ def _patch(tuned: TunedApplication, folder: Path, verbose: bool, module: ModuleT
             self.__dict__.clear()
             self.__dict__.update(before)
             application.kept[f"{session.name}: {error}"] += 1
-            warnings.warn(f"{session.name} runs as before: {error}", stacklevel=2)
+            with contextlib.suppress(Warning):  # `python -W error` would raise it
+                warnings.warn(f"{session.name} runs as before: {error}", stacklevel=2)
             original(self, *arguments, **named)
         else:
             application.replaced[session.name] += 1
@@ -165,14 +174,15 @@ def _open(
     for name in LOGGING:
         if call.settings is not None:
             setattr(settings, name, getattr(call.settings, name))
-    if application.tuned.pool_threads is not None:
-        _share_pool(application, settings)
+    _share_pool(application, settings)
     original(opened, str(model), settings, enable_fallback=0, **named)
     if not interface_of(opened).shows(session.interface):
         raise ConfigError("the tuned model has another interface than the recorded one")
     dropped = [name for name, _ in chosen.providers if name not in opened.get_providers()]
     if dropped:
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
+    if call.has_fallback:
+        opened.enable_fallback()
     if chosen.run_entries:
         from autotune.deploy.opening import make_run_options, use_tuned_run_options
 
@@ -184,10 +194,15 @@ def _open(
 
 
 def _share_pool(application: _Application, settings: Any) -> None:
-    """Lets a session take its threads from the pool of the process."""
-    if not application.has_pool:
-        application.module.__dict__["C"].set_global_thread_pool_sizes(
-            application.tuned.pool_threads, 1
-        )
-        application.has_pool = True
+    """Lets a session take its threads from the pool of the process, where it has one."""
+    from autotune.deploy.cpu import usable_cores
+
+    threads = application.tuned.pool_threads
+    if threads is None:
+        return
+    with application.lock:
+        if not application.has_pool:
+            native = application.module.__dict__["C"]
+            native.set_global_thread_pool_sizes(min(threads, usable_cores()), 1)
+            application.has_pool = True
     settings.use_per_session_threads = False

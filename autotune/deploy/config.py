@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
+from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.files import digest_files, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.process_options import ProcessOptions
@@ -272,6 +273,7 @@ class Evidence:
         tokens_per_s: New tokens per second of a decoder, all clients together; `latency_ms` is that
             of a token then. None for other models.
         ttft_ms: Time to the first token of a decoder, the mean of all prompts; None for others.
+        lengths: The times of its generations by the length of the prompt; empty for others.
         held_memory_mib: Memory that the process holds after all runs, above that before the
             session, in the largest of the processes; None in a config that was written before it
             was measured.
@@ -315,6 +317,7 @@ class Evidence:
     baseline_tokens_per_s: Positive | None = None
     ttft_ms: Positive | None = None
     baseline_ttft_ms: Positive | None = None
+    lengths: tuple[LengthTimes, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.deploy.records import PositiveWhole, Text, Whole
+from autotune.deploy.records import MeasuredPositive, PositiveWhole, Text, Whole
+from autotune.errors import RequestError
 
 CACHE, CROSS, STATE = "cache", "cross", "state"
 """Kinds of pairs: a cache grows with every token; a cross-attention cache is computed in the first
@@ -26,6 +27,7 @@ _NEXT = ("N", "n", "_n", "_out", "_next", "_new", "_output", ".1")
 _TOKENS = ("input_ids", "decoder_input_ids", "tokens", "token_ids", "token", "ids")
 _FLOATS = ("float16", "float32", "float64", "bfloat16")
 _LOGITS = ("logits", "lm_logits", "prediction_scores", "output")
+_CHANGING = re.compile("position|past|total|cache|seq.*len")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,7 @@ class Pair:
         present: Name of the output.
         kind: One of :data:`CACHE`, :data:`CROSS` and :data:`STATE`.
         axis: The dimension along which a cache grows; None where it has one size.
+        batch: The dimension that counts sequences, where the model leaves it open; else None.
         dtype: Element type as numpy spells it.
         shape: The input's sizes before the first step, for one sequence; None where the model
             leaves one open that nothing tells.
@@ -61,6 +64,7 @@ class Pair:
     present: Text
     kind: Text = CACHE
     axis: Whole | None = None
+    batch: Whole | None = None
     dtype: Text = "float32"
     shape: tuple[Whole | None, ...] = ()
 
@@ -103,22 +107,30 @@ class Decoder:
         """The first pair with a size that nothing tells; None where all are known."""
         return next((pair for pair in self.pairs if None in pair.shape), None)
 
+    @property
+    def changing(self) -> tuple[str, ...]:
+        """Other inputs that change from step to step by their names, so that nothing feeds them."""
+        return tuple(name for name in self.others if _CHANGING.search(name.lower()))
+
     def completed(self, sizes: "HeadSizes", shapes: Mapping[str, Sequence[int]]) -> "Decoder":
         """Returns the decoder with open sizes filled in.
 
         Args:
             sizes: What the files beside the model say.
-            shapes: Shapes of inputs as the user gives them.
+            shapes: Shapes of inputs as the user gives them; one holds for all pairs of its form.
+
+        Raises:
+            RequestError: a shape is not that of one sequence.
         """
-        pairs = tuple(
-            replace(
-                pair,
-                shape=_given(pair, shapes[pair.past])
-                if pair.past in shapes
-                else _with_heads(pair, sizes),
-            )
-            for pair in self.pairs
-        )
+        given = {p.past: _given(p, shapes[p.past]) for p in self.pairs if p.past in shapes}
+        alike = {_form(pair): given[pair.past] for pair in self.pairs if pair.past in given}
+
+        def shape_of(pair: Pair) -> tuple[int | None, ...]:
+            shape = _with_heads(pair, sizes)
+            known = alike.get(_form(pair), shape)
+            return tuple(k if size is None else size for size, k in zip(shape, known, strict=True))
+
+        pairs = tuple(replace(p, shape=given.get(p.past) or shape_of(p)) for p in self.pairs)
         context = min(filter(None, (self.context, sizes.context)), default=None)
         return replace(self, pairs=pairs, context=context)
 
@@ -134,6 +146,22 @@ class Plan:
 
     decoder: Decoder
     new_tokens: PositiveWhole
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthTimes:
+    """The times of a generation after a prompt of one length, by the clock.
+
+    Attributes:
+        context: Tokens in the cache in the middle of the timed steps.
+        ttft_ms: Time to the first token: the prompt.
+        step_ms: Median time of a further token.
+    """
+
+    prompt_tokens: PositiveWhole
+    context: PositiveWhole
+    ttft_ms: MeasuredPositive
+    step_ms: MeasuredPositive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +211,7 @@ def decoder_of(
     axes: Mapping[str, int] | None = None,
     crosses: Collection[str] = (),
     bounds: Mapping[str, int] | None = None,
+    tokens_name: str | None = None,
 ) -> Decoder | None:
     """Returns how a model with these inputs and outputs generates; None without pairs.
 
@@ -193,6 +222,7 @@ def decoder_of(
         axes: The dimension along which a cache grows, by input, as far as the graph shows it.
         crosses: Inputs that are caches of cross-attention, as far as the graph shows it.
         bounds: How many rows the tables have that inputs index.
+        tokens_name: The input of token ids; None finds it by its name or by `bounds`.
     """
     if not pairs:
         return None
@@ -202,7 +232,7 @@ def decoder_of(
         for past, present in pairs.items()
     )
     free = [port for port in inputs if port.name not in pairs]
-    tokens = _tokens(free, bounds or {})
+    tokens = ports[tokens_name] if tokens_name else _tokens(free, bounds or {})
     logits = _logits([port for port in outputs if port.name not in pairs.values()])
     branch = _named(free, lambda p: p.dtype == "bool" and len(p.shape) <= 1)
     positions = _named(
@@ -240,9 +270,9 @@ def _pair(past: Port, present: Port, axis: int | None, is_cross: bool) -> Pair:
     open_axes = [i for i, size in enumerate(sizes) if size is None]
     if axis is not None and sizes[axis] is None:
         sizes[axis] = 0
-    first = _batch_of(past, open_axes, axis)
-    if first is not None:
-        sizes[first] = 1
+    batch = _batch_of(past, open_axes, axis, is_cross=is_cross)
+    if batch is not None:
+        sizes[batch] = 1
     if kind == CROSS:  # the first step gives it the length of the encoder's output
         lengths = (2,) if len(sizes) == 4 else range(len(sizes))
         sizes = [0 if i in lengths and size is None else size for i, size in enumerate(sizes)]
@@ -251,16 +281,23 @@ def _pair(past: Port, present: Port, axis: int | None, is_cross: bool) -> Pair:
         present=present.name,
         kind=kind,
         axis=axis,
+        batch=batch,
         dtype=past.dtype,
         shape=tuple(sizes),
     )
 
 
-def _batch_of(past: Port, open_axes: Sequence[int], axis: int | None) -> int | None:
-    """Returns the dimension of the batch: the one named so, or the first open one."""
+def _batch_of(
+    past: Port, open_axes: Sequence[int], axis: int | None, *, is_cross: bool
+) -> int | None:
+    """Returns the dimension of the batch: the one named so, or the first open one.
+
+    Of a cache with heads it is the first or none: an open number of heads is no batch.
+    """
     named = [i for i in open_axes if "batch" in str(past.shape[i]).lower()]
-    first = [i for i in open_axes if i != axis]
-    return next(iter(named or first[:1]), None)
+    has_heads = len(past.shape) == 4 and (is_cross or axis in (1, 2))
+    first = [i for i in open_axes if i != axis and not (has_heads and i != _BATCH_AXIS)]
+    return next(iter(named or first), None)
 
 
 def _growing(past: Port, present: Port) -> int | None:
@@ -279,7 +316,18 @@ def _growing(past: Port, present: Port) -> int | None:
     return 2 if is_open else None
 
 
+def _form(pair: Pair) -> tuple[str, int | None, int]:
+    """Returns what pairs of the same sizes have in common."""
+    return pair.kind, pair.axis, len(pair.shape)
+
+
 def _given(pair: Pair, shape: Sequence[int]) -> tuple[int | None, ...]:
+    if len(shape) != len(pair.shape) or (pair.batch is not None and shape[pair.batch] != 1):
+        batch = "" if pair.batch is None else f", and 1 for dimension {pair.batch}"
+        raise RequestError(
+            f"the shape {list(shape)} of '{pair.past}' is not that of one sequence; give "
+            f"{len(pair.shape)} sizes{batch}"
+        )
     return tuple(0 if i == pair.axis else size for i, size in enumerate(shape))
 
 

@@ -103,18 +103,25 @@ class Generation:
         ids = np.asarray(tokens, self._decoder.token_dtype).reshape(1, -1)
         if not ids.size:
             raise RequestError("the prompt has no token; give at least one")
-        capacity = max(capacity, ids.size)
-        if self.shares is None:
-            self.shares = self._can_share()
-        if self.shares and capacity > self._capacity:
-            self._buffers = {p.past: self._buffer(p, capacity) for p in self._caches}
-            self._capacity, self._binding = capacity, None
+        self.prepare(max(capacity, ids.size))
         self.length = 0
         self._values = {
             pair.past: self._buffers.get(pair.past) or self._buffer(pair, 0)
             for pair in self._decoder.pairs
         }
         return self._run(ids)
+
+    def prepare(self, capacity: int) -> None:
+        """Makes what stays from sequence to sequence, so that no prompt's time has it in it.
+
+        Args:
+            capacity: The most tokens that a sequence will have.
+        """
+        if self.shares is None:
+            self.shares = self._can_share()
+        if self.shares and capacity > self._capacity:
+            self._buffers = {p.past: self._buffer(p, capacity) for p in self._caches}
+            self._capacity, self._binding = capacity, None
 
     def step(self, token: int | None = None) -> Array:
         """Adds a token; returns the logits of the next one.
@@ -156,14 +163,14 @@ class Generation:
             seed: For the drawing.
 
         Raises:
-            RequestError: the prompt is empty, or the logits are no numbers.
+            RequestError: the prompt is empty, or a logit is NaN or infinite.
         """
         random = np.random.default_rng(seed)
         logits = self.start(tokens, len(tokens) + new_tokens)[-1]
         made: list[int] = []
         while len(made) < new_tokens:
-            if not np.isfinite(logits).any():
-                raise RequestError(f"after {self.length} tokens all logits are NaN or infinite")
+            if not np.isfinite(logits.max()):  # minus infinity rules a token out
+                raise RequestError(f"after {self.length} tokens logits are NaN or infinite")
             made.append(_drawn(logits, temperature, top_k, random))
             if made[-1] in stop or len(made) == new_tokens:
                 break
@@ -239,7 +246,7 @@ class Generation:
         if decoder.branch:
             feed[decoder.branch] = np.array([self.length > 0])
         for name, array in feed.items():
-            self._kept.append(np.ascontiguousarray(array))
+            self._kept.append(np.asarray(array, order="C"))
             binding.bind_cpu_input(name, self._kept[-1])
 
     def _buffer(self, pair: Pair, length: int) -> Any:
@@ -280,6 +287,7 @@ def generation(
     session: onnxruntime.InferenceSession,
     *,
     pairs: Mapping[str, str] | None = None,
+    tokens: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     others: Mapping[str, Array] | None = None,
 ) -> Generation:
@@ -289,7 +297,9 @@ def generation(
         session: The session, as :func:`autotune.load` returns it.
         pairs: Names of the outputs that are fed back, by those of the inputs; None finds them by
             their names.
-        shapes: Shapes of past inputs whose sizes the model leaves open, for one sequence.
+        tokens: Name of the input of token ids; None finds it by its name.
+        shapes: Shapes of past inputs whose sizes the model leaves open, for one sequence; one holds
+            for all of its form.
         others: Inputs that are the same in all steps, such as an encoder's output.
 
     Raises:
@@ -297,24 +307,27 @@ def generation(
     """
     inputs = [_port(item) for item in session.get_inputs()]
     outputs = [_port(item) for item in session.get_outputs()]
-    for past, present in (pairs or {}).items():
-        for name, ports in ((past, inputs), (present, outputs)):
-            names = [port.name for port in ports]
-            if name not in names:
-                raise RequestError(
-                    f"pairs: the model has no input or output '{name}'.{did_you_mean(name, names)}"
-                )
-    found = decoder_of(inputs, outputs, pairs or pairs_by_name(inputs, outputs))
+    named = [("pairs", name, inputs) for name in pairs or {}]
+    named += [("pairs", name, outputs) for name in (pairs or {}).values()]
+    named += [("tokens", name, inputs) for name in filter(None, [tokens])]
+    for option, name, ports in named:
+        names = [port.name for port in ports]
+        if name not in names:
+            near = did_you_mean(name, names)
+            raise RequestError(f"{option}: the model has no input or output '{name}'.{near}")
+    known = pairs or pairs_by_name(inputs, outputs)
+    found = decoder_of(inputs, outputs, known, tokens_name=tokens)
     if found is None or not found.generates:
         raise RequestError(
             "the session's model is no decoder that autotune knows: it needs token ids, logits, "
-            "and outputs that are fed back; name them with pairs={past: present}"
+            "and outputs that are fed back; name them with pairs={past: present} and tokens="
         )
     complete = found.completed(HeadSizes(), shapes or {})
     missing = [name for name in complete.others if name not in (others or {})]
     if missing:
         raise RequestError(
-            f"the inputs {', '.join(missing)} are the same in all steps: give others="
+            f"nothing feeds the inputs {', '.join(missing)}: give others= if they are the same in "
+            "all steps"
         )
     if pair := complete.open_shape:
         raise RequestError(
@@ -336,7 +349,7 @@ def _drawn(logits: Array, temperature: float, top_k: int, random: np.random.Gene
     if temperature <= 0:
         return int(logits.argmax())
     scores = logits.astype(np.float64) / temperature
-    if top_k:
+    if 0 < top_k < len(scores):
         scores[scores < np.partition(scores, -top_k)[-top_k]] = -np.inf
     odds = np.exp(scores - scores.max())
     return int(random.choice(len(odds), p=odds / odds.sum()))

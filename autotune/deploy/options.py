@@ -3,8 +3,9 @@
 ONNX Runtime accepts unknown keys, unknown values and unknown optimizer names without a word, and a
 few bad values abort the process. So only names and values in these tables reach it. Every key was
 seen to have its effect on ONNX Runtime 1.31, or is documented in its header
-``onnxruntime_session_options_config_keys.h``. Options that name files or libraries are left out on
-purpose: a config is data and must not make a program read, write or load anything else.
+``onnxruntime_session_options_config_keys.h``; a study leaves out those that the installed library
+lacks. Options that name files or libraries are left out on purpose: a config is data and must not
+make a program read, write or load anything else.
 """
 
 import re

@@ -8,7 +8,7 @@ asked for each entry that is known.
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from autotune.deploy.options import SESSION_ENTRIES, Value
+from autotune.deploy.providers import CPU
 from autotune.deploy.records import Text
 
 _ATTRIBUTES = (
@@ -64,6 +65,11 @@ class Passed:
     disabled_optimizers: tuple[Text, ...]
     foreign: tuple[Text, ...]
 
+    def used_providers(self, available: Sequence[str]) -> tuple[str, ...]:
+        """Returns the execution providers of the session where ONNX Runtime has these."""
+        named = (item.name for item in self.providers or () if item.name in available)
+        return tuple(dict.fromkeys([*named, CPU]))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
@@ -71,11 +77,13 @@ class Call:
 
     Attributes:
         settings: The session options; None where there are none.
+        has_fallback: Whether a run that an execution provider cannot do is tried on the CPU.
     """
 
     model: str | bytes
     settings: Any
     passed: Passed
+    has_fallback: bool = True
 
 
 class _Notes:
@@ -132,12 +140,13 @@ def understand(module: ModuleType, arguments: tuple[Any, ...], named: Mapping[st
     settings = given.pop("sess_options", None)
     providers = _providers(given.pop("providers", None), given.pop("provider_options", None))
     disabled = tuple(sorted(given.pop("disabled_optimizers", None) or ()))
-    given.pop("enable_fallback", None)
+    has_fallback = int(given.pop("enable_fallback", 1)) == 1
     passed = _passed(module, settings, providers, disabled, sorted(given))
     return Call(
         model=model if isinstance(model, bytes) else os.fspath(model),
         settings=settings,
         passed=passed,
+        has_fallback=has_fallback,
     )
 
 
@@ -241,6 +250,7 @@ class Interface:
 
     Attributes:
         inputs: Name, type and sizes of each input, open ones as ``?``.
+        outputs: The same of each output.
         metadata: Digests of the model's own metadata, by the name of each entry.
     """
 
@@ -258,11 +268,6 @@ class Interface:
 
 def interface_of(session: Any) -> Interface:
     """Returns the interface of a session."""
-    inputs = [
-        f"{item.name} {item.type} "
-        + ",".join(str(size) if isinstance(size, int) else "?" for size in item.shape)
-        for item in session.get_inputs()
-    ]
     own = session.get_modelmeta().custom_metadata_map
     metadata = {}
     if own:
@@ -273,7 +278,15 @@ def interface_of(session: Any) -> Interface:
             for key, text in own.items()
         }
     return Interface(
-        inputs=tuple(inputs),
-        outputs=tuple(f"{item.name} {item.type}" for item in session.get_outputs()),
+        inputs=_described(session.get_inputs()),
+        outputs=_described(session.get_outputs()),
         metadata=metadata,
+    )
+
+
+def _described(tensors: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(
+        f"{item.name} {item.type} "
+        + ",".join(str(size) if isinstance(size, int) else "?" for size in item.shape)
+        for item in tensors
     )

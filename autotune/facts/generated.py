@@ -7,7 +7,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from autotune.errors import RequestError, did_you_mean, shortened
+from autotune.errors import DataError, RequestError, did_you_mean, shortened
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
@@ -40,7 +40,12 @@ def generate(model: Model, shapes: Mapping[str, Sequence[int]], seed: int = 0) -
             raise RequestError(f"--shape {name}={','.join(map(str, shape))}: {problem}")
     random = np.random.default_rng(seed)
     chosen = completed(model.inputs, shapes, model.usual_shapes)
-    _check_size(model.inputs, chosen)
+    if problem := _too_large(chosen, _GENERATED_SAMPLES):
+        largest = max(chosen, key=lambda name: math.prod(chosen[name]))
+        raise RequestError(
+            f"{problem}; set smaller sizes with --shape {shortened(largest)}=... "
+            f"(now {list(chosen[largest])}), or bring samples with --data"
+        )
     feeds = tuple(feed_of(model.inputs, chosen, random) for _ in range(_GENERATED_SAMPLES))
     notes = [
         f"input '{tensor.name}': {tensor.dtype} {list(chosen[tensor.name])}, {_how(tensor)}"
@@ -55,6 +60,21 @@ def generate(model: Model, shapes: Mapping[str, Sequence[int]], seed: int = 0) -
     return Workload(feeds=feeds, source="generated", notes=tuple(notes))
 
 
+def one_sample(model: Model, shapes: Mapping[str, Sequence[int]], seed: int) -> Feed:
+    """Returns a generated sample of shapes that were recorded; names of no input are passed over.
+
+    Raises:
+        DataError: a shape does not fit, or the sample does not fit into memory.
+    """
+    for tensor in model.inputs:
+        if tensor.name in shapes and (problem := tensor.misfit(shapes[tensor.name])):
+            raise DataError(f"input {tensor.name} {list(shapes[tensor.name])}: {problem}")
+    chosen = completed(model.inputs, shapes, model.usual_shapes)
+    if problem := _too_large(chosen, 1):
+        raise DataError(f"{problem}; close other programs, or leave such inputs out")
+    return feed_of(model.inputs, chosen, np.random.default_rng(seed))
+
+
 def feed_of(
     inputs: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]], random: np.random.Generator
 ) -> Feed:
@@ -62,22 +82,13 @@ def feed_of(
     return {tensor.name: _generated(tensor, shapes[tensor.name], random) for tensor in inputs}
 
 
-def _check_size(inputs: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuses samples that do not fit into memory.
-
-    Raises:
-        RequestError: the samples take more than half of the memory that is free.
-    """
-    sizes = {tensor.name: _ITEM_BYTES * math.prod(shapes[tensor.name]) for tensor in inputs}
-    total_mib = _GENERATED_SAMPLES * sum(sizes.values()) >> 20
+def _too_large(shapes: Mapping[str, tuple[int, ...]], count: int) -> str:
+    """Returns how so many samples take more than half of the free memory; empty if they do not."""
+    total_mib = count * _ITEM_BYTES * sum(map(math.prod, shapes.values())) >> 20
     free_mib = psutil.virtual_memory().available >> 20
-    if total_mib > free_mib // 2:
-        largest = max(sizes, key=lambda name: sizes[name])
-        raise RequestError(
-            f"generated inputs would take {total_mib:,} MiB, and {free_mib:,} MiB are free; "
-            f"set smaller sizes with --shape {shortened(largest)}=... "
-            f"(now {list(shapes[largest])}), or bring samples with --data"
-        )
+    if total_mib <= free_mib // 2:
+        return ""
+    return f"generated inputs would take {total_mib:,} MiB, and {free_mib:,} MiB are free"
 
 
 def _generated(

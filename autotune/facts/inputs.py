@@ -9,6 +9,7 @@ from autotune.facts.feeds import Feed
 from autotune.facts.generated import generate
 from autotune.facts.model import Model
 from autotune.facts.prompts import workload_of_prompts
+from autotune.facts.tokens import LONGEST
 from autotune.facts.workload import Workload, read, read_constants
 
 
@@ -35,14 +36,14 @@ class Generate:
         """Refuses what no generation can work with.
 
         Raises:
-            RequestError: a number is below 1, or there are prompts beside lengths of others.
+            RequestError: a number is out of range, or there are prompts beside lengths of others.
         """
         for name, value in [
             *(("--prompt-tokens", length) for length in self.prompt_tokens),
             ("--new-tokens", self.new_tokens),
         ]:
-            if value is not None and value < 1:
-                raise RequestError(f"{name} must be at least 1, not {value}")
+            if value is not None and not 1 <= value <= LONGEST:
+                raise RequestError(f"{name} must be at least 1 and at most {LONGEST}, not {value}")
         if self.prompts is not None and self.prompt_tokens:
             raise RequestError("--generate brings its own prompts; leave --prompt-tokens out")
 

@@ -62,7 +62,8 @@ def describe(path: Path, pairs: Mapping[str, str] | None = None) -> Model:
     if not is_file(path):
         raise ModelError(f"there is no file {path}")
     with Child(_CHILD, memory_limit()) as child:
-        request = {"do": "inspect", "path": str(path.resolve()), "pairs": dict(pairs or {})}
+        # not resolved: the data of a link, as in Hugging Face's cache, lie beside the link
+        request = {"do": "inspect", "path": str(path.absolute()), "pairs": dict(pairs or {})}
         try:
             facts = child.request(request, _TIME_LIMIT_S, ModelFacts)
         except ChildFailure as failure:

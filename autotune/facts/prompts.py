@@ -43,7 +43,7 @@ WINDOW = 256
 
 # So many tokens tell a rise of the perplexity by 2 % from none, at 3 s for a model of 100 million.
 _MOST_HELD = 4096
-_FEWEST_HELD = 2
+_FEWEST_HELD = 3  # a token, and two that are decoded with its cache
 _LARGEST_BYTES = 1 << 24
 _MOST_LINES = 100_000
 _KEYS = ("prompt", "text", "tokens", "held_tokens")
@@ -73,15 +73,23 @@ def workload_of_prompts(
         constants: The inputs that are the same in all steps; made up if there are none.
 
     Raises:
-        RequestError: the model is no decoder, or a prompt is longer than its context.
+        RequestError: the model is no decoder, a shape does not fit it, or a prompt is longer than
+            its context.
         DataError: the file of prompts, or the tokenizer, cannot be used.
     """
     decoder = _complete(model, shapes or {})
-    new_tokens = new_tokens or NEW_TOKENS
+    half = max(1, (decoder.context or LONGEST) // 2)
+    new_tokens = new_tokens or min(NEW_TOKENS, half)
     random = np.random.default_rng(seed)
     if prompts is None:
         vocabulary = _vocabulary(model, decoder)
-        sizes = lengths or PROMPT_TOKENS
+        if vocabulary is None:
+            raise RequestError(
+                f"{model.path.name} does not say how many tokens there are; bring prompts with "
+                "--generate"
+            )
+        sizes = lengths or [min(size, half) for size in PROMPT_TOKENS]
+        _check_context(decoder, sizes, new_tokens)
         timed = [random.integers(0, vocabulary, size) for size in sizes]
         held: list[Ids] = []
         notes = [
@@ -91,15 +99,20 @@ def workload_of_prompts(
         ]
     else:
         timed, held, notes = _users(model, decoder, prompts, new_tokens)
-    _check_context(decoder, [len(ids) for ids in timed], new_tokens)
     others = dict(constants or _others(model, decoder, shapes or {}, random))
     if others and not constants:
+        if decoder.changing:
+            raise RequestError(
+                f"{model.path.name} takes {', '.join(decoder.changing)}, which by the name changes "
+                "with each step, and autotune does not know how; name what is fed back with "
+                "--pair past=present, or bring what is the same in all steps with --data"
+            )
         notes.append(
             f"{', '.join(others)}: made up; --data NPZ brings what is the same in all steps"
         )
     return Workload(
         feeds=tuple(first_feed(decoder, ids, others, model) for ids in timed),
-        source="generated" if prompts is None else "user",
+        source="user" if held else "generated",
         notes=tuple(notes),
         plan=Plan(decoder=decoder, new_tokens=new_tokens),
         held=tuple(held),
@@ -130,7 +143,7 @@ def _complete(model: Model, shapes: Mapping[str, Sequence[int]]) -> Decoder:
     """Returns the model's decoder with all sizes known.
 
     Raises:
-        RequestError: it is none, or a size is open.
+        RequestError: it is none, a shape does not fit, or a size is open.
     """
     name = model.path.name
     decoder = model.decoder
@@ -142,17 +155,20 @@ def _complete(model: Model, shapes: Mapping[str, Sequence[int]]) -> Decoder:
     if not decoder.generates:
         what = "input of token ids" if decoder.tokens is None else "output of logits"
         raise RequestError(f"{name} generates no tokens: it has no {what}; leave --generate out")
-    ranks = {tensor.name: len(tensor.shape) for tensor in model.inputs}
+    inputs = {tensor.name: tensor for tensor in model.inputs}
     for own, shape in shapes.items():
-        if own not in ranks:
+        if own not in inputs:
             raise RequestError(
-                f"--shape: {name} has no input '{own}'.{did_you_mean(own, ranks)} "
-                f"Its inputs are {', '.join(ranks)}."
+                f"--shape: {name} has no input '{own}'.{did_you_mean(own, inputs)} "
+                f"Its inputs are {', '.join(inputs)}."
             )
-        if len(shape) != ranks[own]:
+        if own not in (*decoder.others, *(pair.past for pair in decoder.pairs)):
             raise RequestError(
-                f"--shape {own}: the model takes rank {ranks[own]}, for one sequence"
+                f"--shape {own}: the prompts give it its sizes; leave it out, or run single steps "
+                f"with --shape {decoder.tokens}=1,16 and without --generate and its options"
             )
+        if problem := inputs[own].misfit(shape):
+            raise RequestError(f"--shape {own}={','.join(map(str, shape))}: {problem}")
     complete = decoder.completed(model.head_sizes, shapes)
     unknown = complete.open_shape
     if unknown is not None:
@@ -168,20 +184,10 @@ def _words(shape: Sequence[int | None]) -> str:
     return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
 
-def _vocabulary(model: Model, decoder: Decoder) -> int:
-    """Returns how many tokens there are.
-
-    Raises:
-        RequestError: nothing tells.
-    """
+def _vocabulary(model: Model, decoder: Decoder) -> int | None:
+    """Returns how many tokens there are; None where nothing tells."""
     bounds = [t.index_bound for t in model.inputs if t.name == decoder.tokens and t.index_bound]
-    sizes = [size for size in (decoder.vocabulary, *bounds) if size]
-    if not sizes:
-        raise RequestError(
-            f"{model.path.name} does not say how many tokens there are; bring prompts with "
-            "--generate"
-        )
-    return min(sizes)
+    return min([size for size in (decoder.vocabulary, *bounds) if size], default=None)
 
 
 def _users(
@@ -320,7 +326,7 @@ def _check_ids(model: Model, decoder: Decoder, path: Path, encoded: Encoded) -> 
     """Refuses tokens that the model does not have."""
     vocabulary = _vocabulary(model, decoder)
     largest = max(max(ids) for ids in (*encoded.prompts, *encoded.held) if ids)
-    if largest >= vocabulary:
+    if vocabulary is not None and largest >= vocabulary:
         raise DataError(
             f"--generate: {path} gives the token {largest}, and {model.path.name} has {vocabulary} "
             "tokens: the tokenizer or the ids are another model's"
@@ -352,7 +358,9 @@ def _others(
         dtype = np.dtype(tensor.dtype)
         is_number = dtype.kind == "f"
         values = random.standard_normal(sizes) if is_number else np.ones(sizes)
-        made[tensor.name] = values.astype(dtype)
+        if "logits_to_keep" in tensor.name:  # 0 keeps those of all tokens
+            values = np.zeros(sizes)
+        made[tensor.name] = np.asarray(values, dtype)
     return made
 
 

@@ -1,7 +1,7 @@
 """Which execution providers can be used on this machine, in its ONNX Runtime and in others."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +15,7 @@ from autotune.facts.probe import Probe
 from autotune.facts.runtime import without_places
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.runtimes.environments import ask, check_model, chosen, site_of
+from autotune.runtimes.library import unknown_names
 
 READY = "ready"
 NO_DEVICE = "no device"
@@ -22,6 +23,7 @@ NOT_INSTALLED = "not installed"
 
 _CHILD = "autotune.facts.provider_child"
 _TIME_LIMIT_S = 120.0
+_NAMES = (*SESSION_ENTRIES, *RUN_ENTRIES, *OPTIMIZERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,7 @@ class ProviderState:
         package: Package and version that bring it; empty where it is not installed.
         devices: The devices that it offers, where it names them.
         reason: Why it is not ready, with what helps; empty if it is.
+        unknown_options: Options and optimisations that its ONNX Runtime does not know.
     """
 
     word: str
@@ -41,6 +44,7 @@ class ProviderState:
     package: str = ""
     devices: tuple[str, ...] = ()
     reason: str = ""
+    unknown_options: tuple[str, ...] = ()
 
 
 CPU_STATE = ProviderState(word="cpu", state=READY)
@@ -56,7 +60,11 @@ def provider_states() -> tuple[ProviderState, ...]:
     Raises:
         MissingPackageError: no flavour of ONNX Runtime is installed.
     """
-    return tuple(_state(word, provider) for word, provider in PROVIDERS.items())
+    from autotune.deploy.runtime import onnxruntime
+
+    unknown = unknown_names(_NAMES, Path(onnxruntime.__file__).parent)
+    states = (_state(word, provider) for word, provider in PROVIDERS.items())
+    return tuple(replace(state, unknown_options=unknown) for state in states)
 
 
 def _state(word: str, provider: Provider) -> ProviderState:
@@ -141,16 +149,20 @@ _SUITED = frozenset({"avx512_bf16", "amx_bf16", "amx_int8", "avx512_vnni", "avx_
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedRuntime:
-    """An ONNX Runtime beside the user's own.
+    """An ONNX Runtime of a study.
 
     Attributes:
+        text: Its name; :data:`~autotune.deploy.options.OWN` for the user's own.
         states: The execution providers that can be used here.
-        unknown: Options and optimisations that it does not know; it would ignore them in silence.
     """
 
     text: str
     states: tuple[ProviderState, ...]
-    unknown: frozenset[str] = frozenset()
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """Options and optimisations that it does not know; it would ignore them in silence."""
+        return frozenset(name for state in self.states for name in state.unknown_options)
 
 
 def promising_runtime(features: Collection[str], states: Sequence[ProviderState]) -> str:
@@ -183,11 +195,12 @@ def searched_runtimes(texts: Sequence[str], model: Model) -> tuple[SearchedRunti
         assert site is not None
         check_model(environment.release, model.path)
         try:
-            answer = ask(site, [*SESSION_ENTRIES, *RUN_ENTRIES, *OPTIMIZERS])
+            answer = ask(site, _NAMES)
         except ChildFailure as failure:
             raise RequestError(
                 f"--runtimes: {text} cannot be used here: {failure.message}"
             ) from None
         states = states_in(site, answer.providers, text.replace("==", " "))
-        found.append(SearchedRuntime(text=text, states=states, unknown=frozenset(answer.unknown)))
+        states = tuple(replace(state, unknown_options=answer.unknown) for state in states)
+        found.append(SearchedRuntime(text=text, states=states))
     return tuple(found)

@@ -55,7 +55,7 @@ def firing_optimizers(model: Model) -> tuple[str, ...]:
         return ()
     try:
         with Child(_CHILD, memory_limit()) as child:
-            request = {"do": "firing", "path": str(model.path.resolve())}
+            request = {"do": "firing", "path": str(model.path.absolute())}
             found = child.request(request, _TIME_LIMIT_S, Optimizers).names
     except ChildFailure:
         return ()

@@ -142,7 +142,7 @@ class Preparer:
     def _identity(self) -> PreparedModel:
         model = self._model
         return PreparedModel(
-            path=model.path.resolve(),
+            path=model.path.absolute(),
             data_files=model.data_files,
             sha256=model.sha256,
             steps=(),

@@ -23,7 +23,7 @@ def processor_facts(path: Path) -> ProcessorFacts:
         CannotMeasureError: the file cannot be read.
     """
     with Child(_CHILD, memory_limit()) as child:
-        request = {"do": "processor_facts", "path": str(path.resolve())}
+        request = {"do": "processor_facts", "path": str(path.absolute())}
         try:
             return child.request(request, _TIME_LIMIT_S, ProcessorFacts)
         except ChildFailure as failure:

@@ -34,7 +34,7 @@ def ask(
     with Child(module, memory_limit()) as child:
         samples = child.folder / "samples.npz"
         save_samples(feeds, samples)
-        request = {**message, "model": str(model.resolve()), "samples": str(samples)}
+        request = {**message, "model": str(model.absolute()), "samples": str(samples)}
         try:
             return child.request(request, limit_s, answer)
         except ChildFailure as failure:

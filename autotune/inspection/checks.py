@@ -6,7 +6,6 @@ that holds until its remedy has been measured.
 
 from collections.abc import Mapping
 
-from autotune.deploy.session import SessionConfig
 from autotune.graph.entries import is_installed
 from autotune.inspection.findings import (
     HIGH,
@@ -19,7 +18,7 @@ from autotune.inspection.findings import (
     by_gain,
     by_held_memory,
 )
-from autotune.inspection.growth import Growth
+from autotune.inspection.growth import DEFAULT
 from autotune.inspection.profile import CASTS, REORDERS
 from autotune.space.needs import unmet_needs
 
@@ -29,19 +28,6 @@ _MANY_REORDERS = 0.05
 # Less does not matter, and the allocator's luck is as large.
 _LEAST_MIB = 16.0
 _LEAST_SHARE = 0.15
-
-DEFAULT = "the default"
-NO_PATTERN = "no memory pattern"
-NO_ARENA = "no arena"
-
-GROWTH_SESSIONS = {
-    DEFAULT: SessionConfig(),
-    NO_PATTERN: SessionConfig(options={"enable_mem_pattern": False}),
-    NO_ARENA: SessionConfig(options={"enable_cpu_mem_arena": False}),
-}
-"""The sessions whose memory is measured over several shapes, in words."""
-
-_FIXES = {NO_PATTERN: "enable_mem_pattern=false", NO_ARENA: "arena=off"}
 
 
 def _subnormal_weights(inspected: InspectedModel) -> Finding | None:
@@ -180,24 +166,24 @@ def _saturation(inspected: InspectedModel) -> Finding | None:
 
 
 def _growth(inspected: InspectedModel) -> Finding | None:
-    default = inspected.growth.get(DEFAULT)
-    others = {name: growth for name, growth in inspected.growth.items() if name != DEFAULT}
-    if default is None or not others:
+    growth = inspected.growth
+    if not growth:
         return None
-    best = min(others, key=lambda name: others[name].again_mib)
-    saved_mib = default.again_mib - others[best].again_mib
-    if saved_mib < max(_LEAST_MIB, _LEAST_SHARE * default.again_mib):
+    default = growth[DEFAULT]
+    best = min(growth, key=lambda name: growth[name].held_mib)
+    saved_mib = default.held_mib - growth[best].held_mib
+    if saved_mib < max(_LEAST_MIB, _LEAST_SHARE * default.held_mib):
         return None
     return Finding(
         name="memory growth",
-        severity=HIGH if saved_mib > 0.5 * default.again_mib else MEDIUM,
+        severity=HIGH if saved_mib > 0.5 * default.held_mib else MEDIUM,
         summary="A session needs more memory with each new shape of the inputs and releases none.",
-        evidence=f"{_over_shapes(default)} With {best} it holds {_mib(others[best].again_mib)} at "
-        f"the end, at a peak of {_mib(others[best].peak_mib)} instead of {_mib(default.peak_mib)}.",
+        evidence=f"A session holds {_mib(default.first_mib)} after the first of {default.shapes} "
+        f"shapes and {_mib(default.held_mib)} after all of them. With {best} it holds "
+        f"{_mib(growth[best].held_mib)} at the end, at a peak of {_mib(growth[best].peak_mib)} "
+        f"instead of {_mib(default.peak_mib)}.",
         advice="With inputs of all your shapes in inputs.npz: "
-        + inspected.study(
-            "--data inputs.npz --space memory --prefer memory", f"--fix {_FIXES[best]}"
-        ),
+        + inspected.study("--data inputs.npz --space memory --prefer memory", f"--fix {best}"),
     )
 
 
@@ -213,13 +199,6 @@ def _leak(inspected: InspectedModel) -> Finding | None:
         f"95 %) over {leak.runs} runs, in {100 * leak.growing:.0f} % of their blocks.",
         advice="Find the release of ONNX Runtime that brought it, or one without it: "
         f"autotune bisect {inspected.file} --runtimes onnxruntime==1.22.1..1.28.0",
-    )
-
-
-def _over_shapes(growth: Growth) -> str:
-    return (
-        f"A session holds {_mib(growth.held_mib[0])} after the first of {len(growth.shapes)} "
-        f"shapes ({growth.shapes[0]}) and {_mib(growth.again_mib)} after all of them."
     )
 
 

@@ -29,8 +29,8 @@ class InspectedModel:
 
     Attributes:
         profile: The operator profile of the default; None where nothing was measured.
-        growth: Memory over several shapes by the configuration, in words; empty where the shapes
-            are fixed, or nothing was measured.
+        growth: Memory over several shapes of the default and of its remedies; empty where the
+            shapes are fixed, or nothing was measured.
         leak: How the default's memory grows with each run; None where nothing was measured.
     """
 

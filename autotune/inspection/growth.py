@@ -11,16 +11,21 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from autotune.deploy.records import MeasuredAmount, Several, Text
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
-from autotune.inspection.asking import ask
 from autotune.inspection.profile import Profile
+from autotune.measure.child_session import child_session
+from autotune.process.child import ChildFailure
 
-_CHILD = "autotune.inspection.growth_child"
+DEFAULT = "the default"
+
+_SESSIONS = {
+    DEFAULT: SessionConfig(),
+    "enable_mem_pattern=false": SessionConfig(options={"enable_mem_pattern": False}),
+    "arena=off": SessionConfig(options={"enable_cpu_mem_arena": False}),
+}
 # Sizes of the dimension that varies, over that of the samples; in an order in which they come.
 _FACTORS = (2, 1, 4, 3, 6, 5)
 _FEWEST_SHAPES = 3
@@ -33,29 +38,26 @@ _MOST_MS = 3000.0
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The memory of a session over inputs of several shapes.
+    """The memory that a session adds to its process, over inputs of several shapes.
 
     Attributes:
-        shapes: The shapes of the varying inputs, in words, in the order in which they were run.
-        held_mib: Memory that the process held after the runs of each shape, above what it held
-            before the session was created.
-        peak_mib: The most that it held in all of them, above the same.
-        again_mib: Memory that it held after all shapes were run once more.
+        shapes: How many there were.
+        first_mib: What it held after a run of the first of them.
+        held_mib: What it held after several runs of all of them.
+        peak_mib: The most that it held in these runs.
     """
 
-    shapes: Several[Text]
-    held_mib: Several[MeasuredAmount]
-    peak_mib: MeasuredAmount
-    again_mib: MeasuredAmount
+    shapes: int
+    first_mib: float
+    held_mib: float
+    peak_mib: float
 
 
 def shape_feeds(model: Model, workload: Workload, profile: Profile) -> tuple[Feed, ...]:
     """Returns inputs of several shapes: the samples, or the first of them along one dimension.
 
-    Args:
-        model: The model; one whose shapes are fixed has none.
-        workload: Its samples. Where they have several shapes, those are taken.
-        profile: Memory and time of a run, by which sizes are left out that would take too much.
+    There are none where the shapes are fixed, or where fewer than three take neither too much
+    memory nor too much time by the profile of a run.
     """
     if not model.is_dynamic:
         return ()
@@ -75,7 +77,7 @@ def shape_feeds(model: Model, workload: Workload, profile: Profile) -> tuple[Fee
     # the time grows with the size at least; each session runs each shape a few times
     while feeds and len(feeds) ** 2 * profile.run_ms > _MOST_MS:
         feeds.pop()
-    return tuple(feeds)
+    return tuple(feeds) if len(feeds) >= _FEWEST_SHAPES else ()
 
 
 def varying_axes(model: Model, feed: Feed) -> dict[str, int]:
@@ -102,18 +104,30 @@ def _free_mib() -> int:
     return int(psutil.virtual_memory().available) >> 20
 
 
-def measure_growth(path: Path, session: SessionConfig, feeds: Sequence[Feed]) -> Growth | None:
-    """Returns the memory of a session over these inputs, from a process of its own.
+def measure_growth(path: Path, feeds: Sequence[Feed]) -> dict[str, Growth]:
+    """Returns the memory of the default and of both remedies, as ``--fix`` names them.
 
     Args:
-        feeds: One input of each shape. Those that the model refuses are left out.
-
-    Returns:
-        None where the model runs with fewer than three of them, or the process ends before.
+        feeds: One input of each shape. Nothing is returned where the model refuses one of them.
     """
-    request = {"do": "growth", "session": session.to_json()}
+    if not feeds:
+        return {}
     try:
-        growth = ask(_CHILD, request, path, feeds, Growth, limit_s=300.0)
-    except CannotMeasureError:
-        return None
-    return growth if len(growth.shapes) >= _FEWEST_SHAPES else None
+        return {name: _over_shapes(path, config, feeds) for name, config in _SESSIONS.items()}
+    except ChildFailure:
+        return {}
+
+
+def _over_shapes(path: Path, config: SessionConfig, feeds: Sequence[Feed]) -> Growth:
+    """Returns the memory of a session in a process of its own."""
+    workload = Workload(feeds=tuple(feeds), source="generated", notes=())
+    with child_session(path, config, workload) as session:
+        base_mib = session.opened.base.resident_mib
+        session.outputs(feeds[:1])
+        first, every = session.held(), session.first_runs().after
+    return Growth(
+        shapes=len(feeds),
+        first_mib=max(0.0, first.resident_mib - base_mib),
+        held_mib=max(0.0, every.resident_mib - base_mib),
+        peak_mib=max(0.0, every.peak_mib - base_mib),
+    )

@@ -6,17 +6,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autotune.deploy.decoder import Plan
 from autotune.deploy.records import Json, to_plain
 from autotune.deploy.session import SessionConfig
-from autotune.errors import CannotMeasureError
+from autotune.errors import CannotMeasureError, RequestError
 from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import Preparer
-from autotune.inspection.checks import CHECKS, GROWTH_SESSIONS
+from autotune.inspection.checks import CHECKS
 from autotune.inspection.findings import SEVERITIES, Effect, Finding, InspectedModel
-from autotune.inspection.growth import Growth, measure_growth, shape_feeds
+from autotune.inspection.growth import measure_growth, shape_feeds
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import ModelReport, read_model
 from autotune.inspection.profile import Elementwise, Profile, elementwise_time, profile_session
@@ -93,12 +94,20 @@ def inspect_model(
         DataError: the inputs cannot be read, or do not fit the model.
         RequestError: `shapes` does not fit the model.
     """
-    model = describe(path, pairs)
-    workload = workload_for(model, data, shapes or {})
+    model, failure = describe(path, pairs), ""
+    try:
+        workload = workload_for(model, data, shapes or {})
+    except RequestError as error:
+        if model.decoder is None or data is not None or shapes:
+            raise
+        # what is fed back is shown all the same: it says which sizes are open
+        failure = str(error)
+        plan, notes = Plan(decoder=model.decoder, new_tokens=1), ("none could be made",)
+        workload = Workload(feeds=({},), source="generated", notes=notes, plan=plan)
     report = read_model(model.path, workload)
     plain = InspectedModel(model=model, report=report, machine=hardware(), workload=workload)
-    if quick:
-        return _inspection(plain)
+    if quick or failure:
+        return replace(_inspection(plain), failure=failure)
     try:
         inspected, peaks = _measured(plain, on_step)
         inspection = _with_effects(inspected, peaks, on_step)
@@ -135,7 +144,7 @@ def _measured(inspected: InspectedModel, on_step: OnStep) -> tuple[InspectedMode
     on_step(1, _STEPS)
     peaks = measure_peaks(inspected.report.work.least_bytes)
     on_step(2, _STEPS)
-    growth = _growth(inspected.model, workload, profile)
+    growth = measure_growth(path, shape_feeds(inspected.model, workload, profile))
     on_step(3, _STEPS)
     leak = measure_leak(
         path,
@@ -154,18 +163,6 @@ def _elementwise(model: Model, workload: Workload) -> Elementwise | None:
         return elementwise_time(model.path, workload)
     except CannotMeasureError:
         return None
-
-
-def _growth(model: Model, workload: Workload, profile: Profile) -> dict[str, Growth]:
-    """Returns the memory of each session of :data:`GROWTH_SESSIONS` over several shapes."""
-    feeds = shape_feeds(model, workload, profile)
-    if not feeds:
-        return {}
-    growths = {
-        name: measure_growth(model.path, session, feeds)
-        for name, session in GROWTH_SESSIONS.items()
-    }
-    return {name: growth for name, growth in growths.items() if growth is not None}
 
 
 def _with_effects(inspected: InspectedModel, peaks: Peaks, on_step: OnStep) -> Inspection:

@@ -41,13 +41,16 @@ def profile(message: Message) -> Profile:
 
 def _run(session: Any, feeds: Sequence[Feed], most: int) -> list[float]:
     """Runs the samples in turn; returns the seconds of each run."""
+    # caches that were made eight bits wide are empty in the samples, which have the model's type
+    int8 = [item.name for item in session.get_inputs() if item.type == "tensor(int8)"]
+    feeds = [{**feed, **{name: feed[name].astype("int8") for name in int8}} for feed in feeds]
     times: list[float] = []
     began = time.perf_counter()
     while len(times) < _FEWEST_RUNS or (
         len(times) < most and time.perf_counter() - began < _SECONDS
     ):
         start = time.perf_counter()
-        session.run(None, dict(feeds[len(times) % len(feeds)]))
+        session.run(None, feeds[len(times) % len(feeds)])
         times.append(time.perf_counter() - start)
     return times
 

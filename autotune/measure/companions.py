@@ -7,20 +7,22 @@ samples beside it, and with padding.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.deploy.batcher import Batcher, Batches
 from autotune.deploy.records import Amount, PositiveWhole, Whole
 from autotune.errors import RequestError
 from autotune.facts.batches import Batching, masked_dimension, stack
-from autotune.facts.feeds import Feed, save_samples
+from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload, evenly
+from autotune.measure.child_session import ChildSession, child_session
 from autotune.measure.fidelity import OutputMismatchError, Outputs, compare
-from autotune.measure.requests import SampleFiles, request_outputs, samples_of
-from autotune.process.child import Child, ChildFailure
+from autotune.measure.requests import samples_of
+from autotune.measure.sample_sets import UNOPTIMISED
+from autotune.process.child import ChildFailure
 
 _SAMPLES = 4
 _PADDING = 8
@@ -116,28 +118,28 @@ def by_sample(
 
 
 def compare_companions(
-    exact: Child, child: Child, cases: Sequence[Case], files: SampleFiles, limit_s: float
+    exact: ChildSession, session: ChildSession, cases: Sequence[Case]
 ) -> list[Companions]:
     """Returns how far answers depend on each way to call a model but the first, samples alone.
 
     A way in which the unoptimised model itself does not run is left out.
 
     Args:
-        limit_s: How long to wait for all runs of a way.
+        exact: The unoptimised model.
 
     Raises:
         ChildFailure: the configuration does not run.
         OutputMismatchError: its outputs cannot be compared.
     """
     alone, *others = cases
-    right, own = (_outputs(each, alone, files, limit_s) for each in (exact, child))
+    right, own = (each.outputs(alone.feeds) for each in (exact, session))
     found = []
     for case in others:
         try:
-            same = by_sample(_outputs(exact, case, files, limit_s), case.batch, right)
+            same = by_sample(exact.outputs(case.feeds, case.batch), case.batch, right)
         except (ChildFailure, OutputMismatchError):  # the dimension is no batch
             continue
-        answers = by_sample(_outputs(child, case, files, limit_s), case.batch, right)
+        answers = by_sample(session.outputs(case.feeds, case.batch), case.batch, right)
         error, difference = compare(same, answers).error, compare(own, answers).error
         if not math.isfinite(error) or not math.isfinite(difference):
             raise OutputMismatchError("an output is too far off for a finite error")
@@ -153,6 +155,25 @@ def compare_companions(
     return found
 
 
-def _outputs(child: Child, case: Case, files: SampleFiles, limit_s: float) -> Sequence[Outputs]:
-    save_samples(case.feeds, Path(files.validation))
-    return request_outputs(child, files, limit_s)
+def padding_is_harmless(model: Model, workload: Workload, batches: Batches) -> bool:
+    """Returns whether the unoptimised model's answers to a padded batch are those to its samples.
+
+    Args:
+        workload: Samples with a batch dimension, of which the first row counts.
+        batches: The inputs that are padded.
+    """
+    feeds = evenly(workload.validation, _SAMPLES)
+    rows = [{name: array[0] for name, array in feed.items()} for feed in feeds]
+    axes = batches.axes
+    longest = max(row[name].shape[axis - 1] for row in rows for name, axis in axes.items())
+    size = longest + _PADDING  # so that samples of one length are padded too
+    together = Batches(axes=axes, sizes=(size,), tokens=size * len(rows))
+    (numbers, padded), *_ = Batcher(together).batches(rows)
+    alone = [{name: array[None] for name, array in rows[number].items()} for number in numbers]
+    try:
+        with child_session(model.path, UNOPTIMISED, workload) as session:
+            right = session.outputs(alone)
+            same = by_sample(session.outputs([padded], len(alone)), len(alone), right)
+            return compare(right, same).error <= _SAME_ANSWERS
+    except (ChildFailure, OutputMismatchError):
+        return False

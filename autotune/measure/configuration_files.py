@@ -40,7 +40,7 @@ class ConfigurationFiles:
     @property
     def source(self) -> Path:
         """The model's own file; children work in other folders than this process."""
-        return self._model.path.resolve()
+        return self._model.path.absolute()
 
     def path(self, configuration: Configuration) -> Path:
         """Returns the file of a configuration, which is made if it is not there.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.deploy.config import PER_CLIENT, SHARED, Interval
+from autotune.deploy.config import PER_CLIENT, SHARED
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
@@ -64,8 +64,13 @@ class TimeLimits:
         return cls(
             load_s=max(60.0, 20 * opened.load_ms / 1e3),
             run_s=max(30.0, 200 * max(runs.first_run_ms, runs.run_ms) / 1e3),
-            step_ms=_FAR_TOO_SLOW * runs.run_ms if runs.lengths else None,
+            # of the prompt whose first steps are compared
+            step_ms=_FAR_TOO_SLOW * runs.lengths[-1].step_ms if runs.lengths else None,
         )
+
+
+FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
+"""The limits until the speed of the baseline is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,10 +272,9 @@ class ConfigurationRun:
         """Times a decoder's prompts, in a duet or by the first runs, before :meth:`play`."""
         self.phase = "turns"
         if not effort.plays_prompts:
-            ratio = self._first_runs.ttft_ms / reference_ms
             self._generated = Generated(
                 ttft_ms=self._first_runs.ttft_ms,
-                ttft_ratio=Interval(value=ratio, low=ratio, high=ratio),
+                ttft_ratio=None,
                 lengths=self._first_runs.lengths,
             )
             return

@@ -9,10 +9,10 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from autotune.deploy.decoder import Plan
+from autotune.deploy.decoder import LengthTimes, Plan
 from autotune.deploy.generation import Generation, Mark
 from autotune.facts.feeds import Feed, save_samples
-from autotune.measure.lengths import PROMPTS, STEPS, TOKENS, LengthTimes
+from autotune.measure.lengths import PROMPTS, STEPS, TOKENS
 
 # Text that a model writes itself: enough windows, as long as the time lasts.
 _WINDOWS, _WINDOW_TOKENS = 8, 64
@@ -81,16 +81,16 @@ class GenerationRuns:
         self.part = part
 
     def first(self, index: int) -> tuple[float, float]:
-        """Returns the time of a cold prompt, and that of the fastest of a few steps, in ms."""
-        steps = min(_FIRST_STEPS, self._plan.new_tokens - 1)
+        """Returns the time of the first prompt, and that of the fastest of a few steps, in ms."""
+        steps = max(1, min(_FIRST_STEPS, self._plan.new_tokens - 1))
         times, _ = self._times(self._new(self._feeds[index]), index, steps)
-        return times[0], min(times[1:], default=times[0])
+        return times[0], min(times[1:])
 
     def whole(self, index: int) -> LengthTimes:
         """Returns the times of a whole generation; where there are several, its caches go again."""
         is_only = len(self._feeds) == 1
         generation = self._generations[index] if is_only else self._new(self._feeds[index])
-        times, middle = self._times(generation, index, self._plan.new_tokens - 1)
+        times, middle = self._times(generation, index, max(1, self._plan.new_tokens - 1))
         if is_only:
             self._marks = [middle]
         prompt = self._prompt(index).size
@@ -98,11 +98,12 @@ class GenerationRuns:
             prompt_tokens=prompt,
             context=prompt + self._plan.new_tokens // 2,
             ttft_ms=times[0],
-            step_ms=float(np.median(times[1:] or times)),
+            step_ms=float(np.median(times[1:])),
         )
 
     def _times(self, generation: Generation, index: int, steps: int) -> tuple[list[float], Mark]:
         """Returns the times of a prompt and the steps after it in ms, and the middle of them."""
+        generation.prepare(self._capacity(index))
         ends = [time.perf_counter_ns()]
         self._start(generation, index)
         ends.append(time.perf_counter_ns())
@@ -146,32 +147,29 @@ def save_rated_text(
     """Writes how likely a session finds each token of held text, window by window.
 
     Of each window the file has ``nll``, the negative logarithm of the probability of each token
-    after the first, and ``choice``, the likeliest token in its place. Of the first window it also
-    has both for the last tokens decoded one by one, with the cache.
+    after the first, and ``choice``, the likeliest token in its place; both are shorter where the
+    model gives the logits of some tokens alone. Of the first window it also has ``cached_nll``, the
+    same of the last tokens decoded one by one, with the cache.
     """
     generation = new_generation(session, plan, feed)
     rated = []
     for number, window in enumerate(windows):
         ids = np.asarray(window[TOKENS])
         logits = generation.start(ids, ids.size)[:-1]
-        answers = {"nll": _nll(logits, ids[1:]), "choice": logits.argmax(-1)}
+        answers = {"nll": _nll(logits, ids[1 : len(logits) + 1]), "choice": logits.argmax(-1)}
         if number == 0:
-            answers |= _with_cache(generation, ids)
+            answers["cached_nll"] = _with_cache(generation, ids)
         rated.append(answers)
     save_samples(rated, target)
 
 
-def _with_cache(generation: Generation, ids: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def _with_cache(generation: Generation, ids: NDArray[Any]) -> NDArray[np.float32]:
     """Returns the same for the last tokens of a window, decoded one by one."""
     count = min(_CACHED_TOKENS, ids.size - 1)
     first = ids.size - count
     rows = [generation.start(ids[:first], ids.size)[-1].copy()]
     rows += [generation.step(int(token)).copy() for token in ids[first:-1]]
-    logits = np.stack(rows)
-    return {
-        "cached_nll": _nll(logits, ids[first:]),
-        "cached_choice": logits.argmax(-1),
-    }
+    return _nll(np.stack(rows), ids[first:])
 
 
 def _nll(logits: NDArray[Any], tokens: NDArray[Any]) -> NDArray[np.float32]:

@@ -20,7 +20,7 @@ from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
-from autotune.measure.configuration_run import TimeLimits
+from autotune.measure.configuration_run import FIRST_LIMITS
 from autotune.measure.fidelity import OutputMismatchError, Outputs
 from autotune.measure.lengths import TOKENS
 from autotune.measure.outcome import Fidelity
@@ -124,14 +124,7 @@ def cache_difference(outputs: Sequence[Outputs]) -> float:
     return difference if math.isfinite(difference) else math.inf
 
 
-def text_set(
-    child: Child,
-    model: Model,
-    workload: Workload,
-    folder: Path,
-    *,
-    limits: TimeLimits,
-) -> dict[int, SampleSet]:
+def text_set(child: Child, model: Model, workload: Workload, folder: Path) -> dict[int, SampleSet]:
     """Returns the prompts of a decoder, with the unoptimised model's judgement of held text.
 
     Args:
@@ -143,15 +136,17 @@ def text_set(
     """
     files = replace(SampleFiles.write(workload, folder), plan=workload.plan)
     try:
-        request_session(child, files, model.path.resolve(), UNOPTIMISED, limits.load_s)
+        request_session(child, files, model.path.absolute(), UNOPTIMISED, FIRST_LIMITS.load_s)
         if not workload.held:
             request = {"do": "write_text", "to": str(files.validation)}
-            child.request(request, limits.run_s, Done)
+            child.request(request, FIRST_LIMITS.run_s, Done)
         else:
             spread = [ids for first in range(_PARTS) for ids in workload.held[first::_PARTS]]
+            longest = max(map(len, spread))  # the cache is checked on the first window
+            spread.sort(key=lambda ids: len(ids) < longest)
             save_samples([{TOKENS: ids} for ids in spread], files.validation)
-        windows = len(load_samples(files.validation))
-        references = request_outputs(child, files, limits.of_runs(windows))
+        windows = load_samples(files.validation)
+        references = request_outputs(child, files, FIRST_LIMITS.of_runs(len(windows)))
     except ChildFailure as failure:
         raise CannotMeasureError(
             f"{model.path.name} does not generate ({failure.kind}): "
@@ -162,6 +157,11 @@ def text_set(
         raise CannotMeasureError(
             f"the logits of {model.path.name} are NaN or infinite for this text, so its answers "
             "cannot be compared"
+        )
+    if sum(len(each["nll"]) for each in references) < sum(len(w[TOKENS]) - 1 for w in windows):
+        raise CannotMeasureError(
+            f"{model.path.name} does not give the logits of all tokens of a prompt, so text cannot "
+            "be rated; export it with all of them (GenAI's builder without prune_lm_head)"
         )
     if (difference := cache_difference(references)) > _CACHE_NLL:
         raise CannotMeasureError(

@@ -8,7 +8,6 @@ time is over.
 
 import itertools
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,24 +19,20 @@ from autotune.deploy.records import Amount, Text, Whole
 from autotune.deploy.session import SessionConfig
 from autotune.errors import RequestError
 from autotune.facts.batches import stack
-from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model
 from autotune.facts.workload import LABELS, Workload
+from autotune.measure.child_session import ChildSession, child_session
 from autotune.measure.companions import Case, Companions, compare_companions
-from autotune.measure.configuration_run import TimeLimits
 from autotune.measure.fidelity import Metric, OutputMismatchError, Outputs, compare
 from autotune.measure.outcome import Fidelity
-from autotune.measure.requests import SampleFiles, request_outputs, request_session
+from autotune.measure.requests import samples_of
 from autotune.measure.sample_sets import UNOPTIMISED
 from autotune.measure.sequential import BEYOND, UNDECIDED, WITHIN, Drop, look, looks_at
-from autotune.process import scratch
-from autotune.process.child import Child, ChildFailure, memory_limit
+from autotune.process.child import ChildFailure
 
 FEWEST_SAMPLES = 100
 """With fewer samples than this the comparison of the search is all that they can show."""
 
-_WORKER = "autotune.measure.measure_child"
-_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
 # Samples whose outputs are in memory at once; looks are multiples of it, but for the last one.
 _CHUNK = 64
 _WORST = 3
@@ -151,21 +146,19 @@ class AllSamples:
             on_step: Called with how many samples were judged, and with all of them.
         """
         seen = _Seen()
-        with (
-            tempfile.TemporaryDirectory(dir=scratch.root()) as folder,
-            Child(_WORKER, memory_limit()) as exact,
-            Child(_WORKER, memory_limit(), subject.site) as child,
-        ):
-            try:
-                self._open(exact, self.model.path, UNOPTIMISED, Path(folder))
-                self._open(child, subject.path, subject.config, Path(folder))
-                self._call(seen, exact, child, Path(folder))
+        first = replace(self.workload, feeds=self.workload.feeds[:1])  # nothing is timed
+        try:
+            with (
+                child_session(self.model.path, UNOPTIMISED, first) as exact,
+                child_session(subject.path, subject.config, first, subject.site) as session,
+            ):
+                self._call(seen, exact, session)
                 if seen.decision != BEYOND:
-                    self._run_all(seen, exact, child, subject.batch, Path(folder), on_step)
-            except (ChildFailure, OutputMismatchError) as fault:
-                seen.decision, seen.reason = BEYOND, f"it fails on one of the samples: {fault}"
-            except RequestError as fault:  # a metric that makes no sense of a single sample
-                seen.reason = str(fault)
+                    self._run_all(seen, exact, session, subject.batch, on_step)
+        except (ChildFailure, OutputMismatchError) as fault:
+            seen.decision, seen.reason = BEYOND, f"it fails on one of the samples: {fault}"
+        except RequestError as fault:  # a metric that makes no sense of a single sample
+            seen.reason = str(fault)
         drop = seen.drop
         keeps = drop is None or drop.value <= (self.max_drop or 0.0)
         return Judgement(
@@ -184,24 +177,20 @@ class AllSamples:
             admitted=seen.decision == WITHIN or (seen.decision == UNDECIDED and keeps),
         )
 
-    def _call(self, seen: "_Seen", exact: Child, child: Child, folder: Path) -> None:
+    def _call(self, seen: "_Seen", exact: ChildSession, session: ChildSession) -> None:
         """Compares the answers in each way to call the model."""
         if len(self.cases) < 2:
             return
-        limit_s = _LIMITS.of_runs(sum(case.batch * len(case.feeds) for case in self.cases))
-        seen.companions = compare_companions(
-            exact, child, self.cases, _files(folder, self.workload.outputs), limit_s
-        )
+        seen.companions = compare_companions(exact, session, self.cases)
         if any(item.limited > self.max_error for item in seen.companions):
             seen.decision, seen.reason = BEYOND, "its answers depend on what else is in a run"
 
     def _run_all(
         self,
         seen: "_Seen",
-        exact: Child,
-        child: Child,
+        exact: ChildSession,
+        session: ChildSession,
         batch: int,
-        folder: Path,
         on_step: Callable[[int, int], None],
     ) -> None:
         """Judges samples until the decision is clear, all were judged, or the time is over."""
@@ -219,8 +208,8 @@ class AllSamples:
                 end = min(done + _CHUNK, size)
                 # the error is that of so many samples, so the last few go with some before them
                 numbers = order[max(0, end - _CHUNK) : end]
-                references = self._outputs(exact, numbers, 1, folder)
-                outputs = self._outputs(child, numbers, batch, folder)
+                references = self._outputs(exact, numbers, 1)
+                outputs = self._outputs(session, numbers, batch)
                 fidelity = compare(references, outputs)
                 if not math.isfinite(fidelity.error):
                     raise OutputMismatchError("an output is too far off for a finite error")
@@ -255,19 +244,13 @@ class AllSamples:
         drawn = np.random.default_rng(self.seed).permutation(len(feeds)).tolist()
         return sorted(drawn, key=lambda number: id(feeds[number]) in seen)
 
-    def _open(self, child: Child, path: Path, config: SessionConfig, folder: Path) -> None:
-        files = _files(folder, self.workload.outputs)
-        save_samples(self.workload.feeds[:1], files.timing)
-        request_session(child, files, path.resolve(), config, _LIMITS.load_s)
-
     def _outputs(
-        self, child: Child, numbers: Sequence[int], batch: int, folder: Path
+        self, session: ChildSession, numbers: Sequence[int], batch: int
     ) -> Sequence[Outputs]:
         """Returns the outputs of these samples, which are run in batches."""
         feeds = [self.workload.feeds[number] for number in numbers]
-        files = replace(_files(folder, self.workload.outputs), batch=batch, validated=len(feeds))
-        save_samples(stack(feeds, self.inputs, batch), files.validation)
-        return request_outputs(child, files, _LIMITS.of_runs(len(feeds)))
+        outputs = session.outputs(stack(feeds, self.inputs, batch), batch)
+        return outputs if batch == 1 else samples_of(outputs, batch, len(feeds))
 
     def _samples(
         self,
@@ -291,16 +274,6 @@ class AllSamples:
                 metric=values[0],
                 reference_metric=values[1],
             )
-
-
-def _files(folder: Path, kept: tuple[str, ...]) -> SampleFiles:
-    return SampleFiles(
-        timing=folder / "one.npz",
-        validation=folder / "samples.npz",
-        outputs=folder / "outputs.npz",
-        one_shape=True,
-        kept=kept,
-    )
 
 
 def _loss(sample: WorstSample) -> float:

@@ -2,23 +2,18 @@
 
 import itertools
 import statistics
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts.workload import Workload
-from autotune.measure.configuration_run import TimeLimits
-from autotune.measure.memory import Usage
+from autotune.measure.child_session import ChildSession, child_session
+from autotune.measure.configuration_run import FIRST_LIMITS
 from autotune.measure.outcome import Failure
-from autotune.measure.replies import FirstRuns, SliceTimes
-from autotune.measure.requests import SampleFiles, request_session
-from autotune.process import scratch
-from autotune.process.child import Child, ChildFailure, memory_limit
+from autotune.measure.replies import SliceTimes
+from autotune.process.child import ChildFailure
 
-_WORKER = "autotune.measure.measure_child"
-_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
 # Arena and heap still grow in the first of them, and a leak fills the holes of the heap before the
 # process grows: up to 20 MB of a small CNN's.
 _SETTLING = 10
@@ -79,30 +74,21 @@ def measure_leak(
     fewest_runs: int = _FEWEST_RUNS,
 ) -> Leak | Failure:
     """Returns how a session's memory grows, in a process of its own; it takes a few seconds."""
-    with (
-        tempfile.TemporaryDirectory(dir=scratch.root()) as folder,
-        Child(_WORKER, memory_limit(), site) as child,
-    ):
-        files = SampleFiles.write(workload, Path(folder))
-        try:
-            request_session(child, files, model.resolve(), config, _LIMITS.load_s)
-            count = 1 if files.one_shape else 2 * len(workload.timing)
-            first = child.request({"do": "first_runs"}, _LIMITS.of_runs(count), FirstRuns)
-            runs = int(_BLOCK_S * 1e3 / first.run_ms)
+    try:
+        with child_session(model, config, workload, site) as session:
+            runs = int(_BLOCK_S * 1e3 / session.first_runs().run_ms)
             runs = min(max(runs, fewest_runs), _MOST_RUNS)
-            held_kib = []
-            for _ in range(_SETTLING + _BLOCKS + 1):
-                held_kib.append(_held_after(child, runs))
-        except ChildFailure as fault:
-            return Failure(kind=fault.kind, phase="run", message=fault.message)
-    per_call = 1 if files.one_shape else len(workload.timing)
+            held_kib = [_held_after(session, runs) for _ in range(_SETTLING + _BLOCKS + 1)]
+    except ChildFailure as fault:
+        return Failure(kind=fault.kind, phase="run", message=fault.message)
+    per_call = 1 if workload.one_shape else len(workload.timing)
     return Leak.of(held_kib[_SETTLING:], runs * per_call)
 
 
-def _held_after(child: Child, runs: int) -> float:
+def _held_after(session: ChildSession, runs: int) -> float:
     """Returns the private memory after some runs, in KiB."""
     order = {"do": "slice", "seconds": 0, "fewest_runs": runs, "unrecorded_runs": 0}
-    child.request(order, _LIMITS.of_runs(runs), SliceTimes)
-    held = child.request({"do": "held"}, _LIMITS.run_s, Usage)
+    session.child.request(order, FIRST_LIMITS.of_runs(runs), SliceTimes)
+    held = session.held()
     mib = held.resident_mib if held.anonymous_mib is None else held.anonymous_mib
     return mib * 1024

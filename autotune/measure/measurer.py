@@ -20,7 +20,12 @@ from autotune.facts.runtime import without_places
 from autotune.facts.workload import TIMING_SAMPLES, Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.configuration_files import ConfigurationFiles
-from autotune.measure.configuration_run import ConfigurationRun, LoadMeasurement, TimeLimits
+from autotune.measure.configuration_run import (
+    FIRST_LIMITS,
+    ConfigurationRun,
+    LoadMeasurement,
+    TimeLimits,
+)
 from autotune.measure.duet import Reference
 from autotune.measure.fidelity import Metric, OutputMismatchError
 from autotune.measure.held_text import text_set
@@ -48,8 +53,6 @@ from autotune.space.session import SESSIONS, WITHOUT_ANSWERS, session_config
 Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
 _WORKER = "autotune.measure.measure_child"
-# Until the speed of the baseline is known; afterwards the limits follow it.
-_FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
 _CALIBRATION_SLICES = 80
 _CALIBRATION_BUDGET_S = 5.0
 _PROMPT_SLICES = 12
@@ -99,7 +102,7 @@ class DuetMeasurer:
         self._timed_error = max_error if timed_error is None else timed_error
         self._clients = clients
         self._samples = samples
-        self._limits = _FIRST_LIMITS
+        self._limits = FIRST_LIMITS
         self._reference: Reference | None = None
         self._next: Child | None = None
         self._first_ttft_ms = 0.0
@@ -109,7 +112,7 @@ class DuetMeasurer:
             with _start_worker() as child:
                 folder = Path(self._scratch.name)
                 if workload.plan is not None:
-                    self._sets = text_set(child, model, workload, folder, limits=_FIRST_LIMITS)
+                    self._sets = text_set(child, model, workload, folder)
                 else:
                     self._sets = sample_sets(
                         child,
@@ -119,7 +122,6 @@ class DuetMeasurer:
                         batching=batching,
                         metric=metric,
                         max_error=max_error,
-                        limits=_FIRST_LIMITS,
                     )
             self._reference = Reference(self._start_baseline, lambda: self._limits.run_s, clients)
             self._reference_ms = reference_ms or self._reference.calibrate(
@@ -395,11 +397,11 @@ class DuetMeasurer:
         child = _start_worker()
         try:
             opened = request_session(
-                child, files, source, config, _FIRST_LIMITS.load_s, clients=self._clients
+                child, files, source, config, FIRST_LIMITS.load_s, clients=self._clients
             )
             # samples that differ in shape are all run, twice
             count = 1 if files.one_shape else 2 * TIMING_SAMPLES
-            limit_s = _FIRST_LIMITS.of_runs(count)
+            limit_s = FIRST_LIMITS.of_runs(count)
             runs = child.request({"do": "first_runs"}, limit_s, FirstRuns)
         except ChildFailure as failure:
             child.stop()

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
+from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.placement import Placement
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import Amount, Positive, PositiveWhole
-from autotune.measure.lengths import LengthTimes
 from autotune.space.configuration import Configuration
 
 LEAST_MEMORY_MIB = 0.1
@@ -108,13 +108,12 @@ class Generated:
         ttft_ms: Time to the first token, the mean of all prompts: the ratio to the reference's,
             times the time of the reference on a quiet machine. Without a duet of prompts it is the
             time by the clock.
-        ttft_ratio: The same in that of the reference, with its 95 % interval; a single number
-            without a duet.
+        ttft_ratio: The same in that of the reference, with its 95 % interval; None without a duet.
         lengths: The times of each prompt by the clock, in the first runs.
     """
 
     ttft_ms: Positive
-    ttft_ratio: Interval
+    ttft_ratio: Interval | None
     lengths: tuple[LengthTimes, ...]
 
 

@@ -5,10 +5,10 @@ The child is :mod:`autotune.measure.measure_child`.
 
 from dataclasses import dataclass
 
+from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.placement import Placement
 from autotune.deploy.records import MeasuredAmount, MeasuredPositive, PositiveWhole, Several, Whole
 from autotune.measure.device_memory import DeviceUsage
-from autotune.measure.lengths import LengthTimes
 from autotune.measure.memory import Usage
 
 

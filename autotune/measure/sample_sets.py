@@ -11,7 +11,7 @@ from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
-from autotune.measure.configuration_run import TimeLimits
+from autotune.measure.configuration_run import FIRST_LIMITS
 from autotune.measure.fidelity import (
     Judge,
     Metric,
@@ -57,7 +57,6 @@ def sample_sets(
     batching: Batching | None,
     metric: Metric | None,
     max_error: float,
-    limits: TimeLimits,
 ) -> dict[int, SampleSet]:
     """Returns the samples of each batch size, the smallest first.
 
@@ -67,8 +66,8 @@ def sample_sets(
     """
     single = SampleFiles.write(workload, folder)
     try:
-        request_session(child, single, model.path.resolve(), UNOPTIMISED, limits.load_s)
-        limit_s = limits.of_runs(len(workload.validation))
+        request_session(child, single, model.path.absolute(), UNOPTIMISED, FIRST_LIMITS.load_s)
+        limit_s = FIRST_LIMITS.of_runs(len(workload.validation))
         references = request_outputs(child, single, limit_s)
         repeated = request_outputs(child, single, limit_s)
     except ChildFailure as failure:
@@ -90,7 +89,7 @@ def sample_sets(
         answers: Sequence[Outputs] = references
         if batching is not None:
             files = SampleFiles.write(workload, folder, batching, size)
-            answers = _batch_answers(child, model, files, limits)
+            answers = _batch_answers(child, model, files)
             _check_batch(model, size, references, answers, repeat_error)
             dimensions = batching.dimensions(named, size)
         judge = OutputJudge(answers, workload.judged, metric, coverage_of(answers, repeat_error))
@@ -98,17 +97,14 @@ def sample_sets(
     return sets
 
 
-def _batch_answers(
-    child: Child, model: Model, files: SampleFiles, limits: TimeLimits
-) -> Sequence[Outputs]:
+def _batch_answers(child: Child, model: Model, files: SampleFiles) -> Sequence[Outputs]:
     """Returns the unoptimised model's answers to batches, sample by sample.
 
     Raises:
         CannotMeasureError: it does not run in batches, or an output has no batch dimension.
     """
-    run_s = limits.run_s * (files.batch or 1)
     try:
-        return request_outputs(child, files, run_s)
+        return request_outputs(child, files, FIRST_LIMITS.run_s * (files.batch or 1))
     except ChildFailure as failure:
         raise CannotMeasureError(
             f"{model.path.name} does not run in batches of {files.batch} ({failure.kind}): "

@@ -51,7 +51,7 @@ def _heading(recording: Recording) -> list[Line]:
 
 
 def _table(recording: Recording) -> Table:
-    headings = ("session", "opened with", "opened", "calls", "shapes", "ms a call", "share of time")
+    headings = ("session", "opened with", "open", "calls", "shapes", "ms a call", "share of time")
     rows = [
         (
             session.name,
@@ -104,7 +104,7 @@ def _session_data(session: RecordedSession, recording: Recording) -> dict[str, o
         "name": session.name,
         "sha256": session.opened.sha256,
         "passed": to_plain(session.opened.passed),
-        "opened": session.count,
+        "open": session.count,
         "calls": session.calls,
         "seconds": session.seconds,
         "share": session.seconds / recording.wall_s if recording.wall_s else None,
@@ -159,14 +159,22 @@ def outcome(result: ApplicationResult) -> str:
     before = f" to the {held} that the application holds before them" if result.base_mib else ""
     if best is None:
         return (
-            f"{result.recording}: the application stays as it is, because nothing was better by "
-            "more than the noise."
+            f"{result.recording}: the application stays as it is, because {_why_nothing(result)}."
         )
     return (
         f"{result.recording}: a replay takes {best.ratio.value:.2f} "
         f"({interval(best.ratio)}) of today's time, and its sessions add {best.peak_mib:.0f} MiB "
         f"instead of {today.peak_mib:.0f} MiB{before}."
     )
+
+
+def _why_nothing(result: ApplicationResult) -> str:
+    offered = [item for item in result.confirmed if item.choices is not None]
+    kept = [item for item in offered if result.limits.keeps(item)]
+    if offered and not kept:
+        return "nothing that was compared keeps the limits of memory"
+    within = " within the limits of memory" if len(kept) < len(offered) else ""
+    return f"nothing{within} was better by more than the noise"
 
 
 def comparison_table(result: ApplicationResult) -> Table:
@@ -222,8 +230,8 @@ def _reason(result: ApplicationResult, item: Confirmed) -> str:
     if item is result.best:
         best = {
             "latency": "the fastest, or as fast and leaner,",
-            "memory": "the one with least memory",
-            "balanced": "the best product of time and memory",
+            "memory": "the one with the lowest peak of memory",
+            "balanced": "the best product of time and peak of memory",
         }[result.prefer]
         return f"chosen: {best} of those that are better than today's"
     if item.choices is None:

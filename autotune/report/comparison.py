@@ -1,5 +1,6 @@
 """Configurations beside a baseline, and releases beside each other, with the verdicts on them."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from xml.etree import ElementTree as ET
@@ -13,6 +14,7 @@ from autotune.results.compare import Compared, Comparison, LoadComparison, Under
 from autotune.results.gate import Verdict, exit_code
 from autotune.results.score import slower_by_up_to
 from autotune.results.versions import LEAK, Change, VersionComparison
+from autotune.search.objective import TOKENS
 
 _INPUTS = {"user": "your inputs", "generated": "generated inputs"}
 _TOO_FEW = "–: there were too few requests for this percentile."
@@ -39,7 +41,7 @@ def view_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> View
     for config in comparison.configs:
         blocks += _since_it_was_tuned(config)
     blocks += _answers(comparison)
-    return View(blocks=blocks, data=_data(asdict(comparison), verdicts))
+    return View(blocks=blocks, data=_data(comparison, verdicts))
 
 
 def _since_it_was_tuned(config: Compared) -> Iterator[Line]:
@@ -94,16 +96,18 @@ def view_under_load(comparison: LoadComparison, verdicts: Sequence[Verdict]) -> 
             "arrive, so its latencies are not shown. Offer less with --qps."
         )
         blocks.append(Line(words, "warning"))
-    return View(blocks=[*blocks, *_answers(comparison)], data=_data(asdict(comparison), verdicts))
+    return View(blocks=[*blocks, *_answers(comparison)], data=_data(comparison, verdicts))
 
 
 def _comparison_table(comparison: Comparison) -> Table:
     """Returns a row for the baseline and one for each configuration."""
-    has_clients = comparison.clients > 1
+    generates = TOKENS in comparison.baseline.score.values
+    has_clients = comparison.clients > 1 and not generates
 
     def cells(config: Compared) -> list[str]:
         own, is_baseline = config.score, config is comparison.baseline
-        speed = f"{config.throughput_per_s:.4g}" if has_clients else latency(own.latency_ms)
+        rate = own.values[TOKENS] if generates else config.throughput_per_s
+        speed = f"{rate:.4g}" if has_clients or generates else latency(own.latency_ms)
         gain = f"{own.speedup.value:.2f} ({interval(own.speedup)})"
         seen = [latency(config.p50_ms), _percentile(own.values.get("p99_ms"))]
         return [
@@ -111,14 +115,18 @@ def _comparison_table(comparison: Comparison) -> Table:
             speed,
             "1" if is_baseline else gain,
             *(seen if has_clients else []),
+            *([_percentile(own.values.get("ttft_ms"))] if generates else []),
             memory(own.peak_memory_mib, own.peak_memory_interval),
             "" if is_baseline else f"{own.error:.1g}",
             "baseline" if is_baseline else _in_short(config),
         ]
 
     rows = [cells(config) for config in (comparison.baseline, *comparison.configs)]
-    speed = ("samples/s", "speed-up", "p50 ms", "p99 ms")
-    columns = speed if has_clients else ("latency ms", "speed-up")
+    columns: tuple[str, ...] = ("latency ms", "speed-up")
+    if generates:
+        columns = ("tokens/s", "speed-up", "first token ms")
+    elif has_clients:
+        columns = ("samples/s", "speed-up", "p50 ms", "p99 ms")
     headings = ("configuration", *columns, "memory MiB", "error", "in short")
     return Table(headings=headings, rows=rows, words=(0, len(headings) - 1))
 
@@ -194,9 +202,17 @@ def _verdict(verdict: Verdict) -> Line:
     return Line(f"FAILED {verdict.config}: {verdict.words}", "bad")
 
 
-def _data(document: dict[str, object], verdicts: Sequence[Verdict]) -> dict[str, object]:
+def _data(
+    comparison: Comparison | LoadComparison, verdicts: Sequence[Verdict]
+) -> dict[str, object]:
+    document = asdict(comparison, dict_factory=_finite)
     listed = [asdict(verdict) for verdict in verdicts]
     return {**document, "verdicts": listed, "passed": exit_code(verdicts) == 0}
+
+
+def _finite(items: list[tuple[str, object]]) -> dict[str, object]:
+    """Returns the fields of a record; JSON has no infinite numbers, and null for no limit."""
+    return {name: None if value == math.inf else value for name, value in items}
 
 
 def _percentile(ms: float | None) -> str:

@@ -54,7 +54,7 @@ def view_hardware(
             "execution_providers": [asdict(state) for state in providers],
             "fingerprint": machine.fingerprint(runtime),
             "noise": None if check is None else asdict(check),
-            "doubts": list(problems),
+            "warnings": list(problems),
         },
     )
 

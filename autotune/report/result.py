@@ -14,7 +14,7 @@ from autotune.report.remarks import (
     runtime_remarks,
     served,
 )
-from autotune.report.text import interval, latency, memory, percent
+from autotune.report.text import generation, interval, latency, memory, percent
 from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import slower_by_up_to
@@ -304,6 +304,7 @@ def _remarks(result: StudyResult) -> Iterator[Line]:
         )
     if sentence := _held_sentence(result):
         yield Line(sentence)
+    yield from _by_length(result)
     yield Line(_answers_sentence(result))
     yield from coverage_remarks(result.best.evidence.coverage)
     yield from judgement_remarks(result)
@@ -313,6 +314,17 @@ def _remarks(result: StudyResult) -> Iterator[Line]:
             "`autotune hardware` says what helps.",
             "warning",
         )
+
+
+def _by_length(result: StudyResult) -> Iterator[Line]:
+    """Yields what a decoder takes after each prompt: its speed depends on the context."""
+    best, default = result.best.evidence.lengths, result.baseline.evidence.lengths
+    beside = "" if result.best is result.baseline else ", the default in parentheses"
+    alone = " with one client" if result.clients > 1 else ""
+    for number, times in enumerate(best):
+        other = default[number] if beside and number < len(default) else None
+        prompt = f"After a prompt of {times.prompt_tokens} tokens, by the clock{alone}{beside}"
+        yield Line(f"{prompt}: {generation(times, other)}.")
 
 
 def _held_sentence(result: StudyResult) -> str:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autotune.deploy.config import Interval
+    from autotune.deploy.decoder import LengthTimes
 
 _LONGEST_TEXT = 200
 _SMALLEST_RANGE_MIB = 0.1
@@ -41,6 +42,15 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def generation(times: "LengthTimes", default: "LengthTimes | None" = None) -> str:
+    """Returns the times of a generation, those of the default in parentheses."""
+    first, rate = latency(times.ttft_ms), f"{1e3 / times.step_ms:.4g}"
+    if default is not None:
+        first += f" ({latency(default.ttft_ms)})"
+        rate += f" ({1e3 / default.step_ms:.4g})"
+    return f"{first} ms to the first token, {rate} tokens/s at a context of {times.context}"
 
 
 def percent(share: float) -> str:

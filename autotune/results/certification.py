@@ -7,7 +7,6 @@ samples with padding behind them. A kind of processor that nobody can emulate he
 not compared.
 """
 
-import math
 import os
 import platform
 import shutil
@@ -135,11 +134,9 @@ def check_kinds(names: Sequence[str], before: str = "", more: str = "") -> None:
             )
 
 
-def worst_error(certificates: Sequence[Certificate]) -> float:
-    """Returns the largest error; infinite where a config that was opened gave no answers."""
-    if any(certificate.outcome == FAILED for certificate in certificates):
-        return math.inf
-    return max((item.error for item in certificates if item.error is not None), default=0.0)
+def answers_rightly(certificates: Sequence[Certificate], max_error: float) -> bool:
+    """Returns whether a config gave answers wherever it was opened, none with a larger error."""
+    return all(item.outcome != FAILED and (item.error or 0.0) <= max_error for item in certificates)
 
 
 def kind_here() -> str:

@@ -18,15 +18,15 @@ from autotune.measure.open_loop import poisson_arrivals
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 from autotune.measure.statistics import independent_share, percentile
 from autotune.results.final_comparison import FINAL, OnStep, Plan, Rounds
-from autotune.results.score import Score, is_loss
+from autotune.results.score import MAY_LOSE, Score, is_loss
 from autotune.results.subjects import Lineup, Subject, refuse_other_runtimes
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import DEFAULT, P99_RUNS, find
 
 Row = TypeVar("Row")
 
-MAX_ERROR = 0.05
-"""The error limit where neither the user nor a config names one."""
+_MAX_ERROR = 0.05
+_MAX_PERPLEXITY_RISE = 0.02
 
 # Other kernels round elsewhere: an error of 0.0100 may become one of 0.0104.
 _SAME_ERROR = 1.2
@@ -104,8 +104,9 @@ class Compared:
 
     @property
     def better(self) -> bool:
-        """Whether it is faster by more than the noise, or leaner and not slower."""
-        return self.score.significant or (self.score.leaner and not self.slower)
+        """Whether it is faster by more than the noise, or leaner and hardly slower by estimate."""
+        own = self.score
+        return own.significant or (own.leaner and own.speedup.value > 1 - MAY_LOSE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +158,8 @@ def compare(
     The rounds are those of a study's final comparison, retakes on a noisy machine included.
 
     Args:
-        max_error: Largest fidelity error; if None, the one that each config was tuned for.
+        max_error: Largest fidelity error, or rise of a decoder's perplexity; if None, the one that
+            each config was tuned for.
         clients: How many clients call at once, in a closed loop; if None, as many as the configs
             were tuned for.
         plan: How many rounds there are, and how much they cost.
@@ -170,7 +172,7 @@ def compare(
     if clients is None:
         clients = lineup.clients or 1
     field = (lineup.baseline, *lineup.subjects)
-    limits = [max_error or subject.max_error or MAX_ERROR for subject in field]
+    limits = [max_error or subject.max_error or _usual_limit(workload) for subject in field]
     batching = lineup.batching(workload)
     measurer = make_measurer(
         lineup.model, workload, max_error=max(limits), batching=batching, clients=clients
@@ -207,11 +209,16 @@ def compare(
     )
 
 
+def _usual_limit(workload: Workload) -> float:
+    """Returns the error limit where neither the user nor a config names one."""
+    return _MAX_PERPLEXITY_RISE if workload.plan else _MAX_ERROR
+
+
 def _entrant(measurer: DuetMeasurer, subject: Subject) -> Callable[[Effort], Outcome]:
     """Returns what measures a subject."""
     return partial(
         measurer.measure_session,
-        subject.model.resolve(),
+        subject.model.absolute(),
         subject.session,
         sessions=subject.sessions,
         batch=subject.batch,
@@ -328,7 +335,7 @@ def compare_under_load(
         clients = tuned if tuned > 1 else usable_cores()
     requests = requests_of_a_round(rate_per_s, clients)
     schedules = [poisson_arrivals(rate_per_s, requests, seed) for seed in range(rounds)]
-    largest = max_error or max((s.max_error or MAX_ERROR) for s in field)
+    largest = max_error or max((s.max_error or _usual_limit(workload)) for s in field)
     measurer = make_measurer(lineup.model, workload, max_error=largest, clients=clients)
     try:
         measurements, failures = _play(field, measurer, schedules, on_step)
@@ -383,7 +390,7 @@ def _play(
         for number in order.sample(active, len(active)):
             subject = field[number]
             outcome = measurer.measure_open_loop(
-                subject.model.resolve(), subject.session, arrivals_s, sessions=subject.sessions
+                subject.model.absolute(), subject.session, arrivals_s, sessions=subject.sessions
             )
             if isinstance(outcome, LoadMeasurement):
                 measurements[number].append(outcome)

@@ -107,12 +107,13 @@ def is_settled(number: int, scores: Mapping[int, Score], objectives: Sequence[Ob
     """Returns whether more rounds would change nothing.
 
     Either the entrant's speed-up is known to 1 %, and so are its other gains as far as they matter,
-    and one that saves memory alone is shown to be no slower, or slower; or another one dominates
-    it: that one is surely better in an objective, and the entrant may be better in none.
+    and one that saves something else alone is shown to be no slower, or slower; or another one
+    dominates it: that one is surely better in an objective, and the entrant may be better in none.
     """
     entrant = scores[number]
     reach = (entrant.speedup.high - entrant.speedup.low) / 2
-    is_precise = reach <= _HALF_WIDTH * entrant.speedup.value and not _needs_proof(entrant)
+    is_precise = reach <= _HALF_WIDTH * entrant.speedup.value
+    is_precise = is_precise and not _needs_proof(entrant, objectives)
     if entrant.rounds >= ENOUGH_ROUNDS and is_precise and are_known(entrant, objectives):
         return True
     return any(
@@ -120,9 +121,14 @@ def is_settled(number: int, scores: Mapping[int, Score], objectives: Sequence[Ob
     )
 
 
-def _needs_proof(entrant: Score) -> bool:
-    """Returns whether it may be chosen for its memory, and its speed is not known well enough."""
-    return entrant.leaner and entrant.may_be_slower
+def _needs_proof(entrant: Score, objectives: Sequence[Objective]) -> bool:
+    """Returns whether what it saves may have it chosen while its speed is not known well enough."""
+    saves = (
+        entrant.may_be_leaner if o.name == "peak_memory_mib" else entrant.gains[o.name].low > 1
+        for o in objectives
+        if o.name not in SPEEDS
+    )
+    return entrant.may_be_slower and any(saves)
 
 
 def are_known(entrant: Score, objectives: Sequence[Objective]) -> bool:
@@ -170,8 +176,8 @@ class Plan:
         fewest: Rounds after which an entrant may rest.
         enough: Rounds that are played however short the time is.
         most: Rounds at most.
-        most_for_proof: Rounds at most of an entrant that may be chosen for its memory, while it is
-            not known whether it is slower.
+        most_for_proof: Rounds at most of an entrant that may be chosen for what it saves, while it
+            is not known whether it is slower.
         is_settled: Whether an entrant rests in further rounds.
         keep: Entrants beside the first one that stay for `enough` rounds however short the time is.
         together: Whether all entrants leave where the time does not pay for all of them.
@@ -361,7 +367,7 @@ class Rounds:
         if played >= self.plan.most and not self._is_looking_on(active, played):
             scores = self._scores(active)
             in_time = played < self.plan.most_for_proof
-            active = [n for n in active if in_time and _needs_proof(scores[n])]
+            active = [n for n in active if in_time and _needs_proof(scores[n], self.objectives)]
         return self._paid_for(active, played)
 
     def _is_looking_on(self, active: Sequence[int], played: int) -> bool:
@@ -372,13 +378,14 @@ class Rounds:
     def _is_gain_hidden(self, active: Sequence[int]) -> bool:
         """Returns whether a gain that counts is in sight, and lost in the noise of the machine.
 
-        So is less memory where the noise hides whether it costs more than it may.
+        So is what saves memory where the noise hides whether it costs more than it may.
         """
         scores = self._scores([self._baseline, *active])
         floor, gain = scores[self._baseline].noise_floor, self.plan.gain_in_sight
         if gain <= SMALLEST_GAIN:
             return False
-        return floor > gain or (floor > MAY_COST and any(_needs_proof(scores[n]) for n in active))
+        needs_proof = any(_needs_proof(scores[n], self.objectives) for n in active)
+        return floor > gain or (floor > MAY_COST and needs_proof)
 
     def _double(self) -> None:
         (base,) = self._scores([self._baseline]).values()

@@ -1,5 +1,6 @@
 """Limits that the outcome of a comparison has to keep: the gate of a build."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 
@@ -49,9 +50,9 @@ def judge(comparison: Comparison | LoadComparison, gate: Gate = Gate()) -> tuple
     """Returns the verdicts on all configurations.
 
     Where the request sets no limit of speed or memory and compares one configuration, it has to be
-    better than the baseline: faster, or leaner and not slower. One that was not better when it was
-    tuned, such as the default itself, has to be no slower. Under an offered load each has to keep
-    up with it; limits of speed and memory do not apply.
+    better than the baseline: faster, or leaner and at most 1 % slower by its estimate. One that was
+    not better when it was tuned, such as the default itself, has to be no slower. Under an offered
+    load each has to keep up with it; limits of speed and memory do not apply.
     """
     alone = len(comparison.configs) + len(comparison.failures) == 1
     failures, most = comparison.failures.items(), comparison.max_error
@@ -78,7 +79,7 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
 
 def _of_failure(name: str, failure: Failure, max_error: float) -> Verdict:
     if failure.kind == "wrong_answers":
-        words = f"{failure.message}; at most {max_error:g} is allowed"
+        words = f"{failure.message}; {_allowed(max_error)}"
         return Verdict(config=name, limit="error", kept=False, words=words)
     return Verdict(config=name, limit="runs", kept=False, words=failure.message)
 
@@ -88,8 +89,12 @@ def _of_error(name: str, error: float, max_error: float) -> Verdict:
         config=name,
         limit="error",
         kept=error <= max_error,
-        words=f"error {error:.2g}, at most {max_error:g} is allowed",
+        words=f"error {error:.2g}, {_allowed(max_error)}",
     )
+
+
+def _allowed(max_error: float) -> str:
+    return f"at most {max_error:g} is allowed" if max_error < math.inf else "no error limit applies"
 
 
 def _of_rate(config: UnderLoad, offered_per_s: float) -> Verdict:

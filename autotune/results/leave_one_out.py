@@ -3,8 +3,9 @@
 Each change is reverted alone and measured beside the winner. The changes without a clear effect may
 matter together, so the winner without all of them is measured beside the winner and the default in
 rounds of its own. It takes the winner's place only where these rounds prove that it is at most 1 %
-slower (non-inferiority: the lower end of the interval counts), and show no other loss. Where the
-rounds do not suffice for that, the changes stay.
+slower (non-inferiority: the lower end of the interval counts), than the default as well if that was
+proven of the winner, and show no other loss. Where the rounds do not suffice for that, the changes
+stay.
 """
 
 import math
@@ -217,17 +218,15 @@ def _is_clear(number: int, scores: Mapping[int, Score], objectives: Sequence[Obj
     return speedup.value <= 1 + SMALLEST_GAIN or is_gain(speedup)
 
 
-def _is_proven(_: int, scores: Mapping[int, Score], __: Sequence[Objective]) -> bool:
-    """Returns whether it is known if the reduced config is slower than the winner."""
-    if _REDUCED not in scores:
-        return True
-    reduced = scores[_REDUCED]
-    is_known = is_not_slower(reduced.speedup) or reduced.speedup.high < 1 - MAY_LOSE
-    return is_known and reduced.rounds >= ENOUGH_ROUNDS
+def _is_known(reduced: Sequence[Score]) -> bool:
+    """Returns whether it is known if the reduced config is slower than another, by its scores."""
+    is_slower = any(score.speedup.high < 1 - MAY_LOSE for score in reduced)
+    is_known = is_slower or all(is_not_slower(score.speedup) for score in reduced)
+    return is_known and reduced[0].rounds >= ENOUGH_ROUNDS
 
 
 _ALONE = Plan(effort=SIMPLIFICATION, fewest=2, enough=2, most=5, is_settled=_is_clear, spare=_PROOF)
-_TOGETHER = Plan(most=12, is_settled=_is_proven, together=True)
+_TOGETHER = Plan(most=12, together=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,7 +450,17 @@ class LeaveOneOut:
     def _proven(self, reduced: Configuration) -> Finalist | None:
         """Returns the reduced config with its numbers; None where a loss is not ruled out."""
         entrants = {_WINNER: self._configuration, _DEFAULT: BASELINE, _REDUCED: reduced}
-        rounds = self._rounds(entrants, _TOGETHER)
+        # what the final comparison has proven of the winner is to hold for what takes its place
+        is_proven = is_not_slower(self.winner.speedup)
+
+        def beside(scores: Mapping[int, Score]) -> list[Score]:
+            own = [scores[_REDUCED]]
+            return [*own, rounds.beside(_REDUCED, _DEFAULT)] if is_proven else own
+
+        def is_settled(_: int, scores: Mapping[int, Score], __: Sequence[Objective]) -> bool:
+            return _REDUCED not in scores or _is_known(beside(scores))
+
+        rounds = self._rounds(entrants, replace(_TOGETHER, is_settled=is_settled))
         scores = rounds.play()
         if not entrants.keys() <= scores.keys():
             return None
@@ -465,9 +474,8 @@ class LeaveOneOut:
             ),
         )
         finalist = on_scale(finalist, self.baseline)
-        beside = scores[_REDUCED]
-        is_as_good = is_not_slower(beside.speedup) and not any(
-            beside.is_surely_worse(objective, scores[_WINNER])
+        is_as_good = all(is_not_slower(score.speedup) for score in beside(scores)) and not any(
+            scores[_REDUCED].is_surely_worse(objective, scores[_WINNER])
             for objective in self._objectives
             if objective.name not in SPEEDS
         )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,7 @@ class StudyResult:
         judgements: What all samples show of the selected config, and of those that were selected
             before it and are beyond a limit; empty where there are few samples.
         batching: The batch sizes; None where each run has one sample.
+        pairs: What the user names that a decoder feeds back, by the names of the inputs.
     """
 
     study: str
@@ -129,6 +130,7 @@ class StudyResult:
     judgements: tuple[Judgement, ...]
     batching: Batching | None
     clients: PositiveWhole
+    pairs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def baseline(self) -> Member:

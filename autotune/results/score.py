@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from autotune.deploy.config import Coverage, Interval, ProviderEvidence
+from autotune.deploy.decoder import LengthTimes
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import Scatter, mean_log_interval, student_t
 from autotune.search.objective import (
@@ -134,6 +135,7 @@ class Score:
         memory_noise_floor: Relative difference below which no gain of memory is claimed.
         most_held_mib: The memory that hardly a process holds more of after all runs; None where
             nothing was measured twice.
+        lengths: The times of a decoder's generations by the length of the prompt.
     """
 
     values: Values
@@ -151,6 +153,7 @@ class Score:
     memory_noise_floor: float = SMALLEST_MEMORY_GAIN
     most_held_mib: float | None = None
     batch: int | None = None
+    lengths: tuple[LengthTimes, ...] = ()
 
     @property
     def promised(self) -> Values:
@@ -190,6 +193,11 @@ class Score:
     def leaner(self) -> bool:
         """Whether it needs less memory by more than the luck of the heap."""
         return self._memory_is_other and is_gain(self._memory_gain, self.memory_noise_floor)
+
+    @property
+    def may_be_leaner(self) -> bool:
+        """Whether it is leaner, or more rounds, also of others, may yet show that it is."""
+        return self._memory_is_other and self._memory_gain.value > 1 + SMALLEST_MEMORY_GAIN
 
     @property
     def larger(self) -> bool:
@@ -297,6 +305,20 @@ def score(
         memory_noise_floor=luck.floor(min(len(own), len(base))),
         most_held_mib=most_held_mib(own),
         batch=own[-1].batch,
+        lengths=_lengths(own),
+    )
+
+
+def _lengths(own: Sequence[Measurement]) -> tuple[LengthTimes, ...]:
+    """Returns the times of generations after each prompt, the medians over the rounds."""
+    rounds = [m.generated.lengths for m in own if m.generated is not None]
+    return tuple(
+        replace(
+            same[0],
+            ttft_ms=float(np.median([times.ttft_ms for times in same])),
+            step_ms=float(np.median([times.step_ms for times in same])),
+        )
+        for same in zip(*rounds, strict=False)
     )
 
 

@@ -1,7 +1,8 @@
 """What can be compared: tuned configs and models, each as a file that a session opens."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.deploy.config import SHARED, Evidence, Serving, TunedConfig
@@ -33,7 +34,9 @@ class Subject:
         baseline_batch: Samples of a run of the default beside it; None where that is not known.
         source: The model that it was tuned from, as far as that is there; None where unknown.
         source_sha256: Digest of that model; empty where unknown.
-        max_error: The error limit that it was tuned for; None where that is not known.
+        pairs: What the study was told to feed back of a decoder, by the names of the inputs.
+        max_error: The error limit that it was tuned for, infinite where a metric alone decided;
+            None for a model.
         differences: How this machine differs from the one that tuned it, in words.
         evidence: What was measured when it was tuned; None where it was not.
         site: The folder of another ONNX Runtime that runs it; None for the user's own.
@@ -49,6 +52,7 @@ class Subject:
     baseline_batch: int | None = None
     source: Path | None = None
     source_sha256: str = ""
+    pairs: Mapping[str, str] = field(default_factory=dict)
     max_error: float | None = None
     differences: tuple[str, ...] = ()
     evidence: Evidence | None = None
@@ -71,7 +75,7 @@ def subject_of(path: Path) -> Subject:
     config = TunedConfig.read(path)
     check_files(path, config, read_all=True)
     here = fit(config)
-    serving = config.serving or Serving(clients=1)
+    serving, study = config.serving or Serving(clients=1), _study_in(path.parent)
     site = _site_of(config) if here.lacking else None
     if here.lacking and site is None:
         needed = config.requires.runtime
@@ -85,14 +89,20 @@ def subject_of(path: Path) -> Subject:
         sessions=serving.sessions,
         batch=serving.batch,
         baseline_batch=serving.baseline_batch,
-        source=_source(path.parent),
+        source=study.model if study and study.model.is_file() else None,
+        pairs=study.pairs if study else {},
         source_sha256=config.model.source_sha256,
-        max_error=config.evidence.max_error,
+        max_error=error_limit(config),
         differences=tuple(environment_differences(config, runtime=site is None)),
         evidence=config.evidence,
         site=site,
         outputs=outputs_of(config),
     )
+
+
+def error_limit(config: TunedConfig) -> float:
+    """Returns the error limit that a config was tuned for; infinite where it had none."""
+    return config.evidence.max_error or math.inf
 
 
 def _site_of(config: TunedConfig) -> Path | None:
@@ -219,8 +229,9 @@ def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model,
             f"{first.name} and {second.name} were tuned from different models, so their answers "
             "cannot be compared"
         )
+    pairs = next((subject.pairs for subject in subjects if subject.pairs), {})
     if source is not None:
-        model = describe(source)
+        model = describe(source, pairs)
         for digest, subject in digests.items():
             if digest != model.sha256:
                 raise ConfigError(f"{source} is not the model that {subject.name} was tuned from")
@@ -228,17 +239,16 @@ def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model,
     configurations = [subject.source for subject in subjects if subject.source is not None]
     models = [subject.model for subject in subjects if not subject.source_sha256]
     for path in (*configurations, *models):
-        model = describe(path)
+        model = describe(path, pairs)
         if not digests or model.sha256 in digests:
             return model, True
-    model = describe(subjects[0].model)
+    model = describe(subjects[0].model, pairs)
     return model, model.sha256 in digests
 
 
-def _source(folder: Path) -> Path | None:
-    """Returns the model that the study in the folder tuned, if both are there."""
+def _study_in(folder: Path) -> StudyResult | None:
+    """Returns the result of the study in the folder, if there is one."""
     try:
-        model = StudyResult.read(folder).model
+        return StudyResult.read(folder)
     except StudyError:
         return None
-    return model if model.is_file() else None

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +58,7 @@ def summarise(
     *,
     ended: str,
     cache_bytes: int,
+    pairs: Mapping[str, str],
 ) -> StudyResult:
     """Returns the result of a study."""
     failures = Counter(t.outcome.kind for t in trials if isinstance(t.outcome, Failure))
@@ -68,7 +69,7 @@ def summarise(
     return StudyResult(
         study=setting.study,
         folder=setting.folder,
-        model=setting.model.path.resolve(),
+        model=setting.model.path.absolute(),
         model_sha256=setting.model.sha256,
         workload=setting.workload.signature(),
         picked=conclusion.picked.trial.number,
@@ -95,6 +96,7 @@ def summarise(
         judgements=conclusion.judgements,
         batching=setting.batching,
         clients=setting.clients,
+        pairs=pairs,
     )
 
 
@@ -167,6 +169,7 @@ def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
                 if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]
                 else None
             ),
+            lengths=finalist.lengths,
         ),
     )
 

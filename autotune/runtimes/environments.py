@@ -273,7 +273,7 @@ def check_model(release: Release, model: Path) -> None:
     """
     with Child(_CHILD, memory_limit(), _place(release)) as child:
         try:
-            request = {"do": "open", "model": str(model.resolve())}
+            request = {"do": "open", "model": str(model.absolute())}
             problem = child.request(request, _TIME_LIMIT_S, Accepted).problem
         except ChildFailure as failure:
             problem = failure.message

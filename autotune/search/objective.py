@@ -82,8 +82,8 @@ def _rate_at_best(rate: float | None, measurement: Measurement) -> float | None:
 
 def _ttft_at_best(measurement: Measurement) -> float | None:
     generated = measurement.generated
-    if generated is None:
-        return None
+    if generated is None or generated.ttft_ratio is None:
+        return measurement.ttft_ms
     return generated.ttft_ms * generated.ttft_ratio.low / generated.ttft_ratio.value
 
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 def front(
     items: Sequence[T], values: Callable[[T], Values], objectives: Sequence[Objective]
 ) -> list[T]:
-    """Returns the items that no other beats in every objective, best in the first objective first.
+    """Returns the items that no other dominates, best in the first objective first.
 
     To stay beside an item that is ahead of it in the first objective, an item must be better in
     another one by more than the tolerance.

@@ -64,7 +64,7 @@ class Outlook:
         hurdles: Quantities that must stay below a limit.
 
     Attributes:
-        front: The measured configurations that no other beats, by the means of the models.
+        front: The measured configurations that no other dominates, by the means of the models.
     """
 
     def __init__(

@@ -1,11 +1,21 @@
 """A configuration with its outcome, and the limits that it has to keep."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from autotune.measure.outcome import Failure, Measurement, Outcome
 from autotune.search.objective import P99_RUNS, THROUGHPUT, held_by_most_mib
 from autotune.space.configuration import BASELINE, Configuration
+
+_WORDS = {
+    "max_error": ("error", "{:.3g}"),
+    "max_drop": ("fall of the metric", "{:.3g}"),
+    "max_memory_mib": ("peak memory", "{:.1f} MiB"),
+    "max_held_memory_mib": ("held memory up to", "{:.1f} MiB"),
+    "max_latency_ms": ("latency", "{:.4g} ms"),
+    "max_p99_ms": ("99th percentile", "{:.4g} ms"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +51,31 @@ class Limits:
             "held_memory_mib": self.max_held_memory_mib,
         }
         return {name: bound for name, bound in bounds.items() if bound is not None}
+
+    @property
+    def words(self) -> str:
+        """The limits in words."""
+        return ", ".join(
+            f"{word} {form.format(limit)}"
+            for name, (word, form) in _WORDS.items()
+            if (limit := getattr(self, name)) is not None and limit < math.inf
+        )
+
+    def broken(self, measurement: Measurement) -> str:
+        """Returns in words which limits a measurement surely breaks, by the rule of the search."""
+        measured = {
+            "max_error": measurement.fidelity.error,
+            "max_drop": measurement.fidelity.drop or 0.0,
+            "max_memory_mib": measurement.peak_memory_mib,
+            "max_held_memory_mib": held_by_most_mib(measurement.held_memory_mib),
+            "max_latency_ms": measurement.latency_ms,
+            "max_p99_ms": measurement.tail_ms,
+        }
+        return "; ".join(
+            f"{word} {form.format(measured[name])}, limit {form.format(limit)}"
+            for name, (word, form) in _WORDS.items()
+            if (limit := getattr(self, name)) is not None and measured[name] > limit
+        )
 
     def violations(self, outcome: Outcome) -> dict[str, float]:
         """Returns Optuna's constraints, always all of them and in one order; above 0 is violated.

@@ -12,7 +12,12 @@ from autotune.deploy.providers import OPENVINO_BF16, PROVIDERS
 from autotune.errors import RequestError
 from autotune.facts.providers import ProviderState, SearchedRuntime
 from autotune.graph.parameters import GRAPH_PARAMETERS
-from autotune.space.session import EXECUTION_PROVIDER, PROVIDER_OPTIONS, session_config
+from autotune.space.session import (
+    EXECUTION_PROVIDER,
+    PROVIDER_OPTIONS,
+    SESSION_PARAMETERS,
+    session_config,
+)
 from autotune.space.space import Condition, Parameter
 
 # The graph parameters with values that some provider has no use for, and the table's field.
@@ -37,13 +42,12 @@ class SearchedProviders:
     Attributes:
         states: The providers, all of them ready.
         unmet: Needs that are not met here, with the sentences that say so.
-        own: Words of those that the user's own ONNX Runtime has.
+        runtimes: The ONNX Runtimes that have them, the user's own first.
     """
 
     states: tuple[ProviderState, ...]
     unmet: Mapping[str, str]
-    own: frozenset[str] = frozenset()
-    runtimes: tuple[SearchedRuntime, ...] = ()
+    runtimes: tuple[SearchedRuntime, ...]
 
     @classmethod
     def of(
@@ -57,12 +61,20 @@ class SearchedProviders:
         """Returns the providers that configurations of a space can have.
 
         Raises:
-            RequestError: the fixed provider, or none of the space's, can be used here.
+            RequestError: the fixed provider, or none of the space's, can be used here; or the
+                user's own ONNX Runtime would ignore a fixed value.
         """
         offered = [p.values for p in parameters if p.name == EXECUTION_PROVIDER]
         words = offered[0] if offered else ("cpu",)
-        own = frozenset(state.word for state in ready)
-        brought = {s.word: s for each in runtimes for s in each.states if s.word not in own}
+        own = SearchedRuntime(text=OWN, states=tuple(ready))
+        for name, value in fixed.items():
+            if _sets(name, value) & own.unknown:
+                raise RequestError(
+                    f"--fix: your ONNX Runtime would ignore {name}={value}, which it does not "
+                    "know; leave it out, or install a build that knows it"
+                )
+        here = {state.word for state in ready}
+        brought = {s.word: s for each in runtimes for s in each.states if s.word not in here}
         ready = [*ready, *brought.values()]
         if EXECUTION_PROVIDER in fixed:
             words = (fixed[EXECUTION_PROVIDER],)
@@ -77,7 +89,7 @@ class SearchedProviders:
                 f"the search space is for {' and '.join(map(str, words))}, which cannot be used "
                 "here; `autotune hardware` says why, and --space default searches what can"
             )
-        return cls(states=states, unmet=unmet, own=own, runtimes=tuple(runtimes))
+        return cls(states=states, unmet=unmet, runtimes=(own, *runtimes))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -110,14 +122,13 @@ class SearchedProviders:
     @property
     def _words_of(self) -> Mapping[str, frozenset[str]]:
         """The words of the providers that each ONNX Runtime has."""
-        others = {each.text: frozenset(s.word for s in each.states) for each in self.runtimes}
-        return {OWN: self.own, **others}
+        return {each.text: frozenset(s.word for s in each.states) for each in self.runtimes}
 
     def _where_there_is_a_choice(self) -> Condition:
         """Returns the runtimes that have another provider than the CPU's, where some have not."""
         others = set(self.words) - {"cpu"}
         texts = tuple(text for text, has in self._words_of.items() if has & others)
-        return {RUNTIME: texts} if self.runtimes and len(texts) <= len(self.runtimes) else {}
+        return {RUNTIME: texts} if 0 < len(texts) < len(self.runtimes) else {}
 
     def _offered(self, parameter: Parameter) -> tuple[Value, ...]:
         """Returns the values of a parameter; of a device type those that are there."""
@@ -133,7 +144,8 @@ class SearchedProviders:
         if need is not None and need in self.unmet:
             return self.unmet[need]
         if name not in GRAPH_PARAMETERS:
-            return None
+            is_known = any(not _sets(name, value) & each.unknown for each in self.runtimes)
+            return None if is_known else "ONNX Runtime does not know it here"
         fitting = [word for word in self.words if _value_suits(word, name, value)]
         if not fitting:
             return "no execution provider of this study gains from it"
@@ -166,7 +178,7 @@ class SearchedProviders:
 
     def _impossible_beside_runtimes(self, parameters: Sequence[Parameter]) -> Iterator[Condition]:
         """Gives the providers that a runtime does not have, and the options that it ignores."""
-        if not self.runtimes:
+        if len(self.runtimes) == 1:
             return
         for text, words in self._words_of.items():
             if absent := tuple(word for word in self.words if word not in words):
@@ -174,17 +186,15 @@ class SearchedProviders:
         for runtime in self.runtimes:
             for parameter in parameters:
                 ignored = tuple(
-                    value
-                    for value in parameter.values
-                    if value != parameter.default and _sets(parameter.name, value) & runtime.unknown
+                    v for v in parameter.values if _sets(parameter.name, v) & runtime.unknown
                 )
                 if ignored:
                     yield {RUNTIME: (runtime.text,), parameter.name: ignored}
 
 
 def _sets(name: str, value: Value) -> frozenset[str]:
-    """Returns the options and optimisations of ONNX Runtime that a value sets, by their names."""
-    if name in GRAPH_PARAMETERS:
+    """Returns the options and optimisations that a value changes, by ONNX Runtime's names."""
+    if name in GRAPH_PARAMETERS or value == SESSION_PARAMETERS[name].default:
         return frozenset()
     config = session_config({name: value}, {})
     return frozenset({*config.entries, *config.run_entries, *config.disabled_optimizers})

@@ -116,7 +116,7 @@ class Finish:
         while True:
             store.refresh()
             if (recorded := self._recorded()) is not None:
-                return self._write(replace(recorded, model=self.ctx.model.path.resolve()))
+                return self._write(replace(recorded, model=self.ctx.model.path.absolute()))
             if store.begin_final_comparison():
                 try:
                     result = self._compare(began_s)
@@ -195,6 +195,7 @@ class Finish:
             conclusion,
             ended=self.search.ended,
             cache_bytes=self.preparer.cache.used_bytes(),
+            pairs=self.options.pairs,
         )
         return self._write(result)
 

@@ -323,9 +323,10 @@ class StudyOptions:
 
     @property
     def error_limit(self) -> float:
-        """Largest relative L2 error of an output; infinite where a metric alone decides."""
-        if self.max_error is not None:
-            return self.max_error
+        """Largest error, of a decoder largest rise; infinite where a metric alone decides."""
+        largest = self.max_error or self.max_perplexity_rise
+        if largest is not None:
+            return largest
         return _MAX_ERROR if self.metric is None else math.inf
 
     @property
@@ -348,7 +349,7 @@ class StudyOptions:
     def to_record(self) -> Json:
         """Returns what the storage keeps of the options: absolute paths, limits in numbers."""
         kept = {item.name: getattr(self, item.name) for item in fields(self)}
-        kept["model"] = self.model.resolve()
+        kept["model"] = self.model.absolute()
         kept["out"] = self.folder.resolve()
         kept["data"] = None if self.data is None else self.data.resolve()
         kept["generate"] = None if self.generate is None else self.generate.resolve()

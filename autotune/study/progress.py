@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.search.trial import Trial
+from autotune.study.options import StudyOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,8 @@ class Progress:
         remaining_s: The estimated time that this stage will still take; None if unknown.
         note: A sentence for the user, sent once.
         trials: The measured trials of the study so far, in order; empty outside the search.
+        options: What the study was asked for, as resolved for its model; sent once, before the
+            first trial.
     """
 
     stage: str
@@ -31,6 +34,7 @@ class Progress:
     remaining_s: float | None = None
     note: str = ""
     trials: Sequence[Trial] = ()
+    options: StudyOptions | None = None
 
 
 OnProgress = Callable[[Progress], None]

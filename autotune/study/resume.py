@@ -26,8 +26,8 @@ class Entry:
     """A study in a storage.
 
     Attributes:
-        options: Its options; None where the storage has none that can be read.
-        has_metric: Whether a metric of the user judges its answers.
+        options: Its options, the user's metric by name; None where the storage has none that can
+            be read.
     """
 
     name: str
@@ -36,7 +36,6 @@ class Entry:
     objectives: Sequence[str]
     trials: int
     options: StudyOptions | None
-    has_metric: bool
 
     @property
     def budget(self) -> int | None:
@@ -64,6 +63,9 @@ class Entry:
 def place_of(text: str | None) -> tuple[Place, Path | None]:
     """Returns the storage that a URL or the folder of a study names, and the folder.
 
+    Where the folder has the result of a study alone, the storage is that of the variable
+    ``AUTOTUNE_STORAGE``.
+
     Raises:
         StudyError: the folder holds no study.
         RequestError: it is neither, and the variable is not set either.
@@ -74,12 +76,14 @@ def place_of(text: str | None) -> tuple[Place, Path | None]:
     if "://" in text:
         return Place.of(text, Path()), None
     folder = Path(text)
-    if not is_file(folder / DATABASE):
-        raise StudyError(
-            f"{without_secrets(text)} holds no study ({DATABASE} is missing); name the folder that "
-            "`autotune study` wrote, or the URL of a storage"
-        )
-    return Place.of(f"sqlite:///{folder.resolve() / DATABASE}", folder), folder
+    if is_file(folder / DATABASE):
+        return Place.of(f"sqlite:///{folder.resolve() / DATABASE}", folder), folder
+    if is_file(folder / FRONT) and os.environ.get(VARIABLE):
+        return Place.of(None, folder), folder
+    raise StudyError(
+        f"{without_secrets(text)} holds no study ({DATABASE} is missing); name the folder that "
+        f"`autotune study` wrote, and the URL of its storage in {VARIABLE} if it has another one"
+    )
 
 
 def entries(place: Place) -> list[Entry]:
@@ -100,6 +104,7 @@ def _entry(study: optuna.Study) -> Entry:
     attributes = study.user_attrs
     try:
         options = StudyOptions.from_record(attributes.get("request"))
+        options = replace(options, metric=str(attributes.get("metric", "")) or None)
     except FormatError:
         options = None
     return Entry(
@@ -109,7 +114,6 @@ def _entry(study: optuna.Study) -> Entry:
         objectives=str(attributes.get("objectives", "")).split(","),
         trials=len(read_trials(study)),
         options=options,
-        has_metric=bool(attributes.get("metric")),
     )
 
 
@@ -154,7 +158,7 @@ def options_to_continue(where: str | None, **changes: Any) -> StudyOptions:
     entry = choose(entries(place), changes.pop("study_name", None), place)
     if changes.get("out") is None:
         changes["out"] = folder or _folder_of(entry)
-    changes["storage"] = place.text if folder is None else f"sqlite:///{place.file}"
+    changes["storage"] = place.text if place.file is None else f"sqlite:///{place.file}"
     return options_of(entry, **changes)
 
 
@@ -183,7 +187,7 @@ def options_of(entry: Entry, **changes: Any) -> StudyOptions:
             f"the options of {entry.name} cannot be read; type its `autotune study` command"
         )
     given = {name: value for name, value in changes.items() if value is not None}
-    if entry.has_metric and "metric" not in given:
+    if entry.options.metric is not None and "metric" not in given:
         raise RequestError(f"a metric judges the answers of {entry.name}; add --metric")
     options = replace(entry.options, out=None).with_changes(**given)
     check_paths(options)

@@ -40,7 +40,8 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
         seams.storage(place) as database,
     ):
         store = Store.open(database, place, ctx, options.study_name, seams.clock, note)
-        store.study.set_user_attr("request", options.resolved(ctx).to_record())
+        asked = options.resolved(ctx)
+        store.study.set_user_attr("request", asked.to_record())
         ctx = replace(ctx, study=store.study.study_name)
         related = related_studies(database, ctx.study)
         for sentence in (*notes_on(related, ctx.facts, store.trials), *ctx.workload.notes):
@@ -50,7 +51,7 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             result, sentence = earlier
             report(Progress(stage="done", note=sentence))
             return result
-        report(Progress(stage="baseline"))
+        report(Progress(stage="baseline", options=asked))
         began_s = seams.clock.monotonic() - store.spent_s
         preparer = preparer_of(ctx)
         with closing(open_measurer(ctx, store, preparer, seams)) as measurer, preparer.child.kept():

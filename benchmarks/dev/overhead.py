@@ -127,7 +127,7 @@ def study(path: Path, folder: Path, trials: int, space: str) -> dict[str, Any]:
     in_search_s: dict[str, float] = {}
     began_s = time.monotonic()
     with timed(watch, {**_METHODS, **optuna_methods()}), _waits_booked(watch):
-        update_page = live_page(options)
+        update_page = live_page()
 
         def on_progress(progress: Progress) -> None:
             sys.stderr.write(f"\r{f'{progress.stage}: {progress.done} of {progress.total}':60}")

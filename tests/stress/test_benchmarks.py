@@ -231,7 +231,7 @@ def test_every_benchmark_has_a_short_form() -> None:
         )
     }
     # these need models that no environment of the tests has, or have tests of their own below
-    alone = {"decoder", "ocr", "service"}
+    alone = {"decoder", "hook", "ocr", "service"}
     alone |= {"ocr_application", "package_application", "service_application", "texts"}
     assert with_main - alone == CASES.keys()
 
@@ -276,8 +276,17 @@ def _application(
 @pytest.fixture
 def _applications(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS / "applications")
-    for name in ("service", "ocr", "package_application"):
+    for name in ("hook", "service", "ocr", "package_application"):
         monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.usefixtures("_applications")
+def test_the_hook_is_timed_beside_plain_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = _application("hook", "--quick --runs 100 --rounds 1", monkeypatch, capsys)
+    assert rows.keys() == {"plain", "record", "run"}
+    assert all(row["us"] > 0 and row["opening_ms"] > 0 for row in rows.values())
 
 
 @pytest.mark.usefixtures("_applications")

@@ -252,7 +252,7 @@ def _untried(result: ApplicationResult) -> Iterator[str]:
         "replayed, not its memory. Dimensions were not fixed, because other shapes may come."
     )
     yield (
-        "A session that the application opens several times is replayed once. Weights of two "
-        "sessions of one model are shared only where they are stored as external data, which the "
-        "system maps once."
+        "A session that is closed and opened again is replayed as one that stays open. Weights of "
+        "two sessions of one model are shared only where they are stored as external data, which "
+        "the system maps once."
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.report.page.state import StudyState, limits_of
+from autotune.report.page.state import StudyState
 from autotune.report.page.writing import REFRESH_S, write_page
 from autotune.report.progress import count, stage, time_left
 from autotune.search.objective import find
@@ -29,10 +29,10 @@ class LivePage:
         announce: Called with the page's path when it is written for the first time.
     """
 
-    options: StudyOptions
     announce: Callable[[Path], None]
     monotonic: Callable[[], float] = time.monotonic
     _is_announced: bool = field(default=False, init=False)
+    _options: StudyOptions | None = field(default=None, init=False)
     _trials: tuple[Trial, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
@@ -40,30 +40,27 @@ class LivePage:
 
     def __call__(self, progress: Progress) -> None:
         """Writes the page if it is time to."""
+        self._options = progress.options or self._options
         self._trials = tuple(progress.trials) or self._trials
         began_s = self.monotonic()
-        if not self._trials or progress.stage == "done" or began_s < self._next_s:
+        options, is_done = self._options, progress.stage == "done"
+        if options is None or not self._trials or is_done or began_s < self._next_s:
             return
+        parts = [stage(progress), count(progress.done, progress.total), time_left(progress)]
+        state = StudyState(
+            name="",
+            model=options.model.name,
+            folder=options.folder,
+            objectives=find(options.objectives),
+            limits=options.limits,
+            trials=self._trials,
+            options=options,
+            stage=", ".join(filter(None, parts)),
+        )
         with contextlib.suppress(OSError):
-            page = write_page(self._state(progress))
+            page = write_page(state)
             if not self._is_announced:
                 self.announce(page)
                 self._is_announced = True
         ended_s = self.monotonic()
         self._next_s = ended_s + max(REFRESH_S, (ended_s - began_s) / _SHARE)
-
-    def _state(self, progress: Progress) -> StudyState:
-        options = self.options
-        metric = options.metric or ""
-        parts = [stage(progress), count(progress.done, progress.total), time_left(progress)]
-        return StudyState(
-            name="",
-            model=options.model.name,
-            folder=options.folder,
-            objectives=find(options.objectives),
-            limits=limits_of(None, options, metric),
-            trials=self._trials,
-            options=options,
-            metric=metric,
-            stage=", ".join(filter(None, parts)),
-        )

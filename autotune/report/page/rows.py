@@ -1,20 +1,22 @@
 """The configurations of a study, a row each, with their details; and the study's conditions."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.deploy.config import Interval
+from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.options import Value
 from autotune.measure.outcome import Failure, Measurement
 from autotune.report.page.state import StudyState
-from autotune.report.text import interval, latency, percent, printable
+from autotune.report.text import generation, interval, latency, percent, printable
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import speedup_of, with_latency
 from autotune.search.objective import THROUGHPUT, TOKENS, Values, values
-from autotune.search.trial import Limits, Trial
+from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
+from autotune.study.options import StudyOptions
 
 STATES: Mapping[str, str] = {
     "chosen": "chosen",
@@ -46,6 +48,7 @@ class Row:
             search measured.
         error: Its error; None where it was not measured.
         agreement: Its top-1 agreement; None where it was not measured.
+        lengths: The times of a decoder's generations, by the length of the prompt.
         measurement: Its numbers in the search; None where it failed or they are not at hand.
     """
 
@@ -60,6 +63,7 @@ class Row:
     gains: Mapping[str, Interval] = field(default_factory=dict)
     error: float | None = None
     agreement: float | None = None
+    lengths: Sequence[LengthTimes] = ()
     measurement: Measurement | None = None
 
 
@@ -97,6 +101,7 @@ def _member_row(state: StudyState, member: Member) -> Row:
         gains=member.gains,
         error=evidence.error,
         agreement=evidence.agreement,
+        lengths=evidence.lengths,
         measurement=next((t.measurement for t in state.trials if t.number == member.trial), None),
     )
 
@@ -118,7 +123,7 @@ def _trial_rows(state: StudyState) -> Iterator[Row]:
 
 
 def _measured_row(state: StudyState, trial: Trial, measurement: Measurement) -> Row:
-    reason = excess(measurement, state.limits)
+    reason = state.limits.broken(measurement)
     kind = "rejected" if reason else "measured"
     if measurement.stopped_early and not reason:
         kind, reason = "stopped", "clearly dominated by others"
@@ -132,6 +137,7 @@ def _measured_row(state: StudyState, trial: Trial, measurement: Measurement) -> 
         speedup=None if state.baseline is None else speedup_of(measurement, state.baseline),
         error=measurement.fidelity.error,
         agreement=measurement.fidelity.agreement,
+        lengths=() if measurement.generated is None else measurement.generated.lengths,
         measurement=measurement,
     )
 
@@ -147,30 +153,6 @@ def _on_scale(state: StudyState, estimates: Values) -> Values:
     confirmed_ms = state.result.baseline.evidence.latency_ms
     factor = confirmed_ms / state.baseline.latency_ms
     return with_latency(estimates, factor * estimates["latency_ms"])
-
-
-def excess(measurement: Measurement, limits: Limits) -> str:
-    """Returns which limits a measurement breaks, in words; empty where it keeps them."""
-    fidelity = measurement.fidelity
-    parts = []
-    if fidelity.error > limits.max_error:
-        parts.append(f"error {fidelity.error:.2g}, limit {limits.max_error:.2g}")
-    if limits.max_drop is not None and (fidelity.drop or 0.0) > limits.max_drop:
-        parts.append(f"the metric falls by {percent(fidelity.drop or 0.0)}")
-    if limits.max_memory_mib is not None and measurement.peak_memory_mib > limits.max_memory_mib:
-        parts.append(
-            f"{measurement.peak_memory_mib:.1f} MiB, limit {limits.max_memory_mib:.1f} MiB"
-        )
-    held_mib, most_held_mib = measurement.held_memory_mib, limits.max_held_memory_mib
-    if most_held_mib is not None and held_mib > most_held_mib:
-        parts.append(f"{held_mib:.1f} MiB held, limit {most_held_mib:.1f} MiB")
-    if limits.max_latency_ms is not None and measurement.latency_ms > limits.max_latency_ms:
-        parts.append(f"{measurement.latency_ms:.4g} ms, limit {limits.max_latency_ms:.4g} ms")
-    if limits.max_p99_ms is not None and measurement.tail_ms > limits.max_p99_ms:
-        parts.append(
-            f"99th percentile {measurement.tail_ms:.4g} ms, limit {limits.max_p99_ms:.4g} ms"
-        )
-    return "; ".join(parts)
 
 
 PHASES = (
@@ -219,6 +201,8 @@ def _lines(row: Row) -> Iterator[tuple[str, str]]:
             yield "new tokens", f"{row.values[TOKENS]:.4g} tokens/s"
         if "ttft_ms" in row.values:
             yield "time to the first token", f"{latency(row.values['ttft_ms'])} ms"
+        for times in row.lengths:
+            yield f"after a prompt of {times.prompt_tokens} tokens", generation(times)
         yield "peak memory", f"{row.values['peak_memory_mib']:.1f} MiB"
         yield "CPU time of a run", f"{1e3 * row.values['cpu_s']:.4g} ms"
         yield "creating the session", f"{row.values['load_ms']:.4g} ms"
@@ -255,15 +239,25 @@ def conditions_of(state: StudyState) -> dict[str, str]:
             "CPU": f"{result.environment.cpu}, {result.environment.cores} usable cores",
             "machine's fingerprint": result.environment.fingerprint,
         }
-    limits = {
-        "max_error": f"error {state.limits.max_error:g}".replace("error inf", ""),
-        "max_memory_mib": f"memory {state.limits.max_memory_mib} MiB",
-        "max_held_memory_mib": f"held memory {state.limits.max_held_memory_mib} MiB",
-        "max_latency_ms": f"latency {state.limits.max_latency_ms} ms",
-        "max_p99_ms": f"99th percentile {state.limits.max_p99_ms} ms",
-        "max_drop": f"fall of the metric {state.limits.max_drop}",
-    }
-    kept = {n: text for n, text in limits.items() if getattr(state.limits, n) is not None}
-    conditions["limits"] = ", ".join(filter(None, kept.values()))
+    conditions["limits"] = state.limits.words
     conditions["objectives"] = ", ".join(objective.heading for objective in state.objectives)
     return {name: text for name, text in {**conditions, **state.facts}.items() if text}
+
+
+_OF_ONE_RUN = frozenset({"model", "out", "study_name"})
+
+
+def call_of(options: StudyOptions) -> str:
+    """Returns the Python code that repeats a study.
+
+    It has what a storage keeps of the options, and with that neither a storage nor its password.
+    """
+    asked = {**options.to_record(), "metric": options.metric}
+    default = StudyOptions(model=options.model).to_record()
+    changes = [
+        f"    {name}={value!r},"
+        for name, value in asked.items()
+        if name not in _OF_ONE_RUN and value is not None and value != default.get(name)
+    ]
+    model = f"    {asked['model']!r},"
+    return "\n".join(["import autotune\n", "autotune.tune(", model, *changes, ")"])

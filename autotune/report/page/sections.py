@@ -100,7 +100,8 @@ def _answers(state: StudyState) -> Iterator[Block]:
     if not rated:
         return
     headings = ["configuration", "error", "smallest cosine", "largest difference"]
-    headings += ["top-1 agreement", *(["metric"] if state.metric else [])]
+    has_metric = any(fidelity.metric is not None for fidelity in rated.values())
+    headings += ["top-1 agreement", *(["metric"] if has_metric else [])]
     rows = [
         [
             name,
@@ -108,7 +109,7 @@ def _answers(state: StudyState) -> Iterator[Block]:
             f"{fidelity.cosine:.6f}",
             f"{fidelity.max_difference:.2g}",
             "" if fidelity.agreement is None else percent(fidelity.agreement),
-            *([_number(fidelity.metric, ".4g")] if state.metric else []),
+            *([_number(fidelity.metric, ".4g")] if has_metric else []),
         ]
         for name, fidelity in rated.items()
     ]

@@ -1,7 +1,7 @@
 """The state of a study that a page shows: its result, its trials and what it was asked for."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import optuna
@@ -44,7 +44,6 @@ class StudyState:
     trials: tuple[Trial, ...] = ()
     result: StudyResult | None = None
     options: StudyOptions | None = None
-    metric: str = ""
     facts: Facts = field(default_factory=dict)
     profiling: Profiling | None = None
     stage: str = ""
@@ -101,19 +100,18 @@ def read_state(folder: Path, storage: str | None = None, name: str | None = None
     with quiet_optuna(), open_storage(place) as database:
         study = optuna.load_study(study_name=entry.name, storage=database)
         trials, attributes = tuple(read_trials(study)), study.user_attrs
-    metric = str(attributes.get("metric", ""))
     if not trials:
         raise StudyError(f"{folder}: no trial of the study {entry.name} has ended yet")
+    asked = Limits() if entry.options is None else entry.options.limits
     return StudyState(
         name=entry.name,
         model=entry.model,
         folder=folder,
         objectives=find(tuple(entry.objectives)),
-        limits=limits_of(result, entry.options, metric),
+        limits=asked if result is None else _limits_of(result),
         trials=trials,
         result=result,
         options=entry.options,
-        metric=metric,
         facts=facts_of(attributes),
         profiling=None if result is None else kept_profile(folder),
     )
@@ -126,24 +124,13 @@ def _of_result(result: StudyResult) -> StudyState:
         model=result.model.name,
         folder=result.folder,
         objectives=find(result.objectives),
-        limits=limits_of(result, None, ""),
+        limits=_limits_of(result),
         result=result,
         profiling=kept_profile(result.folder),
     )
 
 
-def limits_of(result: StudyResult | None, options: StudyOptions | None, metric: str) -> Limits:
-    """Returns the limits of a study: those of its result, or else those it was asked for."""
-    if result is not None:
-        error = result.limits["max_error"]
-        others = {name: most for name, most in result.limits.items() if name != "max_error"}
-        return Limits(max_error=math.inf if error is None else error, **others)
-    if options is None:
-        return Limits()
-    # the storage keeps no metric, and None for an error without a limit
-    unlimited = options.max_error is None and bool(metric)
-    return replace(
-        options.limits,
-        max_error=math.inf if unlimited else options.error_limit,
-        max_drop=options.max_drop if metric else None,
-    )
+def _limits_of(result: StudyResult) -> Limits:
+    limits = dict(result.limits)
+    error = limits.pop("max_error")
+    return Limits(max_error=math.inf if error is None else error, **limits)

@@ -13,11 +13,10 @@ from markupsafe import Markup
 
 from autotune import __version__
 from autotune.errors import MissingPackageError
-from autotune.report.page.command import command_of
 from autotune.report.page.figure import Figure
 from autotune.report.page.figures import effects_figure, memory_figure, noise_figure, search_figure
 from autotune.report.page.front_figure import axes_of, front_figure
-from autotune.report.page.rows import STATES, Row, conditions_of, row_details, rows_of
+from autotune.report.page.rows import STATES, Row, call_of, conditions_of, row_details, rows_of
 from autotune.report.page.sections import sections_of
 from autotune.report.page.state import StudyState, read_state
 from autotune.report.result import answer_blocks, headline
@@ -93,7 +92,7 @@ def render_page(state: StudyState) -> str:
     environment = environment_of()
     return environment.get_template("page.html").render(
         answer=answer,
-        command=None if state.options is None else command_of(state.options, state.metric),
+        call=None if state.options is None else call_of(state.options),
         conditions=conditions_of(state),
         data=data,
         figures=figures,
