@@ -54,6 +54,16 @@ def normal(seed: int, *shape: int) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+def everything_in(place: Path) -> dict[str, bytes | None]:
+    """Returns what lies in a folder, links not followed: names, and what files hold."""
+    return {
+        str(path.relative_to(place)): path.read_bytes()
+        if path.is_file() and not path.is_symlink()
+        else None
+        for path in sorted(place.rglob("*"))
+    }
+
+
 def tensor(name: str, dtype: str, *shape: Dimension, bound: int | None = None) -> Tensor:
     return Tensor(name=name, dtype=dtype, shape=shape, index_bound=bound)
 

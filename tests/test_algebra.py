@@ -274,16 +274,7 @@ _NORMALISATIONS = {
 @pytest.mark.parametrize(("body", "expected"), _NORMALISATIONS.items())
 def test_a_normalisation_in_parts_is_one_operator(body: str, expected: str) -> None:
     """Also roots and squares of their own, and softmax; NaN stays NaN."""
-    constants = {
-        **_NUMBERS,
-        **_FILTERS,
-        **_EPSILON,
-        "minus_half": -0.5,
-        "one_axis": np.array([1], np.int64),
-        "last_axis": np.array([-1], np.int64),
-        "d_": _FILTERS["d"],
-    }
-    before = onnx_model(body, constants)
+    before = onnx_model(body, {**_NUMBERS, **_FILTERS, **_EPSILON})
     after = simplified(before)
     assert operators(after) == expected.split()
     feeds = inputs_of(before)

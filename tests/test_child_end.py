@@ -1,9 +1,7 @@
 """The child's end of the channel, in this process."""
 
-import subprocess
-import sys
-
 import pytest
+from command_line import printed
 
 from autotune.process.child_end import printable
 
@@ -15,9 +13,7 @@ def test_printable_keeps_one_line() -> None:
 @pytest.mark.process
 def test_the_childs_end_needs_the_standard_library_alone() -> None:
     script = "import sys, autotune.process.child_end; print(*sys.modules)"
-    modules = subprocess.run(
-        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
-    ).stdout.split()
+    modules = printed(script).split()
     ours = {name for name in modules if name.split(".")[0] == "autotune"}
     assert ours == {"autotune", "autotune.process", "autotune.process.child_end"}
     assert not {"numpy", "psutil", "filelock", "subprocess", "onnxruntime"} & set(modules)

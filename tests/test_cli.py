@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -46,11 +45,8 @@ def refused(folder: Path, *arguments: str) -> str:
     return one_line(done.stderr)
 
 
-@pytest.mark.process
 def test_version(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "autotune", "--version"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"autotune {autotune.__version__}"
+    assert run(tmp_path, "--version").stdout.strip() == f"autotune {autotune.__version__}"
 
 
 def test_spaces_are_listed(tmp_path: Path) -> None:

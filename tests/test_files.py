@@ -25,30 +25,14 @@ from autotune.errors import FormatError
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and devices are POSIX")
 
 
-def _pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _folder(path: Path) -> None:
-    path.mkdir()
-
-
-def _device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def _circle(path: Path) -> None:
-    path.symlink_to(path)
-
-
 @posix
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (_pipe, "a device or a pipe"),
-        (_device, "a device or a pipe"),
-        (_folder, "a folder"),
-        (_circle, "symbolic links"),
+        (os.mkfifo, "a device or a pipe"),
+        (lambda path: path.symlink_to("/dev/zero"), "a device or a pipe"),
+        (Path.mkdir, "a folder"),
+        (lambda path: path.symlink_to(path), "symbolic links"),
         (lambda _: None, "No such file"),
     ],
     ids=["pipe", "device", "folder", "circle", "missing"],

@@ -7,6 +7,7 @@ import numpy as np
 import onnxruntime
 import optuna
 import pytest
+from export_cases import FEED
 
 import autotune
 from autotune.deploy.config import TunedConfig
@@ -19,7 +20,6 @@ from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 
 DATA = Path(__file__).parent / "data"
-FEED = {name: np.ones((1, 1, size), np.float32) for name, size in (("frames", 4), ("state", 8))}
 # another machine, with another ONNX Runtime, tuned the frozen configs
 _tuned_elsewhere = pytest.mark.filterwarnings("ignore:.* was tuned elsewhere")
 

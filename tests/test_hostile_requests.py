@@ -34,6 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sound model and with hostile files."""
     place = tmp_path_factory.mktemp("hostile")
     save_onnx(place / "m.onnx", "y = Relu (x)", x="float[rows,3] x", y="float[rows,3] y")
+    (place / "cut.onnx").write_bytes((place / "m.onnx").read_bytes()[:20])
     np.save(place / "raw.npy", np.ones(3))
     (place / "raw.npz").write_bytes((place / "raw.npy").read_bytes())
     (place / "deep.toml").write_text("a=" + "[" * 100_000 + "]" * 100_000, encoding="ascii")
@@ -74,6 +75,7 @@ STUDY = ["study", "m.onnx"]
         ([*STUDY, "--out", LONG], LONG[:40]),
         ([*STUDY, "--metric", f"{LONG}:{LONG}"], "--metric"),
         (["study", LONG], LONG[:40]),
+        (["study", "cut.onnx"], "cut.onnx cannot be used: it is no ONNX model"),
         ([*STUDY, "--shape", f"{ENDLESS}=1"], "has no input"),
         ([*STUDY, "--fix", f"{ENDLESS}=1"], "--fix"),
         ([*STUDY, "--space", ENDLESS], ENDLESS[:40]),
@@ -257,3 +259,15 @@ def test_few_descriptors(place: Path) -> None:
     assert done.returncode == CANNOT, done.stderr
     assert "ulimit -n 1024" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.process
+def test_without_onnxruntime(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('absent')\n", encoding="ascii")
+    before = sorted(place.iterdir())
+    done = shell(f"cd {place}; $A study m.onnx", PYTHONPATH=str(tmp_path))
+    assert done.returncode == WRONG
+    assert "Traceback" not in done.stderr
+    assert 'pip install "ort-autotune[cpu]"' in done.stderr
+    assert " ".join(done.stderr.split()).count("onnxruntime is not installed") == 1
+    assert sorted(place.iterdir()) == before

@@ -15,29 +15,25 @@ import pytest
 from autotune.errors import StudyError
 from autotune.storage import locks
 
-_HOLD_FOLDER = (
-    "import pathlib, sys\n"
-    "from autotune.storage import locks\n"
-    "locks.core_locks = lambda: []\n"
-    "with locks.exclusive_use(*map(pathlib.Path, sys.argv[1:])):\n"
-    "    print('held', flush=True)\n"
-    "    sys.stdin.read()\n"
-)
-_HOLD_CORE = (
+_HOLD = (
     "import os, pathlib, sys\n"
     "from autotune.storage import locks\n"
-    "os.sched_setaffinity(0, {int(sys.argv[2])})\n"
-    "with locks.exclusive_use(pathlib.Path(sys.argv[1])):\n"
+    "core, *places = sys.argv[1:]\n"
+    "if core == 'none':\n"
+    "    locks.core_locks = lambda: []\n"
+    "else:\n"
+    "    os.sched_setaffinity(0, {int(core)})\n"
+    "with locks.exclusive_use(*map(pathlib.Path, places)):\n"
     "    print('held', flush=True)\n"
     "    sys.stdin.read()\n"
 )
 
 
 @contextlib.contextmanager
-def _held(script: str, *arguments: object) -> Iterator[Callable[[], None]]:
-    """Runs a script that holds locks in a process of its own; gives what ends it."""
+def _held(*places: Path, core: int | None = None) -> Iterator[Callable[[], None]]:
+    """Holds places, or a core as well, in a process of its own; gives what ends it."""
     with subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)],
+        [sys.executable, "-c", _HOLD, "none" if core is None else str(core), *map(str, places)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -60,7 +56,7 @@ def test_a_database_elsewhere_serves_one_driver(folders: tuple[Path, Path], tmp_
     one, two = folders
     database = tmp_path / "shared.db"
     with (
-        _held(_HOLD_FOLDER, one, database),
+        _held(one, database),
         pytest.raises(StudyError, match="postgresql://"),
         locks.exclusive_use(two, database),
     ):
@@ -72,7 +68,7 @@ def test_the_database_of_another_folder_serves_one_driver(folders: tuple[Path, P
     """The study of that folder holds no lock but the folder's."""
     one, two = folders
     with (
-        _held(_HOLD_FOLDER, one, one / "study.db"),
+        _held(one, one / "study.db"),
         pytest.raises(StudyError, match="postgresql://"),
         locks.exclusive_use(two, one / "study.db"),
     ):
@@ -87,7 +83,7 @@ def test_two_drivers_do_not_share_cores(folders: tuple[Path, Path]) -> None:
     if len(mine) < 2:
         pytest.skip("there is one core only")
     first, second = sorted(mine)[:2]
-    with _held(_HOLD_CORE, one, first):
+    with _held(one, core=first):
         try:
             with (
                 pytest.raises(StudyError, match=r"measures on these cores.*--wait.*taskset"),
@@ -107,7 +103,7 @@ def test_a_study_can_wait_for_the_cores(folders: tuple[Path, Path]) -> None:
     one, two = folders
     core = min(os.sched_getaffinity(0))
     sentences: list[str] = []
-    with _held(_HOLD_CORE, one, core) as end:
+    with _held(one, core=core) as end:
 
         def note(sentence: str) -> None:
             sentences.append(sentence)
@@ -133,7 +129,7 @@ def test_a_wait_can_be_interrupted(folders: tuple[Path, Path], tmp_path: Path) -
     # a shell's background jobs start with Ctrl-C ignored
     earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with _held(_HOLD_FOLDER, one, database):
+        with _held(one, database):
             with (
                 pytest.raises(KeyboardInterrupt),
                 locks.exclusive_use(two, database, wait=True, on_note=lambda _: interrupt.start()),
@@ -148,7 +144,7 @@ def test_a_wait_can_be_interrupted(folders: tuple[Path, Path], tmp_path: Path) -
 @pytest.mark.process
 def test_a_lock_goes_with_its_holder(tmp_path: Path) -> None:
     """Two studies in one folder would measure each other, in two processes too."""
-    for holder in (_held(_HOLD_FOLDER, tmp_path), locks.exclusive_use(tmp_path)):
+    for holder in (_held(tmp_path), locks.exclusive_use(tmp_path)):
         with holder, pytest.raises(StudyError, match="is at work"), locks.exclusive_use(tmp_path):
             pass
     notes: list[str] = []

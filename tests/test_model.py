@@ -152,14 +152,39 @@ def test_what_cannot_be_fed_or_run_is_refused(path: Path, body: str, x: str, wor
     assert ".h:" not in str(refusal.value)
 
 
-def test_an_ir_version_of_the_future_is_refused(path: Path) -> None:
-    model = onnx_model("y = Relu (x)")
-    model.ir_version = 99
+@pytest.mark.parametrize(
+    ("node", "opset", "ir_version", "words"),
+    [
+        ("Nonsense", 17, 8, "'Nonsense'.*opset 17"),
+        ("my.operators.Nonsense", 17, 8, r"my\.operators.*Nonsense.*custom operators"),
+        ("Relu", 99, 8, "uses opset 99, .*upgrade onnxruntime"),
+        ("Relu", 17, 99, r"has IR version 99, .*up to \d+; upgrade onnxruntime"),
+    ],
+)
+def test_what_onnxruntime_lacks_is_refused(
+    path: Path, node: str, opset: int, ir_version: int, words: str
+) -> None:
+    model = onnx_model(f"y = {node} (x)", x="float[b,3] x", y="float[b,3] y", opset=opset)
+    model.ir_version = ir_version
+    if "." in node:
+        model.opset_import.add(domain="my.operators", version=1)
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(
-        ModelError, match=r"model\.onnx has IR version 99, .*up to \d+; upgrade onnxruntime"
-    ):
+    with pytest.raises(ModelError, match=rf"model\.onnx.*{words}"):
         describe(path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_model_is_refused(path: Path, share: float) -> None:
+    sample_models.write("lstm", path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(ModelError, match=r"model\.onnx.*no ONNX model"):
+        describe(path)
+
+
+def test_a_folder_for_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"is a folder; name the \.onnx file in it"):
+        describe(tmp_path)
 
 
 @pytest.mark.parametrize("place", ["input", "dimension", "output"])
@@ -196,6 +221,19 @@ def test_external_data_outside_the_folder_are_refused(tmp_path: Path, location: 
     with pytest.raises(ModelError, match="outside its folder") as caught:
         describe(with_external(folder / "model.onnx", location))
     assert location in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "words"),
+    [(0, "'w.bin' is missing; put it beside the model"), (10, "'w.bin' is truncated")],
+)
+def test_external_data_that_are_not_whole_are_refused(
+    path: Path, size_bytes: int, words: str
+) -> None:
+    if size_bytes:
+        (path.parent / "w.bin").write_bytes(bytes(size_bytes))
+    with pytest.raises(ModelError, match=words):
+        describe(with_external(path, "w.bin"))
 
 
 def test_external_data_belong_to_the_model(path: Path) -> None:

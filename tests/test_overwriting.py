@@ -1,6 +1,5 @@
 """Nothing that a study reads is overwritten by what it writes."""
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from factories import everything_in
 from fakes import FakeWorld, thread_cost
 
 from autotune.errors import StudyError
@@ -38,23 +38,14 @@ def _inputs(path: Path, *samples: int) -> Path:
     return path
 
 
-def _state(folder: Path) -> dict[str, str]:
-    """Returns the digest of each file below a folder, by its path."""
-    return {
-        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.parent.rglob("*"))
-        if path.is_file()
-    }
-
-
 def _refused(folder: Path, name: str, model: Path | str, **options: Any) -> None:
     """Runs a study that must be refused because of the file `name`, with nothing written."""
-    before = _state(folder)
+    before = everything_in(folder.parent)
     with pytest.raises(StudyError, match="would be overwritten") as refusal:
         FakeWorld(thread_cost).tune(model, trials=2, space="session", **options)
     assert name in str(refusal.value)
     assert "--out DIR" in str(refusal.value)
-    assert _state(folder) == before
+    assert everything_in(folder.parent) == before
 
 
 @pytest.mark.parametrize("out", [".", "../here", "below/.."])
@@ -95,10 +86,10 @@ def test_inputs_spaces_and_configurations_stay(folder: Path) -> None:
     space = folder / "out" / "front.json"
     values = "[parameters.intra_op_num_threads]\nvalues = [0, 1]\ndefault = 0\n"
     space.write_text(f'description = "threads"\n{values}', encoding="ascii")
-    before = _state(folder)
+    before = everything_in(folder.parent)
     with pytest.raises(StudyError, match=r"front\.json would be overwritten"):
         FakeWorld(thread_cost).tune(model, trials=2, space=str(space), out="out")
-    assert _state(folder) == before
+    assert everything_in(folder.parent) == before
 
 
 def test_a_folder_of_inputs_that_links_to_the_database(folder: Path) -> None:
@@ -120,10 +111,10 @@ def test_files_beside_the_result_are_no_obstacle(folder: Path) -> None:
     """A study may write to the folder of its model and inputs where the names differ."""
     model = _model(folder / "net.onnx")
     data = _inputs(folder / "inputs.npz", 2)
-    before = _state(folder)
+    before = everything_in(folder.parent)
     result = FakeWorld(thread_cost).tune(model, trials=2, space="session", out=".", data=data)
     assert (folder / "best.json").is_file()
-    assert before.items() <= _state(folder).items()
+    assert before.items() <= everything_in(folder.parent).items()
     again = FakeWorld(thread_cost).tune(model, trials=3, space="session", out=".", data=data)
     assert again.trials > result.trials
 

@@ -137,12 +137,6 @@ def test_a_refusal_is_remembered(
         _preparer(lstm, tmp_path / "cache").prepare(refused)
 
 
-def test_what_was_evicted_is_made_again(preparer: Preparer) -> None:
-    first = preparer.prepare(_SHRUNK)
-    shutil.rmtree(first.path.parent)
-    assert preparer.prepare(_SHRUNK).path.is_file()
-
-
 def test_without_samples_nothing_is_calibrated(model: Model, tmp_path: Path) -> None:
     """A later command has the samples that the study left, or says that they are gone."""
     with pytest.raises(PreparationError, match="calibration samples"):

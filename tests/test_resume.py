@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import run
+from factories import everything_in
 from fakes import FakeWorld
 from shared_worker import cost
 from test_cli import refused
@@ -107,6 +108,17 @@ def test_a_name_is_of_one_study(tmp_path: Path) -> None:
     assert len(world.searched) == 4
     with pytest.raises(StudyError, match=r"differs from this one in its space.*--study-name"):
         world.tune(tmp_path / "model.onnx", trials=4, **asked, fix={"arena": "off"})
+
+
+def test_a_study_folder_of_another_model_is_refused(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "model.autotune", tmp_path / "taken")
+    sample_models.write("cnn", tmp_path / "cnn.onnx")
+    before = everything_in(tmp_path)
+    said = refused(tmp_path, "study", "cnn.onnx", "--out", "taken")
+    assert "taken holds a study of another model (model.onnx" in said
+    assert "--out DIR" in said
+    after = everything_in(tmp_path)
+    assert {name: data for name, data in after.items() if not name.endswith(".lock")} == before
 
 
 def _options(model: Path = Path("/m/model.onnx"), **changes: Any) -> StudyOptions:

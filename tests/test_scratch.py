@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from factories import everything_in
 
 from autotune.process import scratch
 
@@ -98,16 +99,6 @@ def left_over(place: Path, name: str = NAME, *, marked: bool = True) -> Path:
     if marked:
         scratch.write_mark(folder)
     return folder
-
-
-def everything_in(place: Path) -> dict[str, bytes | None]:
-    """Returns what lies in a folder, links not followed: names, and what files hold."""
-    return {
-        str(path.relative_to(place)): path.read_bytes()
-        if path.is_file() and not path.is_symlink()
-        else None
-        for path in sorted(place.rglob("*"))
-    }
 
 
 def test_a_link_for_a_mark_is_none(tmp_path: Path) -> None:

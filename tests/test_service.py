@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from export_cases import FEED
 
 import autotune
 
@@ -25,7 +26,6 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 DATA = Path(__file__).parent / "data"
-FEED = {name: np.ones((1, 1, size), np.float32) for name, size in (("frames", 4), ("state", 8))}
 _PATIENCE_S = 60.0
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

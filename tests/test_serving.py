@@ -23,7 +23,6 @@ from autotune.results.result import StudyResult, choose_member
 from autotune.space.configuration import Configuration
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.identity import digest, identity_of
-from autotune.study.options import StudyOptions
 
 _SPACE = """
 [parameters.intra_op_num_threads]
@@ -131,12 +130,6 @@ def test_one_client_has_one_session(tiny_model: Path, space: str, tmp_path: Path
 def test_throughput_of_one_client_is_refused(tiny_model: Path, space: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="--clients"):
         _tune(tiny_model, space, tmp_path / "out", objectives=["throughput_per_s"])
-
-
-@pytest.mark.parametrize("clients", [0, 257])
-def test_a_number_of_clients_has_bounds(tiny_model: Path, clients: int) -> None:
-    with pytest.raises(RequestError, match="--clients must be from 1 to 256"):
-        StudyOptions.of(tiny_model, clients=clients)
 
 
 def test_another_number_of_clients_is_another_study() -> None:

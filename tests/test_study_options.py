@@ -57,6 +57,8 @@ def test_what_is_no_objective_cannot_be_preferred(
     ("changes", "words"),
     [
         ({"trials": 0}, "--trials must be at least 1, not 0"),
+        ({"clients": 0}, "--clients must be from 1 to 256"),
+        ({"clients": 257}, "--clients must be from 1 to 256"),
         ({"timeout_s": 0.0}, "--timeout must be more than 0"),
         ({"max_error": 0.0}, "--max-error must be more than 0"),
         ({"max_error": float("nan")}, "--max-error must be more than 0"),

@@ -1,6 +1,6 @@
 """Weights are found wherever a model keeps them, and every step works on them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from small_models import BUILDERS, distance
 from small_spaces import machine
 
 from autotune.deploy.options import Value
+from autotune.facts.feeds import Feed
 from autotune.facts.generated import generate
 from autotune.facts.graphs import all_nodes, all_weights
 from autotune.facts.model import Model, describe
@@ -32,6 +33,12 @@ def _written(model: onnx.ModelProto, folder: Path, name: str) -> Model:
 
 def _space(model: Model) -> Space:
     return resolve(find_space("default"), model, generate(model, {}), machine(2))
+
+
+def _preparer(model: Model, folder: Path) -> tuple[Preparer, Sequence[Feed]]:
+    workload = generate(model, {})
+    made = Preparer(model, folder, workload=workload, signature=workload.signature())
+    return made, workload.feeds
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -67,12 +74,11 @@ def test_half_precision_weights_are_quantised(tmp_path: Path) -> None:
     plain = BUILDERS["transformer"]()
     model = _written(behind_casts(plain), tmp_path, "cast")
     assert model.quantisable == _written(plain, tmp_path, "plain").quantisable
-    workload = generate(model, {})
-    preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
+    preparer, feeds = _preparer(model, tmp_path)
     table = preparer.prepare({"embeddings": "int8"})
     kinds = {item.data_type for item in onnx.load(table.path).graph.initializer}
     assert TensorProto.FLOAT16 not in kinds
-    assert distance(model.path, table.path, workload.feeds) < 0.02
+    assert distance(model.path, table.path, feeds) < 0.02
     for precision, operator in (
         ("int8_dynamic", "MatMulInteger"),
         ("int8_weight_only", "MatMulNBits"),
@@ -80,7 +86,7 @@ def test_half_precision_weights_are_quantised(tmp_path: Path) -> None:
         made = preparer.prepare({"precision": precision})
         types = [node.op_type for node in onnx.load(made.path).graph.node]
         assert types.count(operator) == model.quantisable["MatMul"]
-        assert distance(model.path, made.path, workload.feeds) < 0.3
+        assert distance(model.path, made.path, feeds) < 0.3
 
 
 @pytest.mark.parametrize("build", [branching, looping])
@@ -95,12 +101,11 @@ def test_weights_inside_nodes_are_quantised(
     tmp_path: Path, build: Callable[[], onnx.ModelProto], half: dict[str, Value], operator: str
 ) -> None:
     model = _written(build(), tmp_path, "inside")
-    workload = generate(model, {})
-    preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
+    preparer, feeds = _preparer(model, tmp_path)
     made = preparer.prepare(half)
     written = onnx.load(made.path).graph
     assert {node.op_type for node in all_nodes(written)} & {operator, "MatMul"} == {operator}
-    assert distance(model.path, made.path, workload.feeds) < 0.1
+    assert distance(model.path, made.path, feeds) < 0.1
 
 
 def test_what_no_tool_can_do_inside_nodes_is_no_configuration(tmp_path: Path) -> None:
@@ -119,8 +124,7 @@ def test_tied_weights_keep_their_answers(tmp_path: Path) -> None:
     """A weight that two nodes take is changed for each of them alone."""
     model = _written(tied(), tmp_path, "tied")
     assert model.quantisable == {"MatMul": 3}
-    workload = generate(model, {})
-    preparer = Preparer(model, tmp_path, workload=workload, signature=workload.signature())
+    preparer, feeds = _preparer(model, tmp_path)
     halves: tuple[dict[str, Value], ...] = (
         {"precision": "int8_dynamic", "reduce_range": True},
         {"precision": "int8_dynamic", "reduce_range": True, "smoothing": "0.5"},
@@ -128,7 +132,7 @@ def test_tied_weights_keep_their_answers(tmp_path: Path) -> None:
     )
     for half in halves:
         made = preparer.prepare(half)
-        assert distance(model.path, made.path, workload.feeds) < 0.1
+        assert distance(model.path, made.path, feeds) < 0.1
 
 
 def test_an_input_that_is_no_weight_can_still_be_fed() -> None:
