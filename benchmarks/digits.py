@@ -28,7 +28,7 @@ from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import Preparer
-from autotune.measure.judging import AllSamples, Judgement, Subject
+from autotune.measure.judging import AllSamples, JudgedConfiguration, Judgement
 from autotune.measure.metrics import METRICS
 
 Array = NDArray[np.float32]
@@ -116,7 +116,9 @@ def judgements(folder: Path) -> Iterator[Judgement]:
     for words, calibration in (("ranges of digits", workload), ("ranges of noise", noise)):
         preparer = Preparer(model, folder / words, workload=calibration, signature=words)
         path = preparer.prepare(_STATIC).path
-        yield samples.judge(Subject(trial=0, words=words, path=path, config=SessionConfig()))
+        yield samples.judge(
+            JudgedConfiguration(trial=0, words=words, path=path, config=SessionConfig())
+        )
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ from autotune.deploy.config import Interval
 from autotune.facts.model import describe
 from autotune.facts.workload import Workload
 from autotune.results.compare import Compared, compare, compare_under_load
-from autotune.results.final_comparison import OnStep, Plan
+from autotune.results.final_comparison import OnStep, RoundsPlan
 from autotune.results.subjects import Lineup, default_of, subject_of
 from autotune.study.progress import Progress
 from autotune.study.tune import tune
@@ -133,7 +133,7 @@ def closed_loop(
         workload,
         max_error=given.max_error,
         clients=clients,
-        plan=Plan(fewest=min(3, given.rounds), most=given.rounds),
+        plan=RoundsPlan(fewest=min(3, given.rounds), most=given.rounds),
         on_step=_reporter(f"closed loop, {clients}"),
     )
     rows = {row.name: row for row in (comparison.baseline, *comparison.configs)}

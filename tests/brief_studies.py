@@ -35,7 +35,7 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement, Outcome
 from autotune.process import scratch
 from autotune.results import compare, profiling
-from autotune.results.final_comparison import Plan, Rounds
+from autotune.results.final_comparison import Rounds, RoundsPlan
 
 AUTOTUNE = (sys.executable, str(Path(__file__)))
 """The command line of ``autotune`` with measurements that take a moment."""
@@ -115,8 +115,8 @@ def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None
             outcome, ratio=_AS_FAST, latency_ms=self.reference_ms, undisturbed_turns=outcome.turns
         )
 
-    def few(self: Rounds, *arguments: Any, plan: Plan | None = None, **named: Any) -> None:
-        two = replace(plan or Plan(), fewest=_ROUNDS, enough=_ROUNDS, most=_ROUNDS)
+    def few(self: Rounds, *arguments: Any, plan: RoundsPlan | None = None, **named: Any) -> None:
+        two = replace(plan or RoundsPlan(), fewest=_ROUNDS, enough=_ROUNDS, most=_ROUNDS)
         begin_rounds(self, *arguments, plan=two, **named)
 
     def peaks(moved_bytes: int) -> Peaks:

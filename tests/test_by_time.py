@@ -13,7 +13,7 @@ from small_models import write
 
 from autotune.facts.feeds import Feed
 from autotune.graph import by_time, int8, node_times, sensitivity
-from autotune.graph.by_time import Line, Times
+from autotune.graph.by_time import LinearTime, Times
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.float_model import FloatModel
 from autotune.graph.intermediates import Intermediates
@@ -102,9 +102,11 @@ def test_a_fast_node_between_slow_ones_pays_for_both_edges() -> None:
     """It goes to eight bits only where it saves more than the change of types costs."""
     model = _chain()
     edges = {(0, 1): 10.0, (1, 2): 10.0}
-    times = Times([[0], [1, 2], [3]], [5.0, 30.0, 5.0], [50.0, 10.0, 50.0], edges, Line(1.0, 0.5))
+    times = Times(
+        [[0], [1, 2], [3]], [5.0, 30.0, 5.0], [50.0, 10.0, 50.0], edges, LinearTime(1.0, 0.5)
+    )
     assert by_time.best_in_float(model, times) == ["first", "second"]
-    dear = times._replace(crossing=Line(1.0, 1.0))
+    dear = times._replace(crossing=LinearTime(1.0, 1.0))
     assert by_time.best_in_float(model, dear) == ["first", "gate", "swish", "second"]
 
 
@@ -120,7 +122,7 @@ def test_times_come_from_both_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         # eight bits are faster but for the first unit
         rest = len(times.units) - 1
         return times._replace(
-            float_us=[2.0] * (rest + 1), int8_us=[9.0] + [1.0] * rest, crossing=Line(0.0, 0.0)
+            float_us=[2.0] * (rest + 1), int8_us=[9.0] + [1.0] * rest, crossing=LinearTime(0.0, 0.0)
         )
 
     monkeypatch.setattr(by_time, "times_of", noted)
@@ -179,7 +181,9 @@ def test_times_are_those_of_the_same_kernels(
     def fast_with_kernel(*arguments: Any) -> Times:
         times = times_of(*arguments)
         int8_us = [time if time == by_time.NEVER_US else 1.0 for time in times.int8_us]
-        return times._replace(float_us=[2.0] * len(int8_us), int8_us=int8_us, crossing=Line(0, 0))
+        return times._replace(
+            float_us=[2.0] * len(int8_us), int8_us=int8_us, crossing=LinearTime(0, 0)
+        )
 
     times_of = by_time.times_of
     monkeypatch.setattr(node_times, "_SECONDS", 0.0)

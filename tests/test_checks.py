@@ -20,9 +20,9 @@ from autotune.inspection.findings import (
     HIGH,
     LOW,
     MEDIUM,
-    Effect,
     Finding,
     InspectedModel,
+    RemedyEffect,
     by_answers,
     by_gain,
     by_held_memory,
@@ -215,8 +215,8 @@ def test_parallel_branches_need_cores() -> None:
     assert _findings(_inspected(model=wide, machine=machine(cores=2))) == {}
 
 
-def _effect(**changes: Any) -> Effect:
-    plain = Effect(
+def _effect(**changes: Any) -> RemedyEffect:
+    plain = RemedyEffect(
         remedy="",
         latency=Interval(value=1.0, low=0.99, high=1.01),
         memory=1.0,

@@ -17,7 +17,7 @@ from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.graph import int8
 from autotune.measure.companions import cases_of
-from autotune.measure.judging import AllSamples, Judgement, Subject
+from autotune.measure.judging import AllSamples, JudgedConfiguration, Judgement
 from autotune.report.remarks import judgement_remarks
 from autotune.report.view import Line
 from autotune.space.configuration import Configuration
@@ -66,7 +66,9 @@ def _judged(model: Model, workload: Workload, path: Path, max_error: float = 1.0
         cases=cases_of(model, workload, {}),
         limit_s=60.0,
     )
-    return samples.judge(Subject(trial=7, words="int8", path=path, config=SessionConfig()))
+    return samples.judge(
+        JudgedConfiguration(trial=7, words="int8", path=path, config=SessionConfig())
+    )
 
 
 def _differences(judgement: Judgement) -> Sequence[float | None]:

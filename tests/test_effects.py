@@ -9,7 +9,7 @@ from fakes import parameter, space, thread_space
 
 from autotune.deploy.options import Value
 from autotune.search.coding import Coding
-from autotune.search.effects import Model, believed, explain
+from autotune.search.effects import Posterior, believed, explain
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Space
@@ -46,7 +46,7 @@ def test_a_configuration_is_predicted_from_others() -> None:
     coding = Coding(_space())
     for left_out in everything:
         others = [c for c in everything if c != left_out]
-        model = Model(coding, coding.rows(others), _noisy(others, 0.005), sweeps=4)
+        model = Posterior(coding, coding.rows(others), _noisy(others, 0.005), sweeps=4)
         (mean,), (deviation,) = model.predict(coding.rows([left_out]))
         assert abs(mean - _log_cost(left_out)) < 3 * deviation + 0.02
 
@@ -54,7 +54,7 @@ def test_a_configuration_is_predicted_from_others() -> None:
 def test_doubt_shrinks_with_what_is_known() -> None:
     coding = Coding(_space())
     some = [BASELINE, Configuration.of({"arena": "off"})]
-    model = Model(coding, coding.rows(some), _noisy(some, 0.005))
+    model = Posterior(coding, coding.rows(some), _noisy(some, 0.005))
     _, (known, unknown) = model.predict(
         coding.rows(
             [Configuration.of({"arena": "off"}), Configuration.of({"precision": "int8_dynamic"})]
@@ -105,7 +105,7 @@ def test_a_model_of_any_few_trials_is_sound(sweeps: int) -> None:
     everything = list(_space().configurations or ())
     for count in range(1, 6):
         for some in itertools.islice(itertools.combinations(everything, count), 10):
-            model = Model(coding, coding.rows(some), np.zeros(count), sweeps=sweeps)
+            model = Posterior(coding, coding.rows(some), np.zeros(count), sweeps=sweeps)
             mean, deviation = model.predict(coding.rows(everything))
             assert np.isfinite(mean).all()
             assert (deviation > 0).all()

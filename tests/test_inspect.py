@@ -17,13 +17,13 @@ from views import words_of
 
 from autotune.cli.app import app
 from autotune.deploy.config import Interval
-from autotune.inspection.findings import HIGH, LOW, Effect, Finding
+from autotune.inspection.findings import HIGH, LOW, Finding, RemedyEffect
 from autotune.inspection.headroom import headroom
 from autotune.inspection.inspect import Inspection, inspect_model
 from autotune.inspection.profile import Elementwise, Pattern
 from autotune.report.inspection import view_inspection
 
-EFFECT = Effect(
+EFFECT = RemedyEffect(
     remedy="no arena",
     latency=Interval(value=1.02, low=0.98, high=1.05),
     memory=0.5,

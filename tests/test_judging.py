@@ -21,7 +21,7 @@ from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.measure import child_session
-from autotune.measure.judging import AllSamples, Judgement, Subject
+from autotune.measure.judging import AllSamples, JudgedConfiguration, Judgement
 from autotune.measure.metrics import METRICS
 from autotune.process.child import ChildFailure
 from autotune.report.result import view_ending
@@ -33,7 +33,9 @@ from autotune.study.judging import JudgeOnAllSamples
 Array = NDArray[Any]
 
 _MODEL = model_of(tensor("x", "float32", "N", 2))
-_SUBJECT = Subject(trial=3, words="int8", path=Path("int8.onnx"), config=SessionConfig())
+_SUBJECT = JudgedConfiguration(
+    trial=3, words="int8", path=Path("int8.onnx"), config=SessionConfig()
+)
 
 
 def _exact(x: Array) -> Array:
@@ -225,7 +227,7 @@ def test_the_next_member_takes_the_place_of_one_beyond_the_limit(
 ) -> None:
     trials: list[int] = []
 
-    def judge(_: AllSamples, subject: Subject, __: object) -> Judgement:
+    def judge(_: AllSamples, subject: JudgedConfiguration, __: object) -> Judgement:
         trials.append(subject.trial)
         return fakes.judged(subject.trial, subject.words, admitted=subject.trial != trials[0])
 
@@ -248,7 +250,7 @@ def test_an_interrupted_study_does_not_select_what_was_beyond_the_limit(
     """The first is judged and does not hold; Ctrl-C comes while the next one is judged."""
     trials: list[int] = []
 
-    def judge(_: AllSamples, subject: Subject, __: object) -> Judgement:
+    def judge(_: AllSamples, subject: JudgedConfiguration, __: object) -> Judgement:
         trials.append(subject.trial)
         if subject.trial != trials[0]:
             raise KeyboardInterrupt

@@ -20,7 +20,7 @@ from fakes import (
 
 from autotune.measure.outcome import SEARCH, Failure, Outcome
 from autotune.search.coding import Floats
-from autotune.search.effects import Model
+from autotune.search.effects import Posterior
 from autotune.search.objective import DEFAULT
 from autotune.search.proposer import Outlook
 from autotune.search.trial import Limits, Trial
@@ -133,7 +133,7 @@ def test_of_many_trials_the_best_are_looked_at() -> None:
     assert proposer.propose(observed(trials), set(configurations) | {BASELINE}) is None
 
 
-class _Latencies(Model):
+class _Latencies(Posterior):
     """A model that knows the logarithm of the latency: it is the only column of a row."""
 
     def __init__(self) -> None:

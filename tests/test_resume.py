@@ -18,7 +18,14 @@ from autotune.facts import sample_models
 from autotune.space.configuration import Configuration
 from autotune.storage.database import Place
 from autotune.study.options import StudyOptions
-from autotune.study.resume import Entry, choose, entries, options_of, options_to_continue, place_of
+from autotune.study.resume import (
+    StoredStudy,
+    choose,
+    entries,
+    options_of,
+    options_to_continue,
+    place_of,
+)
 from autotune.study.run import run_study
 
 
@@ -125,7 +132,7 @@ def _options(model: Path = Path("/m/model.onnx"), **changes: Any) -> StudyOption
     return StudyOptions(model=model, trials=10, objectives=("latency_ms",), **changes)
 
 
-def _entry(**changes: Any) -> Entry:
+def _entry(**changes: Any) -> StoredStudy:
     defaults: dict[str, Any] = {
         "name": "model-1",
         "model": "model.onnx",
@@ -134,7 +141,7 @@ def _entry(**changes: Any) -> Entry:
         "trials": 3,
         "options": _options(),
     }
-    return Entry(**{**defaults, **changes})
+    return StoredStudy(**{**defaults, **changes})
 
 
 def test_one_of_several_models_is_chosen_by_name() -> None:

@@ -27,8 +27,8 @@ from autotune.results.final_comparison import (
     MOST_ROUNDS,
     Budget,
     Finalist,
-    Plan,
     Rounds,
+    RoundsPlan,
     compare_finalists,
     is_settled,
 )
@@ -551,7 +551,7 @@ def test_what_rests_dominates_others_all_the_same() -> None:
         _BOTH,
         seed=0,
         on_step=lambda _done, _total: None,
-        plan=Plan(most=5, is_settled=settles),
+        plan=RoundsPlan(most=5, is_settled=settles),
     )
     scores = rounds.play()
     assert (scores[1].rounds, scores[2].rounds) == (3, 5)

@@ -150,9 +150,9 @@ def test_every_node_gets_a_name_of_its_own() -> None:
     assert names[0] == "a"
 
 
-def _target(node: onnx.NodeProto, *shape: int) -> sensitivity.Target:
+def _target(node: onnx.NodeProto, *shape: int) -> sensitivity.QuantisableNode:
     weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    return sensitivity.Target(node=node, constants={"w": weight})
+    return sensitivity.QuantisableNode(node=node, constants={"w": weight})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from autotune.measure.leak import Leak, measure_leak
 from autotune.measure.outcome import Failure, Measurement, Outcome
 from autotune.results.compare import compare
 from autotune.results.subjects import lineup_of, subject_of
-from autotune.results.versions import ANSWERS, FAILURE, LEAK, SPEED, Bisection, Change
+from autotune.results.versions import ANSWERS, FAILURE, LEAK, SPEED, Bisection, ReleaseChange
 from autotune.runtimes import environments
 from autotune.runtimes.names import Release
 
@@ -78,7 +78,7 @@ class Releases(FakeSessions):
 
 def _bisect(
     tmp_path: Path, cost: Cost, leaking: set[int] | None = None, last: int = 6
-) -> tuple[list[Change], list[str]]:
+) -> tuple[list[ReleaseChange], list[str]]:
     """Returns what changed from release 1.1.0 on, and the releases that were looked at."""
     path = tmp_path / "cnn.onnx"
     sample_models.write("cnn", path)

@@ -95,7 +95,7 @@ NewTokensOption = Annotated[
     ),
 ]
 PairOption = Annotated[
-    list[parsing.Pair] | None,
+    list[parsing.KeyValue] | None,
     of_inputs(
         "--pair",
         metavar="PAST=PRESENT",

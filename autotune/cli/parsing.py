@@ -18,7 +18,7 @@ _SIZES_MIB = {"MiB": 1.0, "MB": 1e6 / 2**20, "GiB": 1024.0, "GB": 1e9 / 2**20}
 _LATENCIES_MS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
 
 
-class Pair(NamedTuple):
+class KeyValue(NamedTuple):
     """A name and its value, as ``KEY=VALUE`` gives them."""
 
     name: str
@@ -71,15 +71,15 @@ def clients(text: str) -> int:
     return int(match[0])
 
 
-def pair(text: str, form: str = "KEY=VALUE, such as arena=off") -> Pair:
+def pair(text: str, form: str = "KEY=VALUE, such as arena=off") -> KeyValue:
     """Returns the two sides of ``KEY=VALUE``."""
     name, _, value = (side.strip() for side in text.partition("="))
     if not (name and value):
         raise typer.BadParameter(f"'{text}' is not of the form {form}.")
-    return Pair(name, value)
+    return KeyValue(name, value)
 
 
-def fed_back(text: str) -> Pair:
+def fed_back(text: str) -> KeyValue:
     """Returns the two sides of ``PAST=PRESENT``."""
     return pair(text, "PAST=PRESENT, such as past.0.key=present.0.key")
 

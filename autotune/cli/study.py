@@ -150,7 +150,7 @@ def study(
     trials: Annotated[int | None, _TRIALS] = None,
     timeout_s: Annotated[float | None, _TIMEOUT] = None,
     space: Annotated[str | None, _SPACE] = None,
-    fix: Annotated[list[parsing.Pair] | None, _FIX] = None,
+    fix: Annotated[list[parsing.KeyValue] | None, _FIX] = None,
     providers: Annotated[list[str] | None, _PROVIDERS] = None,
     runtimes: Annotated[list[str] | None, _RUNTIMES] = None,
     first: Annotated[list[Path] | None, _TRY] = None,

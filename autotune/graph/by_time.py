@@ -37,7 +37,7 @@ _LAYOUTS = 2
 _MANY_ELEMENTS = 8192
 
 
-class Line(NamedTuple):
+class LinearTime(NamedTuple):
     """A time that grows with the elements of a tensor.
 
     Attributes:
@@ -79,7 +79,7 @@ class Times(NamedTuple):
     float_us: list[float]
     int8_us: list[float]
     edges: dict[tuple[int, int], float]
-    crossing: Line
+    crossing: LinearTime
 
 
 def slow(model: onnx.ModelProto, times: Times) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _places(executed: Sequence[Executed]) -> Iterable[int | None]:
         yield place
 
 
-def _crossing(executed: Iterable[Executed]) -> Line:
+def _crossing(executed: Iterable[Executed]) -> LinearTime:
     """Returns what a tensor costs between float and eight bits: its type and its layout."""
     times: dict[str, float] = defaultdict(float)
     elements: dict[str, int] = defaultdict(int)
@@ -206,7 +206,7 @@ def _crossing(executed: Iterable[Executed]) -> Line:
     rates = {name: times[name] / elements[name] for name in times}
     kind = max(rates.get("QuantizeLinear", 0.0), rates.get("DequantizeLinear", 0.0))
     layout = max(rates.get("ReorderInput", 0.0), rates.get("ReorderOutput", 0.0))
-    return Line(_LAYOUTS * median(least_us), _LAYOUTS * (kind + layout))
+    return LinearTime(_LAYOUTS * median(least_us), _LAYOUTS * (kind + layout))
 
 
 def best_in_float(model: onnx.ModelProto, times: Times) -> list[str]:

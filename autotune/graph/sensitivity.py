@@ -77,7 +77,7 @@ EIGHT_BITS = Rounding()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class QuantisableNode:
     """A node that can be quantised.
 
     Attributes:
@@ -151,10 +151,10 @@ def quantisable(model: onnx.ModelProto, types: Sequence[str] = QUANTISABLE) -> l
     return [target.node.name for target in targets(model, types)]
 
 
-def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[Target]:
+def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[QuantisableNode]:
     """Returns the nodes of these types that have a constant weight, in order."""
     weights = {item.name: item for item in model.graph.initializer}
-    quantisable_nodes: list[Target] = []
+    quantisable_nodes: list[QuantisableNode] = []
     for node in model.graph.node:
         if node.op_type not in types or len(node.input) < 2 or node.input[1] not in weights:
             continue
@@ -163,7 +163,7 @@ def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[Target]:
         names = [name for name in node.input[1:] if name]
         if all(name in weights for name in names):
             constants = {name: numpy_helper.to_array(weights[name]) for name in names}
-            quantisable_nodes.append(Target(node=node, constants=constants))
+            quantisable_nodes.append(QuantisableNode(node=node, constants=constants))
     return quantisable_nodes
 
 
@@ -198,7 +198,7 @@ def rank_by_nodes(
 ) -> list[str]:
     """Returns what :func:`ranked` does, by the errors of the nodes' own outputs."""
     scores: dict[str, float] = {}
-    consumers: dict[str, list[Target]] = {}
+    consumers: dict[str, list[QuantisableNode]] = {}
     for target in targets(model, types):
         consumers.setdefault(target.node.input[0], []).append(target)
     for tensor, array in tensors(model, list(consumers), samples[:_SAMPLES]):
@@ -240,7 +240,7 @@ def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
     return serialised
 
 
-def _score(model: onnx.ModelProto, target: Target, x: Array, rounding: Rounding) -> float:
+def _score(model: onnx.ModelProto, target: QuantisableNode, x: Array, rounding: Rounding) -> float:
     """Returns the squared relative error of a node's output, over the node's multiplications."""
     session = _session_of(model, target)
     exact = session.run(None, {target.node.input[0]: x, **target.constants})[0]
@@ -251,7 +251,7 @@ def _score(model: onnx.ModelProto, target: Target, x: Array, rounding: Rounding)
     return error**2 / max(float(exact.size * target.products), 1.0)
 
 
-def _session_of(model: onnx.ModelProto, target: Target) -> onnxruntime.InferenceSession:
+def _session_of(model: onnx.ModelProto, target: QuantisableNode) -> onnxruntime.InferenceSession:
     """Returns a session on the node alone, which takes its constants as inputs."""
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
@@ -341,7 +341,9 @@ class _Switched:
         nodes: The nodes, by the numbers that the switch takes.
     """
 
-    def __init__(self, model: onnx.ModelProto, nodes: Sequence[Target], rounding: Rounding) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, nodes: Sequence[QuantisableNode], rounding: Rounding
+    ) -> None:
         switched = onnx.ModelProto()
         switched.CopyFrom(model)
         graph = switched.graph
@@ -379,7 +381,7 @@ class _Switched:
         return np.array(sizes, np.float64) * self._products
 
 
-def _constants(i: int, target: Target, rounding: Rounding) -> list[onnx.TensorProto]:
+def _constants(i: int, target: QuantisableNode, rounding: Rounding) -> list[onnx.TensorProto]:
     """Returns what the switch of a node needs: its number, and the steps of its weight."""
     constants: dict[str, Array] = {
         f"{_SWITCH}_number_{i}": np.array(i, np.int64),
@@ -391,7 +393,7 @@ def _constants(i: int, target: Target, rounding: Rounding) -> list[onnx.TensorPr
     return [numpy_helper.from_array(array, name) for name, array in constants.items()]
 
 
-def _with_switch(target: Target, i: int, rounding: Rounding) -> list[onnx.NodeProto]:
+def _with_switch(target: QuantisableNode, i: int, rounding: Rounding) -> list[onnx.NodeProto]:
     """Returns what takes the place of a node: itself, rounded where the switch has its number."""
     node = target.node
     exact, coarse = onnx.NodeProto(), onnx.NodeProto()

@@ -53,7 +53,7 @@ class InspectedModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effect:
+class RemedyEffect:
     """The effect of a remedy, measured in a duet with the default.
 
     Attributes:
@@ -94,11 +94,11 @@ class Finding:
     evidence: str
     advice: str
     remedy: Mapping[str, Value] = field(default_factory=dict)
-    effect: Effect | None = None
+    effect: RemedyEffect | None = None
     failure: str = ""
 
 
-def by_gain(effect: Effect) -> str:
+def by_gain(effect: RemedyEffect) -> str:
     """Returns the severity of what costs time or memory."""
     if effect.latency.high < 0.9 or effect.memory < 0.75:
         return HIGH
@@ -107,7 +107,7 @@ def by_gain(effect: Effect) -> str:
     return LOW
 
 
-def by_held_memory(effect: Effect) -> str:
+def by_held_memory(effect: RemedyEffect) -> str:
     """Returns the severity of what is held between runs, or needed at the peak."""
     saved_mib = effect.default_held_mib - effect.held_mib
     if saved_mib > max(_MUCH_MIB, 0.5 * effect.default_held_mib):
@@ -115,7 +115,7 @@ def by_held_memory(effect: Effect) -> str:
     return by_gain(effect)
 
 
-def by_answers(effect: Effect) -> str:
+def by_answers(effect: RemedyEffect) -> str:
     """Returns the severity of what makes answers wrong."""
     return HIGH if effect.error < 0.5 * effect.default_error else LOW
 
@@ -133,5 +133,5 @@ class FindingKind:
     name: str
     about: str
     find: Callable[[InspectedModel], Finding | None]
-    rate: Callable[[Effect], str] = by_gain
+    rate: Callable[[RemedyEffect], str] = by_gain
     measured: bool = False

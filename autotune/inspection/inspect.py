@@ -16,7 +16,7 @@ from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import Preparer
 from autotune.inspection.checks import CHECKS
-from autotune.inspection.findings import SEVERITIES, Effect, Finding, InspectedModel
+from autotune.inspection.findings import SEVERITIES, Finding, InspectedModel, RemedyEffect
 from autotune.inspection.growth import measure_growth, shape_feeds
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import ModelReport, read_model
@@ -204,7 +204,7 @@ def _rated(finding: Finding, measurer: DuetMeasurer, default: Measurement) -> Fi
     if not isinstance(outcome, Measurement):
         return replace(finding, failure=outcome.message)
     rate = next(kind.rate for kind in CHECKS if kind.name == finding.name)
-    effect = Effect(
+    effect = RemedyEffect(
         remedy=configuration.in_words(),
         latency=outcome.ratio,
         memory=outcome.peak_memory_mib / max(default.peak_memory_mib, 0.1),

@@ -90,7 +90,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class JudgedConfiguration:
     """A configuration that is judged."""
 
     trial: int
@@ -138,7 +138,7 @@ class AllSamples:
     seed: int = 0
 
     def judge(
-        self, subject: Subject, on_step: Callable[[int, int], None] = lambda *_: None
+        self, subject: JudgedConfiguration, on_step: Callable[[int, int], None] = lambda *_: None
     ) -> Judgement:
         """Returns what the samples show of a subject.
 

@@ -13,7 +13,7 @@ from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.results.compare import Compared, Comparison, LoadComparison, UnderLoad
 from autotune.results.gate import Verdict, exit_code
 from autotune.results.score import slower_by_up_to
-from autotune.results.versions import LEAK, Change, VersionComparison
+from autotune.results.versions import LEAK, ReleaseChange, VersionComparison
 from autotune.search.objective import TOKENS
 
 _INPUTS = {"user": "your inputs", "generated": "generated inputs"}
@@ -262,7 +262,9 @@ def view_versions(versions: VersionComparison, verdicts: Sequence[Verdict]) -> V
     return View(blocks=blocks, data={**view.data, "growth": leaks})
 
 
-def view_changes(first: str, last: str, releases: Sequence[str], changes: Sequence[Change]) -> View:
+def view_changes(
+    first: str, last: str, releases: Sequence[str], changes: Sequence[ReleaseChange]
+) -> View:
     """Returns what changed between two releases, and which one brought it."""
     blocks = [
         Line(_sentence(change), "bad" if change.confirmed else "warning") for change in changes
@@ -281,7 +283,7 @@ def _growth(leak: Leak | Failure) -> tuple[str, str, str]:
     return (words, str(leak.runs), "leaks" if leak.is_leak else "")
 
 
-def _sentence(change: Change) -> str:
+def _sentence(change: ReleaseChange) -> str:
     words = f"{change.release} brought a {change.kind}"
     if change.speedup is not None:
         words += f": {change.speedup.value:.3f}× the speed ({interval(change.speedup)})"

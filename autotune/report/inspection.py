@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from autotune.deploy.decoder import Decoder
-from autotune.inspection.findings import LOW, Effect, Finding
+from autotune.inspection.findings import LOW, Finding, RemedyEffect
 from autotune.inspection.inspect import Inspection
 from autotune.inspection.profile import Elementwise
 from autotune.report.profile import headroom_sentence, peaks_sentence
@@ -47,7 +47,7 @@ def _details(finding: Finding) -> Iterator[Line]:
         yield Line(_INDENT + finding.advice, "hint")
 
 
-def _effect(effect: Effect) -> str:
+def _effect(effect: RemedyEffect) -> str:
     latency = effect.latency
     sentence = (
         f"Measured with {effect.remedy}: {latency.value:.2f} times the latency "

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from autotune.report.text import printable
 from autotune.report.view import BLANK, Line, Table, View
 from autotune.space.space import COUNT_LIMIT, Parameter, Space
-from autotune.study.resume import Entry
+from autotune.study.resume import StoredStudy
 
 
 def view_spaces(spaces: Iterable[Space]) -> View:
@@ -51,7 +51,7 @@ def view_space(space: Space, *, is_resolved: bool) -> View:
     )
 
 
-def view_studies(entries: Sequence[Entry], storage: str) -> View:
+def view_studies(entries: Sequence[StoredStudy], storage: str) -> View:
     """Returns the studies of a storage as a table, below its name."""
     rows = []
     for entry in entries:

@@ -64,7 +64,7 @@ _CPUINFO = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Runner:
     """Where a config is run.
 
     Attributes:
@@ -238,10 +238,12 @@ def _judged(
     return replace(certificate, outcome=COMPARED, samples=len(references), error=error)
 
 
-_HERE = Place(words="on this processor", command=[sys.executable], paths=[p for p in sys.path if p])
+_HERE = Runner(
+    words="on this processor", command=[sys.executable], paths=[p for p in sys.path if p]
+)
 
 
-def _place(name: str) -> Place | str:
+def _place(name: str) -> Runner | str:
     """Returns where a kind of processor is run, or why it is not."""
     if name == kind_here():
         return _HERE
@@ -256,7 +258,7 @@ def _place(name: str) -> Place | str:
         if not cpu.is_x86():
             return "this machine has no packages for x86"
         python = os.path.realpath(sys.executable)
-        return Place(
+        return Runner(
             words="emulated: a Haswell of QEMU",
             command=[emulator, "-cpu", "Haswell", "-L", "{root}", python],
             paths=_HERE.paths,
@@ -264,7 +266,7 @@ def _place(name: str) -> Place | str:
     root = os.environ.get(ARM64_ROOT)
     if not root:
         return f"{ARM64_ROOT} names no root folder of ARM64"
-    return Place(
+    return Runner(
         words="emulated: a Neoverse N1 of QEMU",
         # QEMU 7.2 emulates SME as well ("max"), with which DynamicQuantizeMatMul answers wrongly
         command=[emulator, "-cpu", "neoverse-n1", "-L", root, f"{root}/usr/bin/python3"],
@@ -272,7 +274,7 @@ def _place(name: str) -> Place | str:
     )
 
 
-def _with_runtime(place: Place, site: Path) -> Place | str:
+def _with_runtime(place: Runner, site: Path) -> Runner | str:
     """Returns a place with another ONNX Runtime in it, or why it cannot have it."""
     if place.paths != _HERE.paths:
         return f"{site.name} was added for this kind of machine alone"
@@ -293,7 +295,7 @@ class _Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(_Report):
+class RunReport(_Report):
     """The same with the outputs of each case, run by run; empty where they failed."""
 
     outputs: Sequence[Sequence[Outputs]] = ()
@@ -305,7 +307,7 @@ class _Ended:
     words: Text
 
 
-def _run(place: Place, file: Path, cases: Sequence[Case]) -> Run:
+def _run(place: Runner, file: Path, cases: Sequence[Case]) -> RunReport:
     """Returns the outputs of a config or a model, from a process in a limited child."""
     with Child(_CHILD, memory_limit()) as child:
         folder = child.folder
@@ -331,7 +333,7 @@ def _run(place: Place, file: Path, cases: Sequence[Case]) -> Run:
                 return _failed(cases, f"it ended with exit code {ended.code}: {ended.words}")
             told = from_plain(_Report, read_json(report, _LARGEST_REPORT_BYTES))
             if told.refusal:
-                return Run(refusal=told.refusal, faults=())
+                return RunReport(refusal=told.refusal, faults=())
             outputs = [
                 [] if fault else read_outputs(answers)
                 for fault, (_, answers) in zip(told.faults, names, strict=True)
@@ -340,11 +342,11 @@ def _run(place: Place, file: Path, cases: Sequence[Case]) -> Run:
             return _failed(cases, failure.message)
         except (FormatError, ValueError):  # a model may write what it likes
             return _failed(cases, "its report cannot be read")
-        return Run(refusal="", faults=told.faults, outputs=outputs)
+        return RunReport(refusal="", faults=told.faults, outputs=outputs)
 
 
-def _failed(cases: Sequence[Case], fault: str) -> Run:
-    return Run(refusal="", faults=(fault,) * len(cases), outputs=[[]] * len(cases))
+def _failed(cases: Sequence[Case], fault: str) -> RunReport:
+    return RunReport(refusal="", faults=(fault,) * len(cases), outputs=[[]] * len(cases))
 
 
 def _write_program(folder: Path) -> None:

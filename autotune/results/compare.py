@@ -17,7 +17,7 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.open_loop import poisson_arrivals
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 from autotune.measure.statistics import independent_share, percentile
-from autotune.results.final_comparison import FINAL, OnStep, Plan, Rounds
+from autotune.results.final_comparison import FINAL, OnStep, Rounds, RoundsPlan
 from autotune.results.score import MAY_LOSE, Score, is_loss
 from autotune.results.subjects import Lineup, Subject, refuse_other_runtimes
 from autotune.search.finalists import EXACT_ERROR
@@ -150,7 +150,7 @@ def compare(
     max_error: float | None = None,
     clients: int | None = None,
     on_step: OnStep,
-    plan: Plan = FINAL,
+    plan: RoundsPlan = FINAL,
     make_measurer: MakeMeasurer = DuetMeasurer,
 ) -> Comparison:
     """Returns how configurations compare with a baseline, by latency and memory.

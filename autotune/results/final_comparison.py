@@ -168,7 +168,7 @@ def _dominates(one: Score, other: Score, objectives: Sequence[Objective]) -> boo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RoundsPlan:
     """How rounds are played; the defaults are those of a comparison that is not short of time.
 
     Attributes:
@@ -200,7 +200,9 @@ class Plan:
     gain_in_sight: float = 0.0
 
 
-FINAL = Plan(fewest=_FEWEST_ROUNDS, most_for_proof=_MOST_ROUNDS_FOR_PROOF, keep=2, reserve=0.5)
+FINAL = RoundsPlan(
+    fewest=_FEWEST_ROUNDS, most_for_proof=_MOST_ROUNDS_FOR_PROOF, keep=2, reserve=0.5
+)
 """The rounds of the final comparison."""
 
 
@@ -305,7 +307,7 @@ class Rounds:
     _: KW_ONLY
     seed: int
     on_step: OnStep
-    plan: Plan = Plan()
+    plan: RoundsPlan = RoundsPlan()
     out_of_competition: Collection[int] = ()
     budget: Budget | None = None
     fewest_runs: int = 0

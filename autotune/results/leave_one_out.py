@@ -22,8 +22,8 @@ from autotune.results.final_comparison import (
     Budget,
     Finalist,
     OnStep,
-    Plan,
     Rounds,
+    RoundsPlan,
     are_known,
 )
 from autotune.results.score import (
@@ -225,8 +225,10 @@ def _is_known(reduced: Sequence[Score]) -> bool:
     return is_known and reduced[0].rounds >= ENOUGH_ROUNDS
 
 
-_ALONE = Plan(effort=SIMPLIFICATION, fewest=2, enough=2, most=5, is_settled=_is_clear, spare=_PROOF)
-_TOGETHER = Plan(most=12, together=True)
+_ALONE = RoundsPlan(
+    effort=SIMPLIFICATION, fewest=2, enough=2, most=5, is_settled=_is_clear, spare=_PROOF
+)
+_TOGETHER = RoundsPlan(most=12, together=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +286,7 @@ class LeaveOneOut:
         judged = ((chosen or [OBJECTIVES["latency_ms"]])[0], self._memory)
         return tuple(dict.fromkeys((*judged, *self.setting.objectives)))
 
-    def _rounds(self, entrants: Mapping[int, Configuration], plan: Plan) -> Rounds:
+    def _rounds(self, entrants: Mapping[int, Configuration], plan: RoundsPlan) -> Rounds:
         return Rounds(
             {
                 n: partial(self.measurer.measure, configuration)

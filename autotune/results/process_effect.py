@@ -11,13 +11,13 @@ from functools import partial
 from autotune.deploy.config import Interval
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
 from autotune.measure.outcome import Effort, Measurer, Outcome
-from autotune.results.final_comparison import Finalist, OnStep, Plan, Rounds
+from autotune.results.final_comparison import Finalist, OnStep, Rounds, RoundsPlan
 from autotune.results.score import factor_of, finite, is_loss
 from autotune.search.context import Context
 from autotune.space.configuration import BASELINE, Configuration
 
 _DEFAULT, _DEFAULT_WITH, _CONFIG, _CONFIG_WITH = range(4)
-_ROUNDS = Plan(most=5)
+_ROUNDS = RoundsPlan(most=5)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from autotune.facts.workload import Workload
 from autotune.measure.leak import Leak, measure_leak
 from autotune.measure.outcome import Failure
 from autotune.results.compare import Compared, Comparison, compare
-from autotune.results.final_comparison import OnNote, OnStep, Plan
+from autotune.results.final_comparison import OnNote, OnStep, RoundsPlan
 from autotune.results.subjects import Lineup, Subject
 from autotune.runtimes.environments import own_release, site_of
 from autotune.runtimes.names import Release
@@ -20,7 +20,7 @@ SPEED, LEAK, ANSWERS, FAILURE = "slowdown", "leak", "answers", "failure"
 # Everything is measured, however wrong its answers are: that is what is asked.
 _ANY_ERROR = 1e6
 # Enough rounds to see a slowdown of a few percent on a quiet machine.
-_ROUNDS = Plan(fewest=8, enough=8, most=10)
+_ROUNDS = RoundsPlan(fewest=8, enough=8, most=10)
 # Other kernels round elsewhere.
 _SAME_ERROR = 1.2
 # An interval that holds the middle between good and bad says neither; then once more.
@@ -70,7 +70,7 @@ def compare_versions(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class ReleaseChange:
     """What one release brought.
 
     Attributes:
@@ -124,7 +124,7 @@ class Bisection:
     _looks: dict[tuple[int, int], _Look] = field(default_factory=dict, init=False)
     _leaks: dict[int, Leak | Failure] = field(default_factory=dict, init=False)
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[ReleaseChange]:
         """Returns what changed from the first release to the last, and with which release.
 
         Raises:
@@ -135,7 +135,7 @@ class Bisection:
         kinds = [kind for kind in (FAILURE, SPEED, LEAK, ANSWERS) if self._shows(kind, look)]
         return [self._found(kind, look) for kind in kinds]
 
-    def _found(self, kind: str, last: _Look) -> Change:
+    def _found(self, kind: str, last: _Look) -> ReleaseChange:
         good, bad = 0, len(self.releases) - 1
         while bad - good > 1:
             middle = (good + bad) // 2
@@ -146,7 +146,7 @@ class Bisection:
         error = None
         if kind == ANSWERS and look.beside is not None:
             error = (look.beside.score.error, look.first.score.error)
-        return Change(
+        return ReleaseChange(
             kind=kind,
             before=str(self.releases[good]),
             release=str(self.releases[bad]),

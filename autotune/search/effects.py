@@ -65,7 +65,7 @@ def _nothing(rows: Floats) -> Floats:
     return np.zeros(len(rows))
 
 
-class Model:
+class Posterior:
     """The posterior of one quantity after some trials.
 
     Args:
@@ -287,13 +287,13 @@ def believed(
     return beliefs
 
 
-def _without_outliers(coding: Coding, rows: Floats, logs: Floats) -> Model:
+def _without_outliers(coding: Coding, rows: Floats, logs: Floats) -> Posterior:
     """Returns a model of all numbers but the few that the others contradict.
 
     They are removed one after another, because an outlier makes its neighbours look odd as well.
     """
     kept = np.arange(len(rows))
-    model = Model(coding, rows, logs, sweeps=_SWEEPS_TO_BELIEVE)
+    model = Posterior(coding, rows, logs, sweeps=_SWEEPS_TO_BELIEVE)
     for _ in range(_MOST_ODD):
         errors, deviations = model.left_out_errors()
         # all others are relative to the default: it stays
@@ -304,10 +304,10 @@ def _without_outliers(coding: Coding, rows: Floats, logs: Floats) -> Model:
         if standardised[worst] <= odd or abs(errors[worst]) <= _ODD_AT_LEAST:
             break
         kept = np.delete(kept, worst)
-        model = Model(coding, rows[kept], logs[kept], scales=model.scales, sweeps=0)
+        model = Posterior(coding, rows[kept], logs[kept], scales=model.scales, sweeps=0)
     if len(kept) == len(rows):
         return model
-    return Model(coding, rows[kept], logs[kept], scales=model.scales, sweeps=_SWEEPS_TO_BELIEVE)
+    return Posterior(coding, rows[kept], logs[kept], scales=model.scales, sweeps=_SWEEPS_TO_BELIEVE)
 
 
 def explain(
@@ -328,7 +328,7 @@ def explain(
     base = next(values for configuration, values in covered if configuration == BASELINE)
     for objective, scale in base.items():
         logs = np.log([max(values[objective], 1e-9) / scale for _, values in covered])
-        effects = Model(coding, rows, logs, sweeps=_SWEEPS_TO_EXPLAIN).effects()
+        effects = Posterior(coding, rows, logs, sweeps=_SWEEPS_TO_EXPLAIN).effects()
         for (name, value), word, (mean, deviation), count in zip(
             coding.columns, coding.providers, effects, counts, strict=True
         ):

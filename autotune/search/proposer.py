@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from autotune.measure.outcome import Failure
 from autotune.search.coding import Coding, Floats
-from autotune.search.effects import START, Mean, Model, Scales
+from autotune.search.effects import START, Mean, Posterior, Scales
 from autotune.search.objective import Objective, values
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
@@ -45,7 +45,7 @@ class Hurdle:
         columns: The columns that the quantity depends on; 1 means all.
     """
 
-    model: Model
+    model: Posterior
     limit: float
     columns: NDArray[np.bool_] | int = 1
 
@@ -66,7 +66,7 @@ class Outlook:
 
     def __init__(
         self,
-        targets: Sequence[Model],
+        targets: Sequence[Posterior],
         hurdles: Sequence[Hurdle],
         rows: Floats,
         configurations: Sequence[Configuration],
@@ -301,7 +301,7 @@ class Proposer:
         configurations = [observation.configuration for observation, _ in measured]
         rows = self._coding.rows(configurations)
 
-        def log_of(name: str) -> Model:
+        def log_of(name: str) -> Posterior:
             scale = base.get(name) or 1.0
             logs = [math.log((numbers.get(name) or scale) / scale) for _, numbers in measured]
             return self._model(name, rows, logs)
@@ -377,10 +377,10 @@ class Proposer:
         chosen |= {rest[i * len(rest) // left] for i in range(left)}
         return [observations[i] for i in sorted(chosen)]
 
-    def _model(self, name: str, rows: Floats, values: Sequence[float] | Floats) -> Model:
+    def _model(self, name: str, rows: Floats, values: Sequence[float] | Floats) -> Posterior:
         count = len(values)
         anew = count >= _ANEW * self._chosen_at.get(name, 0)
-        model = Model(
+        model = Posterior(
             self._coding,
             rows,
             np.asarray(values, dtype=np.float64),

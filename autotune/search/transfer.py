@@ -17,7 +17,7 @@ from autotune.deploy.options import Value
 from autotune.facts.hardware import Facts
 from autotune.search import pareto
 from autotune.search.coding import Coding, Floats
-from autotune.search.effects import Mean, Model
+from autotune.search.effects import Mean, Posterior
 from autotune.search.objective import Objective, values
 from autotune.search.proposer import Prior
 from autotune.search.trial import Limits, Trial
@@ -115,10 +115,10 @@ def prior(
         unit = objective.of(base) or 1.0
         gains = [objective.gain(objective.of(m) or unit, unit) for _, m in measured if m]
         logs = -np.log(gains)
-        model = Model(coding, rows, logs, sweeps=_SWEEPS)
+        model = Posterior(coding, rows, logs, sweeps=_SWEEPS)
         expected[objective.name] = partial(_mean, model)
     return expected
 
 
-def _mean(model: Model, rows: Floats) -> Floats:
+def _mean(model: Posterior, rows: Floats) -> Floats:
     return model.predict(rows)[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.companions import Case, cases_of
-from autotune.measure.judging import FEWEST_SAMPLES, AllSamples, Judgement, Subject
+from autotune.measure.judging import FEWEST_SAMPLES, AllSamples, JudgedConfiguration, Judgement
 from autotune.measure.sequential import UNDECIDED
 from autotune.results.final_comparison import Finalist
 from autotune.runtimes.environments import site_of
@@ -39,7 +39,7 @@ class JudgeOnAllSamples:
             return _not_made_again(finalist, error.message)
         batch = configuration.batch(1 if batching is None else batching.smallest)
         sizes = workload.dimensions(ctx.model)
-        subject = Subject(
+        subject = JudgedConfiguration(
             trial=finalist.trial.number,
             words=configuration.in_words(),
             path=path,

@@ -22,7 +22,7 @@ from autotune.study.options import StudyOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class StoredStudy:
     """A study in a storage.
 
     Attributes:
@@ -86,7 +86,7 @@ def place_of(text: str | None) -> tuple[Place, Path | None]:
     )
 
 
-def entries(place: Place) -> list[Entry]:
+def entries(place: Place) -> list[StoredStudy]:
     """Returns the studies in a storage, by name.
 
     Raises:
@@ -100,14 +100,14 @@ def entries(place: Place) -> list[Entry]:
         ]
 
 
-def _entry(study: optuna.Study) -> Entry:
+def _entry(study: optuna.Study) -> StoredStudy:
     attributes = study.user_attrs
     try:
         options = StudyOptions.from_record(attributes.get("request"))
         options = replace(options, metric=str(attributes.get("metric", "")) or None)
     except FormatError:
         options = None
-    return Entry(
+    return StoredStudy(
         name=study.study_name,
         model=str(attributes.get("model", "unknown")),
         facts=facts_of(attributes),
@@ -117,7 +117,7 @@ def _entry(study: optuna.Study) -> Entry:
     )
 
 
-def choose(studies: Sequence[Entry], name: str | None, place: Place) -> Entry:
+def choose(studies: Sequence[StoredStudy], name: str | None, place: Place) -> StoredStudy:
     """Returns the study of that name, or the only one, or of one model the largest.
 
     Raises:
@@ -162,7 +162,7 @@ def options_to_continue(where: str | None, **changes: Any) -> StudyOptions:
     return options_of(entry, **changes)
 
 
-def _folder_of(entry: Entry) -> Path | None:
+def _folder_of(entry: StoredStudy) -> Path | None:
     """Returns the folder that a study wrote to, where it is one of autotune's on this machine.
 
     A storage may come from a stranger, who could name any folder.
@@ -173,7 +173,7 @@ def _folder_of(entry: Entry) -> Path | None:
     return out if is_file(out / FRONT) or is_file(spool_file(out, entry.name)) else None
 
 
-def options_of(entry: Entry, **changes: Any) -> StudyOptions:
+def options_of(entry: StoredStudy, **changes: Any) -> StudyOptions:
     """Returns the options to go on with a study, those among `changes` that are not None replaced.
 
     A storage may come from a stranger, and code is never taken from it: a study with a metric

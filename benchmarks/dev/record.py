@@ -39,7 +39,7 @@ from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import FINAL_COMPARISON, Effort, Failure, Outcome
 from autotune.search.coding import Coding
-from autotune.search.effects import Model
+from autotune.search.effects import Posterior
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.files import find_space
 from autotune.space.resolve import resolve
@@ -247,7 +247,7 @@ def surprising(recording: Recording) -> list[Configuration]:
     logs = np.log([recording.measured[c][0].latency_ms / base for c in configurations])
     coding = Coding(recording.space)
     # chosen by the evidence of some, then leave-one-out errors of all
-    signed, _ = Model(coding, coding.rows(configurations), logs, sweeps=4).left_out_errors()
+    signed, _ = Posterior(coding, coding.rows(configurations), logs, sweeps=4).left_out_errors()
     errors = np.abs(signed)
     limit = max(_SURPRISE, 4 * float(np.median(errors)))
     return [c for c, error in zip(configurations, errors, strict=True) if error > limit]

@@ -27,7 +27,7 @@ from common import file_beside, workload_of
 from autotune.facts.model import describe
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
-from autotune.results.final_comparison import Plan, Rounds
+from autotune.results.final_comparison import Rounds, RoundsPlan
 from autotune.results.leave_one_out import Simplification, changes_of
 from autotune.results.result import StudyResult
 from autotune.results.score import Score, is_gain, is_loss
@@ -124,7 +124,7 @@ def check(path: Path, result: StudyResult, max_error: float, most_rounds: int) -
             find(DEFAULT),
             seed=1,
             on_step=report,
-            plan=Plan(fewest=3, most=most_rounds),
+            plan=RoundsPlan(fewest=3, most=most_rounds),
         )
         scores = rounds.play()
     finally:
