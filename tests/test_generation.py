@@ -122,6 +122,7 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         trials=2,
         prompt_tokens=(14, 2046),
         new_tokens=4,
+        prefer="tokens",
         max_perplexity_rise=10.0,
         out=tmp_path / "out",
     )
@@ -163,6 +164,8 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         ({"shapes": {"attention_mask": (1,)}}, "takes rank 2"),
         ({"max_error": 0.1}, "name --max-perplexity-rise"),
         ({"metric": "top1"}, "--metric is for other models"),
+        ({"prefer": "latency"}, "one of tokens, memory, balanced"),
+        ({"objectives": ("throughput_per_s", "cpu_s"), "clients": 2}, "--objective tokens"),
     ],
 )
 def test_wrong_requests_are_refused(
