@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from factories import onnx_model
-from onnx import helper
+from factories import normal, onnx_model, save_onnx
 from small_models import write
 
 from autotune.facts.feeds import Feed
 from autotune.graph import by_time, int8, node_times, sensitivity
 from autotune.graph.by_time import Line, Times
 from autotune.graph.entries import StepRefusedError
+from autotune.graph.float_model import FloatModel
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.node_times import Executed
 
@@ -150,28 +150,72 @@ def _quantised_products(path: Path) -> int:
     )
 
 
-def test_nothing_is_written_where_every_node_is_slower(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kept", "reason"), [(0, "make every node slower"), (2, "no node left that can be quantised")]
+)
+def test_nothing_is_written_where_every_node_is_in_float(
+    kept: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model would be the float one."""
+    """The model would be the float one; not all are slower where the last were asked for."""
 
-    def all_slow(model: onnx.ModelProto, *_: Any) -> dict[str, Any]:
-        return {"names": [node.name for node in model.graph.node], "lost_us": {}}
+    def slow(model: onnx.ModelProto, *_: Any) -> dict[str, Any]:
+        names = [node.name for node in model.graph.node]
+        faster = sensitivity.quantisable(model)[:kept]
+        return {"names": [name for name in names if name not in faster], "lost_us": {}}
 
     monkeypatch.setattr(by_time, "measure", lambda *_: None)
-    monkeypatch.setattr(by_time, "slow", all_slow)
+    monkeypatch.setattr(by_time, "slow", slow)
     source, feeds = write("cnn", tmp_path)
-    with pytest.raises(StepRefusedError, match="eight bits make every node slower"):
-        int8.static(source, tmp_path / "q.onnx", feeds, slow_in_float=True)
+    options: dict[str, Any] = {"slow_in_float": True, "kept_in_float": kept}
+    with pytest.raises(StepRefusedError, match=reason):
+        int8.static(source, tmp_path / "q.onnx", feeds, **options)
 
 
-def test_a_node_with_a_graph_inside_is_refused() -> None:
-    """Its names would have to be changed in all graphs."""
-    branch = helper.make_graph([], "branch", [], [])
-    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
-    model = helper.make_model(helper.make_graph([node], "g", [], []))
-    with pytest.raises(StepRefusedError, match="a graph inside"):
-        by_time.measure(model, [], lambda *_: None)
+def test_times_are_those_of_the_same_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stack of matrices has a kernel with one scale, and none with scales for each channel."""
+
+    def fast_with_kernel(*arguments: Any) -> Times:
+        times = times_of(*arguments)
+        int8_us = [time if time == by_time.NEVER_US else 1.0 for time in times.int8_us]
+        return times._replace(float_us=[2.0] * len(int8_us), int8_us=int8_us, crossing=Line(0, 0))
+
+    times_of = by_time.times_of
+    monkeypatch.setattr(node_times, "_SECONDS", 0.0)
+    monkeypatch.setattr(by_time, "times_of", fast_with_kernel)
+    constants = {"stack": normal(0, 2, 16, 16), "matrix": normal(1, 16, 8)}
+    shapes = {"x": "float[2,4,16] x", "y": "float[2,4,8] y"}
+    body = "a = MatMul (x, stack) y = MatMul (a, matrix)"
+    source = save_onnx(tmp_path / "source.onnx", body, constants, **shapes)
+    shared, target = Intermediates(), tmp_path / "out.onnx"
+    for per_channel in (True, False):
+        options = {"slow_in_float": True, "per_channel": per_channel}
+        int8.static(source, target, [{"x": normal(2, 2, 4, 16)}], shared=shared, **options)
+        assert _quantised_products(target) == (1 if per_channel else 2)
+
+
+def test_a_node_with_a_graph_inside_stays_in_float(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes tensors of the graph around it by their new names, and they have a price."""
+    monkeypatch.setattr(node_times, "_SECONDS", 0.0)
+    branches = (
+        "then_branch = t () => (float[2,4,6,6] p) { p = Add (b, b) }, "
+        "else_branch = e () => (float[2,4,6,6] q) { q = Mul (b, b) }"
+    )
+    body = f"[first] a = Conv (x, w) [second] b = Conv (a, w) [last] y = If (flag) <{branches}>"
+    constants = {"w": normal(0, 4, 4, 1, 1)}
+    inputs = "bool flag, float[2,4,6,6] x"
+    source = save_onnx(tmp_path / "source.onnx", body, constants, x=inputs, y="float[2,4,6,6] y")
+    feeds = [{"flag": np.array(True), "x": normal(1, 2, 4, 6, 6)}]
+    ready = FloatModel.ready(source, feeds, Intermediates())
+    ranges = ready.ranges("minmax", tmp_path / "calibrated.onnx")
+    quantise = int8.quantiser(ranges, int8.StaticOptions())
+    times = by_time.measure(ready.load(), feeds, quantise)
+    assert times.units == [[0], [1], [2]]
+    assert [time < by_time.NEVER_US for time in times.int8_us] == [True, False, False]
+    assert times.edges.keys() == {(0, 1), (1, 2)}
 
 
 def test_what_float_costs_may_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,29 @@
 """Which types of nodes the installed ONNX Runtime computes in eight bits."""
 
+import pytest
+
+from autotune.graph import eight_bit_kernels
 from autotune.graph.calibration import quantisable_types
 from autotune.graph.eight_bit_kernels import without_kernel
 
 
 def test_types_are_tried_on_the_installed_runtime() -> None:
     """Products and moves have kernels; some that the tool wraps are computed in float."""
-    types = {"Conv", "MatMul", "Reshape", "Sigmoid", "ConvTranspose", "InstanceNormalization"}
-    assert without_kernel(types) == {"ConvTranspose", "InstanceNormalization"}
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+    types = {*QLinearOpsRegistry, *QDQRegistry}
+    assert types - eight_bit_kernels._EXAMPLES.keys() == {"Clip", "Relu"}
+    assert without_kernel(types) == {
+        "ConvTranspose", "CumSum", "EmbedLayerNormalization", "Pad", "TopK",
+        *(f"{kind}Normalization" for kind in ("Batch", "Instance", "Layer")),
+    }  # fmt: skip
 
 
-def test_a_type_without_an_example_is_left_to_the_tool() -> None:
-    assert without_kernel({"Gemm", "TypeOfTheFuture"}) == set()
+def test_a_type_that_cannot_be_tried_is_left_to_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no example, or this ONNX Runtime cannot open its example."""
+    example = eight_bit_kernels._EXAMPLES["Add"]
+    monkeypatch.setitem(eight_bit_kernels._EXAMPLES, "TypeOfTomorrow", example)
+    assert without_kernel({"Relu", "TypeOfTheFuture", "TypeOfTomorrow"}) == set()
 
 
 def test_the_tool_gets_no_type_that_it_would_wrap_in_vain() -> None:

@@ -191,7 +191,10 @@ def test_unsigned_weights_do_not_saturate(tmp_path: Path) -> None:
 def test_stacked_matrices_run_beside_scales_for_each_channel(
     tmp_path: Path, step: Callable[..., None]
 ) -> None:
-    """ONNX Runtime has no product for such a weight with several scales: it stays in float."""
+    """ONNX Runtime has no product for such a weight with several scales: it stays in float.
+
+    It is none of the nodes that are kept there for their error.
+    """
     source = save_onnx(
         tmp_path / "source.onnx",
         "a = MatMul (x, stack) b = MatMul (a, matrix) y = MatMul (b, vector)",
@@ -202,6 +205,8 @@ def test_stacked_matrices_run_beside_scales_for_each_channel(
     feeds: list[Feed] = [{"x": normal(3, 2, 4, 16)}]
     step(source, tmp_path / "int8.onnx", feeds, per_channel=True)
     assert distance(source, tmp_path / "int8.onnx", feeds) < 0.3
+    with pytest.raises(StepRefusedError, match="quantise"):
+        step(source, tmp_path / "none.onnx", feeds, per_channel=True, kept_in_float=1)
 
 
 def test_an_old_opset_is_raised(tmp_path: Path) -> None:
@@ -256,13 +261,16 @@ def test_a_gemm_with_factors_stays(tmp_path: Path, options: str) -> None:
         weight_only.quantise(source, tmp_path / "out.onnx", [{"x": normal(3, 64, 64)}])
 
 
-def test_a_node_in_float_has_its_own_copy_of_a_shared_bias(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("operator", "kept"), [("Conv", 1), ("ConvTranspose", 0)])
+def test_a_node_in_float_has_its_own_copy_of_a_shared_bias(
+    operator: str, kept: int, tmp_path: Path
+) -> None:
     """Rounded with that of the other node it is no constant, and the node loses its fast layout."""
     constants = {"w": normal(0, 4, 4, 1, 1), "v": 9 * normal(1, 4, 4, 1, 1), "b": normal(2, 4)}
-    body = "t = Conv (x, w, b) y = Conv (t, v, b)"
+    body = f"t = Conv (x, w, b) y = {operator} (t, v, b)"
     source = save_onnx(tmp_path / "source.onnx", body, constants, y="float[2,4,6,6] y")
-    int8.static(source, tmp_path / "out.onnx", [{"x": normal(3, 2, 4, 6, 6)}], kept_in_float=1)
+    int8.static(source, tmp_path / "out.onnx", [{"x": normal(3, 2, 4, 6, 6)}], kept_in_float=kept)
     graph = onnx.load(tmp_path / "out.onnx").graph
     weights = {item.name for item in graph.initializer}
-    in_float = [n for n in graph.node if n.op_type == "Conv" and n.input[1] in weights]
+    in_float = [n for n in graph.node if n.op_type == operator and n.input[1] in weights]
     assert [node.input[2] for node in in_float] == ["b_in_float"]

@@ -147,6 +147,31 @@ def test_a_tied_table_is_shared_beside_packed_weights_alone(tmp_path: Path) -> N
     assert "share no table" in left_out["embeddings=shared"]
 
 
+def test_what_a_rounding_does_not_take_makes_no_second_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other roundings have zero points of their own, and HQQ has no level, but for a last int8."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: find("onnx" if name == "torch" else name)
+    )
+    space = resolved("decoder", operators={"MatMul": 4})
+    int4: dict[str, Value] = {"precision": "int4_weight_only"}
+    hqq: dict[str, Value] = {**int4, "rounding": "hqq"}
+    for values, ignored in (
+        ({**int4, "rounding": "k_quant"}, {"zero_points": True}),
+        (hqq, {"zero_points": True, "accuracy_level": 0}),
+        (int4, {"last_product": "int4"}),
+        ({"precision": "int8_weight_only"}, {"last_product": "int8"}),
+    ):
+        assert space.nearest({**values, **ignored}) == Configuration.of(values)
+    last: dict[str, Value] = {"last_product": "int8", "zero_points": True, "accuracy_level": 0}
+    assert space.nearest({**hqq, **last}) == Configuration.of({**hqq, **last})
+    # where the user fixed it, no other value makes the same file
+    fixed = resolved("decoder", operators={"MatMul": 4}, fixed={"last_product": "int4"})
+    assert fixed.nearest(int4) == Configuration.of({**int4, "last_product": "int4"})
+
+
 def test_a_model_over_2_gib_has_no_int8_but_that_of_weights() -> None:
     """What ONNX Runtime's tools cannot do is left out with the reason, before it is tried."""
     space = resolved(operators={"MatMul": 4}, size_bytes=(1 << 31) + 1)

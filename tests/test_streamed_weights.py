@@ -1,6 +1,7 @@
 """Weights rounded tensor by tensor: the same as by ONNX Runtime's own tool, on less memory."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -85,6 +86,24 @@ def test_the_last_product_has_bits_of_its_own(
         bits[last] = [item.i for n in nodes for item in n.attribute if item.name == "bits"]
         assert np.corrcoef(_answer(target).ravel(), _answer(source).ravel())[0, 1] > 0.9
     assert bits == {"as_precision": [4, 4], "int8": [4, 8], "float": [4]}
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("rounding", ["k_quant", "hqq"])
+def test_other_roundings_give_one_file_whatever_they_do_not_take(
+    rounding: str, tmp_path: Path
+) -> None:
+    """Both have zero points of their own; a last product of the same bits is rounded like all."""
+    if rounding == "hqq":
+        pytest.importorskip("torch", reason="torch is not installed")
+    source, target = _model(tmp_path / "model.onnx"), tmp_path / "out.onnx"
+    ignored: list[dict[str, Any]] = [{}, {"zero_points": True}, {"last_product": "int4"}]
+    files = set()
+    for more in [*ignored, *([{"accuracy_level": 0}] if rounding == "hqq" else [])]:
+        weight_only.quantise(source, target, [], bits=4, rounding=rounding, **more)
+        files.add(target.read_bytes())
+    assert len(files) == 1
+    assert np.corrcoef(_answer(target).ravel(), _answer(source).ravel())[0, 1] > 0.98
 
 
 @pytest.mark.parametrize("last_product", ["int8", "float"])

@@ -36,3 +36,11 @@ def all_weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
+
+
+def taken_by(node: onnx.NodeProto) -> set[str]:
+    """Returns the names of all that a node takes, the graphs inside it included."""
+    graphs = [g for a in node.attribute for g in (a.g, *a.graphs)]
+    inner = {name for g in graphs for each in g.node for name in taken_by(each)}
+    # a graph inside may give a value of the graph around it as its own output
+    return {*node.input, *inner, *(item.name for g in graphs for item in g.output)} - {""}

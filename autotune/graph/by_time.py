@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import onnx
 
 from autotune.facts.feeds import Feed
+from autotune.facts.graphs import taken_by
 from autotune.graph.calibration import quantisable_types
-from autotune.graph.entries import StepRefusedError
 from autotune.graph.node_times import MOVES, Executed, execute, marked
 
 Quantise = Callable[[onnx.ModelProto, Mapping[str, str], Path], None]
@@ -94,15 +94,8 @@ def slow(model: onnx.ModelProto, times: Times) -> dict[str, Any]:
 
 
 def measure(model: onnx.ModelProto, samples: Sequence[Feed], quantise: Quantise) -> Times:
-    """Returns the times of a model's nodes in both forms on this machine.
-
-    Raises:
-        StepRefusedError: a node has a graph inside it.
-    """
-    try:
-        copy, renamed = marked(model)
-    except ValueError as error:
-        raise StepRefusedError(f"the times of nodes cannot be measured: {error}") from None
+    """Returns the times of a model's nodes in both forms on this machine."""
+    copy, renamed = marked(model)
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / "float.onnx", Path(folder) / "int8.onnx"]
         onnx.save(copy, files[0])
@@ -125,6 +118,7 @@ def times_of(
     """
     nodes = list(model.graph.node)
     producers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    taken = [taken_by(node) for node in nodes]
     unit_of, units = _units(nodes, producers, in_float)
     float_us, int8_us = [0.0] * len(units), [0.0] * len(units)
     has_kernel = [False] * len(units)
@@ -144,7 +138,7 @@ def times_of(
             int8_us[unit] = NEVER_US
     edges: dict[tuple[int, int], float] = defaultdict(float)
     for name, first in producers.items():
-        takers = {unit_of[j] for j, node in enumerate(nodes) if name in node.input}
+        takers = {unit_of[j] for j, names in enumerate(taken) if name in names}
         takers.discard(unit_of[first])
         for unit in takers:
             edges[unit_of[first], unit] += elements[first] / len(takers)

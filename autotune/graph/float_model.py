@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,41 +96,42 @@ class FloatModel:
         ranges: dict[str, Ranges] = self._shared.record(f"{self._name}-ranges_{source}", make)
         return ranges[method]
 
-    def slow(self, quantise: Quantise) -> Slow:
-        """Returns which nodes eight bits make slower, measured once.
+    def slow(self, quantise: Quantise, kernels: str) -> Slow:
+        """Returns which nodes eight bits make slower, measured once for the same kernels.
 
         Args:
             quantise: Writes a copy of the model, all in eight bits.
-
-        Raises:
-            StepRefusedError: the times cannot be told apart by nodes.
+            kernels: The name of what decides on the kernels that ONNX Runtime runs that copy with.
         """
 
         def make() -> dict[str, Any]:
             model = self.load()
             return by_time.slow(model, by_time.measure(model, self._samples, quantise))
 
-        return Slow(**self._shared.record(f"{self._name}-slow", make))
+        return Slow(**self._shared.record(f"{self._name}-slow-{kernels}", make))
 
     def most_sensitive(
-        self, types: Sequence[str], count: int, slow: Slow | None = None
+        self,
+        types: Sequence[str],
+        count: int,
+        in_float: Sequence[str],
+        costs: Mapping[str, float] | None = None,
     ) -> list[str]:
         """Returns the names of the `count` nodes of these types that are best left in float.
 
         Args:
             types: Types of nodes that are considered; none means all that can be quantised.
             count: How many; 0 ranks nothing.
-            slow: Nodes that are in float already, with the times of the others, which say what
-                leaving one in float costs; None counts multiplications.
+            in_float: Names of nodes that are in float already, and do not count.
+            costs: What leaving each of the others in float costs; None counts multiplications.
         """
         if not count:
             return []
         model = self.load()
-        costs, taken = (slow.lost_us, slow.names) if slow else (None, [])
         names = sensitivity.ranked(self._name, self._shared, model, self._samples, costs=costs)
         allowed = types or sensitivity.QUANTISABLE
         types_by_name = {node.name: node.op_type for node in model.graph.node}
-        free = (name for name in names if name not in taken)
+        free = (name for name in names if name not in in_float)
         return [name for name in free if types_by_name[name] in allowed][:count]
 
 

@@ -75,6 +75,12 @@ class StaticOptions:
         """Those of them that have weights."""
         return self.types or sensitivity.QUANTISABLE
 
+    @property
+    def kernels(self) -> str:
+        """The name of what decides on the kernels of ONNX Runtime, and so on times."""
+        flags = ("per_channel", "unsigned_weights", "symmetric", "float_outputs")
+        return "-".join([self.quantized_operators, *(f for f in flags if getattr(self, f))])
+
 
 def static(
     source: Path,
@@ -102,13 +108,15 @@ def static(
     ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
     in_float = _unfit(model, ranges, how)
     # smoothing changes no time: one measurement serves all its values
-    slow = ready.slow(quantiser(ranges, how)) if how.slow_in_float else None
-    in_float += adjusted.most_sensitive(how.weighted_types, how.kept_in_float, slow)
+    slow = ready.slow(quantiser(ranges, how), how.kernels) if how.slow_in_float else None
     in_float += slow.names if slow else []
-    if not set(sensitivity.quantisable(model, how.weighted_types)) - set(in_float):
+    costs = slow.lost_us if slow else None
+    in_float += adjusted.most_sensitive(how.weighted_types, how.kept_in_float, in_float, costs)
+    quantisable = set(sensitivity.quantisable(model, how.weighted_types))
+    if quantisable <= set(in_float):
         raise StepRefusedError(
             "eight bits make every node slower here"
-            if slow
+            if slow and quantisable <= set(slow.names)
             else "there is no node left that can be quantised"
         )
     excluded = [*in_float, *_embeddings_apart(model, how.embeddings)]
@@ -192,7 +200,10 @@ def _quantise_statically(
     from onnxruntime.quantization.calibrate import TensorData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-    _copy_shared_constants(model, excluded)
+    types = list(how.types) or quantisable_types()
+    _copy_shared_constants(
+        model, {n.name for n in model.graph.node if n.name in excluded or n.op_type not in types}
+    )
     with silent_tools():
         quantizer = QDQQuantizer(
             model,
@@ -207,7 +218,7 @@ def _quantise_statically(
             },
             [],
             [*excluded, *added_products(model)],
-            list(how.types) or quantisable_types(),
+            types,
             {
                 "ActivationSymmetric": how.symmetric,
                 # convolutions take one zero for all channels
@@ -233,7 +244,7 @@ def _replace_inputs(model: onnx.ModelProto, old: str, new: str) -> None:
             node.input[:] = [new if name == old else name for name in node.input]
 
 
-def _copy_shared_constants(model: onnx.ModelProto, excluded: Collection[str]) -> None:
+def _copy_shared_constants(model: onnx.ModelProto, in_float: Collection[str]) -> None:
     """Gives nodes in float copies of the small constants that they share with other nodes.
 
     ONNX Runtime's tools give the rounded constant to all that take it. A convolution in float whose
@@ -245,9 +256,9 @@ def _copy_shared_constants(model: onnx.ModelProto, excluded: Collection[str]) ->
         for item in graph.initializer
         if item.data_type == onnx.TensorProto.FLOAT and math.prod(item.dims) <= _MOST_COPIED
     }
-    taken = {name for node in graph.node if node.name not in excluded for name in node.input}
+    taken = {name for node in graph.node if node.name not in in_float for name in node.input}
     for name in constants.keys() & taken:
-        takers = [n for n in graph.node if n.name in excluded and name in n.input]
+        takers = [n for n in graph.node if n.name in in_float and name in n.input]
         if not takers:
             continue
         copy = onnx.TensorProto()
@@ -301,10 +312,9 @@ def dynamic(
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     adjusted = FloatModel.ready(source, samples, shared or Intermediates()).smoothed(smoothing)
-    excluded = adjusted.most_sensitive(_MATRIX_PRODUCTS, kept_in_float)
     model = adjusted.load()
-    if per_channel:
-        excluded += _stacked_products(model)
+    excluded = _stacked_products(model) if per_channel else []
+    excluded += adjusted.most_sensitive(_MATRIX_PRODUCTS, kept_in_float, excluded)
     excluded += _embeddings_apart(model, embeddings)
     copy = target.with_name("float.onnx")
     onnx.save(model, copy)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import onnx
 
+from autotune.facts.graphs import taken_by
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.model_file import refill, save
 
@@ -35,16 +36,8 @@ def _remove_unused(graph: onnx.GraphProto) -> None:
     for node in reversed(graph.node):  # every node stands behind those that it takes from
         if not needed.isdisjoint(filter(None, node.output)):
             nodes.append(node)
-            needed |= _taken(node)
+            needed |= taken_by(node)
     weights = [item for item in graph.initializer if item.name in needed | defaults]
     nodes.reverse()
     refill(graph.node, nodes)
     refill(graph.initializer, weights)
-
-
-def _taken(node: onnx.NodeProto) -> set[str]:
-    """Returns the names of all that a node takes, the graphs inside it included."""
-    graphs = [g for a in node.attribute for g in (a.g, *a.graphs)]
-    inner = {name for g in graphs for each in g.node for name in _taken(each)}
-    # a graph inside may give a value of the graph around it as its own output
-    return {*node.input, *inner, *(item.name for g in graphs for item in g.output)} - {""}

@@ -19,6 +19,7 @@ from typing import Any
 import onnx
 
 from autotune.facts.feeds import Feed
+from autotune.facts.graphs import all_graphs
 
 MOVES = frozenset({"QuantizeLinear", "DequantizeLinear", "Transpose", "ReorderInput"}) | {
     "ReorderOutput"
@@ -59,7 +60,8 @@ class Executed:
 def marked(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
     """Returns a copy whose nodes and their outputs have the number of the node in their names.
 
-    ONNX Runtime derives the names of the nodes that it fuses from those.
+    ONNX Runtime derives the names of the nodes that it fuses from those. Graphs inside nodes take
+    tensors of the main graph by their new names.
 
     Returns:
         The copy, and the new names of tensors by their old ones.
@@ -72,13 +74,12 @@ def marked(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
         for j, name in enumerate(node.output):
             if name:
                 renamed[name] = f"{_MARK.format(i)}{j}"
-    for node in copy.graph.node:
-        node.input[:] = [renamed.get(name, name) for name in node.input]
-        node.output[:] = [renamed.get(name, name) for name in node.output]
-        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-            raise ValueError("a node has a graph inside it")
-    for item in (*copy.graph.output, *copy.graph.value_info):
-        item.name = renamed.get(item.name, item.name)
+    for graph in all_graphs(copy.graph):
+        for node in graph.node:
+            node.input[:] = [renamed.get(name, name) for name in node.input]
+            node.output[:] = [renamed.get(name, name) for name in node.output]
+        for item in (*graph.input, *graph.output, *graph.value_info):
+            item.name = renamed.get(item.name, item.name)
     return copy, renamed
 
 

@@ -94,7 +94,7 @@ def quantise(
     last = _last_product(model)
     if last_product == _FLOAT:
         excluded.append(last)
-    elif last_product != AS_PRECISION and last not in excluded:
+    elif _BITS.get(last_product, bits) != bits and last not in excluded:
         others = [n.name for n in model.graph.node if n.op_type == "MatMul" and n.name != last]
         model = with_packed_weights(
             model, others, bits=_BITS[last_product], zero_points=zero_points, **forms

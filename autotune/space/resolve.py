@@ -41,8 +41,23 @@ _WITHOUT_EFFECT: tuple[Condition, ...] = (
         "quantized_operators": ("conv",),
         "smoothing": _others("smoothing", OFF),
     },
+    # the last product has these bits with the others
+    {"precision": ("int8_weight_only",), "last_product": ("int8",)},
+    {"precision": ("int4_weight_only",), "last_product": ("int4",)},
+    # both have zero points of their own, and HQQ takes no level; a last product in int8 is rounded
+    # to the nearest
+    {
+        "rounding": ("k_quant", "hqq"),
+        "last_product": _others("last_product", "int8"),
+        "zero_points": (True,),
+    },
+    {
+        "rounding": ("hqq",),
+        "last_product": _others("last_product", "int8"),
+        "accuracy_level": _others("accuracy_level", 4),
+    },
 )
-"""Values of graph parameters that change nothing beside each other."""
+"""Values of graph parameters of which the last one changes nothing beside the others."""
 
 # OpenVINO quantises activations only beside weights in few bits
 _FLOAT_INPUTS: Condition = {
@@ -62,7 +77,7 @@ _NOT_PACKED: tuple[Condition, ...] = (
         JOINED: (True,),
     },
     {"last_product": ("float",), "embeddings": (SHARED,)},
-    {"rounding": ("hqq",), "last_product": (AS_PRECISION,), "embeddings": (SHARED,)},
+    {"rounding": ("hqq",), "last_product": (AS_PRECISION, "int4"), "embeddings": (SHARED,)},
 )
 
 # fp16 leaves no table in fp32 that could be rounded
@@ -273,7 +288,9 @@ def _impossible(parameters: Sequence[Parameter], model: Model) -> Iterator[Condi
         too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= count)
         if too_many and condition.keys() <= values.keys():
             yield {**condition, "kept_in_float": too_many}
-    for condition in (*_WITHOUT_EFFECT, *_NOT_PACKED, _FLOAT_INPUTS, _TABLES_IN_FP16):
+    # a parameter that is fixed has no other value that would give the same file
+    repeated = (c for c in _WITHOUT_EFFECT if len(values.get([*c][-1], ())) != 1)
+    for condition in (*repeated, *_NOT_PACKED, _FLOAT_INPUTS, _TABLES_IN_FP16):
         within = _within(condition, values)
         if within is not None:
             yield within
