@@ -52,7 +52,8 @@ def test_it_computes_what_the_tool_does(
     # it is stored outside already, and copied as it is
     (tmp_path / "moved").mkdir()
     STORAGE_FORMS["external_data"].run(folder / "model.onnx", tmp_path / "moved" / "model.onnx")
-    np.testing.assert_array_equal(_answer(tmp_path / "moved" / "model.onnx"), answers[1])
+    for file in (folder / "model.onnx", folder / "model.onnx.data"):
+        assert (tmp_path / "moved" / file.name).read_bytes() == file.read_bytes()
 
 
 def test_a_matrix_and_its_transpose_are_packed_apart(
