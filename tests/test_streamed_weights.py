@@ -137,11 +137,13 @@ def test_a_shared_table_is_turned_once(
     np.testing.assert_allclose(_answer(target), _answer(source), atol=0.1)
 
 
+@pytest.mark.parametrize("folded", [1 << 30, 0])
 def test_weights_that_a_node_computes_are_rounded_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exporters write a transposed weight; such a model is in memory as a whole."""
+    """Exporters write a transposed weight, which is folded in memory, or packed as it is stored."""
     monkeypatch.setattr(weight_only, "_STREAMED_BYTES", 0)
+    monkeypatch.setattr(weight_only, "_FOLDED_BYTES", folded)
     source = _model(tmp_path / "model.onnx")
     model = onnx.load(source)
     model.graph.node.insert(0, helper.make_node("Transpose", ["b"], ["turned"], "turn"))
@@ -149,8 +151,10 @@ def test_weights_that_a_node_computes_are_rounded_as_well(
     onnx.save(model, source)
     target = tmp_path / "out.onnx"
     weight_only.quantise(source, target, [], bits=8)
-    types = [node.op_type for node in onnx.load(target).graph.node]
-    assert types == ["MatMulNBits", "MatMulNBits"]
+    written = onnx.load(target).graph
+    assert [node.op_type for node in written.node] == ["MatMulNBits", "MatMulNBits"]
+    assert {"b", "turned"}.isdisjoint(item.name for item in written.initializer)
+    np.testing.assert_allclose(_answer(target), _answer(source), atol=0.1)
 
 
 def test_a_large_model_is_not_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,13 +67,14 @@ def quantise(
         fresh += [
             store.new(np.ascontiguousarray(read(tensors[name], source.parent).T), output)
             for output, name in turned.items()
+            if output in taken
         ]
         for node in (node for node in graph.node if node.output[0] not in turned):
             if node.output[0] not in chosen:
                 nodes.append(node)
                 continue
-            name, bits = node.input[1], chosen[node.output[0]]
-            is_turned = node.op_type == "Gemm" and bool(_attribute(node, "transB"))
+            name, is_turned = _matrix(node, turned)
+            bits = chosen[node.output[0]]
             key = name, bits, is_turned
             rows, columns = _sizes(tensors[name], turned=is_turned)
             if key not in packed:
@@ -133,15 +134,23 @@ def _turned_tables(
 def products(
     graph: onnx.GraphProto, tensors: Mapping[str, onnx.TensorProto]
 ) -> Iterator[onnx.NodeProto]:
-    """Yields the matrix products of the main graph with a constant float matrix."""
+    """Yields the matrix products of the main graph with a constant float matrix, turned or not."""
+    turned = _turned_tables(graph, tensors)
     for node in graph.node:
-        weight = tensors.get(node.input[1]) if len(node.input) > 1 else None
+        weight = tensors.get(_matrix(node, turned)[0]) if len(node.input) > 1 else None
         if weight is None or weight.data_type != onnx.TensorProto.FLOAT or len(weight.dims) != 2:
             continue
         plain = node.op_type == "Gemm" and not _attribute(node, "transA")
         plain = plain and all(_attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
         if node.op_type == "MatMul" or plain:
             yield node
+
+
+def _matrix(node: onnx.NodeProto, turned: Mapping[str, str]) -> tuple[str, bool]:
+    """Returns the matrix that a product takes as it is stored, and whether it takes it turned."""
+    name = node.input[1]
+    is_turned = node.op_type == "Gemm" and bool(_attribute(node, "transB"))
+    return (turned[name], not is_turned) if name in turned else (name, is_turned)
 
 
 def pack(weight: Array, *, bits: int, block_size: int, zero_points: bool) -> list[Array]:

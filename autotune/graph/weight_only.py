@@ -129,7 +129,7 @@ def _share(graph: onnx.GraphProto, tied: Tied, folder: Path) -> None:
 def _has_computed_weights(source: Path) -> bool:
     """Returns whether a node computes a weight of a matrix product from constants.
 
-    Above a gigabyte that is not asked: such a weight stays as it is.
+    Above a gigabyte that is not asked: such a weight stays as it is, unless it is a turned matrix.
     """
     if size_with_data(source) > _FOLDED_BYTES:
         return False
