@@ -198,7 +198,9 @@ def test_the_config_is_not_changed_by_an_export(frozen_config: Path) -> None:
 
 def test_genai_gets_the_users_own_config(frozen_config: Path) -> None:
     """The model's file and the session's options are replaced; all else is the user's."""
-    own = {"model": {"type": "llama", "decoder": {"head_size": 8, "filename": "model.onnx"}}}
+    options = {"enable_mem_pattern": False, "log_id": "mine", "session.disable_prepacking": "1"}
+    own_decoder = {"head_size": 8, "filename": "model.onnx", "session_options": options}
+    own = {"model": {"type": "llama", "decoder": own_decoder}}
     (frozen_config.parent / "genai_config.json").write_text(json.dumps(own), encoding="utf-8")
     (frozen_config.parent / "tokenizer.json").write_text("{}", encoding="utf-8")
     exported = export(frozen_config, "genai")
@@ -207,8 +209,12 @@ def test_genai_gets_the_users_own_config(frozen_config: Path) -> None:
     decoder = written["decoder"]
     assert (written["type"], decoder["head_size"]) == ("llama", 8)
     assert (folder / decoder["filename"]).is_file()
-    assert decoder["session_options"]["intra_op_num_threads"] == 1
+    assert decoder["session_options"] == {"log_id": "mine", "intra_op_num_threads": 1}
     assert (folder / "tokenizer.json").read_text(encoding="utf-8") == "{}"
+    own["model"]["encoder"] = {"filename": "encoder.onnx"}
+    (frozen_config.parent / "genai_config.json").write_text(json.dumps(own), encoding="utf-8")
+    with pytest.raises(RequestError, match="names files for 'encoder' too"):
+        export(frozen_config, "genai", frozen_config.parent / "other")
     (frozen_config.parent / "genai_config.json").unlink()
     with pytest.raises(RequestError, match=r"needs genai_config\.json beside the model"):
         export(frozen_config, "genai", frozen_config.parent / "other")

@@ -134,6 +134,7 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         trials=2,
         prompt_tokens=(14, 2046),
         new_tokens=4,
+        prefer="tokens",
         max_perplexity_rise=10.0,
         out=tmp_path / "out",
     )
@@ -189,6 +190,8 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         ({"shapes": {"past_key_values.0.key": (2, 2, 0, 16)}}, "and 1 for dimension 0"),
         ({"max_error": 0.1}, "name --max-perplexity-rise"),
         ({"metric": "top1"}, "--metric is for other models"),
+        ({"prefer": "latency"}, "one of tokens, memory, balanced"),
+        ({"objectives": ("throughput_per_s", "cpu_s"), "clients": 2}, "--objective tokens"),
     ],
 )
 def test_wrong_requests_are_refused(

@@ -18,7 +18,6 @@ from test_config import make_config, requiring
 import autotune
 from autotune.deploy import cpu, loader, process_options
 from autotune.deploy.config import DataFile, Environment, ModelFile, Requires, TunedConfig
-from autotune.deploy.files import digest_files
 from autotune.deploy.loader import check_files
 from autotune.deploy.options import EXACT_PRODUCTS
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
@@ -40,12 +39,8 @@ def _environment(cores: int) -> Environment:
 def write_config(model: Path, config: TunedConfig) -> Path:
     """Writes `config` beside `model`, with the truth about model and machine filled in."""
     here = _environment(cpu.usable_cores())
-    file = ModelFile(
-        file=model.name,
-        sha256=digest_files([model]),
-        size_bytes=model.stat().st_size,
-        source_sha256="",
-    )
+    data = map(DataFile.of, model.parent.glob(f"{model.name}.*"))
+    file = ModelFile(**vars(DataFile.of(model)), source_sha256="", data_files=tuple(data))
     if config.environment.cpu == "a cpu":
         config = replace(config, environment=here)
     path = model.parent / "best.json"

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import decoder_models
 import numpy as np
 import onnx
 import onnxruntime
@@ -10,6 +11,7 @@ import pytest
 from factories import normal, onnx_model
 from onnx import helper, numpy_helper
 
+from autotune.facts.graphs import all_nodes
 from autotune.graph import weight_only
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.storage_form import STORAGE_FORMS
@@ -52,7 +54,8 @@ def test_it_computes_what_the_tool_does(
     # it is stored outside already, and copied as it is
     (tmp_path / "moved").mkdir()
     STORAGE_FORMS["external_data"].run(folder / "model.onnx", tmp_path / "moved" / "model.onnx")
-    np.testing.assert_array_equal(_answer(tmp_path / "moved" / "model.onnx"), answers[1])
+    for file in (folder / "model.onnx", folder / "model.onnx.data"):
+        assert (tmp_path / "moved" / file.name).read_bytes() == file.read_bytes()
 
 
 def test_a_matrix_and_its_transpose_are_packed_apart(
@@ -136,11 +139,13 @@ def test_a_shared_table_is_turned_once(
     np.testing.assert_allclose(_answer(target), _answer(source), atol=0.1)
 
 
+@pytest.mark.parametrize("folded", [1 << 30, 0])
 def test_weights_that_a_node_computes_are_rounded_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exporters write a transposed weight; such a model is in memory as a whole."""
+    """Exporters write a transposed weight, which is folded in memory, or packed as it is stored."""
     monkeypatch.setattr(weight_only, "_STREAMED_BYTES", 0)
+    monkeypatch.setattr(weight_only, "_FOLDED_BYTES", folded)
     source = _model(tmp_path / "model.onnx")
     model = onnx.load(source)
     model.graph.node.insert(0, helper.make_node("Transpose", ["b"], ["turned"], "turn"))
@@ -148,8 +153,56 @@ def test_weights_that_a_node_computes_are_rounded_as_well(
     onnx.save(model, source)
     target = tmp_path / "out.onnx"
     weight_only.quantise(source, target, [], bits=8)
-    types = [node.op_type for node in onnx.load(target).graph.node]
-    assert types == ["MatMulNBits", "MatMulNBits"]
+    written = onnx.load(target).graph
+    assert [node.op_type for node in written.node] == ["MatMulNBits", "MatMulNBits"]
+    assert {"b", "turned"}.isdisjoint(item.name for item in written.initializer)
+    np.testing.assert_allclose(_answer(target), _answer(source), atol=0.1)
+
+
+@pytest.mark.parametrize("last_product", ["as_precision", "float"])
+@pytest.mark.parametrize("head_inside", [False, True])
+def test_products_in_branches_are_packed_once(
+    last_product: str, head_inside: bool, tmp_path: Path
+) -> None:
+    """Both branches of a merged decoder take the same weights, whatever the size of the model."""
+    source, target = decoder_models.write("merged", tmp_path / "model.onnx"), tmp_path / "out.onnx"
+    model = onnx.load(source)
+    if head_inside:
+        _move_head_inside(model.graph)
+        onnx.save(model, source)
+    weight_only.quantise(source, target, [], bits=8, last_product=last_product)
+    written = onnx.load(target).graph
+    packed = [n.input[1] for n in all_nodes(written) if n.op_type == "MatMulNBits"]
+    names = [item.name for item in written.initializer]
+    assert len(packed) == 4 + (1 + head_inside) * (last_product == "as_precision")
+    assert all(names.count(name) == 1 for name in packed)
+    assert {"qkv", "out"}.isdisjoint(names)
+    assert ("head" in names) == (last_product == "float")
+    answers = []
+    for path in (source, target):
+        session = onnxruntime.InferenceSession(path)
+        for flag in (False, True):
+            past = np.ones((1, decoder_models.HEADS, 2, decoder_models.SIZE), np.float32)
+            feed = {
+                "input_ids": np.array([[1, 2]]),
+                "use_cache_branch": np.array([flag]),
+                **{f"past_key_values.0.{name}": past for name in ("key", "value")},
+            }
+            answers.append(session.run(["logits"], feed)[0])
+    for right, found in zip(answers[:2], answers[2:], strict=True):
+        assert np.linalg.norm(found - right) <= 0.03 * np.linalg.norm(right)
+
+
+def _move_head_inside(graph: onnx.GraphProto) -> None:
+    """Puts the last product into both branches, under one name in both."""
+    graph.node.pop()
+    choice = next(node for node in graph.node if node.op_type == "If")
+    choice.output[0] = "logits"
+    for attribute in choice.attribute:
+        output = attribute.g.output[0]
+        attribute.g.node.append(helper.make_node("MatMul", [output.name, "head"], ["own"], "head"))
+        output.name = "own"
+        output.type.tensor_type.shape.dim[-1].dim_value = decoder_models.VOCABULARY
 
 
 def test_a_large_model_is_not_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import is_file, read_json
-from autotune.errors import FormatError, RequestError
+from autotune.errors import FormatError, RequestError, shown
 from autotune.export.rendering import Copy, Rendering, Target, identifier, processor_needs
 
 CONFIG = "genai_config.json"
@@ -78,7 +78,12 @@ def complete(rendering: Rendering, config_path: Path) -> Rendering:
         own = read_json(source / CONFIG, _LARGEST_CONFIG_BYTES)
         decoder = own["model"]["decoder"]
         chosen = json.loads(text)["model"]["decoder"]
-        kept = decoder.get("session_options", {})
+        _check_alone(own["model"])
+        kept = {
+            key: value
+            for key, value in decoder.get("session_options", {}).items()
+            if key not in _OPTIONS and not key.startswith("session.")
+        }
         decoder.update(chosen, session_options={**kept, **chosen["session_options"]})
     except (FormatError, KeyError, TypeError, AttributeError) as error:
         raise RequestError(
@@ -92,6 +97,21 @@ def complete(rendering: Rendering, config_path: Path) -> Rendering:
         if is_file(source / file)
     }
     return replace(rendering, texts={name: _text(own)}, copies={**rendering.copies, **beside})
+
+
+def _check_alone(model: Mapping[str, Any]) -> None:
+    """Refuses a model of several files: the decoder alone would be in the folder."""
+    others = [name for name, part in model.items() if name != "decoder" and _names_a_file(part)]
+    if others:
+        raise RequestError(
+            f"--to genai writes the folder of a decoder alone, and {CONFIG} beside the model names "
+            f"files for {', '.join(map(shown, others))} too. Copy that folder, put best.onnx and "
+            "its data in the place of the decoder, and name it in the config"
+        )
+
+
+def _names_a_file(part: object) -> bool:
+    return isinstance(part, Mapping) and "filename" in part
 
 
 def _source(folder: Path) -> Path:

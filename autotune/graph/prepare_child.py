@@ -22,12 +22,19 @@ from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
 from autotune.graph.graph_facts import FILE, GraphFacts, ProcessorFacts, Renamed
 from autotune.graph.intermediates import Intermediates
-from autotune.graph.model_file import data_file, has_external_data, lift_constants
+from autotune.graph.model_file import (
+    LARGEST_PROTO_BYTES,
+    data_file,
+    has_external_data,
+    lift_constants,
+    size_with_data,
+)
 from autotune.graph.parameters import STEPS, Precision
 from autotune.graph.storage_form import EXTERNAL_DATA, STORAGE_FORMS
 from autotune.process.child_end import Handler, Message, TransientError, serve
 
-# Above this the optimised graph is not compared with others: it would be written out whole.
+# Above this the optimised graph is not compared with others: it would be written out whole. Nor is
+# one made of a model over 2 GiB: that takes three times what rounding tensor by tensor does.
 _LARGEST_COMPARED_BYTES = 1 << 30
 
 
@@ -65,7 +72,7 @@ def _converted(message: Message) -> GraphFacts:
         if i:
             shutil.rmtree(current.parent)
         current = folder / FILE
-    return _facts(current)
+    return _facts(current, size_with_data(Path(message["source"])) <= LARGEST_PROTO_BYTES)
 
 
 def _lift(source: Path, shared: Intermediates | None) -> bool:
@@ -121,15 +128,16 @@ def look(message: Message) -> GraphFacts:
     return _facts(Path(message["path"]))
 
 
-def _facts(path: Path) -> GraphFacts:
+def _facts(path: Path, is_compared: bool = True) -> GraphFacts:
     graph = onnx.load(path, load_external_data=False).graph
     names = {path.name, *(name for name in map(data_file, all_weights(graph)) if name)}
     size_bytes = sum((path.parent / name).stat().st_size for name in names)
+    is_compared = is_compared and size_bytes <= _LARGEST_COMPARED_BYTES
     return GraphFacts(
         operators=sum(node.op_type != "Constant" for node in graph.node),
         parameters=sum(map(element_count, all_weights(graph))),
         size_bytes=size_bytes,
-        graph_digest=graph_digest(path) if size_bytes <= _LARGEST_COMPARED_BYTES else None,
+        graph_digest=graph_digest(path) if is_compared else None,
     )
 
 

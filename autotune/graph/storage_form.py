@@ -55,7 +55,7 @@ def _is_stored_outside(source: Path, name: str) -> bool:
 
     if source.name != name:
         return False
-    weights = all_weights(onnx.load(source, load_external_data=False).graph)
+    weights = list(all_weights(onnx.load(source, load_external_data=False).graph))
     files = [data_file(item) for item in weights if item.ByteSize() > _SMALLEST_BYTES]
     outside = {data_file(item) for item in weights} - {None}
     return outside == {f"{name}.data"} and None not in files

@@ -13,11 +13,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import external_data_helper, helper, numpy_helper
 
-from autotune.facts.graphs import all_nodes
+from autotune.facts.graphs import all_graphs, all_nodes
 from autotune.facts.tied import Tied
 from autotune.facts.weights import read
 from autotune.graph import shared_table
 from autotune.graph.entries import StepRefusedError
+from autotune.graph.model_file import refill
 
 Array = NDArray[Any]
 
@@ -50,9 +51,7 @@ def quantise(
     graph = model.graph
     tensors = {item.name: item for item in graph.initializer}
     chosen = {
-        node.output[0]: bits
-        for node in products(graph, tensors)
-        if (bits := bits_of(node)) is not None
+        _key(node): bits for node in products(graph, tensors) if (bits := bits_of(node)) is not None
     }
     if not chosen:
         raise StepRefusedError("there is no matrix product with a constant weight")
@@ -60,52 +59,55 @@ def quantise(
     turned = _turned_tables(graph, tensors)
     taken = _still_taken(graph, chosen, turned)
     packed: dict[tuple[str, int, bool], list[str]] = {}
-    nodes: list[onnx.NodeProto] = []
     with target.with_name(f"{target.name}.data").open("wb") as file:
         store = _Store(file, f"{target.name}.data")
         fresh = [store.moved(t, source.parent) for t in graph.initializer if t.name in taken]
         fresh += [
             store.new(np.ascontiguousarray(read(tensors[name], source.parent).T), output)
             for output, name in turned.items()
+            if output in taken
         ]
-        for node in (node for node in graph.node if node.output[0] not in turned):
-            if node.output[0] not in chosen:
-                nodes.append(node)
-                continue
-            name, bits = node.input[1], chosen[node.output[0]]
-            is_turned = node.op_type == "Gemm" and bool(_attribute(node, "transB"))
-            key = name, bits, is_turned
-            rows, columns = _sizes(tensors[name], turned=is_turned)
-            if key not in packed:
-                weight = read(tensors[name], source.parent)
-                parts = pack(
-                    weight.T if is_turned else weight,
-                    bits=bits, block_size=block_size, zero_points=zero_points,
+        for inner in _inner_first(graph):
+            nodes: list[onnx.NodeProto] = []
+            for node in (node for node in inner.node if node.output[0] not in turned):
+                if _key(node) not in chosen:
+                    nodes.append(node)
+                    continue
+                name, is_turned = _matrix(node, turned)
+                bits = chosen[_key(node)]
+                key = name, bits, is_turned
+                rows, columns = _sizes(tensors[name], turned=is_turned)
+                if key not in packed:
+                    weight = read(tensors[name], source.parent)
+                    parts = pack(
+                        weight.T if is_turned else weight,
+                        bits=bits, block_size=block_size, zero_points=zero_points,
+                    )  # fmt: skip
+                    turn = "T" if is_turned else ""
+                    names = [f"{name}_{end}{bits}{turn}" for end in ("Q", "scales", "zeros")]
+                    fresh += [store.new(part, n) for part, n in zip(parts, names, strict=False)]
+                    packed[key] = names[: len(parts)]
+                    del weight, parts
+                nodes += _packed_nodes(
+                    node, packed[key],
+                    bits=bits, block_size=block_size, accuracy_level=accuracy_level,
+                    K=rows, N=columns,
                 )  # fmt: skip
-                turn = "T" if is_turned else ""
-                names = [f"{name}_{end}{bits}{turn}" for end in ("Q", "scales", "zeros")]
-                fresh += [store.new(part, n) for part, n in zip(parts, names, strict=False)]
-                packed[key] = names[: len(parts)]
-                del weight, parts
-            nodes += _packed_nodes(
-                node, packed[key],
-                bits=bits, block_size=block_size, accuracy_level=accuracy_level,
-                K=rows, N=columns,
-            )  # fmt: skip
-    _finish(model, nodes, fresh)
+            refill(inner.node, nodes)
+    _finish(model, fresh)
     if tied and gather:
         shared_table.attach(model.graph, gather, tied, target.parent)
     onnx.save(model, target)
 
 
 def _still_taken(
-    graph: onnx.GraphProto, chosen: Collection[str], turned: Collection[str]
+    graph: onnx.GraphProto, chosen: Collection[tuple[str, ...]], turned: Collection[str]
 ) -> set[str]:
     """Returns the tensors that something takes beside the weights of replaced nodes."""
     taken = {item.name for item in graph.output}
     for node in all_nodes(graph):
         if node.output[0] not in turned:
-            is_chosen = node.output[0] in chosen
+            is_chosen = _key(node) in chosen
             taken.update(n for i, n in enumerate(node.input) if i != 1 or not is_chosen)
     return taken
 
@@ -133,15 +135,36 @@ def _turned_tables(
 def products(
     graph: onnx.GraphProto, tensors: Mapping[str, onnx.TensorProto]
 ) -> Iterator[onnx.NodeProto]:
-    """Yields the matrix products of the main graph with a constant float matrix."""
-    for node in graph.node:
-        weight = tensors.get(node.input[1]) if len(node.input) > 1 else None
+    """Yields the products with a constant float matrix of the main graph, turned or not.
+
+    Those in the branches and bodies of other nodes come first.
+    """
+    turned = _turned_tables(graph, tensors)
+    for node in (node for inner in _inner_first(graph) for node in inner.node):
+        weight = tensors.get(_matrix(node, turned)[0]) if len(node.input) > 1 else None
         if weight is None or weight.data_type != onnx.TensorProto.FLOAT or len(weight.dims) != 2:
             continue
         plain = node.op_type == "Gemm" and not _attribute(node, "transA")
         plain = plain and all(_attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
         if node.op_type == "MatMul" or plain:
             yield node
+
+
+def _inner_first(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+    """Returns the graph and those inside its nodes, each before the one around it."""
+    return [inner for inner in all_graphs(graph) if inner.node][::-1]
+
+
+def _key(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Returns what tells a node from others; two branches may use a name twice."""
+    return (node.op_type, *node.input, *node.output)
+
+
+def _matrix(node: onnx.NodeProto, turned: Mapping[str, str]) -> tuple[str, bool]:
+    """Returns the matrix that a product takes as it is stored, and whether it takes it turned."""
+    name = node.input[1]
+    is_turned = node.op_type == "Gemm" and bool(_attribute(node, "transB"))
+    return (turned[name], not is_turned) if name in turned else (name, is_turned)
 
 
 def pack(weight: Array, *, bits: int, block_size: int, zero_points: bool) -> list[Array]:
@@ -224,14 +247,7 @@ def _packed_nodes(
         yield helper.make_node("Add", [output, node.input[2]], [node.output[0]])
 
 
-def _finish(
-    model: onnx.ModelProto, nodes: list[onnx.NodeProto], fresh: list[onnx.TensorProto]
-) -> None:
-    kept = [onnx.NodeProto() for _ in nodes]
-    for copy, node in zip(kept, nodes, strict=True):
-        copy.CopyFrom(node)
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
+def _finish(model: onnx.ModelProto, fresh: list[onnx.TensorProto]) -> None:
     del model.graph.initializer[:]
     model.graph.initializer.extend(fresh)
     if not any(item.domain == _DOMAIN for item in model.opset_import):

@@ -67,7 +67,8 @@ def quantise(
     needs_whole = kept_in_float > 0 or rounding != "nearest"
     if needs_whole and size_bytes > LARGEST_PROTO_BYTES:
         raise StepRefusedError("a model over 2 GiB is rounded to the nearest, node by node")
-    if not needs_whole and size_bytes > _STREAMED_BYTES and not _has_computed_weights(source):
+    is_streamed = size_bytes > _STREAMED_BYTES and not _has_computed_weights(source)
+    if not needs_whole and (is_streamed or _has_products_inside(source)):
         forms |= {"zero_points": zero_points, "tied": tied}
         _stream(source, target, last_product, bits, **forms)
         return
@@ -126,10 +127,18 @@ def _share(graph: onnx.GraphProto, tied: Tied, folder: Path) -> None:
     remove_unused_weights(graph)
 
 
+def _has_products_inside(source: Path) -> bool:
+    """Returns whether products lie in branches or bodies, where ONNX Runtime's tool packs none."""
+    graph = onnx.load(source, load_external_data=False).graph
+    tensors = {item.name: item for item in graph.initializer}
+    outside = {node.output[0] for node in graph.node}
+    return any(n.output[0] not in outside for n in streamed_weights.products(graph, tensors))
+
+
 def _has_computed_weights(source: Path) -> bool:
     """Returns whether a node computes a weight of a matrix product from constants.
 
-    Above a gigabyte that is not asked: such a weight stays as it is.
+    Above a gigabyte that is not asked: such a weight stays as it is, unless it is a turned matrix.
     """
     if size_with_data(source) > _FOLDED_BYTES:
         return False
@@ -180,14 +189,15 @@ def _last_product(model: onnx.ModelProto) -> str:
 
 
 def _stream(source: Path, target: Path, last_product: str, bits: int, **forms: Any) -> None:
-    """Writes a large model, tensor by tensor."""
+    """Writes a model tensor by tensor, those that branches and bodies take too."""
     model = onnx.load(source, load_external_data=False)
     tensors = {item.name: item for item in model.graph.initializer}
-    outputs = [node.output[0] for node in streamed_weights.products(model.graph, tensors)]
-    last = outputs[-1] if outputs else ""
+    # both branches of a merged decoder take the same last weight
+    weights = [node.input[1] for node in streamed_weights.products(model.graph, tensors)]
+    last = weights[-1] if weights else ""
 
     def bits_of(node: onnx.NodeProto) -> int | None:
-        if node.output[0] != last or last_product == AS_PRECISION:
+        if node.input[1] != last or last_product == AS_PRECISION:
             return bits
         return _BITS.get(last_product)
 

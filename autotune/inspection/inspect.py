@@ -190,7 +190,10 @@ def _with_effects(inspected: InspectedModel, peaks: Peaks, on_step: OnStep) -> I
         inspection,
         findings=_sorted(findings),
         peaks=peaks,
-        headroom=headroom(inspected.report.work, peaks, default.latency_ms),
+        # a decoder's latency is that of one token, and the work that of a whole prompt
+        headroom=None
+        if workload.plan
+        else headroom(inspected.report.work, peaks, default.latency_ms),
         memory_mib=default.peak_memory_mib,
     )
 

@@ -104,7 +104,7 @@ NEEDS: Mapping[str, Need] = {
     ),
     "matmul": Need(
         lacking="the model has no MatMul or Gemm whose weights could be packed",
-        is_met=lambda model, *_: has_weighted(model, "MatMul", "Gemm"),
+        is_met=lambda model, *_: has_weighted(model, "MatMul", "Gemm", inside=True),
     ),
     "conv_and_matrix_products": Need(
         lacking="the model does not have both convolutions and matrix products",

@@ -22,9 +22,8 @@ from autotune.search.context import Context
 from autotune.search.objective import (
     DECODER_DEFAULT,
     DEFAULT,
-    DEVICE_MEMORY,
     LOADED_DEFAULT,
-    OBJECTIVES,
+    THROUGHPUT,
     check_preference,
     find,
     preference,
@@ -211,12 +210,11 @@ class StudyOptions:
                 "another C library; leave it out"
             )
         self.generation.check()
-        if self.data is not None and self.shapes:
+        if self.data is not None and self.shapes and not self.generation.is_asked:
             raise RequestError("--data brings its own shapes; leave --shape out")
         objectives = find(self.sought)
-        may_be_swapped = self.objectives in (DEFAULT, LOADED_DEFAULT)
-        # a study on devices has their memory as its objective, in the place of the process's
-        if not (may_be_swapped and self.prefer == OBJECTIVES[DEVICE_MEMORY].word):
+        # decoders and devices have other objectives where the user names none
+        if self.objectives not in (DEFAULT, LOADED_DEFAULT):
             check_preference(self.preference, objectives)
 
     def check_space(self, space: Space) -> None:
@@ -229,7 +227,7 @@ class StudyOptions:
         if self.providers and EXECUTION_PROVIDER not in offered:
             raise RequestError(
                 f"--providers: the search space {self.space} has no parameter "
-                f"{EXECUTION_PROVIDER}; leave --space out, or name one that has"
+                f"{EXECUTION_PROVIDER}; name one that has with --space"
             )
 
     @property
@@ -273,6 +271,10 @@ class StudyOptions:
                     f"{model.path.name} is a decoder, and {name} is for other models; leave it out"
                     + (", or name --max-perplexity-rise" if name == "--max-error" else "")
                 )
+        if THROUGHPUT in self.objectives:
+            raise RequestError(
+                f"{model.path.name} is a decoder: its rate is --objective tokens, not {THROUGHPUT}"
+            )
         rise = self.max_perplexity_rise
         return replace(
             self,
