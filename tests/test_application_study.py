@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import sys
@@ -18,7 +19,14 @@ import pytest
 from test_applications import write_model
 from test_config import make_config
 
-from autotune.applications.confirm import Confirmed, MemoryLimits, Today, select
+from autotune.applications.confirm import (
+    Confirmed,
+    Entrant,
+    MemoryLimits,
+    Today,
+    confirm,
+    select,
+)
 from autotune.applications.joint import TODAY, JointSearch, Part, choices_in_words
 from autotune.applications.kept_replays import digest
 from autotune.applications.layout import CALL
@@ -298,6 +306,7 @@ def test_nothing_within_the_noise_is_selected() -> None:
     noise, fast = confirmed(0.9, 1.05, 100), confirmed(0.7, 0.9, 100)
     lean, slow = confirmed(0.95, 1.05, 50), confirmed(1.3, 1.5, 10)
     assert select(today, [noise, slow], "latency", none) is None
+    assert select(today, [confirmed(0.984, 0.986, 96)], "latency", none) is None, "below 2 and 5 %"
     as_fast = confirmed(0.71, 0.91, 90)
     assert select(today, [fast, as_fast], "latency", none) is as_fast, "leaner at equal speed"
     assert select(today, [noise, fast, lean], "latency", none) is fast
@@ -305,6 +314,53 @@ def test_nothing_within_the_noise_is_selected() -> None:
     assert select(today, [fast, slow], "memory", none) is slow
     assert select(today, [fast, lean], "latency", MemoryLimits(peak_mib=60)) is lean
     assert select(today, [fast, slow], "latency", MemoryLimits(held_mib=60)) is slow
+
+
+@pytest.mark.parametrize("scatter", [0.01, 0.03, 0.1])
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_luck_is_seldom_selected(scatter: float, is_shared: bool) -> None:
+    """Of 400 studies of six arrangements that are as today's, 5 % select one; not of a true gain.
+
+    Today's process may be a lucky one as well, which all ratios of a round share.
+    """
+    random = np.random.default_rng(0)
+    entrants = [
+        Entrant(label=str(n), choices={}, words="", arrangement=Arrangement(openings={}))
+        for n in range(6)
+    ]
+    orders: set[tuple[int, ...]] = set()
+
+    class Luck(FakeReplays):
+        """Replays that differ by chance alone, but for what the first entrant gains."""
+
+        gain = 1.0
+
+        def renew(self) -> Replayed:
+            self.reference = math.exp(is_shared * random.normal(0, scatter))
+            self.order: list[int] = []
+            return replace(self.baseline, peak_mib=100 * math.exp(random.normal(0, scatter)))
+
+        def measure(self, arrangement: Arrangement, turns: int, _: float = 0.0) -> Played:
+            number = next(n for n, e in enumerate(entrants) if e.arrangement is arrangement)
+            self.order.append(number)
+            if len(self.order) == len(entrants):
+                orders.add(tuple(self.order))
+            lucky, peak = np.exp(random.normal(0, scatter, 2))
+            ratio = lucky / self.reference / (1.0 if number else self.gain)
+            mib = 100 * peak
+            return Played(
+                ratios=(ratio,), seconds=ratio, cpu_s=1.0, peak_mib=mib, held_mib=mib, load_s=0.1
+            )
+
+    def selected(studies: int) -> int:
+        results = (confirm(measurer, entrants, lambda *_: None, 1) for _ in range(studies))
+        return sum(select(*result, "latency", MemoryLimits()) is not None for result in results)
+
+    measurer = Luck()
+    assert selected(400) <= 20
+    assert len(orders) > 1, "each round has an order of its own"
+    measurer.gain = math.exp(6 * scatter)
+    assert selected(50) >= 45
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,13 @@ def _together(
         if measurer.points:
             state.report(Progress(stage="", note=_kept(measurer)))
         search.run(measurer, trials, on_trial, measurer.points)
-        return confirm(measurer, _entrants(search, measurer, state), on_step, schedule.turns)
+        return confirm(
+            measurer,
+            _entrants(search, measurer, state),
+            on_step,
+            schedule.turns,
+            seed=state.options.seed,
+        )
 
 
 def _numbers_of(trial: JointTrial) -> str:
