@@ -66,6 +66,7 @@ from autotune.facts.model import describe
 from autotune.process.child import ChildFailure
 from autotune.report.application import outcome, view_application, view_recording
 from autotune.report.page.application import render_application
+from autotune.results.writing import write_json
 
 PASSED = Passed(
     options={"intra_op_num_threads": 2, "enable_cpu_mem_arena": False},
@@ -447,6 +448,51 @@ def test_a_study_writes_a_tuned_application(
     write_model(tmp_path / "relu.onnx", scale=2)
     with pytest.raises(RequestError, match="has changed since it was recorded"):
         study_application(options, lambda _: None)
+
+
+@pytest.mark.parametrize("killed_at", ["best.json", "application.json"])
+def test_a_kill_leaves_the_configs_that_were_in_use(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    """A new set has folders of its own; the old one goes once the new one is in use."""
+    out = tmp_path / "app.tuned"
+
+    class Study(FakeStudy):
+        """A study that writes a config as soon as it is asked to."""
+
+        def write(self, label: str, folder: Path) -> Any:
+            written = super().write(label, folder)
+            (folder / "best.json").write_text("not confirmed", encoding="utf-8")
+            return written
+
+    def study() -> Path:
+        options = ApplicationOptions(recording=recording, trials=30, out=out)
+        study_application(options, lambda _: None, FakeReplays, lambda *_: Study(tmp_path))  # type: ignore[arg-type]
+        return folder_in_use()
+
+    def folder_in_use() -> Path:
+        (session,) = TunedApplication.read(out).sessions
+        return out / str(session.folder)
+
+    def kill(data: Any, path: Path) -> None:
+        if path.name == killed_at:
+            raise KeyboardInterrupt
+        write_json(data, path)
+
+    first = study()
+    config = (first / "best.json").read_text(encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr("autotune.applications.writing.write_json", kill)
+        with pytest.raises(KeyboardInterrupt):
+            study()
+    assert folder_in_use() == first
+    assert (first / "best.json").read_text(encoding="utf-8") == config
+    second = study()
+    assert second != first
+    assert (second / "best.json").read_text(encoding="utf-8") == config
+    assert not first.exists()
+    assert study() == first, "no third folder"
+    assert not second.exists()
 
 
 def test_an_interrupted_study_goes_on(
