@@ -19,6 +19,7 @@ from autotune.facts.feeds import save_samples
 from autotune.measure.statistics import mean_log_interval
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
+from autotune.results.score import factor_of, is_gain
 
 # How many requests a replay has, and how often each way is replayed.
 _SAMPLES = 132
@@ -137,7 +138,7 @@ def best_batches(
         on_step(done, _COMPARISONS)
         is_within = most_held_mib is None or beside.held_mib <= most_held_mib
         return (
-            beside.ratio.high < 1
+            is_gain(factor_of(beside.ratio))
             and is_within
             and not (is_lean and beside.held_mib > beside.other_mib)
         )

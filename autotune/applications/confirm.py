@@ -1,18 +1,28 @@
 """The end of an application's study: the best arrangements and today's, in fresh processes."""
 
+import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from autotune.applications.joint import Choices, JointSearch, JointTrial
 from autotune.applications.replay import Arrangement, Played, Replays
 from autotune.applications.replies import Replayed
 from autotune.deploy.config import Interval
-from autotune.measure.statistics import mean_log_interval
+from autotune.measure.statistics import Scatter, mean_log_interval
+from autotune.results.score import (
+    MAY_LOSE,
+    SMALLEST_GAIN,
+    SMALLEST_MEMORY_GAIN,
+    factor_of,
+    is_gain,
+)
 
 ROUNDS = 5
-# What peaks of equal processes differ by, and a slower replay that less memory may cost.
-_MEMORY_TOLERANCE = 0.03
-_MOST_SLOWER = 1.01
+# The chance that something is selected where nothing is better: each arrangement may be lucky in
+# its time and in its peak.
+_RISK = 0.025
 # Arrangements whose times differ by less, and within their interval, are equally fast.
 _TIE = 1.05
 PREFERENCES = ("latency", "memory", "balanced")
@@ -53,12 +63,16 @@ class Today:
         cpu_s: CPU time of a replay.
         peak_mib: The most memory that its sessions added.
         held_mib: The most that they held at the end.
+        noise_floor: The relative difference of times below which no gain is claimed.
+        memory_noise_floor: The same of peaks.
     """
 
     seconds: float
     cpu_s: float
     peak_mib: float
     held_mib: float
+    noise_floor: float = SMALLEST_GAIN
+    memory_noise_floor: float = SMALLEST_MEMORY_GAIN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,20 +142,25 @@ def confirm(
     entrants: Sequence[Entrant],
     on_step: Callable[[int, int], None],
     turns: int = 2,
+    *,
     rounds: int = ROUNDS,
+    seed: int = 0,
 ) -> tuple[Today, list[Confirmed]]:
-    """Returns today's numbers and those of each entrant that ran in every round."""
+    """Returns today's numbers and those of each entrant that ran in every round.
+
+    The order of a round is random: what runs after another one may find a warmer machine.
+    """
     today: list[Replayed] = []
     played: dict[int, list[Played]] = {number: [] for number in range(len(entrants))}
-    total = rounds * len(entrants)
+    order = random.Random(seed)
     for turn in range(rounds):
         today.append(measurer.renew())
-        for number, entrant in enumerate(entrants):
-            own = measurer.measure(entrant.arrangement, turns)
+        for done, number in enumerate(order.sample(range(len(entrants)), len(entrants)), start=1):
+            own = measurer.measure(entrants[number].arrangement, turns)
             if isinstance(own, Played):
                 played[number].append(own)
-            on_step(turn * len(entrants) + number + 1, total)
-    seconds = sorted(item.seconds for item in today)[len(today) // 2]
+            on_step(turn * len(entrants) + done, rounds * len(entrants))
+    seconds = sorted(item.seconds for item in today)[rounds // 2]
     confirmed = []
     for number, entrant in enumerate(entrants):
         own_rounds = played[number]
@@ -160,13 +179,27 @@ def confirm(
                 held_mib=max(item.held_mib for item in own_rounds),
             )
         )
+    whole = [own for own in played.values() if len(own) == rounds]
+    times = Scatter.of([item.ratio for item in own] for own in whole)
+    # a small session may add nothing that can be seen
+    groups: list[Sequence[Replayed | Played]] = [today, *whole]
+    peaks = Scatter.of([max(1.0, item.peak_mib) for item in own] for own in groups)
+    questions = max(1, 2 * len(whole))
     base = Today(
         seconds=seconds,
-        cpu_s=sorted(item.cpu_s for item in today)[len(today) // 2],
+        cpu_s=sorted(item.cpu_s for item in today)[rounds // 2],
         peak_mib=max(item.peak_mib for item in today),
         held_mib=max(item.held_mib for item in today),
+        noise_floor=max(SMALLEST_GAIN, _luck(times.deviation / math.sqrt(rounds), questions)),
+        # the largest of five peaks over the largest of five others differs as one peak does
+        memory_noise_floor=max(SMALLEST_MEMORY_GAIN, _luck(peaks.deviation, questions)),
     )
     return base, confirmed
+
+
+def _luck(deviation: float, questions: int) -> float:
+    """Returns the relative difference that chance explains in the luckiest of so many questions."""
+    return math.expm1(NormalDist().inv_cdf(1 - _RISK / questions) * deviation)
 
 
 def select(
@@ -197,8 +230,7 @@ def select(
         leaner = [
             item
             for item in candidates
-            if item.ratio.value <= slowest
-            and item.peak_mib < (1 - _MEMORY_TOLERANCE) * best.peak_mib
+            if item.ratio.value <= slowest and is_leaner(item.peak_mib, best.peak_mib)
         ]
         best = min(leaner, key=keys["memory"], default=best)
     return best
@@ -209,22 +241,44 @@ def improvements(
 ) -> list[Confirmed]:
     """Returns the arrangements that are better than today's, in their order.
 
-    Better means faster by more than the interval, or leaner by more than processes differ and at
-    most 1 % slower; one that keeps limits of memory which today's breaks is better as well.
+    One that keeps limits of memory which today's breaks is better as well, and where memory is
+    preferred, one that is leaner at whatever speed.
     """
+    peak_mib, floor, memory_floor = today.peak_mib, today.noise_floor, today.memory_noise_floor
     return [
         item
         for item in confirmed
         if item.choices is not None
         and limits.keeps(item)
-        and (_is_faster(item) or _is_leaner(item, today, prefer) or not limits.keeps(today))
+        and (
+            is_better(item.ratio, item.peak_mib, peak_mib, floor, memory_floor)
+            or (prefer == "memory" and is_leaner(item.peak_mib, peak_mib, memory_floor))
+            or not limits.keeps(today)
+        )
     ]
 
 
-def _is_faster(item: Confirmed) -> bool:
-    return item.ratio.high < 1
+def is_better(
+    ratio: Interval,
+    peak_mib: float,
+    today_mib: float,
+    floor: float = SMALLEST_GAIN,
+    memory_floor: float = SMALLEST_MEMORY_GAIN,
+) -> bool:
+    """Returns whether something is faster by more than the noise, or leaner and hardly slower.
+
+    Args:
+        ratio: Its time over today's.
+        peak_mib: Its peak of memory.
+        today_mib: Today's.
+        floor: The relative difference of times that chance explains.
+        memory_floor: The same of peaks.
+    """
+    return is_gain(factor_of(ratio), floor) or (
+        is_leaner(peak_mib, today_mib, memory_floor) and ratio.value <= 1 + MAY_LOSE
+    )
 
 
-def _is_leaner(item: Confirmed, today: Today, prefer: str) -> bool:
-    is_leaner = item.peak_mib < (1 - _MEMORY_TOLERANCE) * today.peak_mib
-    return is_leaner and (item.ratio.value <= _MOST_SLOWER or prefer == "memory")
+def is_leaner(peak_mib: float, other_mib: float, floor: float = SMALLEST_MEMORY_GAIN) -> bool:
+    """Returns whether a peak of memory is below another one by more than chance explains."""
+    return (1 + floor) * peak_mib < other_mib

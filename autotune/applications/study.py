@@ -38,7 +38,7 @@ from autotune.applications.result import (
 )
 from autotune.applications.schedule import NoInputsError, Schedule, schedule_of
 from autotune.applications.today import today_session
-from autotune.applications.writing import Replacement, write_application
+from autotune.applications.writing import Replacement, new_folders, write_application
 from autotune.deploy.config import DataFile, TunedConfig
 from autotune.deploy.cpu import usable_cores
 from autotune.deploy.session import SessionConfig
@@ -199,7 +199,13 @@ def _together(
         if measurer.points:
             state.report(Progress(stage="", note=_kept(measurer)))
         search.run(measurer, trials, on_trial, measurer.points)
-        return confirm(measurer, _entrants(search, measurer, state), on_step, schedule.turns)
+        return confirm(
+            measurer,
+            _entrants(search, measurer, state),
+            on_step,
+            schedule.turns,
+            seed=state.options.seed,
+        )
 
 
 def _numbers_of(trial: JointTrial) -> str:
@@ -380,6 +386,8 @@ def _write(state: _State, search: JointSearch, best: Confirmed | None) -> Mappin
     threads = None if arrangement is None else arrangement.pool_threads
     changes: dict[str, str] = {}
     tuned: dict[str, Replacement] = {}
+    names = [session.name for session in state.recording.sessions]
+    folders = new_folders(state.options.folder, names)
     for item in state.tunable:
         session, name = item.session, item.session.name
         opening = None if arrangement is None else arrangement.openings[name]
@@ -390,7 +398,7 @@ def _write(state: _State, search: JointSearch, best: Confirmed | None) -> Mappin
             continue
         assert item.study is not None
         label = str((best.choices or {}).get(f"{name}.member", TODAY))
-        config, source = item.study.write(label, state.options.folder / name)
+        config, source = item.study.write(label, folders[name])
         tuned[name] = Replacement(
             session=session,
             data_files=data,

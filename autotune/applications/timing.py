@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from autotune.applications.command import cannot_start, plain_environment, tuned_environment
+from autotune.applications.confirm import is_better
 from autotune.deploy.config import Interval
 from autotune.deploy.records import Json, to_plain
 from autotune.errors import CannotMeasureError
@@ -21,8 +22,6 @@ _POLL_S = 0.02
 _MOST_ROUNDS = 10
 _FEWEST_ROUNDS = 3
 _BUDGET_S = 180.0
-_MEMORY_TOLERANCE = 0.03
-_MOST_SLOWER = 1.01
 _LONGEST_LINE, _BEFORE = 80, 20
 
 
@@ -71,8 +70,7 @@ class CommandComparison:
     @property
     def is_better(self) -> bool:
         """Whether it is faster by more than the noise, or leaner and not slower."""
-        is_leaner = self.tuned_peak_mib < (1 - _MEMORY_TOLERANCE) * self.today_peak_mib
-        return self.ratio.high < 1 or (is_leaner and self.ratio.value <= _MOST_SLOWER)
+        return is_better(self.ratio, self.tuned_peak_mib, self.today_peak_mib)
 
     def to_json(self) -> Json:
         """Returns the comparison as JSON values."""

@@ -240,7 +240,11 @@ def _reason(result: ApplicationResult, item: Confirmed) -> str:
         return "above a limit of memory"
     if item in improvements(result.today, result.confirmed, result.prefer, result.limits):
         return f"better than today's; --prefer {result.prefer} decides for another one"
-    return "neither faster by more than its interval, nor leaner at the same speed"
+    today = result.today
+    return (
+        f"neither faster by more than the noise ({percent(today.noise_floor)}), nor leaner by more "
+        f"than processes differ ({percent(today.memory_noise_floor)}) at the same speed"
+    )
 
 
 def view_command(comparison: CommandComparison) -> View:
