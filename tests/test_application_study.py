@@ -27,7 +27,7 @@ from autotune.applications.confirm import (
     confirm,
     select,
 )
-from autotune.applications.joint import TODAY, JointSearch, Part, choices_in_words
+from autotune.applications.joint import TODAY, JointSearch, JointSession, choices_in_words
 from autotune.applications.kept_replays import digest
 from autotune.applications.layout import CALL
 from autotune.applications.options import ApplicationOptions
@@ -227,7 +227,7 @@ class FakeReplays:
 def test_the_joint_search_finds_what_helps(quiet: None) -> None:
     """Equal points are measured once, failures are told, and good values are found."""
     opening = Opening(model=Path("m.onnx"), session=SessionConfig())
-    parts = [Part(name=name, members={TODAY: opening}) for name in ("a", "b")]
+    parts = [JointSession(name=name, members={TODAY: opening}) for name in ("a", "b")]
     search = JointSearch(parts=parts, cores=2, seed=1)
     measurer = FakeReplays()
     search.run(measurer, 40, lambda *_: None)
@@ -239,14 +239,14 @@ def test_the_joint_search_finds_what_helps(quiet: None) -> None:
     assert min(own.ratio for own in played) < 0.7
     assert min(own.peak_mib for own in played) <= 50
     assert any(trial.failure for trial in search.trials)
-    waits = Part(name="a", members={TODAY: opening}, least_threads=2)
+    waits = JointSession(name="a", members={TODAY: opening}, least_threads=2)
     assert 1 not in search._values(waits)["a.threads"], "run_async needs two"
 
 
 def test_a_pool_has_no_choice_of_spinning() -> None:
     """ONNX Runtime does not read a session's choice there."""
     opening = Opening(model=Path("m.onnx"), session=SessionConfig())
-    part = Part(name="a", members={TODAY: opening}, count=2)
+    part = JointSession(name="a", members={TODAY: opening}, count=2)
     search = JointSearch(parts=[part], cores=2, seed=0)
     quiet: dict[str, Value] = {"a.spinning": "off"}
     on_pool = search.arrangement({"pool": 2})

@@ -404,9 +404,9 @@ def test_a_command_as_it_is_has_no_tuned_application(monkeypatch: pytest.MonkeyP
     assert APPLY_VARIABLE not in hooked_environment({RECORD_VARIABLE: "/app.rec"})
     applied: list[str | None] = []
 
-    def run_once(_: object, environment: dict[str, str]) -> timing.Run:
+    def run_once(_: object, environment: dict[str, str]) -> timing.CommandRun:
         applied.append(environment.get(APPLY_VARIABLE))
-        return timing.Run(seconds=1.0, peak_mib=1.0, exit_code=0, output=b"")
+        return timing.CommandRun(seconds=1.0, peak_mib=1.0, exit_code=0, output=b"")
 
     monkeypatch.setattr(timing, "run_once", run_once)
     timing.compare_command(Path("/other.tuned"), ["true"], lambda *_: None)

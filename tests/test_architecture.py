@@ -179,6 +179,15 @@ def test_only_modules_that_end_in_child_run_as_a_process() -> None:
     assert runnable == {module for module in _modules() if module.endswith("_child")}
 
 
+def test_no_two_public_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for module, file in _modules().items():
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    assert {name: at for name, at in places.items() if len(at) > 1} == {}
+
+
 def test_no_function_is_long() -> None:
     lengths = {
         f"{module}.{node.name}": (node.end_lineno or 0) - node.body[0].lineno + 2

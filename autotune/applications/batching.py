@@ -12,7 +12,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from autotune.applications.replay import CHILD, Opening, open_sessions, replay
-from autotune.applications.schedule import Call
+from autotune.applications.schedule import ScheduledCall
 from autotune.deploy.batcher import Batcher, Batches, Sample
 from autotune.deploy.config import Interval
 from autotune.facts.feeds import save_samples
@@ -100,7 +100,7 @@ class BatchMeasurer:
         feeds = [feed for _, feed in Batcher(batches).batches(samples)]
         save_samples(feeds, file)
         calls = [
-            Call(session=0, feed=number, thread=0, after=-1, work_s=0.0, pause_s=0.0)
+            ScheduledCall(session=0, feed=number, thread=0, after=-1, work_s=0.0, pause_s=0.0)
             for number in range(len(feeds))
         ]
         child = stack.enter_context(Child(CHILD, memory_limit()))

@@ -37,7 +37,7 @@ Choices = Mapping[str, Value]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class JointSession:
     """A session in the joint search.
 
     Attributes:
@@ -85,7 +85,7 @@ class JointSearch:
         trials: What was measured.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[JointSession]
     cores: int
     seed: int
     turns: int = 2
@@ -209,7 +209,7 @@ class JointSearch:
         powers = {2**power for power in range(self.cores.bit_length()) if 2**power <= self.cores}
         return sorted(powers | {self.cores})
 
-    def _values(self, part: Part) -> Mapping[str, Sequence[Any]]:
+    def _values(self, part: JointSession) -> Mapping[str, Sequence[Any]]:
         threads = [
             count for count in self._threads() if count >= part.least_threads and not part.is_forked
         ]
@@ -265,7 +265,7 @@ def _changed(session: SessionConfig, own: Mapping[str, Any]) -> SessionConfig:
     )
 
 
-def _label(part: Part, place: int) -> str:
+def _label(part: JointSession, place: int) -> str:
     """Returns the label of a member; today's where there is no other."""
     labels = list(part.members)
     return labels[place] if len(labels) > 1 else labels[0]

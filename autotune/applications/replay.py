@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autotune.applications.replies import OpenedSessions, Replayed, Speed
-from autotune.applications.schedule import Call, Schedule
+from autotune.applications.schedule import Schedule, ScheduledCall
 from autotune.deploy.options import Value
 from autotune.deploy.records import Json
 from autotune.deploy.session import SessionConfig
@@ -112,7 +112,7 @@ class Replays(Protocol):
 def open_sessions(
     child: Child,
     openings: Sequence[Opening],
-    calls: Sequence[Call],
+    calls: Sequence[ScheduledCall],
     feeds: Path,
     blocks_per_s: float,
     pool_threads: int | None = None,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.applications.replies import OpenedSessions, Replayed, Speed
-from autotune.applications.schedule import Call
+from autotune.applications.schedule import ScheduledCall
 from autotune.deploy.opening import make_run_options, opening_arguments
 from autotune.deploy.passed import interface_of
 from autotune.deploy.runtime import onnxruntime
@@ -29,7 +29,7 @@ class Replayer:
     def __init__(self) -> None:
         self._sessions: list[Any] = []
         self._options: list[Any] = []
-        self._calls: list[Call] = []
+        self._calls: list[ScheduledCall] = []
         self._feeds: list[Feed] = []
         self._blocks_per_s = 0.0
         self._base_mib = 0.0
@@ -44,7 +44,7 @@ class Replayer:
 
     def open(self, message: Message) -> OpenedSessions:
         """Opens all sessions in the order of the recording."""
-        self._calls = [Call(**call) for call in message["calls"]]
+        self._calls = [ScheduledCall(**call) for call in message["calls"]]
         self._feeds = list(load_samples(Path(message["feeds"])))
         self._blocks_per_s = message["blocks_per_s"]
         gc.collect()

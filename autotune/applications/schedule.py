@@ -46,7 +46,7 @@ class NoInputsError(DataError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class ScheduledCall:
     """A call of the schedule.
 
     Attributes:
@@ -79,7 +79,7 @@ class Schedule:
     """
 
     sessions: tuple[RecordedSession, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[ScheduledCall, ...]
     feeds: tuple[Feed, ...]
     recorded_s: float
     generated: int
@@ -203,7 +203,7 @@ def _shares(calls: NDArray[Any], of_session: NDArray[Any]) -> NDArray[np.float64
 
 def _calls(
     chosen: NDArray[Any], of_session: NDArray[Any], of_shape: Mapping[int, Sequence[int]]
-) -> tuple[Call, ...]:
+) -> tuple[ScheduledCall, ...]:
     threads: dict[int, int] = {}
     last_of_thread: dict[int, int] = {}
     seen: dict[int, int] = {}
@@ -228,7 +228,7 @@ def _calls(
         turn = seen[shape] = seen.get(shape, -1) + 1
         feeds = of_shape[shape]
         calls.append(
-            Call(
+            ScheduledCall(
                 session=int(of_session[shape]),
                 feed=feeds[turn % len(feeds)],
                 thread=own,

@@ -17,8 +17,8 @@ from autotune.applications.confirm import (
 from autotune.applications.joint import (
     TODAY,
     JointSearch,
+    JointSession,
     JointTrial,
-    Part,
     choices_in_words,
     session_in_words,
 )
@@ -326,7 +326,7 @@ def _note_on_schedule(state: _State, process: Process, schedule: Schedule) -> No
     )
 
 
-def _part(item: _Tunable, options: ApplicationOptions, count: int) -> Part:
+def _part(item: _Tunable, options: ApplicationOptions, count: int) -> JointSession:
     assert item.study is not None
     members = {TODAY: Opening(model=item.model.path, session=item.today)}
     for member in item.study.members:
@@ -338,7 +338,7 @@ def _part(item: _Tunable, options: ApplicationOptions, count: int) -> Part:
         members[member.label] = Opening(
             model=member.model, session=session, cache=options.folder / "provider-cache"
         )
-    return Part(
+    return JointSession(
         name=item.session.name,
         members=members,
         least_threads=2 if item.session.is_asynchronous else 1,

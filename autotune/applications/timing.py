@@ -26,7 +26,7 @@ _LONGEST_LINE, _BEFORE = 80, 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class CommandRun:
     """One run of the command.
 
     Attributes:
@@ -93,8 +93,8 @@ def compare_command(
         CannotMeasureError: it fails.
     """
     began = time.monotonic()
-    plain: list[Run] = []
-    tuned: list[Run] = []
+    plain: list[CommandRun] = []
+    tuned: list[CommandRun] = []
     while len(plain) < _FEWEST_ROUNDS or (
         len(plain) < _MOST_ROUNDS and time.monotonic() - began < _BUDGET_S
     ):
@@ -139,7 +139,7 @@ def difference(plain: Sequence[bytes], tuned: Sequence[bytes]) -> str:
     return ""
 
 
-def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Run:
+def run_once(command: Sequence[str], environment: Mapping[str, str]) -> CommandRun:
     """Returns one run of a command; its stderr goes where this process's goes.
 
     Raises:
@@ -166,7 +166,7 @@ def run_once(command: Sequence[str], environment: Mapping[str, str]) -> Run:
             raise
         seconds = time.perf_counter() - began
         output.seek(0)
-        return Run(
+        return CommandRun(
             seconds=seconds,
             peak_mib=sum(peaks.values()),
             exit_code=process.returncode,
