@@ -178,6 +178,8 @@ def test_products_in_branches_are_packed_once(
     assert all(names.count(name) == 1 for name in packed)
     assert {"qkv", "out"}.isdisjoint(names)
     assert ("head" in names) == (last_product == "float")
+    with pytest.raises(StepRefusedError, match="inside branches"):
+        weight_only.quantise(source, target, [], bits=4, rounding="k_quant")
     answers = []
     for path in (source, target):
         session = onnxruntime.InferenceSession(path)

@@ -58,7 +58,7 @@ def quantise(
     gather = shared_table.detach(graph, tied) if tied else None
     turned = _turned_tables(graph, tensors)
     taken = _still_taken(graph, chosen, turned)
-    packed: dict[tuple[str, int, bool], list[str]] = {}
+    packed: dict[tuple[str, bool, int], list[str]] = {}
     with target.with_name(f"{target.name}.data").open("wb") as file:
         store = _Store(file, f"{target.name}.data")
         fresh = [store.moved(t, source.parent) for t in graph.initializer if t.name in taken]
@@ -73,9 +73,8 @@ def quantise(
                 if _key(node) not in chosen:
                     nodes.append(node)
                     continue
-                name, is_turned = _matrix(node, turned)
-                bits = chosen[_key(node)]
-                key = name, bits, is_turned
+                key = (*_matrix(node, turned), chosen[_key(node)])
+                name, is_turned, bits = key
                 rows, columns = _sizes(tensors[name], turned=is_turned)
                 if key not in packed:
                     weight = read(tensors[name], source.parent)
@@ -135,7 +134,7 @@ def _turned_tables(
 def products(
     graph: onnx.GraphProto, tensors: Mapping[str, onnx.TensorProto]
 ) -> Iterator[onnx.NodeProto]:
-    """Yields the products with a constant float matrix of the main graph, turned or not.
+    """Yields the products with a constant float matrix stored in the main graph, turned or not.
 
     Those in the branches and bodies of other nodes come first.
     """

@@ -63,12 +63,7 @@ def quantise(
     """
     tied = _tied(source) if embeddings == SHARED else None
     forms: dict[str, Any] = {"block_size": block_size, "accuracy_level": accuracy_level}
-    size_bytes = size_with_data(source)
-    needs_whole = kept_in_float > 0 or rounding != "nearest"
-    if needs_whole and size_bytes > LARGEST_PROTO_BYTES:
-        raise StepRefusedError("a model over 2 GiB is rounded to the nearest, node by node")
-    is_streamed = size_bytes > _STREAMED_BYTES and not _has_computed_weights(source)
-    if not needs_whole and (is_streamed or _has_products_inside(source)):
+    if _is_streamed(source, kept_in_float, rounding):
         forms |= {"zero_points": zero_points, "tied": tied}
         _stream(source, target, last_product, bits, **forms)
         return
@@ -127,8 +122,24 @@ def _share(graph: onnx.GraphProto, tied: Tied, folder: Path) -> None:
     remove_unused_weights(graph)
 
 
+def _is_streamed(source: Path, kept_in_float: int, rounding: str) -> bool:
+    """Returns whether the model is written tensor by tensor.
+
+    Raises:
+        StepRefusedError: it would have to be, and what is asked for needs all of it.
+    """
+    size_bytes, has_inside = size_with_data(source), _has_products_inside(source)
+    needs_whole = kept_in_float > 0 or rounding != "nearest"
+    if needs_whole and size_bytes > LARGEST_PROTO_BYTES:
+        raise StepRefusedError("a model over 2 GiB is rounded to the nearest, node by node")
+    if rounding != "nearest" and has_inside:
+        raise StepRefusedError("products inside branches and loops are rounded to the nearest")
+    is_bulky = size_bytes > _STREAMED_BYTES and not _has_computed_weights(source)
+    return not needs_whole and (has_inside or is_bulky)
+
+
 def _has_products_inside(source: Path) -> bool:
-    """Returns whether products lie in branches or bodies, where ONNX Runtime's tool packs none."""
+    """Returns whether products in branches or bodies take weights of the main graph."""
     graph = onnx.load(source, load_external_data=False).graph
     tensors = {item.name: item for item in graph.initializer}
     outside = {node.output[0] for node in graph.node}

@@ -124,6 +124,6 @@ def _build(path: Path, width: int, layers: int, weight: np.ndarray | None = None
     opset = helper.make_opsetid("", 17)
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
     with path.with_name("weights.bin").open("wb") as file:
-        for _ in range(layers if weight is not None else 0):
-            file.write(weight.data)
+        if weight is not None:
+            file.writelines(weight.data for _ in range(layers))
         file.truncate(layers * bytes_each)
