@@ -62,7 +62,7 @@ def test_what_is_no_objective_cannot_be_preferred(
         ({"timeout_s": 0.0}, "--timeout must be more than 0"),
         ({"max_error": 0.0}, "--max-error must be more than 0"),
         ({"max_error": float("nan")}, "--max-error must be more than 0"),
-        ({"prefer": "speed"}, "--prefer must be one of latency, memory, balanced"),
+        ({"prefer": "speed", "objectives": ("latency_ms", "cpu_s")}, "--prefer must be one of"),
         ({"data": "a.npz", "shapes": {"x": (1, 3)}}, "--data brings its own shapes; leave --shape"),
     ],
 )
