@@ -147,6 +147,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         options.folder = options.folder or Path(temporary)
+        options.folder.mkdir(parents=True, exist_ok=True)
         model = options.folder / "texts.onnx"
         write_encoder(model)
         config = tuned(model, options.texts, options)
