@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +41,27 @@ _SIGNALS = {
     "both": signal.SIGKILL,
 }
 """What the driver gets; another strike kills a measuring process alone."""
+_LOST_DEFAULT = "does not run with default options (killed)"
+"""How a study ends by itself whose measuring process was killed while the default started."""
 
 
 def _strike(study: Program, kind: str, temporary: Path) -> None:
     """Kills a measuring process, the driver or both, or sends the driver a signal."""
     process = study.process
+    if process.poll() is not None:
+        assert _LOST_DEFAULT in study.words()
+        return
     if kind in ("worker", "both"):
         for worker in psutil.Process(process.pid).children(recursive=True)[-1:]:
-            worker.kill()
+            with suppress(psutil.NoSuchProcess):  # one may end between the two calls
+                worker.kill()
     if kind not in _SIGNALS:
         return
     number = _SIGNALS[kind]
     process.send_signal(number)
     # until the program listens, a signal ends it at once, and there is nothing to keep
-    assert process.wait(timeout=60) in (128 + number, -number), study.words()
+    code = process.wait(timeout=60)
+    assert code in (128 + number, -number) or _LOST_DEFAULT in study.words(), study.words()
     is_killed = number == signal.SIGKILL
     deadline = time.monotonic() + 60 * is_killed  # its orphans notice that they are alone
     while workers_of(temporary):
