@@ -46,7 +46,9 @@ _MOST_INPUTS = 8
 # Further inputs of a shape leave this share of the room to shapes that come later.
 _SHARE_OF_FURTHER = 0.5
 _ATTRIBUTE = "_autotune_watched"
+# bound once: they are called for each call of a session
 _thread = threading.get_ident
+_pack_into, _CALL_BYTES = CALL.pack_into, CALL.size
 
 
 def start(folder: str) -> None:
@@ -108,7 +110,7 @@ class Recorder:
         self.token = f"{os.getpid()}-{time.monotonic_ns():x}"
         self._shapes = itertools.count()
         self._slots = itertools.count()
-        self._chunks: list[Any] = []
+        self._chunks: list[mmap.mmap] = []
         self._lock = threading.Lock()
         self._is_broken = False
 
@@ -200,14 +202,26 @@ class Recorder:
         """Returns the digest of a model."""
         return str(self._digests.of(model))
 
-    def call(self, watched: _Watched, feed: Any, flags: int, times: tuple[int, ...]) -> None:
+    def call(
+        self,
+        watched: _Watched,
+        feed: Any,
+        flags: int,
+        began_ns: int,
+        ended_ns: int,
+        cpu_began_ns: int = 0,
+        cpu_ended_ns: int = 0,
+    ) -> None:
         """Writes a call, and now and then its inputs; never raises.
 
         Args:
             watched: The session.
             feed: Its inputs by name.
             flags: Number of its kind, and whether it failed.
-            times: Begin and end in ns, then the thread's CPU time at both.
+            began_ns: When it began.
+            ended_ns: When it ended.
+            cpu_began_ns: The thread's CPU time when it began; 0 where unknown.
+            cpu_ended_ns: The thread's CPU time when it ended; 0 where unknown.
         """
         try:
             try:
@@ -222,20 +236,28 @@ class Recorder:
                 cell = self._new_shape(watched, feed, key)
             cell[1] += 1
             slot = next(self._slots)
-            number, place = divmod(slot, CHUNK_CALLS)
-            if number >= len(self._chunks):
-                self._grow(number)
-            CALL.pack_into(
-                *(self._chunks[number], place * CALL.size, cell[0] + 1, flags),
-                *(_thread(), *times),
+            try:
+                chunk = self._chunks[slot // CHUNK_CALLS]
+            except IndexError:
+                chunk = self._grow(slot // CHUNK_CALLS)
+            _pack_into(
+                chunk,
+                slot % CHUNK_CALLS * _CALL_BYTES,
+                cell[0] + 1,
+                flags,
+                _thread(),
+                began_ns,
+                ended_ns,
+                cpu_began_ns,
+                cpu_ended_ns,
             )
             if cell[1] >= cell[2] and not flags & FAILED:
                 self._keep(cell, feed)
         except Exception:  # noqa: BLE001  # an input of an unknown kind, or a disk that is full
             return
 
-    def _grow(self, number: int) -> None:
-        """Maps files until there is one of this number.
+    def _grow(self, number: int) -> mmap.mmap:
+        """Maps files until there is one of this number, and returns that one.
 
         Raises:
             OSError: the disk is full. The room is reserved before, since writing to a mapped file
@@ -254,6 +276,7 @@ class Recorder:
                 except OSError:
                     self._is_broken = True
                     raise
+            return self._chunks[number]
 
     def _new_shape(self, watched: _Watched, feed: Any, key: object) -> list[Any]:
         described = [described_input(name, value) for name, value in feed.items()]
@@ -376,11 +399,11 @@ def _recording_run(original: Any, recorder: Recorder, kind: int) -> Any:
         try:
             result = original(self, output_names, input_feed, run_options)
         except BaseException:
-            note(watched, input_feed, kind | FAILED, (began, now_ns(), cpu_began, 0))
+            note(watched, input_feed, kind | FAILED, began, now_ns(), cpu_began)
             raise
         last.ended = ended = now_ns()
         cpu_ended = cpu_ns() if ended - began > LONG_NS else 0
-        note(watched, input_feed, kind, (began, ended, cpu_began, cpu_ended))
+        note(watched, input_feed, kind, began, ended, cpu_began, cpu_ended)
         return result
 
     if kind == KINDS.index("run_with_ort_values"):
@@ -408,10 +431,9 @@ def _recording_bound(original: Any, recorder: Recorder, kind: int) -> Any:
         try:
             result = original(self, iobinding, run_options)
         except BaseException:
-            times = (began, now_ns(), cpu_began, cpu_ns())
-            recorder.call(watched, feed, kind | FAILED, times)
+            recorder.call(watched, feed, kind | FAILED, began, now_ns(), cpu_began, cpu_ns())
             raise
-        recorder.call(watched, feed, kind, (began, now_ns(), cpu_began, cpu_ns()))
+        recorder.call(watched, feed, kind, began, now_ns(), cpu_began, cpu_ns())
         return result
 
     return run_with_iobinding
@@ -436,7 +458,7 @@ def _recording_async(original: Any, recorder: Recorder, kind: int) -> Any:
 
         def called(results: Any, user_data: Any, fault: str) -> Any:
             flags = kind | (FAILED if fault else 0)
-            recorder.call(watched, input_feed, flags, (began, now_ns(), 0, 0))
+            recorder.call(watched, input_feed, flags, began, now_ns())
             return callback(results, user_data, fault)
 
         return original(self, output_names, input_feed, called, user_data, run_options)
