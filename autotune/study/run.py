@@ -14,8 +14,8 @@ from autotune.study.measuring import open_measurer, preparer_of
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.resolve import resolve_study
-from autotune.study.sampler import strategy_of
 from autotune.study.seams import Seams
+from autotune.study.strategy import strategy_of
 
 
 def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = None) -> StudyResult:
