@@ -58,7 +58,7 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             strategy = strategy_of(ctx, options, related, store.count)
             search = Search(strategy, store, measurer, report, seams.clock)
             judge = seams.judge(ctx, preparer, report, seams.clock.monotonic, began_s)
-            finish = Finish(ctx, options, search, measurer, preparer, report, seams.clock, judge)
+            finish = Finish(ctx, options, search, preparer, judge)
             try:
                 search.run(options.trials, options.timeout_s)
                 result = finish.result(began_s)
