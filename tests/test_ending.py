@@ -18,7 +18,7 @@ from autotune.search.finalists import beyond_limit, finalists, leanest_exact
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
-from autotune.study.ending import Ending
+from autotune.study.ending import EndOfStudy
 
 _SPACE = space(
     parameter("precision", "fp32", "int8_dynamic", "int8_static"),
@@ -47,11 +47,11 @@ class Recorded(FakeMeasurer):
         super().__init__(lambda configuration: outcomes.get(configuration, _BASE.outcome))
 
 
-def _comparison(trials: Sequence[Trial], measurer: FakeMeasurer) -> Ending:
+def _comparison(trials: Sequence[Trial], measurer: FakeMeasurer) -> EndOfStudy:
     search: Any = SimpleNamespace(
         measurer=measurer, trials=trials, baseline=_BASE, report=lambda _: None
     )
-    return Ending(
+    return EndOfStudy(
         ctx=setting(_SPACE, limits=Limits(max_error=0.05)),
         search=search,
     )
@@ -70,12 +70,7 @@ def test_a_looser_limit_has_a_number_of_the_final_comparison() -> None:
     assert conclusion.picked.trial.number == 1
     (beyond,) = conclusion.others
     assert (beyond.trial.number, beyond.rounds >= 3) == (2, True)
-
-
-def test_luck_beyond_the_limit_is_seen_through() -> None:
-    """The search measured it twice as fast as it is; the final comparison has the last word."""
-    fast = {"precision": "int8_dynamic"}
-    trials = [_BASE, _trial(1, _INT8, 8.0, 80.0, 0.01), _trial(2, fast, 4.0, 60.0, 0.1)]
+    # the search measured it twice as fast as it is; the final comparison has the last word
     measurer = Recorded([*trials[:2], _trial(2, fast, 9.0, 60.0, 0.1)])
     (beyond,) = _comparison(trials, measurer).compare().others
     assert beyond.speedup.value < 1.2

@@ -161,7 +161,7 @@ def test_progress_is_told(study: optuna.Study) -> None:
     reports: list[Progress] = []
     search, _ = _search(study, report=reports.append)
     search.run(6, None)
-    assert [p.done for p in reports if p.latest is not None][:5] == [1, 2, 3, 4, 5]
+    assert [p.done for p in reports if p.trials][:5] == [1, 2, 3, 4, 5]
     assert {p.stage for p in reports} == {"search"}
     assert all(p.total == 6 for p in reports)
     assert reports[-1].best is not None

@@ -44,7 +44,7 @@ def _one_thread() -> AbstractContextManager[object]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class EndOfStudy:
     """What follows the search: final comparison, selection, and leave-one-out."""
 
     ctx: Context

@@ -5,7 +5,7 @@ Of workers that share a study one makes the final comparison; the others adopt i
 
 from dataclasses import dataclass, replace
 
-from autotune.errors import CannotMeasureError, FormatError, StudyError
+from autotune.errors import CannotMeasureError, FormatError
 from autotune.graph.prepare import Preparer
 from autotune.measure.outcome import Failure
 from autotune.results.final_comparison import Budget
@@ -15,7 +15,7 @@ from autotune.results.summary import Conclusion, plain_limits, summarise, unconf
 from autotune.results.writing import answers_check, write
 from autotune.search.context import Context
 from autotune.search.finalists import finalists
-from autotune.study.ending import Ending
+from autotune.study.ending import EndOfStudy
 from autotune.study.judging import Judge
 from autotune.study.loop import Search
 from autotune.study.options import StudyOptions
@@ -68,9 +68,8 @@ def earlier_result(
 
 def _written(ctx: Context) -> StudyResult | None:
     """Returns the confirmed result of the study in its folder, if all of its files are there."""
-    try:
-        result = StudyResult.read(ctx.folder)
-    except StudyError:
+    result = StudyResult.found_in(ctx.folder)
+    if result is None:
         return None
     is_whole = result.complete and all((ctx.folder / name).is_file() for name in result.files)
     return result if is_whole and result.study == ctx.study else None
@@ -159,7 +158,7 @@ class Finish:
     def _compare(self, began_s: float) -> StudyResult:
         searched_s = self.search.clock.monotonic() - began_s
         limit_s = max(_SHORTEST_FINAL_S, _FINAL_SHARE * searched_s)
-        ending = Ending(
+        ending = EndOfStudy(
             ctx=self.ctx,
             search=self.search,
             budget=Budget(limit_s, self.search.clock.monotonic),
