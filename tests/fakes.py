@@ -35,7 +35,7 @@ from autotune.measure.outcome import (
 from autotune.results.result import StudyResult
 from autotune.search.context import Context
 from autotune.search.objective import DEFAULT, find
-from autotune.search.planner import DEFAULT_SAMPLER, Planner
+from autotune.search.planner import Planner
 from autotune.search.proposer import Observation, Prior, Proposer, observe
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import Configuration
@@ -47,7 +47,6 @@ from autotune.study.loop import Search
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress
 from autotune.study.run import run_study
-from autotune.study.sampler import make_proposer
 from autotune.study.seams import Seams
 
 Cost = Callable[[Configuration], tuple[float, float] | Failure]
@@ -265,7 +264,6 @@ def build_search(
     objectives: Sequence[str] = DEFAULT,
     limits: Limits | None = None,
     store: Store | None = None,
-    sampler: str = DEFAULT_SAMPLER,
     seed: int = 0,
     first: Sequence[Configuration] = (),
     early_stop: bool = True,
@@ -280,7 +278,7 @@ def build_search(
         space=within,
         objectives=found,
         limits=limits,
-        proposer=make_proposer(sampler, within, found, limits, seed, so_far),
+        proposer=build_proposer(within, objectives, limits, seed + so_far),
         first=first,
         early_stop=early_stop,
     )

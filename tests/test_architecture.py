@@ -21,7 +21,7 @@ MOST_FUNCTION_LINES = 60
 MOST_IMPORTS = 15
 FLOW = [
     f"autotune.study.{name}"
-    for name in ("run", "resolve", "sampler", "loop", "measuring", "finish", "options")
+    for name in ("run", "resolve", "strategy", "loop", "measuring", "finish", "options")
 ]
 MOST_FRAMES = 15
 # from the bottom up; a module may import its own room and those below it

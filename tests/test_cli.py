@@ -156,7 +156,7 @@ def test_the_help_names_the_defaults_of_the_record() -> None:
     command = typer.main.get_command(app).commands["study"]  # type: ignore[attr-defined]
     help_of = {parameter.name: getattr(parameter, "help", "") for parameter in command.params}
     default = StudyOptions(model=Path("m.onnx"))
-    for name in ("trials", "max_drop", "seed", "sampler"):
+    for name in ("trials", "max_drop", "seed"):
         assert f"({getattr(default, name)})." in help_of[name], name
     assert f"({default.error_limit})." in help_of["max_error"]
 
@@ -210,7 +210,6 @@ FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--storage", "sqlite:///x.db"], {"storage": "sqlite:///x.db"}),
     (["--seed", "3"], {"seed": 3}),
     (["--study-name", "mine"], {"study_name": "mine"}),
-    (["--sampler", "tpe"], {"sampler": "tpe"}),
     (["--try", "a.json", "--try", "b.json"], {"first": (Path("a.json"), Path("b.json"))}),
     (["--no-early-stop"], {"early_stop": False}),
     (["--process-options"], {"process_options": True}),
@@ -340,7 +339,6 @@ def test_picking_what_is_no_member(made: Made) -> None:
     ("arguments", "phrase"),
     [
         (["study", "model.onnx", "--model", "x"], "is for a study that is continued"),
-        (["study", "model.onnx", "--sampler", "tpr"], "Did you mean 'tpe'?"),
         (["pick", "model.autotune", "--prefer", "speed"], "latency, memory, balanced"),
         (["pick", "model.autotune", "--trial", "0", "--prefer", "memory"], "--trial"),
         (["pick", "model.autotune", "--max-memory", "lots"], "'--max-memory': 'lots'"),

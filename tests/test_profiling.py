@@ -16,7 +16,7 @@ from autotune.cli.app import app
 from autotune.deploy.files import digest_files
 from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError, StudyError
+from autotune.errors import StudyError
 from autotune.facts.generated import generate
 from autotune.facts.model import describe
 from autotune.inspection.headroom import headroom
@@ -141,14 +141,6 @@ def test_inputs_are_not_overwritten_by_a_profile(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="would be overwritten"):
         profile(tmp_path, data=data)
     assert data.read_bytes() == b"inputs"
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_another_original_is_refused(tmp_path: Path) -> None:
-    path, _ = write("cnn", tmp_path)
-    with pytest.raises(ConfigError, match="is not the model"):
-        profile(CONFIG / "best.json", path)
 
 
 @pytest.mark.process

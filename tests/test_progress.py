@@ -26,7 +26,7 @@ def _trial(outcome: Outcome) -> Trial:
 def _search(outcome: Outcome, **state: Any) -> Progress:
     """Returns the progress of a search that has just measured this."""
     return Progress(
-        stage="search", done=2, total=9, latest=_trial(outcome), remaining_s=61, **state
+        stage="search", done=2, total=9, trials=(_trial(outcome),), remaining_s=61, **state
     )
 
 

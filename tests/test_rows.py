@@ -85,7 +85,6 @@ _ASKED: list[dict[str, Any]] = [
         "objectives": ("latency_ms", "cpu_s"),
         "prefer": "cpu",
         "seed": 3,
-        "sampler": "tpe",
         "early_stop": False,
         "process_options": True,
         "certify": ("avx2", "arm64"),

@@ -135,7 +135,7 @@ def test_the_trial_of_a_dead_worker_is_released(shared: Shared) -> None:
             shared.fail(shared.states().index("RUNNING"))
     last = shared.store("last")
     measurer = FakeMeasurer(thread_cost)
-    search = build_search(measurer, study=last.study, store=last, sampler="random")
+    search = build_search(measurer, study=last.study, store=last)
     search.run(100, None)
     assert len(search.trials) == 29
     assert ARENA not in last.measured

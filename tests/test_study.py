@@ -161,7 +161,7 @@ def test_progress_is_told(study: optuna.Study) -> None:
     reports: list[Progress] = []
     search, _ = _search(study, report=reports.append)
     search.run(6, None)
-    assert [p.done for p in reports if p.latest is not None][:5] == [1, 2, 3, 4, 5]
+    assert [p.done for p in reports if p.trials][:5] == [1, 2, 3, 4, 5]
     assert {p.stage for p in reports} == {"search"}
     assert all(p.total == 6 for p in reports)
     assert reports[-1].best is not None
@@ -354,7 +354,7 @@ def test_a_config_is_where_a_study_may_start(world: FakeWorld, tune: Tune, tmp_p
     first = tune(trials=8, out=tmp_path / "first")
     (tmp_path / "more.json").write_text('{"intra_op_num_threads": 1, "arena": "off"}')
     tried = [tmp_path / "first" / "best.json", tmp_path / "more.json"]
-    tune(trials=3, sampler="random", first=tried, out=tmp_path / "second")
+    tune(trials=3, first=tried, out=tmp_path / "second")
     assert world.measurers[1].searched == [
         BASELINE,
         Configuration.of(first.best.configuration),
@@ -388,15 +388,20 @@ def test_the_final_comparison_takes_a_third_of_a_study(tiny_model: Path, tmp_pat
     assert result.best.evidence.rounds >= 3
 
 
-def test_an_interrupt_keeps_the_best(world: FakeWorld, tune: Tune, tmp_path: Path) -> None:
+def _interrupted_after(count: int, cost: Cost) -> Cost:
+    """Returns a cost function that Ctrl-C ends after so many calls."""
     calls = iter(range(1000))
 
-    def cost(configuration: Configuration) -> tuple[float, float] | Failure:
-        if next(calls) == 5:
+    def interrupted(configuration: Configuration) -> tuple[float, float] | Failure:
+        if next(calls) == count:
             raise KeyboardInterrupt
-        return _any_cost(configuration)
+        return cost(configuration)
 
-    world.cost = cost
+    return interrupted
+
+
+def test_an_interrupt_keeps_the_best(world: FakeWorld, tune: Tune, tmp_path: Path) -> None:
+    world.cost = _interrupted_after(5, _any_cost)
     with pytest.raises(Interrupted) as caught:
         tune(trials=20)
     assert not caught.value.result.complete
@@ -417,18 +422,6 @@ def test_an_interrupt_keeps_the_best(world: FakeWorld, tune: Tune, tmp_path: Pat
     again = world.measurers[1].searched
     assert len(again) == len(set(again)) == 15
     assert not set(measured) & set(again)
-
-
-def _interrupted_after(count: int, cost: Cost) -> Cost:
-    """Returns a cost function that Ctrl-C ends after so many calls."""
-    calls = iter(range(1000))
-
-    def interrupted(configuration: Configuration) -> tuple[float, float] | Failure:
-        if next(calls) == count:
-            raise KeyboardInterrupt
-        return cost(configuration)
-
-    return interrupted
 
 
 def test_an_interrupt_of_a_longer_study_keeps_what_was_confirmed(
@@ -554,11 +547,7 @@ def test_a_full_disk_in_the_last_check_leaves_no_config(
 def test_an_interrupt_before_the_baseline_writes_nothing(
     world: FakeWorld, tune: Tune, tmp_path: Path
 ) -> None:
-
-    def cost(_: Configuration) -> tuple[float, float]:
-        raise KeyboardInterrupt
-
-    world.cost = cost
+    world.cost = _interrupted_after(0, _any_cost)
     with pytest.raises(KeyboardInterrupt) as caught:
         tune(trials=5)
     assert not isinstance(caught.value, Interrupted)

@@ -60,10 +60,10 @@ class StudyProgress:
         if progress.stage != self._stage:
             self._stage, self._done = progress.stage, 0  # an application has several studies
             self._console.print(f"{stage(progress)} ...", markup=False)
-        trial = progress.latest
-        if progress.stage == "search" and trial is not None and progress.done > self._done:
+        if progress.stage == "search" and progress.trials and progress.done > self._done:
             self._done = progress.done
-            self._console.print(trial_line(progress, trial), markup=False, soft_wrap=True)
+            line = trial_line(progress, progress.trials[-1])
+            self._console.print(line, markup=False, soft_wrap=True)
 
 
 @contextlib.contextmanager

@@ -109,9 +109,6 @@ _CERTIFY = of_storage(
     "--certify", metavar="KINDS", help="Compare answers on avx2,avx512,vnni,arm64 as well, or auto."
 )
 _WAIT = of_advanced("--wait", metavar="", help="Wait until another study on these cores has ended.")
-_SAMPLER = of_advanced(
-    "--sampler", metavar="NAME", help="effects, tpe, tpe_independent, nsga2 or random (effects)."
-)
 _SEED = of_advanced("--seed", metavar="N", help="Random seed (0).")
 _NO_EARLY_STOP = of_advanced(
     "--no-early-stop", metavar="", help="Search on when no further improvement is expected."
@@ -160,7 +157,6 @@ def study(
     model: Annotated[Path | None, _MODEL] = None,
     certify: Annotated[list[str] | None, _CERTIFY] = None,
     wait: Annotated[bool, _WAIT] = False,
-    sampler: Annotated[str | None, _SAMPLER] = None,
     seed: Annotated[int | None, _SEED] = None,
     no_early_stop: Annotated[bool, _NO_EARLY_STOP] = False,
     process_options: Annotated[bool, _PROCESS_OPTIONS] = False,

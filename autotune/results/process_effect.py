@@ -4,7 +4,7 @@ The baseline of a study has none of them, and no config has them by itself. So t
 measured after everything else, side by side, and is no part of what the config gains.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from autotune.measure.outcome import Effort, Measurer, Outcome
 from autotune.results.final_comparison import Finalist, OnStep, Rounds, RoundsPlan
 from autotune.results.score import factor_of, finite, is_loss
 from autotune.search.context import Context
-from autotune.space.configuration import BASELINE, Configuration
+from autotune.space.configuration import BASELINE
 
 _DEFAULT, _DEFAULT_WITH, _CONFIG, _CONFIG_WITH = range(4)
 _ROUNDS = RoundsPlan(most=5)
@@ -71,9 +71,13 @@ def process_effect(
         CannotMeasureError: the default fails.
     """
     configuration = picked.trial.configuration
-    entrants = _entrants(measurer, {_DEFAULT: BASELINE})
-    if configuration != BASELINE:
-        entrants |= _entrants(measurer, {_CONFIG: configuration})
+    measured = {_DEFAULT: BASELINE, _CONFIG: configuration}
+    if configuration == BASELINE:
+        del measured[_CONFIG]
+    entrants: dict[int, Callable[[Effort], Outcome]] = {}
+    for number, each in measured.items():
+        entrants[number] = partial(measurer.measure, each)
+        entrants[number + 1] = partial(measurer.measure_with, each, process=STEADY_HEAP)
     rounds = Rounds(
         entrants,
         measurer.renew,
@@ -90,17 +94,6 @@ def process_effect(
         default=_effect(rounds, _DEFAULT_WITH, _DEFAULT),
         config=None if configuration == BASELINE else _effect(rounds, _CONFIG_WITH, _CONFIG),
     )
-
-
-def _entrants(
-    measurer: Measurer, configurations: Mapping[int, Configuration]
-) -> dict[int, Callable[[Effort], Outcome]]:
-    """Returns what measures each configuration, and by the next number the same with options."""
-    entrants: dict[int, Callable[[Effort], Outcome]] = {}
-    for number, configuration in configurations.items():
-        entrants[number] = partial(measurer.measure, configuration)
-        entrants[number + 1] = partial(measurer.measure_with, configuration, process=STEADY_HEAP)
-    return entrants
 
 
 def _effect(rounds: Rounds, with_options: int, without: int) -> SessionEffect:

@@ -242,6 +242,14 @@ class StudyResult:
             raise StudyError(f"{path} is damaged ({error}); run the study again") from None
 
     @classmethod
+    def found_in(cls, folder: Path) -> "StudyResult | None":
+        """Returns the result in `folder`; None where there is none that can be read."""
+        try:
+            return cls.read(folder)
+        except StudyError:
+            return None
+
+    @classmethod
     def from_json(cls, data: object, folder: Path) -> "StudyResult":
         """Returns the result that :meth:`to_json` wrote, as one of `folder`.
 

@@ -9,7 +9,7 @@ from autotune.deploy.config import SHARED, Evidence, Serving, TunedConfig
 from autotune.deploy.fitting import environment_differences, fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError, RequestError, StudyError
+from autotune.errors import ConfigError, RequestError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
@@ -75,7 +75,7 @@ def subject_of(path: Path) -> Subject:
     config = TunedConfig.read(path)
     check_files(path, config, read_all=True)
     here = fit(config)
-    serving, study = config.serving or Serving(clients=1), _study_in(path.parent)
+    serving, study = config.serving or Serving(clients=1), StudyResult.found_in(path.parent)
     site = _site_of(config) if here.lacking else None
     if here.lacking and site is None:
         needed = config.requires.runtime
@@ -244,11 +244,3 @@ def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model,
             return model, True
     model = describe(subjects[0].model, pairs)
     return model, model.sha256 in digests
-
-
-def _study_in(folder: Path) -> StudyResult | None:
-    """Returns the result of the study in the folder, if there is one."""
-    try:
-        return StudyResult.read(folder)
-    except StudyError:
-        return None

@@ -1,12 +1,11 @@
 """Which configuration is measured next, and when the search has nothing more to gain."""
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from autotune.deploy.options import Value
 from autotune.search.objective import Objective
-from autotune.search.proposer import Observation, Proposal, observe
+from autotune.search.proposer import Observation, Proposer, observe
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
@@ -81,15 +80,6 @@ class Standing:
         return next((trial for trial in self.trials if trial.configuration == BASELINE), None)
 
 
-class ProposesConfigurations(Protocol):
-    """What proposes configurations once the planned ones are measured."""
-
-    def propose(
-        self, observations: Sequence[Observation], taken: Container[Configuration]
-    ) -> Proposal | None:
-        """Returns the configuration to measure next; None if every configuration is taken."""
-
-
 @dataclass
 class Planner:
     """The strategy of a study: decides which configuration is measured next.
@@ -104,7 +94,7 @@ class Planner:
     space: Space
     objectives: Sequence[Objective]
     limits: Limits
-    proposer: ProposesConfigurations
+    proposer: Proposer
     first: Sequence[Configuration] = ()
     early_stop: bool = True
     ended: str = ""
@@ -235,21 +225,3 @@ def portfolio(space: Space) -> list[Configuration]:
     """Returns the first configurations of a study: the default, then the well-known settings."""
     configurations = (space.nearest(values) for values in ({}, *_WELL_KNOWN))
     return list(dict.fromkeys((BASELINE, *configurations)))
-
-
-def unseen_neighbour(
-    space: Space, taken: Container[Configuration], around: Iterable[Configuration]
-) -> Configuration | None:
-    """Returns a configuration that was not measured yet, near the given ones if possible.
-
-    None means that the space is exhausted (or too large to tell and well covered around them).
-    """
-    for centre in around:
-        for configuration in space.neighbours(centre):
-            if configuration not in taken:
-                return configuration
-    return next((c for c in space.configurations or () if c not in taken), None)
-
-
-DEFAULT_SAMPLER = "effects"
-"""autotune's own sampler: :class:`autotune.study.sampler.EffectsSampler`."""

@@ -69,7 +69,8 @@ def _lineup(
 ) -> tuple[Lineup, Workload]:
     """Returns the trials beside the default, and the inputs of the study."""
     place, _ = place_of(str(folder))
-    entry = choose(entries(place), _shown(folder), place)
+    shown = StudyResult.found_in(folder)
+    entry = choose(entries(place), shown.study if shown else None, place)
     if entry.options is None:
         raise StudyError(f"the options of the study in {folder} cannot be read")
     given = {"model": source, "data": data}
@@ -100,14 +101,6 @@ def _lineup(
         untouched=True,
     )
     return lineup, workload
-
-
-def _shown(folder: Path) -> str | None:
-    """Returns the name of the study whose result is in the folder; None where there is none."""
-    try:
-        return StudyResult.read(folder).study
-    except StudyError:
-        return None
 
 
 def _subject(

@@ -5,9 +5,9 @@ Of workers that share a study one makes the final comparison; the others adopt i
 
 from dataclasses import dataclass, replace
 
-from autotune.errors import CannotMeasureError, FormatError, StudyError
+from autotune.errors import CannotMeasureError, FormatError
 from autotune.graph.prepare import Preparer
-from autotune.measure.outcome import Failure, Measurer
+from autotune.measure.outcome import Failure
 from autotune.results.final_comparison import Budget
 from autotune.results.result import StudyResult
 from autotune.results.selection import select
@@ -15,11 +15,11 @@ from autotune.results.summary import Conclusion, plain_limits, summarise, unconf
 from autotune.results.writing import answers_check, write
 from autotune.search.context import Context
 from autotune.search.finalists import finalists
-from autotune.storage.retry import Clock
-from autotune.study.final_comparison import FinalComparison, Judge
+from autotune.study.ending import EndOfStudy
+from autotune.study.judging import Judge
 from autotune.study.loop import Search
 from autotune.study.options import StudyOptions
-from autotune.study.progress import OnProgress, Progress
+from autotune.study.progress import Progress
 
 _POLL_S = 2.0
 # Of the time of the search, so that the final comparison takes a third of the whole; and the least
@@ -68,9 +68,8 @@ def earlier_result(
 
 def _written(ctx: Context) -> StudyResult | None:
     """Returns the confirmed result of the study in its folder, if all of its files are there."""
-    try:
-        result = StudyResult.read(ctx.folder)
-    except StudyError:
+    result = StudyResult.found_in(ctx.folder)
+    if result is None:
         return None
     is_whole = result.complete and all((ctx.folder / name).is_file() for name in result.files)
     return result if is_whole and result.study == ctx.study else None
@@ -89,10 +88,7 @@ class Finish:
     ctx: Context
     options: StudyOptions
     search: Search
-    measurer: Measurer
     preparer: Preparer
-    report: OnProgress
-    clock: Clock
     judge: Judge
 
     def result(self, began_s: float) -> StudyResult:
@@ -124,8 +120,8 @@ class Finish:
                 finally:
                     store.abandon()
                 return result
-            self.report(Progress(stage="final comparison", total=1))
-            self.clock.sleep(_POLL_S)
+            self.search.report(Progress(stage="final comparison", total=1))
+            self.search.clock.sleep(_POLL_S)
 
     def cut_short(self) -> StudyResult:
         """Returns the written result by the search's own numbers.
@@ -135,7 +131,7 @@ class Finish:
         ctx, search = self.ctx, self.search
         if confirmed := self._confirmed():
             note = f"best.json stays as the final comparison of {confirmed.trials} trials wrote it."
-            self.report(Progress(stage="final comparison", note=note))
+            self.search.report(Progress(stage="final comparison", note=note))
             return confirmed
         assert search.baseline is not None
         chosen = finalists(search.trials, ctx.limits, ctx.objectives, ctx.space)
@@ -160,26 +156,22 @@ class Finish:
         return recorded if _is_of(recorded, self.ctx, len(self.search.trials)) else None
 
     def _compare(self, began_s: float) -> StudyResult:
-        searched_s = self.clock.monotonic() - began_s
+        searched_s = self.search.clock.monotonic() - began_s
         limit_s = max(_SHORTEST_FINAL_S, _FINAL_SHARE * searched_s)
-        assert self.search.baseline is not None
-        comparison = FinalComparison(
-            setting=self.ctx,
-            measurer=self.measurer,
-            trials=self.search.trials,
-            baseline=self.search.baseline,
-            report=self.report,
-            budget=Budget(limit_s, self.clock.monotonic),
+        ending = EndOfStudy(
+            ctx=self.ctx,
+            search=self.search,
+            budget=Budget(limit_s, self.search.clock.monotonic),
         )
-        conclusion = comparison.compare()
+        conclusion = ending.compare()
         interrupted = False
         try:
-            for reached in comparison.settled(conclusion, self.judge):
+            for reached in ending.settled(conclusion, self.judge):
                 conclusion = reached
             if self.options.process_options:
-                conclusion = comparison.with_process(conclusion)
+                conclusion = ending.with_process(conclusion)
         except KeyboardInterrupt:
-            conclusion, interrupted = comparison.unfinished(conclusion), True
+            conclusion, interrupted = ending.unfinished(conclusion), True
         try:
             written = self._summarise(conclusion)
         except KeyboardInterrupt:  # what is confirmed is written all the same
@@ -200,5 +192,5 @@ class Finish:
         return self._write(result)
 
     def _write(self, result: StudyResult) -> StudyResult:
-        check = answers_check(self.measurer, result, self.ctx.limits)
+        check = answers_check(self.search.measurer, result, self.ctx.limits)
         return write(result, self.preparer, check)

@@ -14,6 +14,9 @@ from autotune.space.configuration import BASELINE
 from autotune.space.session import session_config
 from autotune.study.progress import OnProgress, Progress
 
+Judge = Callable[[Finalist], Judgement | None]
+"""Judges a finalist on all samples; None where the search has compared what they can show."""
+
 # Of the time before, so that all judgements take a fifth of the whole.
 _SHARE = 1 / 4
 

@@ -157,7 +157,6 @@ class Search:
                 total=self._budget,
                 best=self.best,
                 baseline=self.baseline,
-                latest=self.trials[-1] if self.trials else None,
                 remaining_s=remaining_s,
                 trials=tuple(self.trials),
             )

@@ -28,7 +28,6 @@ from autotune.search.objective import (
     find,
     preference,
 )
-from autotune.search.planner import DEFAULT_SAMPLER
 from autotune.search.trial import Limits, latency_limit
 from autotune.space.files import presets
 from autotune.space.parameters import CLIENTS, batch_problem
@@ -97,12 +96,10 @@ class StudyOptions:
             ``AUTOTUNE_STORAGE``, or a SQLite file in the folder if that is not set.
         study_name: The name of the study in its storage; made from the model's name and the study's
             identity if None.
-        sampler: What chooses the configurations, by name: ``effects`` (a model of the effects of
-            all values), or Optuna's ``tpe``, ``tpe_independent``, ``nsga2``, ``random``.
         first: Files with configurations that are measured right after the default: tuned configs,
             or JSON objects of parameters and values.
         early_stop: Whether the search ends when the front has not moved for long and no
-            configuration promises more; only the sampler ``effects`` can tell.
+            configuration promises more.
         process_options: Whether to measure as well what options of the process do: thresholds of
             glibc's allocator, which an application switches on with
             ``autotune.load(path, process_options=True)``.
@@ -142,7 +139,6 @@ class StudyOptions:
     storage: str | None = field(default=None, repr=False)
     study_name: str | None = None
     seed: int = 0
-    sampler: str = DEFAULT_SAMPLER
     first: tuple[Path, ...] = ()
     early_stop: bool = True
     process_options: bool = False

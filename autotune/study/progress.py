@@ -30,7 +30,6 @@ class Progress:
     total: int = 0
     best: Trial | None = None
     baseline: Trial | None = None
-    latest: Trial | None = None
     remaining_s: float | None = None
     note: str = ""
     trials: Sequence[Trial] = ()

@@ -11,7 +11,6 @@ from autotune.space.resolve import batching_of
 from autotune.space.start import in_batches, read_configuration
 from autotune.study.metric import load_metric, source_digest
 from autotune.study.options import StudyOptions
-from autotune.study.sampler import check_sampler
 from autotune.study.seams import Seams
 from autotune.study.searched_space import objectives_of, searched_space
 
@@ -23,7 +22,6 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
         AutotuneError: the request is wrong.
     """
     options.check()
-    check_sampler(options.sampler)
     metric = None if options.metric is None else load_metric(options.metric)
     tried = [read_configuration(file) for file in options.first]
     model = describe(options.model, options.pairs)

@@ -14,8 +14,8 @@ from autotune.study.measuring import open_measurer, preparer_of
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.resolve import resolve_study
-from autotune.study.sampler import strategy_of
 from autotune.study.seams import Seams
+from autotune.study.strategy import strategy_of
 
 
 def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = None) -> StudyResult:
@@ -58,7 +58,7 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             strategy = strategy_of(ctx, options, related, store.count)
             search = Search(strategy, store, measurer, report, seams.clock)
             judge = seams.judge(ctx, preparer, report, seams.clock.monotonic, began_s)
-            finish = Finish(ctx, options, search, measurer, preparer, report, seams.clock, judge)
+            finish = Finish(ctx, options, search, preparer, judge)
             try:
                 search.run(options.trials, options.timeout_s)
                 result = finish.result(began_s)

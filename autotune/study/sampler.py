@@ -1,14 +1,12 @@
-"""The strategies of a study: autotune's own model of effects, or one of Optuna's samplers.
+"""The model of effects as a sampler, for any Optuna study over categorical parameters.
 
-Each proposes configurations by the trials so far. The model of effects is also a sampler,
-:class:`EffectsSampler`, for any Optuna study over categorical parameters::
+Such as::
 
     study = optuna.create_study(sampler=EffectsSampler(seed=0))
 """
 
-import math
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,132 +17,18 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.deploy.options import BATCH, RUNTIME
-from autotune.errors import RequestError, did_you_mean
 from autotune.search.coding import Floats
-from autotune.search.context import Context
-from autotune.search.objective import Objective
-from autotune.search.planner import DEFAULT_SAMPLER, Planner, unseen_neighbour
-from autotune.search.proposer import Observation, Prior, Proposal, Proposer
-from autotune.search.transfer import RelatedStudy, prior, starting_points
-from autotune.search.trial import Limits
+from autotune.search.proposer import Observation, Proposer
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Parameter, Space
-from autotune.space.start import alone, provider_forms, providers_alone
-from autotune.study.options import StudyOptions
 
-# After so many repeated proposals in a row, an unseen neighbour of the last trials is measured.
-_MOST_REPEATED = 5
 # A plain study begins with so many trials that spread over all choices before the model proposes.
 _FIRST_TRIALS = 10
 # The models expect that one value changes the logarithm of an objective by a fifth or so.
 _SPREAD = 0.3
 
-_OPTUNA: Mapping[str, Callable[[int], BaseSampler]] = {
-    "tpe": lambda seed: optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed),
-    "tpe_independent": lambda seed: optuna.samplers.TPESampler(seed=seed),
-    "nsga2": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
-    "random": lambda seed: RandomSampler(seed=seed),
-}
-SAMPLERS = (DEFAULT_SAMPLER, *_OPTUNA)
-"""The names that ``--sampler`` takes."""
-
 Choices = Mapping[str, CategoricalDistribution]
 """The parameters of a plain study, by name."""
-
-
-def check_sampler(name: str) -> None:
-    """Refuses a name that no sampler has.
-
-    Raises:
-        RequestError: no sampler has it.
-    """
-    if name not in SAMPLERS:
-        near = did_you_mean(name, SAMPLERS)
-        raise RequestError(f"--sampler must be one of {', '.join(SAMPLERS)}, not '{name}'.{near}")
-
-
-def make_proposer(
-    name: str,
-    space: Space,
-    objectives: Sequence[Objective],
-    limits: Limits,
-    seed: int,
-    trials_so_far: int = 0,
-    prior: Prior | None = None,
-) -> "Proposer | SamplerProposer":
-    """Returns what proposes the configurations of a study, by its name in :data:`SAMPLERS`.
-
-    The seed moves on with the trials: with the same one, a study that goes on would repeat the
-    random first points that it has measured already.
-    """
-    names = [objective.name for objective in objectives]
-    if name == DEFAULT_SAMPLER:
-        return Proposer(space, names, limits.bounds, seed + trials_so_far, prior)
-    sampler = _OPTUNA[name]((seed * 1_000_003 + trials_so_far) % 2**32)
-    return SamplerProposer(space, names, sampler)
-
-
-class SamplerProposer:
-    """Proposes what a sampler of Optuna's suggests, in a study in memory that knows all trials."""
-
-    def __init__(self, space: Space, objectives: Sequence[str], sampler: BaseSampler) -> None:
-        self._space = space
-        self._objectives = objectives
-        self._study = optuna.create_study(
-            sampler=sampler, directions=["minimize"] * len(objectives)
-        )
-        self._told = 0
-        self._open: dict[Configuration, optuna.Trial] = {}
-
-    def propose(
-        self, observations: Sequence[Observation], taken: Container[Configuration]
-    ) -> Proposal | None:
-        """Returns the configuration to measure next; None if every configuration is taken."""
-        known = {observation.configuration: observation for observation in observations}
-        for observation in observations[self._told :]:
-            self._tell(self._open.pop(observation.configuration, None), observation)
-        self._told = len(observations)
-        for _ in range(_MOST_REPEATED):
-            trial = self._study.ask()
-            configuration = self._space.configuration(lambda p: _suggested(trial, p))  # noqa: B023
-            if configuration not in taken:
-                self._open[configuration] = trial
-                return Proposal(configuration=configuration, gain=math.inf)
-            self._tell(trial, known.get(configuration))
-        around = [observation.configuration for observation in reversed(observations)]
-        unseen = unseen_neighbour(self._space, taken, around)
-        return None if unseen is None else Proposal(configuration=unseen, gain=math.inf)
-
-    def _tell(self, trial: optuna.Trial | None, observation: Observation | None) -> None:
-        """Tells the sampler what came of a trial of its own, or of one that it did not suggest."""
-        values = None
-        if observation is not None and observation.values is not None:
-            values = [observation.values[name] for name in self._objectives]
-        state = TrialState.PRUNED if values is None else TrialState.COMPLETE
-        violations = observation.violations if observation else {"valid": 1.0}
-        if trial is not None:
-            for name, violation in violations.items():
-                trial.set_constraint(name, violation)
-            self._study.tell(trial, values, state=state)
-        elif observation is not None:
-            inside = self._space.assignment(
-                self._space.nearest(observation.configuration.to_json())
-            )
-            domains = {p.name: CategoricalDistribution(p.values) for p in self._space.parameters}
-            self._study.add_trial(
-                optuna.trial.create_trial(
-                    state=state,
-                    params=inside,
-                    distributions={name: domains[name] for name in inside},
-                    values=values,
-                    constraints=dict(violations),
-                )
-            )
-
-
-def _suggested(trial: optuna.Trial, parameter: Parameter) -> Any:
-    return trial.suggest_categorical(parameter.name, parameter.values)
 
 
 class EffectsSampler(BaseSampler):
@@ -352,36 +236,3 @@ def least_tried(
             counts[int(domain.to_internal_repr(trial.params[name]))] += 1
     fewest = np.flatnonzero(counts == counts.min())
     return int(random.choice(fewest))
-
-
-def strategy_of(
-    ctx: Context, options: StudyOptions, related: Sequence[RelatedStudy], trials_so_far: int
-) -> Planner:
-    """Returns what decides which configuration of a study is measured next.
-
-    The user's configurations come right after the default, then each execution provider and batch
-    size with default options, each provider in each of its precisions, and the fronts of related
-    studies.
-
-    Args:
-        related: Studies of the same model on other machines, or of another space.
-    """
-    space, cores = ctx.space, ctx.environment.cores
-    singles = [*alone(space, RUNTIME), *providers_alone(space), *alone(space, BATCH)]
-    begin_with = starting_points(related, space, cores, ctx.limits, ctx.objectives)
-    return Planner(
-        space=space,
-        objectives=ctx.objectives,
-        limits=ctx.limits,
-        proposer=make_proposer(
-            options.sampler,
-            space,
-            ctx.objectives,
-            ctx.limits,
-            ctx.seed,
-            trials_so_far,
-            prior(related, space, cores, ctx.objectives),
-        ),
-        first=[*ctx.first, *singles, *provider_forms(space), *begin_with],
-        early_stop=options.early_stop,
-    )

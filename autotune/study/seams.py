@@ -24,8 +24,7 @@ from autotune.search.context import Context
 from autotune.storage.database import Place, open_storage
 from autotune.storage.locks import exclusive_use
 from autotune.storage.retry import Clock
-from autotune.study.final_comparison import Judge
-from autotune.study.judging import JudgeOnAllSamples
+from autotune.study.judging import Judge, JudgeOnAllSamples
 
 SAMPLES = "samples"
 """Folder of the raw run times, in a study's folder."""

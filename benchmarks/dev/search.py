@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna_samplers import EFFECTS, STRATEGIES, make_proposer
 from recording import Recording, read
 from replay import ReplayMeasurer
 from stopwatch import Stopwatch, optuna_methods, timed
@@ -48,14 +49,13 @@ from autotune.results.final_comparison import compare_finalists
 from autotune.results.selection import select
 from autotune.search.finalists import finalists
 from autotune.search.objective import DEFAULT, find
-from autotune.search.planner import DEFAULT_SAMPLER, Planner
+from autotune.search.planner import Planner
 from autotune.search.proposer import Prior
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.storage.database import quiet_optuna
 from autotune.storage.store import Store
 from autotune.study.loop import Search
-from autotune.study.sampler import SAMPLERS, make_proposer
 
 TABLES = Path(__file__).parent / "tables"
 _OBJECTIVES = find(DEFAULT)
@@ -246,7 +246,7 @@ def run(job: tuple[Path, str, int]) -> Run:
         volumes_of_budgets={
             budget: reached(search(recording, strategy, seed, budget)[0], truth)
             # Optuna's samplers know no budget: the first trials of their searches are the same
-            if strategy == DEFAULT_SAMPLER
+            if strategy == EFFECTS
             else reached(trials[:budget], truth)
             for budget in _BUDGETS
         },
@@ -299,7 +299,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="four seeds, and no long run")
     parser.add_argument("--seeds", type=int, default=0)
-    parser.add_argument("--strategies", default=",".join(SAMPLERS))
+    parser.add_argument("--strategies", default=",".join(STRATEGIES))
     parser.add_argument("--tables", type=Path, default=TABLES)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -329,7 +329,7 @@ def main() -> None:
             summaries[strategy]["sqlite_ms"] = {look: stored for look, (_, stored) in spent}
         figures = {
             "strategies": summaries,
-            "default": DEFAULT_SAMPLER,
+            "default": EFFECTS,
             "tables": len(paths),
             "seeds": seeds,
         }

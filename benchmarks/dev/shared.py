@@ -33,14 +33,14 @@ from stopwatch import Stopwatch, optuna_methods, timed
 
 from autotune.measure.outcome import Effort, IsDominated, Outcome, never_dominated
 from autotune.search.objective import DEFAULT, find
-from autotune.search.planner import DEFAULT_SAMPLER, Planner
+from autotune.search.planner import Planner
+from autotune.search.proposer import Proposer
 from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration
 from autotune.storage.claims import Claims
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.store import Store
 from autotune.study.loop import Search
-from autotune.study.sampler import make_proposer
 
 _TABLES = Path(__file__).parent / "tables"
 _OBJECTIVES = find(DEFAULT)
@@ -111,7 +111,7 @@ def work(task: Task, start: Barrier, answers: "Queue[Report]") -> None:
             space=space,
             objectives=_OBJECTIVES,
             limits=limits,
-            proposer=make_proposer(DEFAULT_SAMPLER, space, _OBJECTIVES, limits, seed=0),
+            proposer=Proposer(space, DEFAULT, limits.bounds, seed=0),
             early_stop=False,
         )
         claims = Claims(database.engine, number)

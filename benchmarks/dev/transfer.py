@@ -28,11 +28,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from optuna_samplers import EFFECTS
 from search import TABLES, Truth, picked, reached, search, table
 from threadpoolctl import threadpool_limits
 
 from autotune.search.objective import DEFAULT, find
-from autotune.search.planner import DEFAULT_SAMPLER
 from autotune.search.transfer import RelatedStudy, prior, starting_points
 from autotune.search.trial import Limits, Trial
 
@@ -65,7 +65,7 @@ class Run:
 def run(job: Job) -> tuple[Job, Run, Run]:
     """Returns what the study finds that knows a related one, and what the other one finds."""
     (there, _), (recording, truth) = table(job.there), table(job.here)
-    earlier, _, _ = search(there, DEFAULT_SAMPLER, job.seed, job.trials)
+    earlier, _, _ = search(there, EFFECTS, job.seed, job.trials)
     cores = recording.header.environment.cores
     related = RelatedStudy(
         name="there",
@@ -77,8 +77,8 @@ def run(job: Job) -> tuple[Job, Run, Run]:
     expected = prior([related], recording.space, cores, _OBJECTIVES)
     # another seed than there: the luck of new hardware is its own
     seed = job.seed + 1000
-    transferred = search(recording, DEFAULT_SAMPLER, seed, job.trials, first=first, prior=expected)
-    cold = search(recording, DEFAULT_SAMPLER, seed, job.trials)
+    transferred = search(recording, EFFECTS, seed, job.trials, first=first, prior=expected)
+    cold = search(recording, EFFECTS, seed, job.trials)
     runs = []
     for trials, measurer, _ in (transferred, cold):
         runs.append(

@@ -1,7 +1,7 @@
 """The end of a study: the final comparison, the selection, and the smallest config as good."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -9,8 +9,6 @@ import threadpoolctl
 
 from autotune.deploy.options import OWN
 from autotune.errors import CannotMeasureError, StorageError
-from autotune.measure.judging import Judgement
-from autotune.measure.outcome import Measurer
 from autotune.results.final_comparison import Budget, Finalist, OnStep, compare_finalists
 from autotune.results.leave_one_out import LeaveOneOut, Simplification, unfinished
 from autotune.results.process_effect import process_effect
@@ -31,10 +29,9 @@ from autotune.search.objective import P99_RUNS
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
 from autotune.space.session import FIXED_DIMENSIONS
-from autotune.study.progress import OnProgress, Progress
-
-Judge = Callable[[Finalist], Judgement | None]
-"""Judges a finalist on all samples; None where the search has compared what they can show."""
+from autotune.study.judging import Judge
+from autotune.study.loop import Search
+from autotune.study.progress import Progress
 
 # As long as the usual measurement of the final comparison takes; there are 20 to 30 of them.
 _MOST_FOR_P99_S = 3.0
@@ -47,14 +44,11 @@ def _one_thread() -> AbstractContextManager[object]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinalComparison:
-    """The final comparison of a study."""
+class EndOfStudy:
+    """What follows the search: final comparison, selection, and leave-one-out."""
 
-    setting: Context
-    measurer: Measurer
-    trials: Sequence[Trial]
-    baseline: Trial
-    report: OnProgress
+    ctx: Context
+    search: Search
     budget: Budget = field(default_factory=Budget)
 
     def compare(self) -> Conclusion:
@@ -63,13 +57,13 @@ class FinalComparison:
         Raises:
             CannotMeasureError: the default fails.
         """
-        setting = self.setting
-        space, limits, objectives = setting.space, setting.limits, setting.objectives
+        ctx = self.ctx
+        space, limits, objectives = ctx.space, ctx.limits, ctx.objectives
         with _one_thread():
-            chosen = finalists(self.trials, limits, objectives, space)
-            beyond = beyond_limit(self.trials, limits, objectives, space)
-        beside = default_of_provider(chosen, self.trials)
-        of_runtimes = best_of_runtimes(self.trials, limits, objectives[0])
+            chosen = finalists(self.search.trials, limits, objectives, space)
+            beyond = beyond_limit(self.search.trials, limits, objectives, space)
+        beside = default_of_provider(chosen, self.search.trials)
+        of_runtimes = best_of_runtimes(self.search.trials, limits, objectives[0])
         for trial in (beside, *of_runtimes):
             if trial is not None and trial not in chosen:
                 chosen.append(trial)
@@ -111,7 +105,7 @@ class FinalComparison:
 
     def _without(self, conclusion: Conclusion, numbers: Collection[int]) -> Conclusion:
         """Returns the conclusion without the trials of these numbers, which do not hold."""
-        limits = self.setting.limits
+        limits = self.ctx.limits
         beyond = [f for f in conclusion.others if not limits.admit_answers(f.error, f.drop)]
         compared = (*conclusion.members, *conclusion.others)
         rest = [finalist for finalist in compared if finalist.trial.number not in numbers]
@@ -124,11 +118,11 @@ class FinalComparison:
         if winner is baseline:
             return conclusion
         leave_one_out = LeaveOneOut(
-            setting=self.setting,
-            measurer=self.measurer,
+            setting=self.ctx,
+            measurer=self.search.measurer,
             baseline=baseline,
             winner=winner,
-            trials=self.trials,
+            trials=self.search.trials,
             effects=self._effects,
             on_step=self._steps("simplification"),
             budget=self.budget,
@@ -166,27 +160,29 @@ class FinalComparison:
         """
         on_step = self._steps("process")
         try:
-            effect = process_effect(self.setting, self.measurer, conclusion.picked, on_step)
+            effect = process_effect(self.ctx, self.search.measurer, conclusion.picked, on_step)
         except (CannotMeasureError, StorageError):
             return conclusion
         return replace(conclusion, process=effect)
 
     def _effects(self) -> Sequence[Effect]:
         with _one_thread():
-            return effects_of(self.setting, self.trials)
+            return effects_of(self.ctx, self.search.trials)
 
     def _measured(self, chosen: Sequence[Trial], beyond: Sequence[Trial]) -> list[Finalist]:
+        search = self.search
+        assert search.baseline is not None
         return compare_finalists(
-            self.measurer,
-            self.baseline,
+            search.measurer,
+            search.baseline,
             chosen,
-            self.setting.objectives,
-            seed=self.setting.seed,
+            self.ctx.objectives,
+            seed=self.ctx.seed,
             on_step=self._steps("final comparison"),
             beyond_limits=beyond,
             budget=self.budget,
             fewest_runs=self._fewest_runs,
-            on_note=lambda note: self.report(Progress(stage="final comparison", note=note)),
+            on_note=lambda note: search.report(Progress(stage="final comparison", note=note)),
         )
 
     @property
@@ -195,14 +191,14 @@ class FinalComparison:
 
         With several clients they are enough for the 99th percentile, where that costs little.
         """
-        setting = self.setting
-        cost_s = P99_RUNS * self.measurer.reference_ms / setting.clients * 4 / 1e3
-        for_p99 = setting.clients > 1 and cost_s <= _MOST_FOR_P99_S
-        return P99_RUNS if for_p99 else setting.limits.fewest_runs
+        ctx = self.ctx
+        cost_s = P99_RUNS * self.search.measurer.reference_ms / ctx.clients * 4 / 1e3
+        for_p99 = ctx.clients > 1 and cost_s <= _MOST_FOR_P99_S
+        return P99_RUNS if for_p99 else ctx.limits.fewest_runs
 
     def _leaner(self, compared: Sequence[Finalist]) -> Finalist | None:
         """Returns what saves memory with the same answers, if nothing that was compared does."""
-        leanest = leanest_exact(self.trials, self.setting.limits)
+        leanest = leanest_exact(self.search.trials, self.ctx.limits)
         if leanest is None or leanest.number in {finalist.trial.number for finalist in compared}:
             return None
         try:
@@ -214,13 +210,13 @@ class FinalComparison:
         return on_scale(others[0], compared[0]) if others else None
 
     def _conclusion(self, compared: Sequence[Finalist], beyond: Trial | None) -> Conclusion:
-        setting = self.setting
+        ctx = self.ctx
         eligible = [finalist for finalist in compared if finalist.trial is not beyond]
         own = self._best_of_own_runtime(eligible)
-        picked = select(eligible, setting.limits, setting.objectives, setting.prefer)
+        picked = select(eligible, ctx.limits, ctx.objectives, ctx.prefer)
         if self._is_as_good(own, picked):  # another ONNX Runtime has to be worth its installation
             picked = own
-        objectives = beyond_luck(setting.objectives, compared[0])
+        objectives = beyond_luck(ctx.objectives, compared[0])
         front = pareto.front(eligible, lambda finalist: finalist.values, objectives)
         kept = [compared[0], *(finalist for finalist in front if finalist is not compared[0])]
         # what there is without another ONNX Runtime may be picked too
@@ -230,9 +226,9 @@ class FinalComparison:
 
     def _best_of_own_runtime(self, eligible: Sequence[Finalist]) -> Finalist:
         """Returns what would be selected without any other ONNX Runtime than the user's own."""
-        setting = self.setting
+        ctx = self.ctx
         own = [f for f in eligible if f.trial.configuration.runtime == OWN]
-        return select(own, setting.limits, setting.objectives, setting.prefer)
+        return select(own, ctx.limits, ctx.objectives, ctx.prefer)
 
     def _is_as_good(self, own: Finalist, picked: Finalist) -> bool:
         """Returns whether a finalist is as good as the picked one, within the noise."""
@@ -243,12 +239,13 @@ class FinalComparison:
                 picked.values[o.name],
                 o.better_by(own.values[o.name], max(o.tolerance, own.noise_floor)),
             )
-            for o in beyond_luck(self.setting.objectives, picked)
+            for o in beyond_luck(self.ctx.objectives, picked)
         )
 
     def _steps(self, stage: str) -> OnStep:
         """Returns a function that reports each measurement of a stage; reports its beginning."""
         began = latest = time.monotonic()
+        report = self.search.report
 
         def on_step(done: int, total: int) -> None:
             nonlocal began, latest
@@ -256,9 +253,9 @@ class FinalComparison:
                 began = latest
             latest = time.monotonic()
             remaining_s = (latest - began) / done * (total - done)
-            self.report(Progress(stage=stage, done=done, total=total, remaining_s=remaining_s))
+            report(Progress(stage=stage, done=done, total=total, remaining_s=remaining_s))
 
-        self.report(Progress(stage=stage, total=1))
+        report(Progress(stage=stage, total=1))
         return on_step
 
 
