@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from autotune.measure.clients import Burst
-from autotune.measure.duet import Duet, Patience, Reference, TimeSlice, play, stolen_s, take_slice
+from autotune.measure.duet import Duet, Reference, TimeSlice, play, stolen_s, take_slice
 from autotune.measure.outcome import FINAL_COMPARISON, SEARCH, Effort
 from autotune.measure.replies import SliceTimes
 from autotune.process.child import Child, ChildFailure
@@ -173,7 +173,7 @@ def test_what_is_beaten_on_a_loud_machine_is_not_waited_for(machine: _Machine) -
     )
     assert machine.now_s - began_s < _EFFORT.patience_s / 4
     assert looks == [pytest.approx(2.0, rel=0.05)]
-    assert reference.patience.of(4.0) == 4.0
+    assert reference.patience_s(_EFFORT) == _EFFORT.patience_s
 
 
 def test_who_is_clearly_beaten_stops_early(machine: _Machine) -> None:
@@ -356,13 +356,13 @@ def test_stolen_time_never_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stolen_s() == 0
 
 
-def test_a_quiet_machine_restores_it() -> None:
+def test_a_quiet_machine_restores_the_patience(machine: _Machine) -> None:
     """Step by step: a single quiet measurement is no quiet machine."""
-    patience = Patience()
+    reference = _reference(machine)
     for _ in range(10):
-        patience.learn(is_undisturbed=False)
-    patience.learn(is_undisturbed=True)
-    assert patience.of(4.0) == 0.25
+        reference.learn(is_undisturbed=False)
+    reference.learn(is_undisturbed=True)
+    assert reference.patience_s(_EFFORT) == 0.25
     for _ in range(10):
-        patience.learn(is_undisturbed=True)
-    assert patience.of(4.0) == 4.0
+        reference.learn(is_undisturbed=True)
+    assert reference.patience_s(_EFFORT) == 4.0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.deploy.decoder import LengthTimes, Plan
 from autotune.deploy.generation import Generation, Mark
 from autotune.facts.feeds import Feed, save_samples
-from autotune.measure.lengths import PROMPTS, STEPS, TOKENS
+from autotune.measure.replies import PROMPTS, STEPS, TOKENS
 
 # Text that a model writes itself: enough windows, as long as the time lasts.
 _WINDOWS, _WINDOW_TOKENS = 8, 64

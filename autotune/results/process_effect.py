@@ -99,7 +99,7 @@ def _entrants(
     entrants: dict[int, Callable[[Effort], Outcome]] = {}
     for number, configuration in configurations.items():
         entrants[number] = partial(measurer.measure, configuration)
-        entrants[number + 1] = partial(measurer.measure_with, configuration, process=STEADY_HEAP)
+        entrants[number + 1] = partial(measurer.measure, configuration, process=STEADY_HEAP)
     return entrants
 
 
