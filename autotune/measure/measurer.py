@@ -17,7 +17,7 @@ from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
-from autotune.facts.workload import TIMING_SAMPLES, Workload
+from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.configuration_files import ConfigurationFiles
 from autotune.measure.configuration_run import (
@@ -392,9 +392,7 @@ class DuetMeasurer:
             opened = request_session(
                 child, files, source, config, FIRST_LIMITS.load_s, clients=self._clients
             )
-            # samples that differ in shape are all run, twice
-            count = 1 if files.one_shape else 2 * TIMING_SAMPLES
-            limit_s = FIRST_LIMITS.of_runs(count)
+            limit_s = FIRST_LIMITS.of_runs(files.first_runs)
             runs = child.request({"do": "first_runs"}, limit_s, FirstRuns)
         except ChildFailure as failure:
             child.stop()
