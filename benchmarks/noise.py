@@ -49,7 +49,7 @@ from autotune.measure.outcome import Effort, Measurement
 from autotune.measure.replies import FirstRuns, SliceTimes
 from autotune.measure.requests import SampleFiles, request_session
 from autotune.measure.statistics import duet_ratio
-from autotune.process.child import Child, ChildLimits
+from autotune.process.child import Child
 
 _TIME_CAP_S = 1.6
 # A measurement may wait for a quiet machine, until this many times its time cap has passed.
@@ -335,7 +335,7 @@ def _measurer(
 def _plain_p50(path: Path, workload: Workload, plan: Plan) -> float:
     """Returns the median run in ms of a loop in a fresh process, beside nothing of ours."""
     files = SampleFiles.write(workload, plan.folder)
-    with Child("autotune.measure.measure_child", ChildLimits()) as child:
+    with Child("autotune.measure.measure_child", None) as child:
         request_session(child, files, path, SessionConfig(), 60)
         child.request({"do": "first_runs"}, 60, FirstRuns)
         time_slice = {

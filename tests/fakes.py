@@ -145,8 +145,12 @@ class FakeMeasurer:
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
+        process: ProcessOptions | None = None,
     ) -> Outcome:
-        """Returns what the cost function says; marked where the search would have given it up."""
+        """Returns what the cost function says; marked where the search would have given it up.
+
+        With options of a process it needs a fifth less memory.
+        """
         (self.searched if effort == SEARCH else self.compared).append(configuration)
         cost = self._cost(configuration)
         if isinstance(cost, Failure):
@@ -157,19 +161,11 @@ class FakeMeasurer:
         if self._smallest_batch is not None:
             batch = configuration.batch(self._smallest_batch)
             outcome = replace(outcome, batch=batch, p99_ms=2 * outcome.latency_ms)
+        if process is not None:
+            self.processes.append(process)
+            less_mib = 0.8 * outcome.peak_memory_mib
+            outcome = measurement(outcome.latency_ms, less_mib, outcome.fidelity.error)
         return replace(outcome, stopped_early=is_dominated(outcome))
-
-    def measure_with(
-        self, configuration: Configuration, effort: Effort, process: ProcessOptions
-    ) -> Outcome:
-        """Returns what the cost function says, with a fifth less memory."""
-        outcome = self.measure(configuration, effort)
-        if isinstance(outcome, Failure):
-            return outcome
-        self.processes.append(process)
-        return measurement(
-            outcome.latency_ms, 0.8 * outcome.peak_memory_mib, outcome.fidelity.error
-        )
 
     def canonical(self, configuration: Configuration) -> Configuration:
         return configuration

@@ -15,7 +15,7 @@ import pytest
 
 from autotune.deploy.records import Amount, Whole
 from autotune.errors import FormatError, StorageError
-from autotune.process.child import Child, ChildFailure, ChildLimits
+from autotune.process.child import Child, ChildFailure
 
 pytestmark = [
     pytest.mark.process,
@@ -153,8 +153,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     children: list[Child] = []
 
-    def begin(limits: ChildLimits | None = None) -> Child:
-        children.append(Child("misbehaving", limits or ChildLimits()))
+    def begin(memory_mib: int | None = None) -> Child:
+        children.append(Child("misbehaving", memory_mib))
         return children[-1]
 
     yield begin
@@ -288,7 +288,7 @@ def test_another_reply_breaks_the_protocol(start: Start, do: str, words: str) ->
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts mappings on Linux only")
 def test_the_memory_limit_holds(start: Start) -> None:
-    child = start(ChildLimits(memory_mib=512))
+    child = start(512)
     failure = _failure(child, "allocate", mib=2048)
     assert failure.kind == "out_of_memory"
     assert child.request({"do": "allocate", "mib": 1}, 60, Size) == Size(size=1 << 20)
@@ -366,8 +366,8 @@ def test_a_frozen_child_can_be_stopped(start: Start) -> None:
 def test_no_child_outlives_its_parent(start: Start, tmp_path: Path, frozen: bool) -> None:
     driver = (
         "import sys, time\n"
-        "from autotune.process.child import Child, ChildLimits\n"
-        "child = Child('misbehaving', ChildLimits())\n"
+        "from autotune.process.child import Child\n"
+        "child = Child('misbehaving', None)\n"
         "from dataclasses import make_dataclass\n"
         "Echo = make_dataclass('Echo', [('text', str)])\n"
         "child.request({'do': 'echo', 'text': ''}, 60, Echo)\n"

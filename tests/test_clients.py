@@ -34,9 +34,7 @@ def test_all_clients_call_at_once() -> None:
             meeting.wait()
             met.set()
 
-    with Clients([meet] * 3) as clients:
-        burst = clients.burst(seconds=0, fewest=1)
-
+    burst = Clients([meet] * 3).burst(seconds=0, fewest=1)
     assert met.is_set()
     assert burst.clients == 3
 
@@ -52,9 +50,7 @@ def test_no_client_stops_before_all_have_made_the_fewest_calls() -> None:
         calls[1] += 1
         time.sleep(0.02)
 
-    with Clients([fast, slow]) as clients:
-        burst = clients.burst(seconds=0, fewest=2, unrecorded=1)
-
+    burst = Clients([fast, slow]).burst(seconds=0, fewest=2, unrecorded=1)
     assert calls[1] == 3
     assert burst.client.count(1) == 2
     assert burst.client.count(0) == calls[0] - 1 > 3
@@ -65,8 +61,8 @@ def test_a_failure_ends_the_burst() -> None:
     def fail() -> None:
         raise ValueError("no")
 
-    with Clients([fail, lambda: None]) as clients, pytest.raises(ValueError, match="no"):
-        clients.burst(seconds=0, fewest=1)
+    with pytest.raises(ValueError, match="no"):
+        Clients([fail, lambda: None]).burst(seconds=0, fewest=1)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from autotune.measure.clients import Burst
-from autotune.measure.duet import Duet, Patience, Reference, TimeSlice, play, stolen_s, take_slice
+from autotune.measure.duet import Duet, Reference, TimeSlice, play, stolen_s, take_slice
 from autotune.measure.outcome import FINAL_COMPARISON, SEARCH, Effort
 from autotune.measure.replies import SliceTimes
 from autotune.process.child import Child, ChildFailure
@@ -173,7 +173,7 @@ def test_what_is_beaten_on_a_loud_machine_is_not_waited_for(machine: _Machine) -
     )
     assert machine.now_s - began_s < _EFFORT.patience_s / 4
     assert looks == [pytest.approx(2.0, rel=0.05)]
-    assert reference.patience.of(4.0) == 4.0
+    assert reference.patience_s(_EFFORT) == _EFFORT.patience_s
 
 
 def test_who_is_clearly_beaten_stops_early(machine: _Machine) -> None:
@@ -187,40 +187,43 @@ def test_who_is_clearly_beaten_stops_early(machine: _Machine) -> None:
     assert looks == [len(duet.configuration)] == [4]
 
 
-def test_a_percentile_takes_its_runs(machine: _Machine) -> None:
-    effort = Effort(time_cap_s=0.1, patience_s=0.2, half_width=1.0, fewest_runs=662)
-    duet = _play(machine, _Process(machine, "configuration", 3.0), effort)
+_PERCENTILE = Effort(time_cap_s=0.1, patience_s=0.2, half_width=1.0, fewest_runs=662)
+
+
+class _WarmingUp(_Process):
+    """The first runs take twice as long."""
+
+    def request(self, message: dict[str, Any], timeout_s: float, reply: type[Any]) -> Any:
+        self.run_ms = 6.0 if self.turns < 40 else 3.0
+        return super().request(message, timeout_s, reply)
+
+
+@pytest.mark.parametrize(
+    ("kind", "run_ms", "known_ms"),
+    [
+        (_Process, 3.0, 3.0),
+        # runs of the warm-up give no evidence, and others take their place
+        (_WarmingUp, 3.0, 3.0),
+        # a timed run of samples of several shapes takes as long as all of them, and not as one
+        (_Process, 30.0, 1.0),
+    ],
+)
+def test_a_percentile_takes_its_runs(
+    machine: _Machine, kind: type[_Process], run_ms: float, known_ms: float
+) -> None:
+    configuration = kind(machine, "configuration", run_ms)
+    duet = play(
+        _reference(machine), configuration, run_ms=known_ms, effort=_PERCENTILE, limit_s=1.0
+    )
+    assert bool(duet.settled_from) == (kind is _WarmingUp)
     assert sum(len(time_slice.run_ns) for time_slice in duet.undisturbed_configuration) >= 662
 
 
 def test_a_percentile_is_not_waited_for_without_end(machine: _Machine) -> None:
     """A machine that is never quiet is given up after about twice the runs that are needed."""
     machine.noisy = lambda _: True
-    effort = Effort(time_cap_s=0.1, patience_s=0.2, half_width=1.0, fewest_runs=662)
-    duet = _play(machine, _Process(machine, "configuration", 3.0), effort)
+    duet = _play(machine, _Process(machine, "configuration", 3.0), _PERCENTILE)
     assert sum(len(time_slice.run_ns) for time_slice in duet.configuration) < 2.1 * 662
-
-
-def test_runs_of_the_warm_up_are_none_of_a_percentile(machine: _Machine) -> None:
-    """The first runs take twice as long, so they give no evidence, and others take their place."""
-
-    class WarmingUp(_Process):
-        def request(self, message: dict[str, Any], timeout_s: float, reply: type[Any]) -> Any:
-            self.run_ms = 6.0 if self.turns < 40 else 3.0
-            return super().request(message, timeout_s, reply)
-
-    effort = Effort(time_cap_s=0.1, patience_s=0.2, half_width=1.0, fewest_runs=662)
-    duet = _play(machine, WarmingUp(machine, "configuration", 3.0), effort)
-    assert duet.settled_from
-    assert sum(len(time_slice.run_ns) for time_slice in duet.undisturbed_configuration) >= 662
-
-
-def test_a_percentile_takes_its_runs_of_all_shapes(machine: _Machine) -> None:
-    """A timed run of samples of several shapes takes as long as all of them, and not as one."""
-    effort = Effort(time_cap_s=0.1, patience_s=0.2, half_width=1.0, fewest_runs=662)
-    configuration = _Process(machine, "configuration", 30.0)
-    duet = play(_reference(machine), configuration, run_ms=1.0, effort=effort, limit_s=1.0)
-    assert sum(len(time_slice.run_ns) for time_slice in duet.undisturbed_configuration) >= 662
 
 
 @pytest.mark.parametrize("run_ms", [0.02, 5_000.0])
@@ -356,13 +359,13 @@ def test_stolen_time_never_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stolen_s() == 0
 
 
-def test_a_quiet_machine_restores_it() -> None:
+def test_a_quiet_machine_restores_the_patience(machine: _Machine) -> None:
     """Step by step: a single quiet measurement is no quiet machine."""
-    patience = Patience()
+    reference = _reference(machine)
     for _ in range(10):
-        patience.learn(is_undisturbed=False)
-    patience.learn(is_undisturbed=True)
-    assert patience.of(4.0) == 0.25
+        reference.learn(is_undisturbed=False)
+    reference.learn(is_undisturbed=True)
+    assert reference.patience_s(_EFFORT) == 0.25
     for _ in range(10):
-        patience.learn(is_undisturbed=True)
-    assert patience.of(4.0) == 4.0
+        reference.learn(is_undisturbed=True)
+    assert reference.patience_s(_EFFORT) == 4.0

@@ -17,7 +17,7 @@ from autotune.measure.configuration_run import TimeLimits
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement
 from autotune.process import scratch
-from autotune.process.child import ChildLimits, memory_limit
+from autotune.process.child import memory_limit
 from autotune.space.configuration import BASELINE
 
 pytestmark = [
@@ -109,18 +109,12 @@ def test_a_hang_is_a_timeout(
 @pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 def test_too_much_memory(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("autotune.measure.measurer.memory_limit", _half_a_gib)
+        patched.setattr("autotune.measure.measurer.memory_limit", lambda: 512)
         assert inject("first_runs", "allocate", mib=1024).kind == "out_of_memory"
 
 
-def _half_a_gib() -> ChildLimits:
-    return ChildLimits(memory_mib=512)
-
-
 def test_the_limit_is_below_what_is_free() -> None:
-    limit = memory_limit().memory_mib
-    assert limit is not None
-    assert limit < 0.9 * (psutil.virtual_memory().available >> 20)
+    assert memory_limit() < 0.9 * (psutil.virtual_memory().available >> 20)
 
 
 _LIES: list[tuple[str, dict[str, object]]] = [

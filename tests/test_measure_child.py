@@ -103,11 +103,6 @@ def test_first_runs_end_where_later_ones_allocate_nothing(
     assert run.call_count == rounds
 
 
-def test_nothing_runs_before_a_session_is_open() -> None:
-    with pytest.raises(RuntimeError, match="no session is open"):
-        Worker().answers({"samples": "absent.npz", "to": "absent.npz"})
-
-
 @pytest.mark.parametrize("sessions", [1, 2])
 def test_several_clients_run_at_once(message: dict[str, object], sessions: int) -> None:
     worker = Worker()

@@ -11,10 +11,11 @@ SERVICE_S = 0.010
 """The service time of the server, unless a test has another one."""
 
 
-class SimulatedClock:
+class SimulatedClock(WallClock):
     """A clock that moves only while a client waits or is served."""
 
     def __init__(self) -> None:
+        super().__init__(1.0)
         self._now_s = 100.0
 
     def now(self) -> float:

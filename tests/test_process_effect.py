@@ -1,6 +1,7 @@
 """What options of the process do, measured and shown apart from the session."""
 
 from pathlib import Path
+from typing import Any
 
 import made_results
 import pytest
@@ -11,7 +12,7 @@ from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
 from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
 from autotune.errors import RequestError
-from autotune.measure.outcome import Effort, Failure, Outcome
+from autotune.measure.outcome import Failure, Outcome
 from autotune.report.result import view_ending, view_result
 from autotune.results.final_comparison import compare_finalists
 from autotune.results.process_effect import ProcessEffect, SessionEffect, process_effect
@@ -60,16 +61,21 @@ def test_the_default_alone() -> None:
     assert effect.options_for(0) == STEADY_HEAP
 
 
+class _Special(FakeMeasurer):
+    """A measurer that has an outcome of its own where the process has options."""
+
+    def __init__(self, special: Outcome) -> None:
+        super().__init__(_cost)
+        self._special = special
+
+    def measure(
+        self, *arguments: Any, process: ProcessOptions | None = None, **named: Any
+    ) -> Outcome:
+        return self._special if process else super().measure(*arguments, **named)
+
+
 def test_what_costs_speed_is_not_offered() -> None:
-
-    class Slower(FakeMeasurer):
-        def measure_with(
-            self, configuration: Configuration, effort: Effort, process: ProcessOptions
-        ) -> Outcome:
-            latency_ms, memory_mib = 20.0, 60.0
-            return measurement(latency_ms, memory_mib)
-
-    effect = _effect(Slower(_cost), {})
+    effect = _effect(_Special(measurement(20.0, 60.0)), {})
     assert effect is not None
     assert effect.default.memory.value == pytest.approx(0.6)
     assert effect.options_for(0) is None
@@ -77,14 +83,7 @@ def test_what_costs_speed_is_not_offered() -> None:
 
 def test_a_process_that_fails_has_no_effect() -> None:
     """A study does not end because of it."""
-
-    class Failing(FakeMeasurer):
-        def measure_with(
-            self, configuration: Configuration, effort: Effort, process: ProcessOptions
-        ) -> Outcome:
-            return refusal()
-
-    assert _effect(Failing(_cost), _WINNER) is None
+    assert _effect(_Special(refusal()), _WINNER) is None
 
 
 def test_the_effect_is_shown_apart() -> None:

@@ -20,6 +20,7 @@ from autotune.process.child import Child, ChildFailure
 
 MODEL = model_of(tensor("x", "float32", "N", 3))
 WORKLOAD = generate(MODEL, {})
+_RANDOM = np.random.default_rng(0)
 Array = NDArray[np.generic]
 Compute = Callable[[Array], Mapping[str, Array]]
 
@@ -113,6 +114,22 @@ def test_a_model_whose_first_dimension_is_no_batch_is_refused(
     """Samples of a batch must not change each other's answers."""
     with pytest.raises(CannotMeasureError, match=reason):
         _sets(compute, tmp_path, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("compute", "reason"),
+    [
+        # where the reference has no number, any answer would pass
+        (lambda x: {"y": x * np.nan}, "cannot be compared .* output 'y' are NaN or infinite"),
+        # such as dropout in training mode
+        (lambda x: {"y": _RANDOM.normal(size=3)}, "differ from run to run .* without dropout"),
+    ],
+)
+def test_answers_that_none_can_be_compared_with_are_refused(
+    tmp_path: Path, compute: Compute, reason: str
+) -> None:
+    with pytest.raises(CannotMeasureError, match=reason):
+        _sets(compute, tmp_path)
 
 
 def test_a_model_that_fails_on_batches_is_refused(tmp_path: Path) -> None:

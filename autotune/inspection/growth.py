@@ -66,13 +66,14 @@ def shape_feeds(model: Model, workload: Workload, profile: Profile) -> tuple[Fee
         return tuple(by_shape.values())[: len(_FACTORS)]
     first = workload.feeds[0]
     axes = varying_axes(model, first)
+    free_mib = psutil.virtual_memory().available >> 20
     feeds = []
     for factor in _FACTORS:
         repeated = {
             name: np.repeat(array, factor, axis=axes[name]) if name in axes else array
             for name, array in first.items()
         }
-        if factor * (profile.arena_mib or 0) < _free_mib() / _LEAST_SHARE:
+        if factor * (profile.arena_mib or 0) < free_mib / _LEAST_SHARE:
             feeds.append(repeated)
     # the time grows with the size at least; each session runs each shape a few times
     while feeds and len(feeds) ** 2 * profile.run_ms > _MOST_MS:
@@ -98,10 +99,6 @@ def varying_axes(model: Model, feed: Feed) -> dict[str, int]:
         if size == symbol and (size not in _NAMELESS or same_size):
             axes.setdefault(name, axis)
     return axes
-
-
-def _free_mib() -> int:
-    return int(psutil.virtual_memory().available) >> 20
 
 
 def measure_growth(path: Path, feeds: Sequence[Feed]) -> dict[str, Growth]:

@@ -210,19 +210,14 @@ def _rated(finding: Finding, measurer: DuetMeasurer, default: Measurement) -> Fi
     effect = RemedyEffect(
         remedy=configuration.in_words(),
         latency=outcome.ratio,
-        memory=outcome.peak_memory_mib / max(default.peak_memory_mib, 0.1),
+        memory=outcome.peak_memory_mib / default.peak_memory_mib,
         default_memory_mib=default.peak_memory_mib,
-        held_mib=_held_mib(outcome),
-        default_held_mib=_held_mib(default),
+        held_mib=outcome.held_memory_mib,
+        default_held_mib=default.held_memory_mib,
         error=outcome.fidelity.error,
         default_error=default.fidelity.error,
     )
     return replace(finding, effect=effect, severity=rate(effect))
-
-
-def _held_mib(measurement: Measurement) -> float:
-    """Returns the memory that a session holds between runs."""
-    return max(0.0, measurement.memory.resident_mib - measurement.memory.base_mib)
 
 
 def _sorted(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, save_samples
-from autotune.facts.workload import TIMING_SAMPLES, Workload
+from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import FIRST_LIMITS
 from autotune.measure.fidelity import Outputs
 from autotune.measure.memory import Usage
@@ -37,9 +37,8 @@ class ChildSession:
 
     def first_runs(self) -> FirstRuns:
         """Runs the timing samples in turn until the memory has settled."""
-        # samples that differ in shape are all run, twice
-        count = 1 if self.files.one_shape else 2 * TIMING_SAMPLES
-        return self.child.request({"do": "first_runs"}, FIRST_LIMITS.of_runs(count), FirstRuns)
+        limit_s = FIRST_LIMITS.of_runs(self.files.first_runs)
+        return self.child.request({"do": "first_runs"}, limit_s, FirstRuns)
 
     def held(self) -> Usage:
         """Returns the memory that the process holds now."""

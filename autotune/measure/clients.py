@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 
@@ -83,7 +82,7 @@ class Burst:
 
 
 class Clients:
-    """Clients that wait for the next burst; :meth:`close` ends their threads."""
+    """Clients that wait for the next burst; their threads end with the process."""
 
     def __init__(self, calls: Sequence[Call], runs_per_call: int = 1) -> None:
         self._calls = calls
@@ -133,18 +132,3 @@ class Clients:
             cpu_ns=cpu_ns * count // (count + unrecorded * len(recorded)) // self._runs_per_call,
             runs_per_call=self._runs_per_call,
         )
-
-    def close(self) -> None:
-        """Ends the threads."""
-        self._threads.shutdown()
-
-    def __enter__(self) -> "Clients":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -21,13 +21,11 @@ from autotune.facts.workload import Workload, evenly
 from autotune.measure.child_session import ChildSession, child_session
 from autotune.measure.fidelity import OutputMismatchError, Outputs, compare
 from autotune.measure.requests import samples_of
-from autotune.measure.sample_sets import UNOPTIMISED
+from autotune.measure.sample_sets import SAME_ANSWERS, UNOPTIMISED
 from autotune.process.child import ChildFailure
 
 _SAMPLES = 4
 _PADDING = 8
-# Another order of the same sums differs by less.
-_SAME_ANSWERS = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +141,7 @@ def compare_companions(
         error, difference = compare(same, answers).error, compare(own, answers).error
         if not math.isfinite(error) or not math.isfinite(difference):
             raise OutputMismatchError("an output is too far off for a finite error")
-        depends = compare(right, same).error > _SAME_ANSWERS
+        depends = compare(right, same).error > SAME_ANSWERS
         found.append(
             Companions(
                 batch=case.batch,
@@ -174,6 +172,6 @@ def padding_is_harmless(model: Model, workload: Workload, batches: Batches) -> b
         with child_session(model.path, UNOPTIMISED, workload) as session:
             right = session.outputs(alone)
             same = by_sample(session.outputs([padded], len(alone)), len(alone), right)
-            return compare(right, same).error <= _SAME_ANSWERS
+            return compare(right, same).error <= SAME_ANSWERS
     except (ChildFailure, OutputMismatchError):
         return False

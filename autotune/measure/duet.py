@@ -21,9 +21,8 @@ import psutil
 
 from autotune.deploy.config import Interval
 from autotune.measure.clients import Burst
-from autotune.measure.lengths import PROMPTS, STEPS
 from autotune.measure.outcome import FEWEST_QUIET, Effort
-from autotune.measure.replies import Done, SliceTimes
+from autotune.measure.replies import PROMPTS, STEPS, Done, SliceTimes
 from autotune.measure.statistics import QUIET_SHARE, duet_ratio, undisturbed_limit, warm_up
 from autotune.process.child import Child, ChildFailure
 
@@ -130,25 +129,6 @@ def stolen_s() -> float:
     return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
-class Patience:
-    """Halves where waiting was in vain, and doubles again where the machine was quiet.
-
-    On a machine that is noisy all day every measurement would wait to the end, for nothing.
-    """
-
-    def __init__(self) -> None:
-        self._halvings = 0
-
-    def of(self, patience_s: float) -> float:
-        """Returns how long to wait now, in s, where `patience_s` is right on a quiet machine."""
-        return patience_s * 0.5**self._halvings
-
-    def learn(self, *, is_undisturbed: bool) -> None:
-        """Takes what a measurement found that was quiet, or waited to the end and was not."""
-        change = -1 if is_undisturbed else 1
-        self._halvings = min(max(self._halvings + change, 0), _MOST_HALVINGS)
-
-
 class Reference:
     """The long-lived process of the baseline, and how fast it is while the machine is quiet.
 
@@ -158,9 +138,6 @@ class Reference:
         start: Starts the process and opens the baseline in it; returns it, frozen, with about how
             long a run takes, in ms.
         limit_s: Returns how long to wait for a time slice; called before each.
-
-    Attributes:
-        patience: How long measurements beside it wait for a quiet machine.
     """
 
     def __init__(
@@ -169,7 +146,7 @@ class Reference:
         limit_s: Callable[[], float],
         clients: int = 1,
     ) -> None:
-        self.patience = Patience()
+        self._halvings = 0
         self._start = start
         self._limit_s = limit_s
         self._clients = clients
@@ -212,6 +189,18 @@ class Reference:
             child.thaw()
             child.request({"do": "part", "part": part}, self._limit_s(), Done)
             child.freeze()
+
+    def patience_s(self, effort: Effort) -> float:
+        """Returns how long a measurement waits for a quiet machine now, in s.
+
+        On a machine that is noisy all day every one would wait to the end, for nothing.
+        """
+        return effort.patience_s * 0.5**self._halvings
+
+    def learn(self, *, is_undisturbed: bool) -> None:
+        """Halves the patience where waiting was in vain, and doubles it after a quiet duet."""
+        change = -1 if is_undisturbed else 1
+        self._halvings = min(max(self._halvings + change, 0), _MOST_HALVINGS)
 
     @property
     def undisturbed_ms(self) -> float:
@@ -369,7 +358,7 @@ def play(
         ChildFailure: one of them did not answer.
     """
     stage = _Stage(reference, configuration, run_ms, limit_s, clients, effort.long_run_ms)
-    patience_s = reference.patience.of(effort.patience_s)
+    patience_s = reference.patience_s(effort)
     waits = stage.has_noisy_look(effort)
     while not _is_over(stage, effort, patience_s):
         if waits:
@@ -383,7 +372,7 @@ def play(
             duet = stage.duet()
             if is_dominated(duet) or (stage.has_runs(effort) and _is_precise(duet, effort)):
                 break
-    reference.patience.learn(is_undisturbed=not stage.is_noisy)
+    reference.learn(is_undisturbed=not stage.is_noisy)
     return stage.duet()
 
 

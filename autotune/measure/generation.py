@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from autotune.deploy.decoder import LengthTimes, Plan
 from autotune.deploy.generation import Generation, Mark
 from autotune.facts.feeds import Feed, save_samples
-from autotune.measure.lengths import PROMPTS, STEPS, TOKENS
+from autotune.measure.replies import PROMPTS, STEPS, TOKENS
+from autotune.measure.runs import Runs
 
 # Text that a model writes itself: enough windows, as long as the time lasts.
 _WINDOWS, _WINDOW_TOKENS = 8, 64
@@ -27,7 +28,7 @@ _FIRST_STEPS = 4
 _CACHED_TOKENS = 16
 
 
-class GenerationRuns:
+class GenerationRuns(Runs):
     """Runs of a decoder: each is a step, or a prompt, of a generation that never ends.
 
     Steps begin in the middle of the new tokens in every time slice, so that both sides of a duet
@@ -114,10 +115,6 @@ class GenerationRuns:
             if number == self._plan.new_tokens // 2:
                 middle = generation.mark()
         return [float(ms) for ms in np.diff(ends) / 1e6], middle
-
-    def copy_ms(self) -> float | None:
-        """Returns None: nothing is left out."""
-        return None
 
     def _new(self, feed: Feed) -> Generation:
         return new_generation(self._session, self._plan, feed)

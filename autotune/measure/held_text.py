@@ -22,9 +22,8 @@ from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import FIRST_LIMITS
 from autotune.measure.fidelity import OutputMismatchError, Outputs
-from autotune.measure.lengths import TOKENS
 from autotune.measure.outcome import Fidelity
-from autotune.measure.replies import Done
+from autotune.measure.replies import TOKENS, Done
 from autotune.measure.requests import SampleFiles, request_outputs, request_session
 from autotune.measure.sample_sets import UNOPTIMISED, SampleSet
 from autotune.process.child import Child, ChildFailure

@@ -12,14 +12,13 @@ from autotune.measure.child_session import ChildSession, child_session
 from autotune.measure.configuration_run import FIRST_LIMITS
 from autotune.measure.outcome import Failure
 from autotune.measure.replies import SliceTimes
+from autotune.measure.statistics import student_t
 from autotune.process.child import ChildFailure
 
 # Arena and heap still grow in the first of them, and a leak fills the holes of the heap before the
 # process grows: up to 20 MB of a small CNN's.
 _SETTLING = 10
 _BLOCKS = 16
-# Student's t for 95 % of a mean of sixteen.
-_T = 2.131
 _BLOCK_S = 0.15
 _FEWEST_RUNS, _MOST_RUNS = 20, 5000
 # A heap that finds its size grows in a few steps; a leak does not stop.
@@ -56,7 +55,7 @@ class Leak:
         """
         steps = [after - before for before, after in itertools.pairwise(held_kib)]
         mean = statistics.fmean(steps) / runs
-        half = _T * statistics.stdev(steps) / runs / len(steps) ** 0.5
+        half = student_t(len(steps) - 1) * statistics.stdev(steps) / runs / len(steps) ** 0.5
         return cls(
             kib_per_run=mean,
             low=mean - half,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import onnxruntime
@@ -26,15 +26,13 @@ from autotune.measure import memory
 from autotune.measure.device_memory import DeviceMemory
 from autotune.measure.flatten import save_outputs
 from autotune.measure.replies import Done, FirstRuns, Opened, SliceTimes
-from autotune.measure.runs import ArrayRuns, BoundRuns, runs_of
+from autotune.measure.runs import Runs, runs_of
 from autotune.process.child_end import Handler, Message, serve
 
 if TYPE_CHECKING:  # threads are imported where there are several clients
     from autotune.measure.clients import Burst, Call, Clients
     from autotune.measure.generation import GenerationRuns
     from autotune.measure.open_loop import OpenLoop, Server
-
-    Runs = ArrayRuns | BoundRuns | GenerationRuns
 
 # Memory patterns settle in five; without the arena the heap grows for ten.
 _FEWEST_MEMORY_RUNS = 5
@@ -54,9 +52,8 @@ class Worker:
         self._client_count = 1
         self._longest_memory_s = _MEMORY_S
         self._clients: Clients | None = None
-        self._runs: ArrayRuns | BoundRuns | None = None
+        self._runs: dict[int, Runs] = {}  # by client
         self._plan: Plan | None = None
-        self._generations: dict[int, GenerationRuns] = {}  # by client
         self._device, self._device_id = "cpu", 0
         self._device_memory: DeviceMemory | None = None
         self._feeds: list[Feed] = []
@@ -110,14 +107,13 @@ class Worker:
             for _ in range(message.get("sessions", 1))
         ]
         load_ms = (time.perf_counter_ns() - began) / 1e6
-        self._runs = None
         loaded = memory.usage()
         return Opened(
             load_ms=load_ms,
             base=base,
             loaded=loaded,
             peak_was_reset=peak_was_reset,
-            placement=None if config.accelerator is None else placement_of(self._opened()),
+            placement=None if config.accelerator is None else placement_of(self._sessions[0]),
         )
 
     def load(self, message: Message) -> Done:
@@ -151,13 +147,13 @@ class Worker:
             rounds.append(self._run_of_all())
         for feed in reversed(self._others):
             if time.perf_counter() - began < _FEWEST_MEMORY_S:
-                self._opened().run(None, dict(feed))
+                self._sessions[0].run(None, dict(feed))
         after = memory.usage()  # before the copies to a device
         return FirstRuns(
             first_run_ms=rounds[0][0] / 1e6,
             run_ms=float(np.median(np.concatenate(rounds[1:]))) / 1e6,
             after=after,
-            copy_ms=self._bound().copy_ms(),
+            copy_ms=self._runs_of(0).copy_ms(),
             device=None if self._device_memory is None else self._device_memory.usage(),
         )
 
@@ -166,7 +162,7 @@ class Worker:
 
         Nothing more is run where the first steps all take longer than `longest_step_ms`.
         """
-        runs = self._generation_of(0)
+        runs = cast("GenerationRuns", self._runs_of(0))
         first_ms, step_ms = runs.first(len(self._feeds) - 1)
         if longest_step_ms is not None and step_ms > longest_step_ms:
             after = memory.usage()
@@ -174,7 +170,7 @@ class Worker:
         lengths = tuple(runs.whole(number) for number in range(len(self._feeds)))
         after = memory.usage()
         for client in range(self._client_count):
-            self._generation_of(client).begin()
+            self._runs_of(client).begin()
         if self._client_count > 1:
             self._run_of_all()
             after = memory.usage()
@@ -188,7 +184,7 @@ class Worker:
 
     def part(self, message: Message) -> Done:
         """Takes the other part of a decoder's generations for the next time slices."""
-        for runs in self._generations.values():
+        for runs in self._runs.values():
             runs.switch(message["part"])
         return Done()
 
@@ -197,7 +193,7 @@ class Worker:
         from autotune.measure.generation import write_text
 
         assert self._plan is not None
-        write_text(self._opened(), self._plan, self._feeds[0], Path(message["to"]))
+        write_text(self._sessions[0], self._plan, self._feeds[0], Path(message["to"]))
         return Done()
 
     def held(self, _: Message) -> memory.Usage:
@@ -208,13 +204,13 @@ class Worker:
         """Runs other samples and writes the outputs to a file, for the parent to compare."""
         samples, target = Path(message["samples"]), Path(message["to"])
         if self._plan is None:
-            save_outputs(self._opened(), samples, target)
+            save_outputs(self._sessions[0], samples, target)
         else:
             from autotune.measure.generation import save_rated_text
 
             first, end = message.get("windows") or (0, None)
             windows = load_samples(samples)[first:end]
-            save_rated_text(self._opened(), self._plan, self._feeds[0], windows, target)
+            save_rated_text(self._sessions[0], self._plan, self._feeds[0], windows, target)
         return Done()
 
     def time_slice(self, message: Message) -> SliceTimes:
@@ -275,18 +271,8 @@ class Worker:
 
     def _begin(self) -> None:
         """Lets a decoder's time slice begin at the same context as every other one."""
-        for runs in self._generations.values():
+        for runs in self._runs.values():
             runs.begin()
-
-    def _generation_of(self, client: int) -> "GenerationRuns":
-        """Returns the generations of a client; they are made at the first use."""
-        from autotune.measure.generation import GenerationRuns
-
-        assert self._plan is not None
-        if client not in self._generations:
-            session = self._sessions[client % len(self._sessions)]
-            self._generations[client] = GenerationRuns(session, self._plan, self._feeds)
-        return self._generations[client]
 
     def _call_of(self, client: int) -> "Call":
         """Returns a client's call: its next sample, or all samples where their shapes differ."""
@@ -300,41 +286,33 @@ class Worker:
 
         return call
 
-    def _runs_of(self, client: int) -> "Runs":
-        """Returns the runs of a client.
+    def _runs_of(self, client: int) -> Runs:
+        """Returns the runs of a client; they are made at the first use.
 
         The first client has the first session, and so on; where there is one session it is shared.
         """
-        if self._plan is not None:
-            return self._generation_of(client)
-        session = self._sessions[client % len(self._sessions)]
-        return runs_of(session, self._feeds, self._device, self._device_id)
+        if client not in self._runs:
+            session = self._sessions[client % len(self._sessions)]
+            if self._plan is None:
+                self._runs[client] = runs_of(session, self._feeds, self._device, self._device_id)
+            else:
+                from autotune.measure.generation import GenerationRuns
+
+                self._runs[client] = GenerationRuns(session, self._plan, self._feeds)
+        return self._runs[client]
 
     def _timed_run(self) -> int:
         """Returns the time of a run: of one sample, or the mean of all where their shapes differ.
 
         A run of a large sample must not be compared with the other side's run of a small one.
         """
-        runs = self._bound()
+        runs = self._runs_of(0)
         chosen = range(len(self._feeds)) if self._mixed else (self._next,)
         self._next = (self._next + 1) % len(self._feeds)
         began = time.perf_counter_ns()
         for index in chosen:
             runs.run(index)
         return (time.perf_counter_ns() - began) // len(chosen)
-
-    def _bound(self) -> "Runs":
-        """Returns the runs of the open session; they are made at the first use."""
-        if self._plan is not None:
-            return self._generation_of(0)
-        if self._runs is None:
-            self._runs = runs_of(self._opened(), self._feeds, self._device, self._device_id)
-        return self._runs
-
-    def _opened(self) -> onnxruntime.InferenceSession:
-        if not self._sessions:
-            raise RuntimeError("no session is open")
-        return self._sessions[0]
 
 
 def _keeps_what_it_allocates(config: SessionConfig) -> bool:

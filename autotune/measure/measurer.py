@@ -17,7 +17,7 @@ from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
-from autotune.facts.workload import TIMING_SAMPLES, Workload
+from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.configuration_files import ConfigurationFiles
 from autotune.measure.configuration_run import (
@@ -98,7 +98,6 @@ class DuetMeasurer:
         self._configuration_files = ConfigurationFiles(model, preparer)
         self._answers: dict[str, Fidelity | Failure] = {}
         self._history = 0
-        self._process: ProcessOptions | None = None
         self._timed_error = max_error if timed_error is None else timed_error
         self._clients = clients
         self._samples = samples
@@ -142,10 +141,11 @@ class DuetMeasurer:
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
+        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Returns the outcome of measuring `configuration` in a process of its own."""
         runtime = configuration.runtime
-        outcome = self._measure(configuration, effort, is_dominated, site_of(runtime))
+        outcome = self._measure(configuration, effort, is_dominated, process)
         if isinstance(outcome, Failure) and runtime != OWN and not is_there(runtime):
             message = f"{runtime} is no longer what was added"
             return replace(outcome, kind=NO_RUNTIME, message=message)
@@ -156,7 +156,7 @@ class DuetMeasurer:
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated,
-        site: Path | None,
+        process: ProcessOptions | None,
     ) -> Outcome:
         began = time.monotonic()
         try:
@@ -175,8 +175,9 @@ class DuetMeasurer:
             name=configuration.key,
             batch=batch,
             sessions=sessions,
-            site=site,
+            site=site_of(configuration.runtime),
             answers=_answers_name(configuration),
+            process=process,
         )
         if is_dominated is not never_dominated:  # in a search, where something comes in between:
             # it imports its packages while the trial is stored and the next file is made
@@ -184,16 +185,6 @@ class DuetMeasurer:
         if isinstance(outcome, Failure):
             return outcome
         return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
-
-    def measure_with(
-        self, configuration: Configuration, effort: Effort, process: ProcessOptions
-    ) -> Outcome:
-        """Returns the outcome of measuring `configuration` in a process with these options."""
-        self._process = process
-        try:
-            return self.measure(configuration, effort)
-        finally:
-            self._process = None
 
     def canonical(self, configuration: Configuration) -> Configuration:
         """Returns the first configuration so far that opens the same session on the same graph."""
@@ -211,6 +202,7 @@ class DuetMeasurer:
         sessions: str = SHARED,
         site: Path | None = None,
         answers: str = "",
+        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
@@ -240,6 +232,7 @@ class DuetMeasurer:
             gives_up=is_dominated is not never_dominated,
             site=site,
             answers=answers,
+            process=process,
         )
 
     def measure_open_loop(
@@ -270,6 +263,7 @@ class DuetMeasurer:
         gives_up: bool = False,
         site: Path | None = None,
         answers: str = "",
+        process: ProcessOptions | None = None,
     ) -> Numbers | Failure:
         """Returns what `measure` says of a session in a fresh process whose answers are right.
 
@@ -290,9 +284,8 @@ class DuetMeasurer:
                 child, samples.files, self._limits_of(samples), self._clients, sessions
             )
             try:
-                if failure := run.open(
-                    path, config, self._cache_of(site), self._history, self._process
-                ):
+                cache = self._cache_of(site)
+                if failure := run.open(path, config, cache, self._history, process):
                     return failure
                 if failure := run.first_runs(gives_up=gives_up):
                     return failure
@@ -399,9 +392,7 @@ class DuetMeasurer:
             opened = request_session(
                 child, files, source, config, FIRST_LIMITS.load_s, clients=self._clients
             )
-            # samples that differ in shape are all run, twice
-            count = 1 if files.one_shape else 2 * TIMING_SAMPLES
-            limit_s = FIRST_LIMITS.of_runs(count)
+            limit_s = FIRST_LIMITS.of_runs(files.first_runs)
             runs = child.request({"do": "first_runs"}, limit_s, FirstRuns)
         except ChildFailure as failure:
             child.stop()

@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from autotune.deploy.records import MeasuredAmount, MeasuredPositive, Several
 
@@ -26,16 +25,6 @@ _SPIN_S = 100e-6
 _SPIN_SHARE = 0.05
 # All clients have started before the first request arrives.
 _LEAD_S = 0.02
-
-
-class WaitingClock(Protocol):
-    """A clock that clients look at and wait by."""
-
-    def now(self) -> float:
-        """Returns seconds that never go back."""
-
-    def wait_until(self, time_s: float) -> None:
-        """Returns once :meth:`now` is `time_s` or later."""
 
 
 class WallClock:
@@ -99,7 +88,7 @@ def poisson_arrivals(rate_per_s: float, requests: int, seed: int) -> list[float]
 
 
 def open_loop(
-    servers: Sequence[Server], arrivals_s: Sequence[float], clock: WaitingClock | None = None
+    servers: Sequence[Server], arrivals_s: Sequence[float], clock: WallClock | None = None
 ) -> OpenLoop:
     """Sends requests by a schedule and returns their latencies.
 
@@ -140,7 +129,7 @@ class _Run:
         kept_up: Whether a client was free when a request of the second half arrived.
     """
 
-    def __init__(self, arrivals_s: Sequence[float], clock: WaitingClock) -> None:
+    def __init__(self, arrivals_s: Sequence[float], clock: WallClock) -> None:
         self.latency_s: dict[int, float] = {}
         self.kept_up = False
         self.errors: list[Exception] = []

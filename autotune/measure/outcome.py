@@ -343,17 +343,12 @@ class Measurer(Protocol):
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
+        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Returns the outcome of measuring `configuration`, ended early if `is_dominated` says so.
 
-        Raises:
-            CannotMeasureError: the baseline itself fails.
-        """
-
-    def measure_with(
-        self, configuration: Configuration, effort: Effort, process: ProcessOptions
-    ) -> Outcome:
-        """Returns the outcome of measuring `configuration` in a process with these options.
+        Args:
+            process: Options of the process in which it is measured; None for none.
 
         Raises:
             CannotMeasureError: the baseline itself fails.

@@ -1,4 +1,4 @@
-"""What a measuring process reports: records that both ends of the channel import.
+"""What a measuring process reports: records and words that both ends of the channel import.
 
 The child is :mod:`autotune.measure.measure_child`.
 """
@@ -10,6 +10,12 @@ from autotune.deploy.placement import Placement
 from autotune.deploy.records import MeasuredAmount, MeasuredPositive, PositiveWhole, Several, Whole
 from autotune.measure.device_memory import DeviceUsage
 from autotune.measure.memory import Usage
+
+STEPS, PROMPTS = "steps", "prompts"
+"""The two parts of a generation that are timed, each in a duet of its own."""
+
+TOKENS = "tokens"
+"""Name of the array of a window of text."""
 
 
 @dataclass(frozen=True, kw_only=True)

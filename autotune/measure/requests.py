@@ -20,7 +20,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import DataError
 from autotune.facts.batches import Batching
 from autotune.facts.feeds import load_samples, save_samples
-from autotune.facts.workload import Workload
+from autotune.facts.workload import TIMING_SAMPLES, Workload
 from autotune.measure.fidelity import OutputMismatchError, Outputs
 from autotune.measure.flatten import output_of
 from autotune.measure.replies import Done, Opened
@@ -50,6 +50,11 @@ class SampleFiles:
     plan: Plan | None = None
     others: Path | None = None
     kept: tuple[str, ...] = ()
+
+    @property
+    def first_runs(self) -> int:
+        """How many runs the first ones take at least: all of several shapes are run, twice."""
+        return 1 if self.one_shape else 2 * TIMING_SAMPLES
 
     @classmethod
     def write(

@@ -9,7 +9,25 @@ import onnxruntime
 from autotune.facts.feeds import Feed
 
 
-class ArrayRuns:
+class Runs:
+    """The runs of one client: of samples, or of the steps of a decoder."""
+
+    def run(self, index: int) -> None:
+        """Runs the sample of that number."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Goes back to where a time slice begins."""
+
+    def switch(self, part: str) -> None:
+        """Takes another part of a decoder's generations."""
+
+    def copy_ms(self) -> float | None:
+        """Returns the time of the copies to a device and back; None where none are left out."""
+        return None
+
+
+class ArrayRuns(Runs):
     """Runs on arrays in main memory, as ``InferenceSession.run`` takes them."""
 
     def __init__(self, session: onnxruntime.InferenceSession, feeds: Sequence[Feed]) -> None:
@@ -20,12 +38,8 @@ class ArrayRuns:
         """Runs the sample of that number."""
         self._session.run(None, self._feeds[index])
 
-    def copy_ms(self) -> float | None:
-        """Returns None: nothing is left out."""
-        return None
 
-
-class BoundRuns:
+class BoundRuns(Runs):
     """Runs on values that lie on the device already (I/O binding), synchronised at the end.
 
     Without this, the copies over the bus would hide what the options of the provider change, and

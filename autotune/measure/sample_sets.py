@@ -28,8 +28,9 @@ from autotune.process.child import Child, ChildFailure
 UNOPTIMISED = SessionConfig(options={"graph_optimization_level": "ORT_DISABLE_ALL"})
 """How the model is opened whose outputs are the right answers."""
 
-# Another order of the same sums differs by less, in half precision too.
-_SAME_ANSWERS = 1e-3
+SAME_ANSWERS = 1e-3
+"""Another order of the same sums differs by less, in half precision too."""
+
 # Eight-bit products whose scale follows all numbers of a batch differ by less.
 _SAME_BATCH = 0.05
 
@@ -155,7 +156,7 @@ def _repeat_error(
         difference = f"error {error:.2g} between two runs on the same inputs"
     except OutputMismatchError as mismatch:
         error, difference = math.inf, f"in the second run {mismatch}"
-    if error < _SAME_ANSWERS:
+    if error < SAME_ANSWERS:
         return 0.0
     if not (math.isfinite(error) and error <= max_error):
         raise CannotMeasureError(

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,21 +85,10 @@ class ChildFailure(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChildLimits:
-    """The limits of a child.
-
-    Attributes:
-        memory_mib: Private memory (RLIMIT_DATA on Linux; no limit elsewhere); None for no limit.
-    """
-
-    memory_mib: int | None = None
-
-
-def memory_limit() -> ChildLimits:
-    """Returns limits that keep the machine usable: four fifths of the memory that is free now."""
+def memory_limit() -> int:
+    """Returns a limit in MiB that keeps the machine usable: four fifths of the free memory."""
     free_mib = psutil.virtual_memory().available >> 20
-    return ChildLimits(memory_mib=max(512, int(free_mib * 0.8)))
+    return max(512, int(free_mib * 0.8))
 
 
 class Child:
@@ -111,11 +99,13 @@ class Child:
 
     Args:
         module: The module that it runs, which calls :func:`autotune.process.child_end.serve`.
+        memory_mib: Its private memory at most (RLIMIT_DATA on Linux; no limit elsewhere); None for
+            no limit.
         site: A folder whose packages come before those of the user's environment: the ONNX Runtime
             of :mod:`autotune.runtimes`. None for the user's own.
     """
 
-    def __init__(self, module: str, limits: ChildLimits, site: Path | None = None) -> None:
+    def __init__(self, module: str, memory_mib: int | None, site: Path | None = None) -> None:
         self._sent = 0
         self._frozen = False
         self._ended = False
@@ -123,7 +113,7 @@ class Child:
         self._reader = threading.Thread(target=self._read_replies, daemon=True)
         self._folder = scratch.make()
         self._stderr = (self._folder / _STDERR).open("w+b")
-        orders: dict[str, object] = {"memory_mib": limits.memory_mib, "parent": os.getpid()}
+        orders: dict[str, object] = {"memory_mib": memory_mib, "parent": os.getpid()}
         if site is not None:
             orders["site"] = str(site)
         try:

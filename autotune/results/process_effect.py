@@ -77,7 +77,7 @@ def process_effect(
     entrants: dict[int, Callable[[Effort], Outcome]] = {}
     for number, each in measured.items():
         entrants[number] = partial(measurer.measure, each)
-        entrants[number + 1] = partial(measurer.measure_with, each, process=STEADY_HEAP)
+        entrants[number + 1] = partial(measurer.measure, each, process=STEADY_HEAP)
     rounds = Rounds(
         entrants,
         measurer.renew,

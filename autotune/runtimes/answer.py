@@ -20,14 +20,3 @@ class RuntimeAnswer:
     providers: tuple[str, ...]
     place: str
     unknown: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accepted:
-    """Whether a runtime opens a model.
-
-    Attributes:
-        problem: Why it does not; empty if it does.
-    """
-
-    problem: str

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from autotune.deploy.telemetry import switch_off
 from autotune.process.child_end import Message, serve
-from autotune.runtimes.answer import Accepted, RuntimeAnswer
+from autotune.runtimes.answer import RuntimeAnswer
 from autotune.runtimes.library import unknown_names
 
 switch_off()
@@ -24,15 +24,12 @@ def ask(message: Message) -> RuntimeAnswer:
     )
 
 
-def open_model(message: Message) -> Accepted:
-    """Returns whether the runtime opens the file ``model`` with default options."""
+def open_model(message: Message) -> RuntimeAnswer:
+    """Opens the file ``model`` with default options; returns what the runtime is."""
     import onnxruntime
 
-    try:
-        onnxruntime.InferenceSession(message["model"], providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001  # ONNX Runtime's own classes have no common one
-        return Accepted(problem=str(error))
-    return Accepted(problem="")
+    onnxruntime.InferenceSession(message["model"], providers=["CPUExecutionProvider"])
+    return ask(message)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from autotune.errors import FormatError, RequestError, StorageError
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.process.scratch import carries_mark, remove_marked, write_mark
-from autotune.runtimes.answer import Accepted, RuntimeAnswer
+from autotune.runtimes.answer import RuntimeAnswer
 from autotune.runtimes.installing import install, versions
 from autotune.runtimes.names import ALL, Release, read_release, read_releases
 
@@ -272,13 +272,13 @@ def check_model(release: Release, model: Path) -> None:
         RequestError: that is so.
     """
     with Child(_CHILD, memory_limit(), _place(release)) as child:
+        request = {"do": "open", "model": str(model.absolute())}
         try:
-            request = {"do": "open", "model": str(model.absolute())}
-            problem = child.request(request, _TIME_LIMIT_S, Accepted).problem
+            child.request(request, _TIME_LIMIT_S, RuntimeAnswer)
         except ChildFailure as failure:
-            problem = failure.message
-    if problem:
-        raise RequestError(f"{release} cannot open {model.name}, leave it out: {problem[:300]}")
+            problem = failure.message[:300]
+            message = f"{release} cannot open {model.name}, leave it out: {problem}"
+            raise RequestError(message) from None
 
 
 @contextlib.contextmanager
@@ -330,7 +330,7 @@ def _make(release: Release, beside: Path, note: OnNote) -> RuntimeEnvironment:
         install(needed, beside, work, alone=False)
     _lacking(release, beside)
     shutil.rmtree(work, ignore_errors=True)
-    version = _version_in(release.name, beside)
+    version = _versions_in(beside)[release.name]
     try:
         answer = ask(beside)
     except ChildFailure as failure:
@@ -360,7 +360,7 @@ def _requirements(name: str, folder: Path) -> list[Requirement]:
 
 def _lacking(release: Release, folder: Path) -> list[str]:
     """Returns what a distribution requires and its folder lacks."""
-    has = {_name_of(d): d.version for d in metadata.distributions(path=[str(folder)])}
+    has = _versions_in(folder)
     lacking = []
     for each in _requirements(release.name, folder):
         name = canonicalize_name(each.name)
@@ -380,8 +380,9 @@ def _name_of(distribution: metadata.Distribution) -> str:
     return canonicalize_name(distribution.metadata["Name"])
 
 
-def _version_in(name: str, folder: Path) -> str:
-    return {_name_of(d): d.version for d in metadata.distributions(path=[str(folder)])}[name]
+def _versions_in(folder: Path) -> dict[str, str]:
+    """Returns the versions of all distributions in a folder, by name."""
+    return {_name_of(d): d.version for d in metadata.distributions(path=[str(folder)])}
 
 
 def _read(folder: Path) -> RuntimeEnvironment:

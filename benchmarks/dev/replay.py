@@ -53,12 +53,14 @@ class ReplayMeasurer:
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
+        process: ProcessOptions | None = None,
     ) -> Outcome:
-        """Returns what was recorded, with luck.
+        """Returns what was recorded, with luck, whatever the options of the process.
 
         Raises:
             KeyError: the configuration is not in the table.
         """
+        del process
         count = self.measured[configuration] = self.measured.get(configuration, 0) + 1
         configuration = self.canonical(configuration)
         if configuration in self._recording.failed:
@@ -76,12 +78,6 @@ class ReplayMeasurer:
             self._with(luck, numbers, f"{configuration.key} {count}"), self.reference_ms
         )
         return replace(measurement, stopped_early=is_dominated(measurement))
-
-    def measure_with(
-        self, configuration: Configuration, effort: Effort, _: ProcessOptions
-    ) -> Outcome:
-        """Returns what was recorded, without any options of a process."""
-        return self.measure(configuration, effort)
 
     def _with(self, luck: Sequence[Luck], numbers: Numbers, name: str) -> Numbers:
         random = np.random.default_rng([self._seed, *name.encode()])
