@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -356,23 +355,6 @@ def test_options_of_the_process_that_are_not_there(
         assert autotune.load(path, process_options=True)
     with pytest.raises(ConfigError, match="another C library"):
         autotune.load(path, process_options=True, strict=True)
-
-
-def test_one_session_serves_several_threads(model: Path) -> None:
-    session = SessionConfig(run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"})
-    loaded = autotune.load(write_config(model, make_config(session=session)))
-    expected = loaded.run(None, _feed())[0]
-    answers: list[np.ndarray] = []
-    threads = [
-        threading.Thread(target=lambda: answers.append(loaded.run(None, _feed())[0]))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(answers) == 8
-    assert all(np.array_equal(answer, expected) for answer in answers)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,32 +16,26 @@ from autotune.errors import StudyError
 from autotune.storage import locks
 
 _HOLD = (
-    "import os, pathlib, sys\n"
+    "import pathlib, sys\n"
     "from autotune.storage import locks\n"
-    "core, *places = sys.argv[1:]\n"
-    "if core == 'none':\n"
-    "    locks.core_locks = lambda: []\n"
-    "else:\n"
-    "    os.sched_setaffinity(0, {int(core)})\n"
-    "with locks.exclusive_use(*map(pathlib.Path, places)):\n"
+    "with locks.exclusive_use(*map(pathlib.Path, sys.argv[1:]), cores=False):\n"
     "    print('held', flush=True)\n"
     "    sys.stdin.read()\n"
 )
 
 
 @contextlib.contextmanager
-def _held(*places: Path, core: int | None = None) -> Iterator[Callable[[], None]]:
-    """Holds places, or a core as well, in a process of its own; gives what ends it."""
+def _held_elsewhere(*places: Path) -> Iterator[None]:
+    """Holds a folder, and a database, in a process of its own."""
     with subprocess.Popen(
-        [sys.executable, "-c", _HOLD, "none" if core is None else str(core), *map(str, places)],
+        [sys.executable, "-c", _HOLD, *map(str, places)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as holder:
-        assert holder.stdin is not None
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        yield holder.stdin.close
+        yield
 
 
 @pytest.fixture
@@ -51,40 +45,29 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "one", tmp_path / "two"
 
 
-@pytest.mark.process
-def test_a_database_elsewhere_serves_one_driver(folders: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["shared.db", "one/study.db"])
+def test_a_database_serves_one_study(folders: tuple[Path, Path], tmp_path: Path, name: str) -> None:
+    """The study of a folder holds no lock but the folder's for the database in it."""
     one, two = folders
-    database = tmp_path / "shared.db"
     with (
-        _held(one, database),
+        locks.exclusive_use(one, tmp_path / name),
         pytest.raises(StudyError, match="postgresql://"),
-        locks.exclusive_use(two, database),
+        locks.exclusive_use(two, tmp_path / name),
     ):
         pass
 
 
-@pytest.mark.process
-def test_the_database_of_another_folder_serves_one_driver(folders: tuple[Path, Path]) -> None:
-    """The study of that folder holds no lock but the folder's."""
-    one, two = folders
-    with (
-        _held(one, one / "study.db"),
-        pytest.raises(StudyError, match="postgresql://"),
-        locks.exclusive_use(two, one / "study.db"),
-    ):
-        pass
-
-
-@pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
-def test_two_drivers_do_not_share_cores(folders: tuple[Path, Path]) -> None:
+def test_two_studies_do_not_share_cores(folders: tuple[Path, Path]) -> None:
     one, two = folders
     mine = os.sched_getaffinity(0)
     if len(mine) < 2:
         pytest.skip("there is one core only")
     first, second = sorted(mine)[:2]
-    with _held(one, core=first):
-        try:
+    try:
+        os.sched_setaffinity(0, {first})
+        with locks.exclusive_use(one):
+            os.sched_setaffinity(0, mine)
             with (
                 pytest.raises(StudyError, match=r"measures on these cores.*--wait.*taskset"),
                 locks.exclusive_use(two),
@@ -93,31 +76,29 @@ def test_two_drivers_do_not_share_cores(folders: tuple[Path, Path]) -> None:
             os.sched_setaffinity(0, {second})
             with locks.exclusive_use(two):
                 pass
-        finally:
-            os.sched_setaffinity(0, mine)
+    finally:
+        os.sched_setaffinity(0, mine)
 
 
-@pytest.mark.process
-@pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
 def test_a_study_can_wait_for_the_cores(folders: tuple[Path, Path]) -> None:
     one, two = folders
-    core = min(os.sched_getaffinity(0))
     sentences: list[str] = []
-    with _held(one, core=core) as end:
+    with contextlib.ExitStack() as first:
+        first.enter_context(locks.exclusive_use(one))
 
         def note(sentence: str) -> None:
             sentences.append(sentence)
-            end()
+            first.close()
 
-        with locks.exclusive_use(two, wait=True, on_note=note):
-            assert len(sentences) == 1
-            with (
-                pytest.raises(StudyError, match="measures on these cores"),
-                locks.exclusive_use(one),
-            ):
-                pass
-    assert "another autotune measures on these cores" in sentences[0]
-    assert "waiting" in sentences[0]
+        with (
+            locks.exclusive_use(two, wait=True, on_note=note),
+            pytest.raises(StudyError, match="measures on these cores"),
+            locks.exclusive_use(one),
+        ):
+            pass
+    (sentence,) = sentences
+    assert "another autotune measures on these cores" in sentence
+    assert "waiting" in sentence
 
 
 @pytest.mark.process
@@ -129,7 +110,7 @@ def test_a_wait_can_be_interrupted(folders: tuple[Path, Path], tmp_path: Path) -
     # a shell's background jobs start with Ctrl-C ignored
     earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with _held(one, database):
+        with _held_elsewhere(one, database):
             with (
                 pytest.raises(KeyboardInterrupt),
                 locks.exclusive_use(two, database, wait=True, on_note=lambda _: interrupt.start()),
@@ -144,7 +125,7 @@ def test_a_wait_can_be_interrupted(folders: tuple[Path, Path], tmp_path: Path) -
 @pytest.mark.process
 def test_a_lock_goes_with_its_holder(tmp_path: Path) -> None:
     """Two studies in one folder would measure each other, in two processes too."""
-    for holder in (_held(tmp_path), locks.exclusive_use(tmp_path)):
+    for holder in (_held_elsewhere(tmp_path), locks.exclusive_use(tmp_path)):
         with holder, pytest.raises(StudyError, match="is at work"), locks.exclusive_use(tmp_path):
             pass
     notes: list[str] = []

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given
 from small_spaces import VALUES
@@ -52,26 +51,6 @@ _GROWS_LITTLE: dict[str, Any] = {
 )
 def test_what_a_value_does(name: str, value: Value, parts: dict[str, Any]) -> None:
     assert session_config({name: value}, {"batch": 4}) == SessionConfig(**parts)
-
-
-def test_no_nchwc_leaves_the_layout_out(tmp_path: Path) -> None:
-    path = tmp_path / "cnn.onnx"
-    sample_models.write("cnn", path)
-
-    def domains(disabled: tuple[str, ...]) -> str:
-        settings = onnxruntime.SessionOptions()
-        settings.optimized_model_filepath = str(tmp_path / "optimised.onnx")
-        settings.log_severity_level = 3
-        providers = ["CPUExecutionProvider"]
-        onnxruntime.InferenceSession(
-            str(path), settings, providers, disabled_optimizers=list(disabled)
-        )
-        return (tmp_path / "optimised.onnx").read_bytes().decode("latin-1")
-
-    config = session_config({"optimizer.NchwcTransformer": "off"}, {})
-    with_layout, without = domains(()), domains(config.disabled_optimizers)
-    assert "nchwc.Conv" not in without
-    assert with_layout.count("com.microsoft.nchwc") > without.count("com.microsoft.nchwc")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_spaces import resolved
@@ -22,15 +23,6 @@ def test_configurations_are_canonical() -> None:
         assert all(value != PARAMETERS[name].default for name, value in values.items())
         if values.get("arena") == "off":
             assert "arena_shrinkage" not in values
-
-
-@given(data=st.data())
-def test_any_choice_is_in_the_space(data: st.DataObject) -> None:
-    space = resolved()
-    configuration = space.configuration(lambda p: data.draw(st.sampled_from(p.values)))
-    assert space.nearest(space.assignment(configuration)) == configuration
-    assert space.nearest(configuration.to_json()) == configuration
-    assert configuration not in space.neighbours(configuration)
 
 
 def test_conditions() -> None:
@@ -81,16 +73,17 @@ def test_a_space_may_have_names_and_values_of_its_own() -> None:
     ]
 
 
+@pytest.mark.parametrize("space", [resolved(), _foreign_space()], ids=["resolved", "foreign"])
 @given(data=st.data())
-def test_any_choice_is_in_a_foreign_space(data: st.DataObject) -> None:
-    space = _foreign_space()
+def test_any_choice_is_in_the_space(data: st.DataObject, space: Space) -> None:
     configuration = space.configuration(lambda p: data.draw(st.sampled_from(p.values)))
-    assert configuration in (space.configurations or ())
     assert space.nearest(space.assignment(configuration)) == configuration
+    assert space.nearest(configuration.to_json()) == configuration
     neighbours = space.neighbours(configuration)
     assert neighbours
     assert configuration not in neighbours
-    assert set(neighbours) <= set(space.configurations or ())
+    if space.configurations is not None:
+        assert {configuration, *neighbours} <= set(space.configurations)
 
 
 def test_a_condition_sees_the_default_of_a_parameter_that_is_left_out() -> None:

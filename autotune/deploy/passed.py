@@ -86,22 +86,13 @@ class Call:
     has_fallback: bool = True
 
 
-class _Notes:
-    """What was added to session options, by options that were made since :func:`watch`."""
-
-    def __init__(self) -> None:
-        self.options: Any = WeakKeyDictionary()
-        self.is_watching = False
+# What was added to session options, by the options.
+_notes: Any = WeakKeyDictionary()
 
 
-_notes = _Notes()
-
-
+@functools.cache  # the class is changed once
 def watch(module: ModuleType) -> None:
     """Remembers from now on what is added to session options; `module` defines the sessions."""
-    if _notes.is_watching:
-        return
-    _notes.is_watching = True
     kind = module.C.SessionOptions
     original = kind.__init__
 
@@ -109,7 +100,7 @@ def watch(module: ModuleType) -> None:
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
         original(self, *arguments, **named)
         with contextlib.suppress(TypeError):
-            _notes.options[self] = []
+            _notes[self] = []
 
     kind.__init__ = __init__
     for name in (_ENTRY, _DIMENSION, *_FOREIGN_METHODS):
@@ -122,7 +113,7 @@ def _noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
         result = original(self, *arguments, **named)
         with contextlib.suppress(TypeError):
-            _notes.options.setdefault(self, [None]).append((name, (*arguments, *named.values())))
+            _notes.setdefault(self, [None]).append((name, (*arguments, *named.values())))
         return result
 
     return method
@@ -166,7 +157,7 @@ def _passed(
             if (value := _plain(settings, name)) != _plain(fresh, name) and value is not None:
                 options[name] = value
         foreign += [name for name in _FOREIGN_ATTRIBUTES if getattr(settings, name, None)]
-        notes = _notes.options.get(settings, [None])
+        notes = _notes.get(settings, [None])
         for method, values in filter(None, notes):
             if method == _ENTRY:
                 entries[str(values[0])] = str(values[1])

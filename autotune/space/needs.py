@@ -34,11 +34,6 @@ class Need:
     is_met: Callable[[Model, Workload, Hardware, int], bool]
 
 
-def has_operator(model: Model, *types: str) -> bool:
-    """Returns whether the model has a node of one of these types."""
-    return any(model.operators.get(name, 0) for name in types)
-
-
 def has_weighted(model: Model, *types: str, inside: bool = False) -> bool:
     """Returns whether a node of one of these types has a constant weight.
 
@@ -139,7 +134,7 @@ NEEDS: Mapping[str, Need] = {
     "transformer": Need(
         lacking="the model has no attention",
         is_met=lambda model, *_: (
-            has_operator(model, "Softmax") and model.operators.get("MatMul", 0) > 1
+            "Softmax" in model.operators and model.operators.get("MatMul", 0) > 1
         ),
     ),
     "fp16_kernels": Need(
