@@ -60,7 +60,7 @@ _TRAFFIC = of_inputs(
     "--traffic", metavar="JSON|app.rec", help="Shapes with their shares, or a recording."
 )
 _OUTPUTS = of_inputs(
-    "--outputs", metavar="NAME,...", help="Outputs that are asked for; the others are removed."
+    "--outputs", metavar="NAME,...", help="Outputs to keep; the others are removed (all)."
 )
 _METRIC = of_limits(
     "--metric", metavar="NAME", help="Rates answers: top1, cosine, exact, cer, MODULE:FUNCTION."
@@ -114,7 +114,7 @@ _SAMPLER = of_advanced(
 )
 _SEED = of_advanced("--seed", metavar="N", help="Random seed (0).")
 _NO_EARLY_STOP = of_advanced(
-    "--no-early-stop", metavar="", help="Search on when no further improvement is expected."
+    "--no-early-stop", metavar="", help="Continue the search when no improvement is expected."
 )
 _PROCESS_OPTIONS = of_advanced(
     "--process-options", metavar="", help="Also measure thresholds of glibc's allocator."
