@@ -5,7 +5,6 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
@@ -116,16 +115,17 @@ def compare_configs(
     paths = [Path(word) for word in words]
     with signals_later():
         from autotune.cli.progress import steps
-        from autotune.results.compare import compare
         from autotune.results.gate import Gate, exit_code
-        from autotune.study.again import measure_again
 
     for path in paths:
         _check(paths.count(path) == 1, f"{path} is named twice")
-    _check_outputs(junit, markdown, [*paths, *filter(None, (baseline, model, data))])
-    asked = (generate, prompt_tokens, new_tokens)
+    for option, file in (("--junit", junit), ("--export-markdown", markdown)):
+        _check_output(option, file, [*paths, *filter(None, (baseline, model, data))])
+    lengths = tuple(number for numbers in prompt_tokens or () for number in numbers)
+    asked = (generate, lengths, new_tokens)
+    others = (baseline, shape, qps, *asked)
     _check(
-        not trial or (len(paths) == 1 and not any((baseline, shape, qps, *asked))),
+        not trial or (len(paths) == 1 and not any(others)),
         "--trial measures trials of one study against its default, on its inputs; name its "
         "folder alone, and leave out --baseline, --shape, --qps and options of prompts",
     )
@@ -143,15 +143,14 @@ def compare_configs(
     with steps("comparing") as on_step:
         common = _Common(max_error=max_error, clients=clients, on_step=on_step)
         if trial:
-            again = measure_again(paths[0], trial, source=model, data=data, **common)
-            view, verdicts = _judged(again, gate)
+            view, verdicts = _compare_trials(paths[0], trial, model, data, gate, common)
         else:
             with own_cores():
                 chosen = _read(paths, model, baseline, data, dict(shape or ()), asked)
                 if runtimes:
                     view, verdicts = _compare_versions(*chosen, runtimes, gate, common)
                 elif qps is None:
-                    view, verdicts = _judged(compare(*chosen, **common), gate)
+                    view, verdicts = _compare(*chosen, gate, common)
                 else:
                     view, verdicts = _compare_under_load(*chosen, qps, common)
     _write_files(view, verdicts, junit, markdown)
@@ -179,14 +178,13 @@ def _read(
     baseline: Path | None,
     data: Path | None,
     shapes: dict[str, tuple[int, ...]],
-    asked: tuple[Path | None, list[tuple[int, ...]] | None, int | None],
+    asked: tuple[Path | None, tuple[int, ...], int | None],
 ) -> "tuple[Lineup, Workload]":
     """Returns what is compared with what, and the inputs."""
     from autotune.facts.inputs import Generate, workload_for
     from autotune.results.subjects import lineup_of
 
-    prompts, prompt_tokens, new_tokens = asked
-    lengths = tuple(number for numbers in prompt_tokens or () for number in numbers)
+    prompts, lengths, new_tokens = asked
     generation = Generate(prompts=prompts, prompt_tokens=lengths, new_tokens=new_tokens)
     lineup = lineup_of(paths, model, baseline)
     workload = workload_for(lineup.model, data, shapes, generation=generation)
@@ -194,6 +192,13 @@ def _read(
         for note in workload.notes:
             messages().print(note)
     return lineup, replace(workload, outputs=lineup.outputs)
+
+
+def _compare(lineup: "Lineup", workload: "Workload", gate: "Gate", common: _Common) -> "_Compared":
+    with signals_later():
+        from autotune.results.compare import compare
+
+    return _judged(compare(lineup, workload, **common), gate)
 
 
 def _compare_versions(
@@ -235,6 +240,21 @@ def _compare_under_load(
     return view_under_load(comparison, verdicts), verdicts
 
 
+def _compare_trials(
+    folder: Path,
+    trials: list[int],
+    model: Path | None,
+    data: Path | None,
+    gate: "Gate",
+    common: _Common,
+) -> "_Compared":
+    with signals_later():
+        from autotune.study.again import measure_again
+
+    numbers = list(dict.fromkeys(trials))
+    return _judged(measure_again(folder, numbers, source=model, data=data, **common), gate)
+
+
 def _judged(comparison: "Comparison", gate: "Gate") -> "_Compared":
     from autotune.report.comparison import view_comparison
     from autotune.results.gate import judge
@@ -249,34 +269,30 @@ def _write_files(
     junit_path: Path | None,
     table_path: Path | None,
 ) -> None:
-    """Writes the verdicts and the numbers to the files that were asked for.
-
-    Raises:
-        StorageError: a file cannot be written.
-    """
+    """Writes the verdicts and the numbers to the files that were asked for."""
     from autotune.report.comparison import junit_document
     from autotune.report.view import Table, markdown
 
-    documents = {}
     if junit_path is not None:
-        documents[junit_path] = junit_document(verdicts)
+        _write(junit_document(verdicts), junit_path)
     if table_path is not None:
-        tables = (block for block in view.blocks if isinstance(block, Table))
-        documents[table_path] = "".join(markdown(table) for table in islice(tables, 1))
-    for path, document in documents.items():
-        try:
-            path.write_text(document, encoding="utf-8")
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror}") from None
+        tables = [markdown(block) for block in view.blocks if isinstance(block, Table)]
+        _write("".join(tables[:1]), table_path)
 
 
-def _check_outputs(junit: Path | None, markdown: Path | None, inputs: list[Path]) -> None:
-    """Refuses files to write that would take the place of what is measured."""
-    for option, output in (("--junit", junit), ("--export-markdown", markdown)):
-        if output is None:
-            continue
-        if output.is_dir():
-            raise RequestError(f"{option}: {output} is a folder; name a file")
-        for path in inputs:
-            if output.exists() and path.exists() and output.samefile(path):
-                raise RequestError(f"{option}: {output} is compared; name another file")
+def _check_output(option: str, output: Path | None, inputs: list[Path]) -> None:
+    """Refuses a file to write that would take the place of what is measured."""
+    if output is None:
+        return
+    if output.is_dir():
+        raise RequestError(f"{option}: {output} is a folder; name a file")
+    for path in inputs:
+        if output.exists() and path.exists() and output.samefile(path):
+            raise RequestError(f"{option}: {output} is compared; name another file")
+
+
+def _write(document: str, path: Path) -> None:
+    try:
+        path.write_text(document, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from None

@@ -53,7 +53,7 @@ def measure_again(
         CannotMeasureError: the model of a trial cannot be made, or the default fails here.
     """
     with exclusive_use(folder):
-        lineup, workload = _lineup(folder, list(dict.fromkeys(numbers)), source, data)
+        lineup, workload = _lineup(folder, numbers, source, data)
         return compare(
             lineup,
             workload,
