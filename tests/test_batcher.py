@@ -11,12 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from autotune.applications.batching import BatchMeasurer, Beside, best_batches, search_batches
-from autotune.applications.replay import Opening
 from autotune.applications.traffic import write_traffic
 from autotune.deploy.batcher import Batcher, Batches, batcher
-from autotune.deploy.config import Interval
-from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError
 from autotune.facts import sample_models
 from autotune.facts.model import describe
@@ -56,55 +52,6 @@ def test_sizes_by_the_longest() -> None:
     for size, larger in zip(batches.sizes, batches.sizes[1:], strict=False):
         assert larger <= 1.25 * size + 8
     assert Batches.for_longest({"ids": 1}, 1).sizes == (1,)
-
-
-@pytest.mark.parametrize(
-    ("lucky", "most_held_mib", "is_lean", "tokens"),
-    [
-        (0, None, False, 2000),
-        (6, None, False, 1000),
-        (0, 55, False, 1000),
-        (0, None, True, 1000),
-    ],
-)
-def test_batches_that_are_faster_twice_are_kept(
-    lucky: int, most_held_mib: float | None, is_lean: bool, tokens: int
-) -> None:
-    """Within the limit of memory, and in fresh processes once more."""
-    rule = Batches.for_longest({"ids": 1}, 500)
-    asked: list[Batches] = []
-
-    def measure(batches: Batches, other: Batches) -> Beside:
-        assert other == rule
-        asked.append(batches)
-        value = 0.8 if batches.tokens == 2000 and len(asked) != lucky else 0.99
-        ratio = Interval(value=value, low=value - 0.05, high=value + 0.05)
-        return Beside(ratio=ratio, held_mib=batches.tokens / 20, other_mib=50)
-
-    steps: list[int] = []
-    best, beside = best_batches(
-        rule, measure, lambda done, _: steps.append(done), most_held_mib, is_lean=is_lean
-    )
-    assert (best.sizes, best.tokens) == (rule.sizes, tokens)
-    assert (beside is None) is (tokens == 1000)
-    assert steps == list(range(1, len(asked) + 1))
-
-
-@pytest.mark.process
-def test_batches_are_compared_in_processes(tmp_path: Path) -> None:
-    """What cannot be run leaves the batches of the rule, with a sentence."""
-    path = _encoder(tmp_path, pools_padding=False)
-    rule = Batches(axes={"input_ids": 1, "attention_mask": 1}, sizes=(4, 8), tokens=16)
-    samples = [{"input_ids": s["ids"], "attention_mask": s["mask"]} for s in _samples(3, 8)]
-    session = SessionConfig(options={"intra_op_num_threads": 1})
-    measurer = BatchMeasurer(Opening(model=path, session=session), samples, turns=2)
-    beside = measurer(Batches(axes=rule.axes, sizes=(8,), tokens=64), rule)
-    assert beside.ratio.value > 0
-    assert beside.other_mib > 0
-    absent = BatchMeasurer(Opening(model=tmp_path / "absent.onnx", session=session), samples)
-    best, words = search_batches(rule, absent, lambda *_: None, None, is_lean=False)
-    assert best == rule
-    assert "cannot be measured" in words
 
 
 def _encoder(folder: Path, *, pools_padding: bool) -> Path:

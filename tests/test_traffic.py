@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import small_models
 from command_line import run
-from test_config import make_config
 
 from autotune.applications import traffic
-from autotune.applications.traffic import improve_batches, write_traffic
+from autotune.applications.traffic import write_traffic
 from autotune.errors import RequestError
 from autotune.facts.model import Model, describe
-from autotune.results.writing import CONFIG, write_json
 from autotune.storage.locks import exclusive_use
 
 
@@ -79,10 +77,3 @@ def test_what_a_running_study_reads_stays(model: Model, tmp_path: Path) -> None:
     assert "another autotune is at work" in done.stderr
     assert (tmp_path / "batches.json").exists()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "traffic").iterdir()} == before
-
-
-def test_a_config_that_cannot_be_opened_here_leaves_the_rule(model: Model, tmp_path: Path) -> None:
-    """With --runtimes it may need another ONNX Runtime; the study has ended well all the same."""
-    write_json(make_config().to_json(), tmp_path / CONFIG)
-    words = improve_batches(model, tmp_path, lambda *_: None)
-    assert words.startswith("Batches are those of the rule of thumb: the config does not open")

@@ -30,7 +30,6 @@ _AS_IS = "as it is"
 _SHARED_ARENA = SessionConfig(
     entries={"session.use_env_allocators": "1"}, env_allocator={"arena_extend_strategy": 1}
 )
-_SHRINKING = {"memory.enable_memory_arena_shrinkage": "cpu:0"}
 
 Choices = Mapping[str, Value]
 """A point of the joint search: for each session a member and its changes, and the pool."""
@@ -217,7 +216,7 @@ class JointSearch:
             f"{part.name}.member": list(part.members),
             f"{part.name}.threads": [0, *threads],
             f"{part.name}.spinning": [_AS_IS, "off"],
-            f"{part.name}.arena": [_AS_IS, "on", "off", "shared", "shrinking"],
+            f"{part.name}.arena": [_AS_IS, "on", "off", "shared"],
             f"{part.name}.pattern": [_AS_IS, "off"],
         }
 
@@ -248,7 +247,7 @@ def _changed(session: SessionConfig, own: Mapping[str, Any]) -> SessionConfig:
         entries.pop("session.force_spinning_stop", None)
     if own["pattern"] == "off":
         options["enable_mem_pattern"] = False
-    if own["arena"] in ("on", "off", "shared", "shrinking"):
+    if own["arena"] in ("on", "off", "shared"):
         options.pop("enable_cpu_mem_arena", None)
         entries.pop("session.use_env_allocators", None)
         runs, allocator = {}, {}
@@ -258,8 +257,6 @@ def _changed(session: SessionConfig, own: Mapping[str, Any]) -> SessionConfig:
         elif own["arena"] == "shared":
             entries |= _SHARED_ARENA.entries
             allocator = dict(_SHARED_ARENA.env_allocator)
-        elif own["arena"] == "shrinking":
-            runs = dict(_SHRINKING)
     return replace(
         session, options=options, entries=entries, run_entries=runs, env_allocator=allocator
     )

@@ -2,13 +2,13 @@
 
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from autotune.applications.replies import OpenedSessions, Replayed, Speed
-from autotune.applications.schedule import Schedule, ScheduledCall
+from autotune.applications.schedule import Schedule
 from autotune.deploy.options import Value
 from autotune.deploy.records import Json
 from autotune.deploy.session import SessionConfig
@@ -107,53 +107,6 @@ class Replays(Protocol):
     def close(self) -> None:
         """Ends the processes."""
         ...
-
-
-def open_sessions(
-    child: Child,
-    openings: Sequence[Opening],
-    calls: Sequence[ScheduledCall],
-    feeds: Path,
-    blocks_per_s: float,
-    pool_threads: int | None = None,
-) -> OpenedSessions:
-    """Makes a child open sessions, for replays of these calls.
-
-    Args:
-        child: A child that is ready.
-        openings: How each session is opened.
-        calls: What is replayed.
-        feeds: An .npz file with the inputs of the calls.
-        blocks_per_s: How fast this machine does the work between calls.
-        pool_threads: Threads of the pool that all sessions share; None where each has its own.
-
-    Raises:
-        ChildFailure: one of them cannot be opened.
-    """
-    message = {
-        "do": "open",
-        "sessions": [opening.to_json() for opening in openings],
-        "calls": [asdict(call) for call in calls],
-        "feeds": str(feeds),
-        "blocks_per_s": blocks_per_s,
-        "pool_threads": pool_threads,
-    }
-    opened = child.request(message, _OPEN_LIMIT_S, OpenedSessions)
-    if len(opened.interfaces) != len(openings):
-        raise ChildFailure("protocol", "another number of sessions")
-    return opened
-
-
-def replay(child: Child, limit_s: float) -> Replayed:
-    """Thaws a child whose sessions are open for one replay.
-
-    Raises:
-        ChildFailure: it fails, or takes longer than `limit_s`.
-    """
-    child.thaw()
-    reply = child.request({"do": "replay"}, limit_s, Replayed)
-    child.freeze()
-    return reply
 
 
 class ReplayMeasurer:
@@ -256,17 +209,26 @@ class ReplayMeasurer:
         self._folder.cleanup()
 
     def _open(self, child: Child, arrangement: Arrangement) -> OpenedSessions:
-        return open_sessions(
-            child,
-            [arrangement.openings[session.name] for session in self._schedule.sessions],
-            self._schedule.calls,
-            self._feeds,
-            self._blocks_per_s,
-            arrangement.pool_threads,
-        )
+        openings = [arrangement.openings[session.name] for session in self._schedule.sessions]
+        message = {
+            "do": "open",
+            "sessions": [opening.to_json() for opening in openings],
+            "calls": [asdict(call) for call in self._schedule.calls],
+            "feeds": str(self._feeds),
+            "blocks_per_s": self._blocks_per_s,
+            "pool_threads": arrangement.pool_threads,
+        }
+        opened = child.request(message, _OPEN_LIMIT_S, OpenedSessions)
+        if len(opened.interfaces) != len(openings):
+            raise ChildFailure("protocol", "another number of sessions")
+        return opened
 
     def _replay(self, child: Child) -> Replayed:
-        return replay(child, self._limit_s)
+        """Thaws a child whose sessions are open for one replay."""
+        child.thaw()
+        reply = child.request({"do": "replay"}, self._limit_s, Replayed)
+        child.freeze()
+        return reply
 
 
 def _cannot_replay(failure: ChildFailure) -> CannotMeasureError:

@@ -3,24 +3,21 @@
 It comes from a recording, with real inputs, or from a JSON file, with generated ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.applications.batching import BatchMeasurer, search_batches
 from autotune.applications.own_study import write_samples
 from autotune.applications.recording import InputShape, Recording, Shape
-from autotune.applications.replay import Opening
 from autotune.deploy.batcher import BATCHES, Batches
 from autotune.deploy.files import digest_files, is_folder, read_json
-from autotune.deploy.loader import prepare
 from autotune.deploy.records import Positive, PositiveWhole, Several, Text, from_plain, read
-from autotune.errors import ConfigError, FormatError, RequestError, did_you_mean
+from autotune.errors import FormatError, RequestError, did_you_mean
 from autotune.facts.batches import masked_axes
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model
 from autotune.measure.companions import padding_is_harmless
-from autotune.results.writing import CONFIG, write_json
+from autotune.results.writing import write_json
 
 FOLDER = "traffic"
 """Folder of the samples, in the folder of a study."""
@@ -86,40 +83,6 @@ def write_traffic(model: Model, source: Path, folder: Path, seed: int = 0) -> bo
     if is_harmless:
         write_json(batches.to_json(), folder.parent / BATCHES)
     return is_harmless
-
-
-def improve_batches(
-    model: Model,
-    folder: Path,
-    on_step: Callable[[int, int], None],
-    most_held_mib: float | None = None,
-    *,
-    is_lean: bool = False,
-) -> str:
-    """Writes the batches that run the traffic best with the config of a study; says which.
-
-    Args:
-        model: The model.
-        folder: That of the study, with ``batches.json``.
-        on_step: Called with the comparisons that are done, and with their number.
-        most_held_mib: The most memory that the session may hold.
-        is_lean: Whether it may hold no more than it does with the batches that are there.
-    """
-    try:
-        path, session, cache = prepare(folder / CONFIG)
-    except ConfigError as error:  # it may need another ONNX Runtime, of --runtimes
-        return f"Batches are those of the rule of thumb: the config does not open here ({error})."
-    rule = Batches.read(folder / BATCHES)
-    samples = [
-        {name: array[0] for name, array in feed.items()}
-        for feed in workload_for(model, folder / FOLDER, {}).feeds
-    ]
-    opening = Opening(model=path, session=session, cache=cache)
-    measurer = BatchMeasurer(opening=opening, samples=samples)
-    best, words = search_batches(rule, measurer, on_step, most_held_mib, is_lean=is_lean)
-    if best != rule:
-        write_json(best.to_json(), folder / BATCHES)
-    return words
 
 
 def _recorded(model: Model, source: Path) -> Sequence[Shape]:

@@ -29,7 +29,7 @@ _MAX_MIB = typer.Option(
 _KEEP_INPUTS = typer.Option(
     "--keep-inputs",
     metavar="yes|no",
-    help="Whether real inputs are kept; shapes always are (yes).",
+    help="Keep real inputs; shapes are always kept (yes).",
     show_default=False,
 )
 _TUNED = typer.Argument(

@@ -13,7 +13,7 @@ import typer
 
 from autotune.cli import parsing
 from autotune.cli.applications import is_recording, run_application_study
-from autotune.cli.console import messages, own_cores, present
+from autotune.cli.console import messages, present
 from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
 from autotune.cli.options import (
     MAX_ERROR,
@@ -60,7 +60,7 @@ _TRAFFIC = of_inputs(
     "--traffic", metavar="JSON|app.rec", help="Shapes with their shares, or a recording."
 )
 _OUTPUTS = of_inputs(
-    "--outputs", metavar="NAME,...", help="Outputs that are asked for; the others are removed."
+    "--outputs", metavar="NAME,...", help="Outputs to keep; the others are removed (all)."
 )
 _METRIC = of_limits(
     "--metric", metavar="NAME", help="Rates answers: top1, cosine, exact, cer, MODULE:FUNCTION."
@@ -111,7 +111,7 @@ _CERTIFY = of_storage(
 _WAIT = of_advanced("--wait", metavar="", help="Wait until another study on these cores has ended.")
 _SEED = of_advanced("--seed", metavar="N", help="Random seed (0).")
 _NO_EARLY_STOP = of_advanced(
-    "--no-early-stop", metavar="", help="Search on when no further improvement is expected."
+    "--no-early-stop", metavar="", help="Continue the search when no improvement is expected."
 )
 _PROCESS_OPTIONS = of_advanced(
     "--process-options", metavar="", help="Also measure thresholds of glibc's allocator."
@@ -185,10 +185,7 @@ def study(
         given |= {"storage": storage, "model": model, "traffic": traffic}
         run_application_study(Path(what), given, as_json=as_json)
     else:
-        options = _options(what, storage, model, traffic, given)
-        run_study(options, as_json=as_json)
-        if traffic is not None:
-            _improve_batches(options)
+        run_study(_options(what, storage, model, traffic, given), as_json=as_json)
 
 
 def _options(
@@ -242,22 +239,6 @@ def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
         fix = {FIXED_DIMENSIONS: "false", **options.fix}
         return options.with_changes(data=data, fix=fix)
     return options.with_changes(data=data)
-
-
-def _improve_batches(options: "StudyOptions") -> None:
-    """Searches how to group inputs, where a study of traffic says that they can be grouped."""
-    from autotune.applications.traffic import improve_batches
-    from autotune.cli.progress import steps
-    from autotune.deploy.batcher import BATCHES
-    from autotune.facts.model import describe
-
-    if not (options.folder / BATCHES).exists():
-        return
-    limit_mib, is_lean = options.max_held_memory_mib, "held_memory_mib" in options.objectives
-    with own_cores(options.folder), steps("comparing batches") as on_step:
-        model = describe(options.model)
-        words = improve_batches(model, options.folder, on_step, limit_mib, is_lean=is_lean)
-    messages().print(f"{words} See {options.folder / BATCHES}.", soft_wrap=True, markup=False)
 
 
 def run_study(options: "StudyOptions", *, as_json: bool) -> None:

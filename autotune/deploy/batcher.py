@@ -50,18 +50,12 @@ class Batches:
     tokens: PositiveWhole
 
     @classmethod
-    def for_longest(
-        cls, axes: Mapping[str, int], longest: int, *, ratio: float = _RATIO
-    ) -> "Batches":
-        """Returns the batches for samples of up to so many positions, by a rule of thumb.
-
-        Args:
-            ratio: Of each size to the next smaller one.
-        """
-        sizes, size = {longest}, longest / ratio
+    def for_longest(cls, axes: Mapping[str, int], longest: int) -> "Batches":
+        """Returns the batches for samples of up to so many positions, by a rule of thumb."""
+        sizes, size = {longest}, longest / _RATIO
         while size > _STEP / 2:
             sizes.add(min(longest, -(-int(size) // _STEP) * _STEP))
-            size /= ratio
+            size /= _RATIO
         return cls(axes=dict(axes), sizes=tuple(sorted(sizes)), tokens=_OF_LONGEST * longest)
 
     def to_json(self) -> dict[str, Any]:

@@ -36,17 +36,21 @@ def _heading(recording: Recording) -> list[Line]:
     if not recording.sessions:
         reasons = "; ".join(recording.unknown)
         text = (
-            "No session was recorded. What is looked for: onnxruntime.InferenceSession in the "
+            "No session was recorded. autotune records onnxruntime.InferenceSession in the "
             "command's own Python process and its children. A process that runs Python with -I, "
             "-E or -S, or without this environment, is not seen."
         )
-        return lines(text, reasons and f"What was seen and not understood: {reasons}")
+        return lines(text, reasons and f"These sessions were not understood: {reasons}")
     several, sessions = len(recording.processes), len(recording.sessions)
     text = (
         f"{recording.folder}: {sessions} session{'s' * (sessions > 1)} in "
         f"{several} process{'es' * (several > 1)}, {duration(recording.wall_s)}"
     )
-    cut = "" if recording.end else "The recording was cut; it is read up to there."
+    cut = (
+        ""
+        if recording.end
+        else "The recording is incomplete. Everything up to its last call was read."
+    )
     return [*lines(text, tone="title"), *lines(cut, tone="warning"), BLANK]
 
 

@@ -87,7 +87,7 @@ def process_remarks(result: StudyResult) -> Iterator[Line]:
     if effect.config is not None:
         yield Line(f"  Trial {effect.trial} with them: {_process_numbers(effect.config)}.")
     if effect.options_for(result.picked) is None:
-        yield Line("  They are not in best.json: they were not shown to help it.")
+        yield Line("  They are not in best.json, because no measurement shows that they help.")
     else:
         yield Line(f"  {process_sentence(effect.options.environment)}")
 
@@ -265,7 +265,7 @@ def _on_samples(judgement: Judgement, name: str) -> Iterator[str]:
         numbers.append(f"a fall of {drop.value:.4g} ({drop.low:.2g} to {drop.high:.2g})")
     yield f"{_capital(name)} on {count}: {', '.join(numbers)}: {_decision(judgement)}."
     if judgement.worst:
-        yield f"  Furthest off: {', '.join(map(_sample, judgement.worst))}."
+        yield f"  Largest errors: {', '.join(map(_sample, judgement.worst))}."
 
 
 def _decision(judgement: Judgement) -> str:

@@ -1,6 +1,6 @@
 """The result of a study: what to use, the front beside the default, and the details."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from autotune.deploy.options import Value
 from autotune.report.changes import changes, memory_change, nearest
@@ -83,7 +83,7 @@ def answer_blocks(result: StudyResult) -> list[Block]:
 def view_effects(result: StudyResult) -> View:
     """Returns how much each value alone changes the objectives."""
     unclear = [
-        f"{name}={value}" for name, value in _values(result) if not _clear(result, name, value)
+        f"{name}={value}" for (name, value), own in _by_value(result).items() if not _is_clear(own)
     ]
     blocks: list[Block] = [
         Line("How much each value alone changes an objective. A dot: no clear effect.", "title"),
@@ -122,10 +122,9 @@ def effects(result: StudyResult, *, has_unclear: bool = False) -> Table:
     """Returns a row for each value with a clear effect, or for all, the strongest first."""
     objectives = [OBJECTIVES[name] for name in result.objectives]
     rows = []
-    for name, value in _values(result):
-        if not (has_unclear or _clear(result, name, value)):
+    for (name, value), own in _by_value(result).items():
+        if not (has_unclear or _is_clear(own)):
             continue
-        own = {e.objective: e for e in _of_value(result, name, value)}
         count = next(iter(own.values())).trials
         factors = [_factor(own[o.name], has_unclear=has_unclear) for o in objectives]
         rows.append((name, str(value), str(count), *factors))
@@ -413,17 +412,16 @@ def _about_search(result: StudyResult) -> Iterator[Line]:
         yield Line(f"Transformed models take {size_mib:.0f} MiB in {result.folder}/cache.")
 
 
-def _values(result: StudyResult) -> list[tuple[str, Value]]:
-    """Returns the values whose effects are known, the strongest first."""
-    return list(dict.fromkeys((effect.parameter, effect.value) for effect in result.effects))
+def _by_value(result: StudyResult) -> dict[tuple[str, Value], dict[str, Effect]]:
+    """Returns the effects of each value by objective, the strongest value first."""
+    found: dict[tuple[str, Value], dict[str, Effect]] = {}
+    for effect in result.effects:
+        found.setdefault((effect.parameter, effect.value), {})[effect.objective] = effect
+    return found
 
 
-def _of_value(result: StudyResult, name: str, value: Value) -> list[Effect]:
-    return [e for e in result.effects if (e.parameter, e.value) == (name, value)]
-
-
-def _clear(result: StudyResult, name: str, value: Value) -> bool:
-    return any(effect.is_known for effect in _of_value(result, name, value))
+def _is_clear(effects: Mapping[str, Effect]) -> bool:
+    return any(effect.is_known for effect in effects.values())
 
 
 def _factor(effect: Effect, *, has_unclear: bool) -> str:

@@ -9,7 +9,20 @@ from autotune.applications.joint import choices_in_words
 from autotune.applications.result import ApplicationResult, SearchedPoint, SessionResult
 from autotune.errors import StudyError
 from autotune.report.application import comparison_table, outcome, reasons_table, sessions_table
-from autotune.report.page.figure import Figure, Plot, axis, plot, wrapped
+from autotune.report.page.figure import (
+    DIAMOND,
+    FARTHEST,
+    FILLED,
+    HOLLOW,
+    STAR,
+    Figure,
+    Plot,
+    axis,
+    bars,
+    dots,
+    plot,
+    wrapped,
+)
 from autotune.report.page.sections import Section
 from autotune.report.page.writing import check_packages, environment_of
 from autotune.report.text import interval, latency, percent
@@ -18,19 +31,12 @@ from autotune.results.result import StudyResult
 from autotune.results.writing import PAGE, replacing
 
 _HEIGHT_PX = 420
-# Arrangements that take longer would press all others into a corner; a double-click shows them.
-_SLOWEST_SHOWN = 1.6
-_STYLES: dict[str, Plot] = {
-    "search": {"symbol": "circle-open", "size": 8, "color": "@faint", "line": {"width": 1.4}},
+_LOOKS: dict[str, Plot] = {
+    "search": HOLLOW,
     "front of the search": {"symbol": "circle", "size": 8, "color": "@faint"},
-    "final comparison": {"symbol": "circle", "size": 11, "color": "@accent"},
-    "today": {"symbol": "diamond", "size": 13, "color": "@bad"},
-    "chosen": {
-        "symbol": "star",
-        "size": 18,
-        "color": "@good",
-        "line": {"width": 1, "color": "@card"},
-    },
+    "final comparison": FILLED,
+    "today": DIAMOND,
+    "chosen": STAR,
 }
 
 
@@ -185,13 +191,11 @@ def _front_figure(result: ApplicationResult) -> Figure:
         [(item.ratio.value, item.peak_mib) for item in result.confirmed],
         [wrapped(f"{item.label}: {item.words}") for item in result.confirmed],
     )
-    confirmed["error_x"] = {
-        "type": "data",
-        "symmetric": False,
-        "array": [item.ratio.high - item.ratio.value for item in result.confirmed],
-        "arrayminus": [item.ratio.value - item.ratio.low for item in result.confirmed],
-        "color": "@muted",
-    }
+    ratios = [item.ratio for item in result.confirmed]
+    confirmed["error_x"] = bars(
+        [ratio.value - ratio.low for ratio in ratios],
+        [ratio.high - ratio.value for ratio in ratios],
+    )
     traces = [
         of_points("search", [point for point in searched if point not in front]),
         of_points("front of the search", front),
@@ -199,9 +203,9 @@ def _front_figure(result: ApplicationResult) -> Figure:
         _dots("today", [(1.0, result.today.peak_mib)], ["today"]),
         _dots("chosen", [] if best is None else [(best.ratio.value, best.peak_mib)], ["chosen"]),
     ]
-    ratios = [1.0, *(p.ratio for p in searched if p.ratio)]
-    ratios += [end for item in result.confirmed for end in (item.ratio.low, item.ratio.high)]
-    slowest = max(ratio for ratio in ratios if ratio <= _SLOWEST_SHOWN)
+    ends = [1.0, *(p.ratio for p in searched if p.ratio)]
+    ends += [end for ratio in ratios for end in (ratio.low, ratio.high)]
+    slowest = max(end for end in ends if end <= FARTHEST)
     return Figure(
         name="together",
         title="All sessions together",
@@ -210,7 +214,7 @@ def _front_figure(result: ApplicationResult) -> Figure:
         "likely to be too good. The front is that of time, peak and held memory.",
         plot=plot(
             [trace for trace in traces if trace["x"]],
-            xaxis=axis("time of a replay, of today's", range=[min(ratios) - 0.03, slowest + 0.03]),
+            xaxis=axis("time of a replay, of today's", range=[min(ends) - 0.03, slowest + 0.03]),
             yaxis=axis("peak memory of all sessions, MiB", rangemode="tozero"),
         ),
         height_px=_HEIGHT_PX,
@@ -219,14 +223,9 @@ def _front_figure(result: ApplicationResult) -> Figure:
 
 def _dots(name: str, points: Sequence[tuple[float, float]], texts: Sequence[str]) -> Plot:
     return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [x for x, _ in points],
-        "y": [y for _, y in points],
+        **dots(name, [x for x, _ in points], [y for _, y in points], _LOOKS[name]),
         "text": list(texts),
         "hovertemplate": "%{text}<br>%{x:.2f} of today's time · %{y:.0f} MiB<extra></extra>",
-        "marker": _STYLES[name],
     }
 
 
@@ -245,7 +244,7 @@ def _untried(result: ApplicationResult) -> Iterator[str]:
         share = percent(result.replayed_calls / whole)
         yield (
             f"Of {whole:,} recorded calls {result.replayed_calls:,} were replayed ({share}); "
-            "what the rest would say is not known."
+            "the others were not measured."
         )
     yield (
         "What the application computes beside its sessions is left as it is, and only its time is "

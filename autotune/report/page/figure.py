@@ -28,6 +28,20 @@ LIGHT: Mapping[str, str] = {
 }
 """The colours of the light look, which an exported file has; ``style.css`` has the same ones."""
 
+# What is that many times worse than the default would press all others into a corner. It lies
+# outside of the axes; a double-click shows it.
+FARTHEST = 1.6
+
+HOLLOW: Plot = {"symbol": "circle-open", "size": 7, "color": "@faint", "line": {"width": 1.4}}
+FILLED: Plot = {"symbol": "circle", "size": 11, "color": "@accent"}
+DIAMOND: Plot = {"symbol": "diamond", "size": 13, "color": "@bad"}
+STAR: Plot = {
+    "symbol": "star",
+    "size": 18,
+    "color": "@good",
+    "line": {"width": 1, "color": "@card"},
+}
+
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 _WRAP = 46
 
@@ -79,15 +93,31 @@ def axis(title: str, **more: Any) -> Plot:
     return common | {key: value for key, value in more.items() if value is not None}
 
 
-def dots(name: str, x: Sequence[object], y: Sequence[object], colour: str) -> Plot:
-    """Returns a trace of one point for each pair of `x` and `y`, all in one colour."""
+def dots(name: str, x: Sequence[object], y: Sequence[object], look: str | Plot) -> Plot:
+    """Returns a trace of one point for each pair of `x` and `y`.
+
+    Args:
+        look: One colour for all of them, or the marker as Plotly takes it, such as :data:`STAR`.
+    """
     return {
         "type": "scatter",
         "mode": "markers",
         "name": name,
         "x": list(x),
         "y": list(y),
-        "marker": {"color": colour, "size": 6},
+        "marker": {"color": look, "size": 6} if isinstance(look, str) else look,
+    }
+
+
+def bars(below: Sequence[float], above: Sequence[float], **style: object) -> Plot:
+    """Returns error bars that reach so far below and above the points of a trace."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": list(above),
+        "arrayminus": list(below),
+        "color": "@muted",
+        **style,
     }
 
 

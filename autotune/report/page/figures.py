@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from autotune.deploy.options import Value
-from autotune.report.page.figure import Figure, Plot, axis, dots, plot, wrapped
+from autotune.report.page.figure import FARTHEST, Figure, Plot, axis, bars, dots, plot, wrapped
 from autotune.report.page.rows import PHASES, Row, memory_by_phase
 from autotune.report.page.state import StudyState
 from autotune.search.effects import Effect
 from autotune.search.objective import values
 from autotune.space.configuration import Configuration
 
-# A trial that is that many times slower than the default would press all others together.
-_FARTHEST = 1.6
 _MOST_EFFECTS = 18
 _TICKS = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10]
 _COLOURS = ("@accent", "@second", "@good", "@bad", "@faint")
@@ -50,13 +48,13 @@ def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
             "hovertemplate": "trial %{x}: %{y:.4g}<br>%{text}<extra></extra>",
         },
     ]
-    inside = [cost for cost in relative if cost <= _FARTHEST]
+    inside = [cost for cost in relative if cost <= FARTHEST]
     word = objective.word
     return Figure(
         name="search",
         title="How the search went",
         caption=f"Estimates of the search, relative to the default; lower is better. Trials above "
-        f"{_FARTHEST:g} lie outside; a double-click shows them.",
+        f"{FARTHEST:g} lie outside; a double-click shows them.",
         plot=plot(
             traces,
             xaxis=axis("trial"),
@@ -122,17 +120,19 @@ def effects_figure(state: StudyState) -> Figure | None:
 def _effect_trace(name: str, effects: Sequence[tuple[int, Effect]], offset: float, c: str) -> Plot:
     factors = [effect.factor for _, effect in effects]
     return {
-        **dots(name, [f.value for f in factors], [place + offset for place, _ in effects], c),
-        "marker": {"color": c, "size": 9},
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [f.high - f.value for f in factors],
-            "arrayminus": [f.value - f.low for f in factors],
-            "color": c,
-            "thickness": 1.5,
-            "width": 0,
-        },
+        **dots(
+            name,
+            [f.value for f in factors],
+            [place + offset for place, _ in effects],
+            {"color": c, "size": 9},
+        ),
+        "error_x": bars(
+            [f.value - f.low for f in factors],
+            [f.high - f.value for f in factors],
+            color=c,
+            thickness=1.5,
+            width=0,
+        ),
         "text": [
             f"{wrapped(value_in_words(e.parameter, e.value))}<br>{name}: ×{e.factor.value:.2f} "
             f"({e.factor.low:.2f}–{e.factor.high:.2f}), {e.trials} trials"

@@ -2,7 +2,20 @@
 
 from collections.abc import Sequence
 
-from autotune.report.page.figure import Figure, Plot, axis, plot, wrapped
+from autotune.report.page.figure import (
+    DIAMOND,
+    FARTHEST,
+    FILLED,
+    HOLLOW,
+    STAR,
+    Figure,
+    Plot,
+    axis,
+    bars,
+    dots,
+    plot,
+    wrapped,
+)
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.report.text import interval, latency
@@ -10,21 +23,8 @@ from autotune.search import pareto
 from autotune.search.objective import DEFAULT, Objective, find
 
 _HEIGHT_PX = 460
-# A configuration that is that many times worse than the default would press all others into a
-# corner.
-_FARTHEST = 1.6
 _MARGIN = 0.06
-
-_HOLLOW: Plot = {"symbol": "circle-open", "size": 7, "color": "@faint", "line": {"width": 1.4}}
 _CROSSED: Plot = {"symbol": "x-thin-open", "size": 7, "color": "@faint", "line": {"width": 1.2}}
-_FILLED: Plot = {"symbol": "circle", "size": 11, "color": "@accent"}
-_STAR: Plot = {
-    "symbol": "star",
-    "size": 18,
-    "color": "@good",
-    "line": {"width": 1, "color": "@card"},
-}
-_DIAMOND: Plot = {"symbol": "diamond", "size": 13, "color": "@bad"}
 
 
 def axes_of(state: StudyState) -> tuple[Objective, Objective]:
@@ -64,30 +64,26 @@ def _traces(points: Sequence[Row], across: Objective, up: Objective) -> list[Plo
     chosen = [row for row in points if row.state == "chosen"]
 
     def trace(name: str, shown: Sequence[Row], marker: Plot, **more: object) -> Plot:
+        x, y = ([row.values[objective.name] for row in shown] for objective in (across, up))
         return {
-            "type": "scatter",
-            "mode": "markers",
-            "name": name,
-            "x": [row.values[across.name] for row in shown],
-            "y": [row.values[up.name] for row in shown],
+            **dots(name, x, y, marker),
             "text": [_hover(row) for row in shown],
             "customdata": [row.trial for row in shown],
             "hovertemplate": "%{text}<extra></extra>",
-            "marker": marker,
             **more,
         }
 
     def with_intervals(name: str, shown: Sequence[Row], marker: Plot) -> Plot:
-        bars = {"error_x": _error_bars(shown, across), "error_y": _error_bars(shown, up)}
-        return trace(name, shown, marker, **bars)
+        ends = {"error_x": _error_bars(shown, across), "error_y": _error_bars(shown, up)}
+        return trace(name, shown, marker, **ends)
 
     return [
-        trace("search estimate", kept, _HOLLOW),
+        trace("search estimate", kept, HOLLOW),
         trace("search estimate, over a limit", rejected, _CROSSED),
         _line(pareto.front(confirmed, lambda row: row.values, (across, up)), across, up),
-        with_intervals("final comparison", members, _FILLED),
-        with_intervals("the default", default, _DIAMOND),
-        trace("chosen", chosen, _STAR),
+        with_intervals("final comparison", members, FILLED),
+        with_intervals("the default", default, DIAMOND),
+        trace("chosen", chosen, STAR),
         # Plotly gives the pointer to the smallest point near it, which would be an estimate's
         trace("confirmed", confirmed, {"size": 1, "opacity": 0}, showlegend=False),
     ]
@@ -154,15 +150,8 @@ def _hover(row: Row) -> str:
 def _error_bars(rows: Sequence[Row], objective: Objective) -> Plot:
     """Returns the ends of the intervals of an objective, from those of the gains."""
     reaches = [_reach(row, objective) for row in rows]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [above for _, above in reaches],
-        "arrayminus": [below for below, _ in reaches],
-        "color": "@muted",
-        "thickness": 1.5,
-        "width": 4,
-    }
+    below, above = ([reach[end] for reach in reaches] for end in (0, 1))
+    return bars(below, above, thickness=1.5, width=4)
 
 
 def _reach(row: Row, objective: Objective) -> tuple[float, float]:
@@ -184,7 +173,7 @@ def _range(
     if not default:
         return None
     name, base = objective.name, default[0].values[objective.name]
-    inside = [row for row in points if objective.gain(row.values[name], base) >= 1 / _FARTHEST]
+    inside = [row for row in points if objective.gain(row.values[name], base) >= 1 / FARTHEST]
     low = min(row.values[name] - _reach(row, objective)[0] for row in inside)
     high = max(row.values[name] + _reach(row, objective)[1] for row in inside)
     space = _MARGIN * (high - low) or _MARGIN * high or 1.0

@@ -51,7 +51,9 @@ class StudyState:
     @property
     def baseline(self) -> Measurement | None:
         """The measurement of the default in the search; None where it is not at hand."""
-        return self.measurement_of(BASELINE.key)
+        # one that failed once may have been measured again
+        own = (trial.measurement for trial in self.trials if trial.configuration == BASELINE)
+        return next((measurement for measurement in own if measurement is not None), None)
 
     @property
     def chosen(self) -> Measurement | None:
@@ -60,12 +62,6 @@ class StudyState:
             return None
         picked = self.result.picked
         return next((t.measurement for t in self.trials if t.number == picked), None)
-
-    def measurement_of(self, key: str) -> Measurement | None:
-        """Returns the measurement of the configuration with that key; None where there is none."""
-        # one that failed once may have been measured again
-        own = (trial.measurement for trial in self.trials if trial.configuration.key == key)
-        return next((measurement for measurement in own if measurement is not None), None)
 
 
 def read_state(folder: Path, storage: str | None = None, name: str | None = None) -> StudyState:
