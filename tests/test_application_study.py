@@ -545,6 +545,28 @@ def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_p
     assert "takes no model, storage, traffic; its options are" in " ".join(done.stderr.split())
 
 
+def test_another_runtime_cannot_be_asked_for(recording: Path, tmp_path: Path) -> None:
+    done = command_line.run(tmp_path, "study", recording.name, "--runtimes", "onnxruntime-openvino")
+    assert done.returncode == 2
+    assert "record, study and run it there" in " ".join(done.stderr.split())
+
+
+def test_a_session_has_a_metric_of_its_own(recording: Path) -> None:
+    """It is judged by that alone; the largest error is that of the others."""
+    options = ApplicationOptions(recording=recording, max_error=1e-3, metric="reader=cer")
+    judged = [
+        (options.metric_of(name), options.max_error_of(name)) for name in ("reader", "finder")
+    ]
+    assert judged == [("cer", None), (None, 1e-3)]
+    whole = replace(options, metric="top1")
+    assert (whole.metric_of("finder"), whole.max_error_of("finder")) == ("top1", 1e-3)
+    whole.check_sessions(["finder"])
+    with pytest.raises(RequestError, match=r"has no session 'reader'.* It has finder"):
+        options.check_sessions(["finder"])
+    with pytest.raises(RequestError, match="name it with --metric"):
+        ApplicationOptions(recording=recording, max_drop=0.002).check()
+
+
 @pytest.mark.process
 def test_calls_are_replayed_in_turns(recording: Path, tmp_path: Path) -> None:
     """Both processes replay all calls; a model with another interface is not measured."""
