@@ -192,6 +192,7 @@ def test_samples_are_as_frequent_as_their_calls(tmp_path: Path) -> None:
     shapes[0].files.append(tmp_path / "empty.npz")
     assert write_samples(shapes, describe(model), tmp_path / "inputs", seed=0) == 4
     assert trials_of([session], 70) == {"relu": 70}
+    assert trials_of([session], 1) == {"relu": 4}, "the first two are the defaults and today's"
 
 
 class FakeReplays:
