@@ -192,6 +192,7 @@ def test_samples_are_as_frequent_as_their_calls(tmp_path: Path) -> None:
     shapes[0].files.append(tmp_path / "empty.npz")
     assert write_samples(shapes, describe(model), tmp_path / "inputs", seed=0) == 4
     assert trials_of([session], 70) == {"relu": 70}
+    assert trials_of([session], 1) == {"relu": 4}, "the first two are the defaults and today's"
 
 
 class FakeReplays:
@@ -543,6 +544,28 @@ def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_p
     done = command_line.run(tmp_path, "study", recording.name, *options)
     assert done.returncode == 2
     assert "takes no model, storage, traffic; its options are" in " ".join(done.stderr.split())
+
+
+def test_another_runtime_cannot_be_asked_for(recording: Path, tmp_path: Path) -> None:
+    done = command_line.run(tmp_path, "study", recording.name, "--runtimes", "onnxruntime-openvino")
+    assert done.returncode == 2
+    assert "record, study and run it there" in " ".join(done.stderr.split())
+
+
+def test_a_session_has_a_metric_of_its_own(recording: Path) -> None:
+    """It is judged by that alone; the largest error is that of the others."""
+    options = ApplicationOptions(recording=recording, max_error=1e-3, metric="reader=cer")
+    judged = [
+        (options.metric_of(name), options.max_error_of(name)) for name in ("reader", "finder")
+    ]
+    assert judged == [("cer", None), (None, 1e-3)]
+    whole = replace(options, metric="top1")
+    assert (whole.metric_of("finder"), whole.max_error_of("finder")) == ("top1", 1e-3)
+    whole.check_sessions(["finder"])
+    with pytest.raises(RequestError, match=r"has no session 'reader'.* It has finder"):
+        options.check_sessions(["finder"])
+    with pytest.raises(RequestError, match="name it with --metric"):
+        ApplicationOptions(recording=recording, max_drop=0.002).check()
 
 
 @pytest.mark.process

@@ -112,6 +112,7 @@ def study_application(
     """
     options.check()
     state = _State(options=options, recording=Recording.read(options.recording), report=report)
+    options.check_sessions([session.name for session in state.recording.sessions])
     _find_tunable(state)
     options.folder.mkdir(parents=True, exist_ok=True)
     with exclusive_use(options.folder, cores=False, wait=options.wait, on_note=state.note):

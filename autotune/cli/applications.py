@@ -130,7 +130,7 @@ def run_tuned(
 _STUDY_OPTIONS = frozenset(
     {
         *("out", "trials", "space", "providers", "max_error", "max_memory_mib", "prefer", "seed"),
-        *("wait", "max_held_memory_mib"),
+        *("wait", "max_held_memory_mib", "metric", "max_drop"),
     }
 )
 """Options of ``study`` that an application's study takes."""
@@ -161,6 +161,13 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
         from autotune.study.progress import Progress
 
     chosen = {name: value for name, value in given.items() if value is not None}
+    if "runtimes" in chosen:
+        raise RequestError(
+            "an application's sessions are opened by the ONNX Runtime that it imports, so "
+            "--runtimes cannot change it; install the other build, such as "
+            "onnxruntime-openvino, in an environment like the application's, and record, study "
+            "and run it there"
+        )
     if others := sorted(chosen.keys() - _STUDY_OPTIONS):
         raise RequestError(
             f"the study of a recording, which brings its own models, inputs and calls, takes no "

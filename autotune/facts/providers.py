@@ -178,7 +178,8 @@ def promising_runtime(features: Collection[str], states: Sequence[ProviderState]
     return (
         f"This processor has {', '.join(suiting)}, which OpenVINO computes with in bfloat16 and "
         "int8, and no ONNX Runtime of this study has it: autotune runtimes add "
-        "onnxruntime-openvino, then add --runtimes onnxruntime-openvino."
+        "onnxruntime-openvino, then add --runtimes onnxruntime-openvino. An application is "
+        "studied in an environment that has it in place of onnxruntime."
     )
 
 

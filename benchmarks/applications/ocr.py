@@ -48,6 +48,8 @@ def tune(python: str, pages: int, options: argparse.Namespace) -> None:
     study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned)]
     study += ["--trials", str(options.trials), "--space", options.space, "--wait"]
     study += ["--prefer", options.prefer, "--max-error", str(options.max_error)]
+    if options.metric:
+        study += ["--metric", options.metric, "--max-drop", str(options.max_drop)]
     subprocess.run(study, check=True)
 
 
@@ -85,6 +87,8 @@ def main() -> None:
     parser.add_argument("--space", default="default")
     parser.add_argument("--prefer", default="balanced", help="latency, memory or balanced")
     parser.add_argument("--max-error", type=float, default=1e-3, help="of an output of a model")
+    parser.add_argument("--metric", help="SESSION=NAME,..., as of `autotune study`")
+    parser.add_argument("--max-drop", type=float, default=0.002, help="how far it may fall")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("ocr"))
     parser.add_argument("--quick", action="store_true", help="at most 4 pages, 12 trials, 2 rounds")
