@@ -46,7 +46,7 @@ def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
         assert steps == ["int8_embeddings"]
     elif name == "caches":
         assert steps == ["int8_caches"]
-    elif name == "joined_products":
+    elif name in {"joined_products", "static_shapes"}:
         assert steps == [name]
     else:
         assert steps == str(value).split("+")

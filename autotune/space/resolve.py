@@ -12,7 +12,7 @@ from autotune.facts.model import Model
 from autotune.facts.providers import CPU_STATE, ProviderState, SearchedRuntime
 from autotune.facts.workload import Workload
 from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, SHARED
-from autotune.graph.parameters import GRAPH_PARAMETERS, JOINED, PRECISIONS
+from autotune.graph.parameters import GRAPH_PARAMETERS, JOINED, PRECISIONS, STATIC_SHAPES
 from autotune.space.needs import LARGEST_QUANTISED_BYTES, unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
 from autotune.space.providers import SearchedProviders
@@ -113,6 +113,12 @@ def resolve(
     unmet = unmet_needs(model, workload, machine, clients)
     left_out: dict[str, str] = {}
     offered_parameters = _batched(space.parameters, model, workload, batch, left_out)
+    if any(parameter.name == BATCH for parameter in offered_parameters):
+        unmet.setdefault(
+            "one_shape", "runs have batches, and the samples that give the shapes are single"
+        )
+    if fixed_values.get(STATIC_SHAPES) and "one_shape" in unmet:
+        raise RequestError(f"--fix {STATIC_SHAPES}: {unmet['one_shape']}")
     offered_parameters = _with_optimizers(offered_parameters, model, firing, left_out)
     offered_parameters = (*_of_runtimes(runtimes), *offered_parameters)
     searched = SearchedProviders.of(offered_parameters, fixed_values, providers, unmet, runtimes)
