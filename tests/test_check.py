@@ -1,5 +1,6 @@
 """What `autotune check` says of a config, and its exit codes."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,16 @@ def test_a_config_of_this_machine(model: Path) -> None:
     assert checked.files == ("best.onnx",)
     assert checked.outcome == "autotune.load opens the model as tuned."
     assert checked.exit_code(strict=True) == 0
+
+
+def test_what_was_done_to_the_model_is_said(model: Path) -> None:
+    """A file of fixed shapes takes no others, so the command names them."""
+    path = write_config(model, make_config())
+    plain = json.loads(path.read_text(encoding="utf-8"))
+    plain["model"]["steps"] = ["shapes fixed in the file: x [2, 3]", "int8 static"]
+    path.write_text(json.dumps(plain), encoding="utf-8")
+    text = words_of(view_check(check(path), "best.json"))
+    assert "by shapes fixed in the file: x [2, 3], int8 static." in text
 
 
 def test_options_of_the_process_are_said_as_variables(model: Path) -> None:

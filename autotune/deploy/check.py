@@ -22,6 +22,8 @@ class Check:
         lacking: The execution providers that this machine lacks, in words.
         differences: How this machine differs from the one that tuned the config, in words.
         adapted: What would be changed for this machine, in words; empty if nothing.
+        steps: What the config's model differs by from the untouched one, with the shapes that it
+            takes where they are fixed; empty if it is the untouched one.
         files: Names of the model files whose sizes and SHA-256 are those of the config.
         process: The config's options of the process as environment variables; empty if it has none.
         tuned_for: How the config was called while it was tuned, in words; empty for one caller.
@@ -33,6 +35,7 @@ class Check:
     lacking: Sequence[str] = ()
     differences: Sequence[str] = ()
     adapted: str = ""
+    steps: Sequence[str] = ()
     files: Sequence[str] = ()
     process: Mapping[str, str] = field(default_factory=dict)
     tuned_for: str = ""
@@ -86,6 +89,7 @@ def check(path: Path) -> Check:
         lacking=here.lacking,
         differences=here.differences,
         adapted=here.adapted,
+        steps=config.model.steps,
         files=config.model.names,
         process={} if config.process is None else config.process.environment,
         tuned_for="" if config.serving is None else config.serving.words,

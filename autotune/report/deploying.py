@@ -20,6 +20,8 @@ def view_check(check: Check, config: str) -> View:
             f"Its model files have the sizes and digests that it names: {', '.join(check.files)}."
         ),
     ]
+    if check.steps:
+        found.append(Line(f"Its model differs from the untouched one by {', '.join(check.steps)}."))
     if check.tuned_for:
         found.append(Line(f"It was {check.tuned_for}."))
     if check.refusal:
