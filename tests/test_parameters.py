@@ -33,7 +33,7 @@ def test_every_need_of_a_value_has_a_name(name: str, value: Any) -> None:
     assert set(GRAPH_PARAMETERS[name].needs(value)) <= NEEDS.keys()
 
 
-_NO_STEPS = {("embeddings", "float"), ("embeddings", "shared")}
+_NO_STEPS = {("embeddings", "float")}
 
 
 @pytest.mark.parametrize(("name", "value"), _GRAPH_VALUES)

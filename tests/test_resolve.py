@@ -127,22 +127,6 @@ def test_embeddings_need_a_table() -> None:
     assert large.nearest({"embeddings": "int8"}) == Configuration.of({"embeddings": "int8"})
 
 
-def test_a_tied_table_is_shared_beside_packed_weights_alone(tmp_path: Path) -> None:
-    """Without them, or with the last product in float, there is no packed table to share."""
-    preset = (Path(__file__).parent.parent / "search_spaces" / "decoder.toml").read_text()
-    file = tmp_path / "space.toml"
-    file.write_text(
-        preset.replace('["as_precision", "int8"]', '["as_precision", "int8", "shared"]')
-    )
-    space = resolved(str(file), operators={"MatMul": 4}, is_tied=True)
-    shared: dict[str, Value] = {"precision": "int8_weight_only", "embeddings": "shared"}
-    assert space.nearest(shared).to_json() == shared
-    assert "embeddings" not in space.nearest({"embeddings": "shared"}).to_json()
-    assert "embeddings" not in space.nearest({**shared, "last_product": "float"}).to_json()
-    left_out = resolved(str(file), operators={"MatMul": 4}, embeddings=1).left_out
-    assert "share no table" in left_out["embeddings=shared"]
-
-
 def test_what_a_rounding_does_not_take_makes_no_second_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

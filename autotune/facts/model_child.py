@@ -16,7 +16,6 @@ from autotune.facts.generated import feed_of
 from autotune.facts.graphs import all_graphs, all_nodes, all_weights
 from autotune.facts.model_facts import ModelFacts, Tensor
 from autotune.facts.optimised import count_subnormals, optimised_model
-from autotune.facts.tied import tied_table
 from autotune.facts.usual_sizes import Shapes, completed, usual_shapes
 from autotune.facts.weights import (
     element_count,
@@ -79,7 +78,6 @@ def inspect(message: Message) -> ModelFacts:
         branches=max(map(_branches, all_graphs(model.graph))),
         subnormals=_subnormals(path),
         embeddings=len(embedding_nodes(model.graph)),
-        is_tied=tied_table(model, path.parent) is not None,
         decoder=decoder,
         usual_shapes={} if decoder and decoder.generates else _usual_shapes(session, inputs),
     )

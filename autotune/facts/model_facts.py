@@ -60,7 +60,6 @@ class ModelFacts:
         quantisable: How many nodes of each type have a constant float weight, in the main graph.
         quantisable_inside: The same in the branches and bodies of its nodes.
         embeddings: How many nodes take rows out of a large constant table of their own.
-        is_tied: Whether the embedding and the last product share a table.
         branches: How many heavy nodes can run side by side, at least.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
         decoder: Which outputs are inputs of the next step; None where none is.
@@ -80,6 +79,5 @@ class ModelFacts:
     branches: Whole
     subnormals: Whole
     embeddings: Whole = 0
-    is_tied: bool = False
     decoder: Decoder | None = None
     usual_shapes: Mapping[str, tuple[Whole, ...]] = field(default_factory=dict)

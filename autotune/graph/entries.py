@@ -121,9 +121,6 @@ OFF = "off"
 AS_PRECISION = "as_precision"
 """The value of ``embeddings`` that leaves them to the precision of the other nodes."""
 
-SHARED = "shared"
-"""The value of ``embeddings`` that takes their rows from the weight of the last product."""
-
 
 def is_installed(package: str) -> bool:
     """Returns whether a package of this import name can be imported."""

@@ -18,7 +18,6 @@ from autotune.graph.entries import (
     AS_PRECISION,
     OFF,
     OPERATOR_GROUPS,
-    SHARED,
     Entry,
     GraphParameter,
     Step,
@@ -48,7 +47,6 @@ EMBEDDINGS: Mapping[str, Entry] = {
     "int8": Step(
         run=_calls("embeddings", "quantise"), words="embeddings in int8", needs=("embeddings",)
     ),
-    SHARED: Entry(words="one table for embedding and last product", needs=("tied_table",)),
 }
 """Values of ``embeddings`` besides ``as_precision``."""
 
@@ -131,7 +129,6 @@ def _weight_only(bits: int) -> Precision:
         packages=("onnx_ir",),
         options=frozenset(
             {"block_size", "accuracy_level", "kept_in_float", "zero_points", "last_product"}
-            | {"embeddings"}
             | ({"rounding"} if bits == 4 else set())
         ),
         float_types=OPERATOR_GROUPS["matmul"].types,

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from onnx import external_data_helper, helper, numpy_helper
 
 from autotune.facts.graphs import all_graphs, all_nodes
-from autotune.facts.tied import Tied
 from autotune.facts.weights import read
-from autotune.graph import shared_table
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.model_file import refill
 
@@ -36,13 +34,11 @@ def quantise(
     block_size: int,
     accuracy_level: int,
     zero_points: bool,
-    tied: Tied | None = None,
 ) -> None:
     """Writes the model with the weights of its matrix products in blocks of few bits.
 
     Args:
         bits_of: Returns the bits of a product's weights; None leaves it in float.
-        tied: The embedding that takes its rows from the packed weight of the last product.
 
     Raises:
         StepRefusedError: there is nothing to quantise.
@@ -55,7 +51,6 @@ def quantise(
     }
     if not chosen:
         raise StepRefusedError("there is no matrix product with a constant weight")
-    gather = shared_table.detach(graph, tied) if tied else None
     turned = _turned_tables(graph, tensors)
     taken = _still_taken(graph, chosen, turned)
     packed: dict[tuple[str, bool, int], list[str]] = {}
@@ -94,8 +89,6 @@ def quantise(
                 )  # fmt: skip
             refill(inner.node, nodes)
     _finish(model, fresh)
-    if tied and gather:
-        shared_table.attach(model.graph, gather, tied, target.parent)
     onnx.save(model, target)
 
 

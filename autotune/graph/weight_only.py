@@ -8,10 +8,9 @@ import numpy as np
 import onnx
 
 from autotune.facts.feeds import Feed
-from autotune.facts.tied import Tied, tied_table
 from autotune.facts.weights import fold_constants, quantisable_nodes
-from autotune.graph import sensitivity, shared_table, streamed_weights
-from autotune.graph.entries import AS_PRECISION, SHARED, StepRefusedError
+from autotune.graph import sensitivity, streamed_weights
+from autotune.graph.entries import AS_PRECISION, StepRefusedError
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import (
     LARGEST_PROTO_BYTES,
@@ -45,7 +44,6 @@ def quantise(
     zero_points: bool = False,
     rounding: str = "nearest",
     last_product: str = AS_PRECISION,
-    embeddings: str = AS_PRECISION,
 ) -> None:
     """Writes the model with the weights of matrix products in blocks of `bits` bits.
 
@@ -55,17 +53,13 @@ def quantise(
             eight bits.
         rounding: How scales are found: ``nearest``, ``k_quant`` or ``hqq``.
         last_product: The precision of the last product, which gives a decoder's logits.
-        embeddings: ``shared`` makes the embedding take its rows from the last product's weight;
-            other values change nothing here.
 
     Raises:
         StepRefusedError: there is nothing to quantise, or too much to rank.
     """
-    tied = _tied(source) if embeddings == SHARED else None
     forms: dict[str, Any] = {"block_size": block_size, "accuracy_level": accuracy_level}
     if _is_streamed(source, kept_in_float, rounding):
-        forms |= {"zero_points": zero_points, "tied": tied}
-        _stream(source, target, last_product, bits, **forms)
+        _stream(source, target, last_product, bits, zero_points=zero_points, **forms)
         return
     model = onnx.load(source)
     fold_constants(model)
@@ -98,28 +92,7 @@ def quantise(
     packed = with_packed_weights(
         model, excluded, bits=bits, zero_points=zero_points, rounding=rounding, **forms
     )
-    if tied:
-        _share(packed.graph, tied, source.parent)
     save(packed, target)
-
-
-def _tied(source: Path) -> Tied:
-    """Returns the embedding and the last product that share a table.
-
-    Raises:
-        StepRefusedError: they share none.
-    """
-    tied = tied_table(onnx.load(source, load_external_data=False), source.parent)
-    if tied is None:
-        raise StepRefusedError("the embedding and the last product share no table")
-    return tied
-
-
-def _share(graph: onnx.GraphProto, tied: Tied, folder: Path) -> None:
-    """Makes the embedding take its rows from the packed weight, and removes the float table."""
-    gather = shared_table.detach(graph, tied)
-    shared_table.attach(graph, gather, tied, folder)
-    remove_unused_weights(graph)
 
 
 def _is_streamed(source: Path, kept_in_float: int, rounding: str) -> bool:

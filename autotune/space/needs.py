@@ -130,10 +130,6 @@ NEEDS: Mapping[str, Need] = {
             model.decoder is not None and "GroupQueryAttention" in model.operators
         ),
     ),
-    "tied_table": Need(
-        lacking="the embedding and the last product share no table",
-        is_met=lambda model, *_: model.is_tied,
-    ),
     "small_model": Need(
         lacking="ONNX Runtime's tools cannot quantise a model over 2 GiB",
         is_met=lambda model, *_: model.size_bytes <= LARGEST_QUANTISED_BYTES,

@@ -11,7 +11,7 @@ from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import CPU_STATE, ProviderState, SearchedRuntime
 from autotune.facts.workload import Workload
-from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, SHARED
+from autotune.graph.entries import OFF, OPERATOR_GROUPS
 from autotune.graph.parameters import GRAPH_PARAMETERS, JOINED, PRECISIONS, STATIC_SHAPES
 from autotune.space.needs import LARGEST_QUANTISED_BYTES, unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
@@ -65,19 +65,12 @@ _FLOAT_INPUTS: Condition = {
     "precision": _others("precision", "int8_weight_only", "int4_weight_only"),
 }
 
-# Packed products alone are joined. The table of the last one gives the embedding's rows; HQQ's zero
-# points are floats, which the operator does not take.
+# Packed products alone are joined.
 _NOT_PACKED: tuple[Condition, ...] = (
-    {
-        "precision": _others("precision", "int8_weight_only", "int4_weight_only"),
-        "embeddings": (SHARED,),
-    },
     {
         "precision": _others("precision", "int8_weight_only", "int4_weight_only"),
         JOINED: (True,),
     },
-    {"last_product": ("float",), "embeddings": (SHARED,)},
-    {"rounding": ("hqq",), "last_product": (AS_PRECISION, "int4"), "embeddings": (SHARED,)},
 )
 
 # fp16 leaves no table in fp32 that could be rounded
