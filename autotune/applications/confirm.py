@@ -198,7 +198,7 @@ def confirm(
 
 
 def _luck(deviation: float, questions: int) -> float:
-    """Returns the relative difference that chance explains in the luckiest of so many questions."""
+    """Returns the relative difference that chance explains in the best of so many questions."""
     return math.expm1(NormalDist().inv_cdf(1 - _RISK / questions) * deviation)
 
 
