@@ -6,7 +6,7 @@ The model is made ready first, and what is costly is kept for other sets of grap
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_nodes
 from autotune.facts.weights import embedding_nodes
 from autotune.graph import sensitivity
-from autotune.graph.by_time import Quantise
+from autotune.graph.by_time import Quantise, Slow
 from autotune.graph.calibration import Ranges, quantisable_types
 from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, StepRefusedError
 from autotune.graph.float_model import FloatModel, added_products
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import remove_unused
+from autotune.graph.quick_rounding import quick_rounding
 from autotune.graph.silence import silent_tools
 
 # A convolution that is quantised at run time is slower than one in float.
@@ -78,7 +79,7 @@ class StaticOptions:
     @property
     def kernels(self) -> str:
         """The name of what decides on the kernels of ONNX Runtime, and so on times."""
-        flags = ("per_channel", "unsigned_weights", "symmetric", "float_outputs")
+        flags = ("unsigned_weights", "symmetric", "float_outputs")
         return "-".join([self.quantized_operators, *(f for f in flags if getattr(self, f))])
 
 
@@ -107,8 +108,7 @@ def static(
     model = adjusted.load()
     ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
     in_float = _unfit(model, ranges, how)
-    # smoothing changes no time: one measurement serves all its values
-    slow = ready.slow(quantiser(ranges, how), how.kernels) if how.slow_in_float else None
+    slow = _slow(ready, ranges, how) if how.slow_in_float else None
     in_float += slow.names if slow else []
     costs = slow.lost_us if slow else None
     in_float += adjusted.most_sensitive(how.weighted_types, how.kept_in_float, in_float, costs)
@@ -121,6 +121,15 @@ def static(
         )
     excluded = [*in_float, *_embeddings_apart(model, how.embeddings)]
     _quantise_statically(model, target, ranges, excluded, how)
+
+
+def _slow(ready: FloatModel, ranges: Ranges, how: StaticOptions) -> Slow:
+    """Returns which nodes eight bits make slower.
+
+    Smoothing and scales for each channel change no kernel: one measurement serves all their values.
+    It is made with one scale, because some weights cannot have several.
+    """
+    return ready.slow(quantiser(ranges, replace(how, per_channel=False)), how.kernels)
 
 
 def _unfit(model: onnx.ModelProto, ranges: Ranges, how: StaticOptions) -> list[str]:
@@ -204,7 +213,7 @@ def _quantise_statically(
     _copy_shared_constants(
         model, {n.name for n in model.graph.node if n.name in excluded or n.op_type not in types}
     )
-    with silent_tools():
+    with silent_tools(), quick_rounding():
         quantizer = QDQQuantizer(
             model,
             how.per_channel,
@@ -318,7 +327,7 @@ def dynamic(
     excluded += _embeddings_apart(model, embeddings)
     copy = target.with_name("float.onnx")
     onnx.save(model, copy)
-    with silent_tools():
+    with silent_tools(), quick_rounding():
         quantize_dynamic(
             copy,
             target,

@@ -1,4 +1,4 @@
-"""Plugins that are installed and have no device here."""
+"""Plugins that are installed, with and without a device that they can use."""
 
 from pathlib import Path
 
@@ -9,6 +9,16 @@ from autotune.deploy.providers import PROVIDERS
 
 pytestmark = [pytest.mark.environment, pytest.mark.process, pytest.mark.slow]
 
+_DEVICES = """
+import importlib, json, sys
+import onnxruntime
+from autotune.deploy.providers import PROVIDERS
+provider = PROVIDERS[sys.argv[1]]
+package = importlib.import_module(provider.plugin.module)
+library = getattr(package, provider.plugin.library)()
+onnxruntime.register_execution_provider_library(provider.name, library)
+print(json.dumps(sum(d.ep_name == provider.name for d in onnxruntime.get_ep_devices())))
+"""
 _VIRTUAL = """
 import importlib, json, sys
 import onnxruntime
@@ -30,14 +40,19 @@ def plugins() -> Environment:
 
 
 @pytest.mark.parametrize("word", ["openvino", "webgpu"])
-def test_a_plugin_without_a_device_is_listed_with_the_reason(
+def test_a_plugin_is_ready_only_with_a_device_that_it_can_use(
     plugins: Environment, word: str, tmp_path: Path
 ) -> None:
+    """OpenVINO takes Intel's processors alone; WebGPU takes GPUs."""
+    offered = plugins.result("-c", _DEVICES, word, cwd=tmp_path)
     states = plugins.autotune("hardware", "--no-noise", cwd=tmp_path)["execution_providers"]
     state = next(state for state in states if state["word"] == word)
-    assert state["state"] == "no device"
     assert state["package"].startswith("onnxruntime-ep-")
-    assert state["reason"] == "it finds no device that it can use"
+    if offered:
+        assert state["state"] == "ready"
+    else:
+        assert state["state"] == "no device"
+        assert state["reason"] == "it finds no device that it can use"
 
 
 @pytest.mark.parametrize("word", ["openvino", "webgpu"])
