@@ -42,6 +42,7 @@ from autotune.applications.recording import (
 )
 from autotune.applications.replay import Arrangement, Opening, Played, ReplayMeasurer
 from autotune.applications.replies import Replayed
+from autotune.applications.result import ApplicationResult
 from autotune.applications.schedule import schedule_of
 from autotune.applications.study import _part, _process_of, study_application
 from autotune.applications.timing import difference, run_once
@@ -63,6 +64,7 @@ from autotune.errors import (
 from autotune.facts.feeds import save_samples
 from autotune.facts.generated import one_sample
 from autotune.facts.model import describe
+from autotune.measure.leak import Leak
 from autotune.process.child import ChildFailure
 from autotune.report.application import outcome, view_application, view_recording
 from autotune.report.page.application import render_application
@@ -199,6 +201,7 @@ class FakeReplays:
     """Replays in which spinning costs half of the time, and an arena half of the memory."""
 
     baseline = Replayed(seconds=1.0, cpu_s=2.0, peak_mib=100.0, held_mib=80.0)
+    growth: Leak | None = None
 
     def __init__(self, *_: Any) -> None:
         self.count = 0
@@ -451,6 +454,34 @@ def test_a_study_writes_a_tuned_application(
         study_application(options, lambda _: None)
 
 
+@pytest.mark.parametrize("kib", [0.0, 30.0])
+def test_a_leak_of_todays_sessions_is_reported(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kib: float
+) -> None:
+    """Its growth is in the result in any case, and a remark says what to do about a leak."""
+    monkeypatch.setattr(
+        "autotune.applications.writing._write_config",
+        lambda folder, *_: folder.mkdir(exist_ok=True),
+    )
+
+    class Leaking(FakeReplays):
+        """Replays after which the process holds more."""
+
+        growth = Leak.of([1000 + 10 * kib * block + block % 2 for block in range(17)], 10)
+
+    options = ApplicationOptions(recording=recording, trials=30, out=tmp_path / "app.tuned")
+    result = study_application(
+        options,
+        lambda _: None,
+        measure=Leaking,
+        study=lambda *_: FakeStudy(tmp_path),  # type: ignore[arg-type]
+    )
+    assert result.growth is not None
+    assert result.growth.kib_per_run == pytest.approx(kib, abs=0.01)
+    assert ApplicationResult.read(options.folder).growth == result.growth
+    assert any("30 KiB a call" in note and "a leak" in note for note in result.notes) == bool(kib)
+
+
 @pytest.mark.parametrize("killed_at", ["best.json", "application.json"])
 def test_a_kill_leaves_the_configs_that_were_in_use(
     recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
@@ -591,6 +622,10 @@ def test_calls_are_replayed_in_turns(recording: Path, tmp_path: Path) -> None:
         changed = Opening(model=tmp_path / "other.onnx", session=session)
         refused = measurer.measure(Arrangement(openings={"relu": changed}), 1)
         assert "another interface" in str(refused)
+        assert measurer.growth is None, "too few replays to tell"
+        while measurer.growth is None:
+            assert isinstance(measurer.measure(today, 20), Played)
+        assert measurer.growth.runs % len(schedule.calls) == 0
         missing = Opening(model=tmp_path / "missing.onnx", session=session)
         assert "refused" in str(measurer.measure(Arrangement(openings={"relu": missing}), 1))
     finally:

@@ -17,6 +17,7 @@ from autotune.deploy.records import Text, from_plain, to_plain
 from autotune.errors import FormatError
 from autotune.facts.feeds import contents
 from autotune.facts.runtime import runtime
+from autotune.measure.leak import Leak
 from autotune.storage.spool import Spool
 
 _NAME = "together"
@@ -87,6 +88,11 @@ class KeptReplays:
     def baseline(self) -> Replayed:
         """Today's numbers during the search."""
         return self._today(lambda replays: replays.baseline)
+
+    @property
+    def growth(self) -> Leak | None:
+        """How the memory of today's sessions grows, if this run has measured enough to tell."""
+        return None if self._replays is None else self._replays.growth
 
     def renew(self) -> Replayed:
         """Begins the next round at the end; returns today's numbers in it."""

@@ -13,6 +13,7 @@ from autotune.deploy.options import Value
 from autotune.deploy.records import Json
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
+from autotune.measure.leak import Leak, settled_growth
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 
@@ -96,6 +97,11 @@ class Replays(Protocol):
         """Today's numbers during the search."""
         ...
 
+    @property
+    def growth(self) -> Leak | None:
+        """How the memory of today's sessions grows with each call; None where it is not known."""
+        ...
+
     def renew(self) -> Replayed:
         """Starts the process with today's sessions again; returns its second replay."""
         ...
@@ -129,6 +135,8 @@ class ReplayMeasurer:
         schedule.save(self._feeds)
         self._limit_s = max(_LEAST_LIMIT_S, _REPLAY_LIMIT * schedule.recorded_s)
         self._reference: Child | None = None
+        self._held_kib: list[float] = []
+        self._growth: Leak | None = None
         try:
             with self._start() as child:
                 self._blocks_per_s = child.request({"do": "speed"}, 60, Speed).blocks_per_s
@@ -146,13 +154,20 @@ class ReplayMeasurer:
         Raises:
             CannotMeasureError: they cannot be opened or replayed.
         """
+        self._growth = self.growth
+        self._held_kib = []
         self._reference = self._start()
         try:
             self._open(self._reference, self._today)
-            self._replay(self._reference)
-            return self._replay(self._reference)
+            self._replay_today()
+            return self._replay_today()
         except ChildFailure as failure:
             raise _cannot_replay(failure) from None
+
+    @property
+    def growth(self) -> Leak | None:
+        """How the memory of today's sessions grows with each call, by its last long process."""
+        return settled_growth(self._held_kib, len(self._schedule.calls)) or self._growth
 
     def renew(self) -> Replayed:
         """Starts the process with today's sessions again; returns its second replay."""
@@ -178,12 +193,12 @@ class ReplayMeasurer:
                     if not interface.shows(session.opened.interface):
                         return f"{session.name} would show the application another interface"
                 self._replay(child)
-                before = self._replay(self._reference)
+                before = self._replay_today()
                 times: list[Replayed] = []
                 ratios: list[float] = []
                 for _ in range(turns):
                     times.append(self._replay(child))
-                    after = self._replay(self._reference)
+                    after = self._replay_today()
                     ratios.append(times[-1].seconds / ((before.seconds + after.seconds) / 2))
                     before = after
                     if give_up and ratios[-1] > give_up:
@@ -222,6 +237,12 @@ class ReplayMeasurer:
         if len(opened.interfaces) != len(openings):
             raise ChildFailure("protocol", "another number of sessions")
         return opened
+
+    def _replay_today(self) -> Replayed:
+        assert self._reference is not None
+        replayed = self._replay(self._reference)
+        self._held_kib.append(1024 * replayed.private_mib)
+        return replayed
 
     def _replay(self, child: Child) -> Replayed:
         """Thaws a child whose sessions are open for one replay."""

@@ -45,6 +45,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import AutotuneError, CannotMeasureError, DataError, RequestError
 from autotune.facts.model import Model, describe
 from autotune.facts.runtime import runtime
+from autotune.measure.leak import Leak
 from autotune.results.writing import write_json
 from autotune.storage.database import quiet_optuna
 from autotune.storage.locks import exclusive_use
@@ -77,6 +78,7 @@ class _State:
     reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     told: set[str] = field(default_factory=set)
+    growth: Leak | None = None
 
     def note(self, sentence: str) -> None:
         """Keeps a remark, and tells it."""
@@ -163,6 +165,7 @@ def _study(
         limits=options.limits,
         point_count=search.size,
         base_mib=process.base_mib,
+        growth=state.growth,
     )
     write_json(result.to_json(), options.folder / FRONT)
     return result
@@ -200,13 +203,20 @@ def _together(
         if measurer.points:
             state.report(Progress(stage="", note=_kept(measurer)))
         search.run(measurer, trials, on_trial, measurer.points)
-        return confirm(
-            measurer,
-            _entrants(search, measurer, state),
-            on_step,
-            schedule.turns,
-            seed=state.options.seed,
-        )
+        entrants = _entrants(search, measurer, state)
+        outcome = confirm(measurer, entrants, on_step, schedule.turns, seed=state.options.seed)
+        state.growth = measurer.growth
+        if state.growth is not None and state.growth.is_leak:
+            state.note(_leak_in_words(state.growth))
+        return outcome
+
+
+def _leak_in_words(leak: Leak) -> str:
+    return (
+        f"the memory of today's sessions grows by {leak.kib_per_run:.3g} KiB a call "
+        f"({leak.low:.3g} to {leak.high:.3g}, 95 %) over {leak.runs:,} calls, which is a leak: "
+        "autotune inspect MODEL finds the session, and autotune bisect the release"
+    )
 
 
 def _numbers_of(trial: JointTrial) -> str:

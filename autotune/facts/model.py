@@ -105,6 +105,8 @@ def _refusal(path: Path, failure: ChildFailure) -> str:
         return f"{path} could not be opened within {_TIME_LIMIT_S} s"
     if failure.kind == "out_of_memory":
         return f"{path} needs more memory to open than this machine has free: {text}"
+    if failure.kind == "crashed" and re.search(r": (Import|ModuleNotFound)Error: ", text):
+        return f"a package of this environment is broken ({text}); install it again"
     if failure.kind != "refused":
         return f"{path} makes ONNX Runtime end abruptly ({text}); the file may be damaged"
     if match := re.search(r"No Op registered for (\S+) with domain_version of ([0-9]+)", text):

@@ -19,6 +19,7 @@ from autotune.process.child import ChildFailure
 # process grows: up to 20 MB of a small CNN's.
 _SETTLING = 10
 _BLOCKS = 16
+_FEWEST_BLOCKS = 8
 _BLOCK_S = 0.15
 _FEWEST_RUNS, _MOST_RUNS = 20, 5000
 # A heap that finds its size grows in a few steps; a leak does not stop.
@@ -63,6 +64,15 @@ class Leak:
             growing=sum(step > 0 for step in steps) / len(steps),
             runs=runs * len(steps),
         )
+
+
+def settled_growth(held_kib: Sequence[float], runs: int) -> Leak | None:
+    """Returns the growth by what was held after each block, once arena and heap have settled.
+
+    None where there are too few blocks to tell.
+    """
+    settled = held_kib[_SETTLING:]
+    return Leak.of(settled, runs) if len(settled) > _FEWEST_BLOCKS else None
 
 
 def measure_leak(
