@@ -1,9 +1,10 @@
 """A service with two models in one process, under four clients: tuned together, apart, and not.
 
-    pip install fastapi uvicorn
-    python benchmarks/applications/service.py [--requests 400] [--trials 60]
+    pip install fastapi uvicorn               # and rapidocr-onnxruntime, for --ocr
+    python benchmarks/applications/service.py [--requests 400] [--trials 60] [--ocr]
 
-A text encoder and an image classifier, generated, are served by FastAPI in one process. "Together"
+A text encoder and an image classifier, both generated, or RapidOCR in place of the latter, are
+served by FastAPI in one process. "Together"
 is the study of a recording of both; "apart" puts the studies of two recordings, each with requests
 of one kind alone, into one folder. All three ways run in turns, without autotune's measuring: the
 clients' own clock times each request.
@@ -20,13 +21,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from ocr import character_errors
 
 from autotune.applications.command import tuned_environment
 from autotune.facts import sample_models
 
 AUTOTUNE = (sys.executable, "-m", "autotune")
 APPLICATION = Path(__file__).parent / "service_application.py"
-BOTH = "text,image"
 
 
 def write_models(folder: Path, *, is_small: bool) -> None:
@@ -77,7 +78,7 @@ def merge(parts: list[Path], folder: Path) -> Path:
 def run(options: argparse.Namespace, environment: dict[str, str]) -> dict[str, object]:
     """Returns what one run of the service says."""
     done = subprocess.run(
-        command(options, BOTH), env=environment, capture_output=True, text=True, check=True
+        command(options, options.kinds), env=environment, capture_output=True, text=True, check=True
     )
     said: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     return said
@@ -93,10 +94,8 @@ def compare(options: argparse.Namespace, tuned: dict[str, Path]) -> dict[str, di
         for place in range(len(names)):  # each comes first, second and third equally often
             name = names[(turn + place) % len(names)]
             runs[name].append(run(options, environments[name]))
-    right = np.array(_flat(runs["today"][0]["answers"]))
     rows: dict[str, dict[str, float]] = {}
     for name, own in runs.items():
-        answers = np.array(_flat(own[0]["answers"]))
         pairs = zip(own, runs["today"], strict=True)
         rows[name] = {
             "requests_per_s": statistics.median(_number(said["requests_per_s"]) for said in own),
@@ -105,17 +104,23 @@ def compare(options: argparse.Namespace, tuned: dict[str, Path]) -> dict[str, di
                 for mine, its in pairs
             ),
             "peak_mib": statistics.median(_number(said["peak_mib"]) for said in own),
-            "error": float(np.linalg.norm(answers - right) / np.linalg.norm(right)),
         }
-        for kind in BOTH.split(","):
+        for kind in options.kinds.split(","):
+            pair = [said[0]["answers"][kind] for said in (runs["today"], own)]  # type: ignore[index]
+            rows[name][f"{kind}_error"] = _error(*pair)
             for share in (50, 95):
                 times = [np.percentile(said["ms"][kind], share) for said in own]  # type: ignore[index]
                 rows[name][f"{kind}_p{share}_ms"] = float(statistics.median(times))
     return rows
 
 
-def _flat(answers: object) -> list[float]:
-    return [value for answer in answers for value in answer]  # type: ignore[attr-defined]
+def _error(today: list[list[object]], tuned: list[list[object]]) -> float:
+    """Returns the relative distance of numbers, or the share of characters that differ."""
+    first, second = ([value for answer in own for value in answer] for own in (today, tuned))
+    if isinstance(first[0], str):
+        return character_errors(list(map(str, first)), list(map(str, second)))
+    numbers = np.array(first, np.float64)
+    return float(np.linalg.norm(np.array(second, np.float64) - numbers) / np.linalg.norm(numbers))
 
 
 def _number(value: object) -> float:
@@ -128,6 +133,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--space", default="default")
+    parser.add_argument("--ocr", action="store_true", help="pages for RapidOCR instead of images")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--folder", type=Path, default=Path("service"))
     parser.add_argument(
@@ -141,12 +147,13 @@ def main() -> None:
         options.requests = min(60, options.requests)
         options.trials, options.rounds = min(10, options.trials), min(3, options.rounds)
         options.space = "session"
+    options.kinds = "text,page" if options.ocr else "text,image"
     options.folder.mkdir(parents=True, exist_ok=True)
     write_models(options.folder, is_small=options.quick)
-    apart = [tune(options, kind, kind) for kind in BOTH.split(",")]
+    apart = [tune(options, kind, kind) for kind in options.kinds.split(",")]
     tuned = {
         "apart": merge(apart, options.folder / "apart.tuned"),
-        "together": tune(options, "both", BOTH),
+        "together": tune(options, "both", options.kinds),
     }
     rows = compare(options, tuned)
     names = list(rows["today"])

@@ -2,9 +2,10 @@
 
     python service_application.py FOLDER REQUESTS text,image
 
-FOLDER holds ``text.onnx`` (``input_ids``, ``attention_mask``) and ``image.onnx`` (``image``). Four
-clients in a process of their own send the requests, each its next one after an answer. The last
-line is JSON: requests a second, times of a request by kind, the peak of this process, and answers.
+FOLDER holds ``text.onnx`` (``input_ids``, ``attention_mask``) and ``image.onnx`` (``image``). With
+``page`` in place of ``image``, RapidOCR reads pages. Four clients in a process of their own send
+the requests, each its next one after an answer. The last line is JSON: requests a second, times of
+a request by kind, the peak of this process, and answers by kind.
 """
 
 import http.client
@@ -13,15 +14,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 CLIENTS = 4
 LONGEST, WORDS = 64, 1000
+# of a page: the detector enlarges what is less high
+HEIGHT, WIDTH = 720, 960
 
 
-def serve(folder: Path) -> "tuple[object, int]":
+def serve(folder: Path, kinds: list[str]) -> tuple[object, int]:
     """Starts the service in a thread; returns the server and its port."""
     import onnxruntime
     import uvicorn
@@ -29,7 +33,6 @@ def serve(folder: Path) -> "tuple[object, int]":
 
     service = FastAPI()
     text = onnxruntime.InferenceSession(folder / "text.onnx", providers=["CPUExecutionProvider"])
-    image = onnxruntime.InferenceSession(folder / "image.onnx", providers=["CPUExecutionProvider"])
 
     @service.post("/text")
     def embed(body: dict[str, list[int]]) -> list[float]:
@@ -38,12 +41,13 @@ def serve(folder: Path) -> "tuple[object, int]":
         (embedding,) = text.run(None, {"input_ids": ids, "attention_mask": mask})
         return [float(value) for value in embedding[0]]
 
-    @service.post("/image")
-    async def classify(request: Request) -> list[float]:
+    answer = _reader() if "page" in kinds else _classifier(folder / "image.onnx")
+
+    @service.post("/{kind}")
+    async def look(request: Request) -> list[object]:
         from starlette.concurrency import run_in_threadpool
 
-        sent = await request.body()
-        return await run_in_threadpool(_classified, image, sent)
+        return await run_in_threadpool(answer, await request.body())
 
     server = uvicorn.Server(uvicorn.Config(service, port=0, log_level="error"))
     threading.Thread(target=server.run, daemon=True).start()
@@ -52,34 +56,65 @@ def serve(folder: Path) -> "tuple[object, int]":
     return server, server.servers[0].sockets[0].getsockname()[1]
 
 
-def _classified(session: object, sent: bytes) -> list[float]:
-    """Returns the logits of an image, after the arithmetic that precedes every classifier."""
-    pixels = np.frombuffer(sent, np.uint8).reshape(1, 96, 96, 3).transpose(0, 3, 1, 2)
-    scaled = np.ascontiguousarray((pixels / np.float32(127.5)) - np.float32(1), np.float32)
-    (logits,) = session.run(None, {"image": scaled})  # type: ignore[attr-defined]
-    return [float(value) for value in logits[0]]
+def _classifier(model: Path) -> Callable[[bytes], list[object]]:
+    """Returns what gives the logits of an image, after the arithmetic that precedes classifiers."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+    def classify(sent: bytes) -> list[object]:
+        pixels = np.frombuffer(sent, np.uint8).reshape(1, 96, 96, 3).transpose(0, 3, 1, 2)
+        scaled = np.ascontiguousarray((pixels / np.float32(127.5)) - np.float32(1), np.float32)
+        (logits,) = session.run(None, {"image": scaled})
+        return [float(value) for value in logits[0]]
+
+    return classify
+
+
+def _reader() -> Callable[[bytes], list[object]]:
+    """Returns what gives the lines of text on a page."""
+    from rapidocr_onnxruntime import RapidOCR
+
+    engine, alone = RapidOCR(), threading.Lock()
+
+    def read(sent: bytes) -> list[object]:
+        with alone:  # it keeps the size of the last page
+            lines, _ = engine(np.frombuffer(sent, np.uint8).reshape(HEIGHT, WIDTH, 3))
+        return [text for _, text, _ in lines or ()]
+
+    return read
+
+
+def _body(kind: str, random: np.random.Generator) -> tuple[bytes, str]:
+    """Returns the body of a request, and its type."""
+    if kind == "text":
+        ids = random.integers(0, WORDS, random.integers(4, LONGEST + 1)).tolist()
+        return json.dumps({"ids": ids}).encode(), "application/json"
+    if kind == "page":
+        from ocr_application import page
+
+        return page(random).tobytes(), "application/octet-stream"
+    return random.integers(0, 256, 96 * 96 * 3, np.uint8).tobytes(), "application/octet-stream"
 
 
 def clients(port: int, requests: int, kinds: list[str]) -> None:
     """Sends the requests from four threads; writes the times and the answers as JSON."""
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
-    answers: dict[int, list[float]] = {}
+    answers: dict[int, list[object]] = {}
+
+    def kind_of(number: int) -> str:
+        return kinds[number // CLIENTS % len(kinds)]
+
+    bodies = [_body(kind_of(number), np.random.default_rng(number)) for number in range(requests)]
 
     def client(own: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port)
         for number in range(own, requests, CLIENTS):
-            random = np.random.default_rng(number)
-            kind = kinds[number // CLIENTS % len(kinds)]
-            if kind == "text":
-                ids = random.integers(0, WORDS, random.integers(4, LONGEST + 1)).tolist()
-                body, header = json.dumps({"ids": ids}).encode(), "application/json"
-            else:
-                body = random.integers(0, 256, 96 * 96 * 3, np.uint8).tobytes()
-                header = "application/octet-stream"
+            body, header = bodies[number]
             began = time.perf_counter()
-            connection.request("POST", f"/{kind}", body, {"Content-Type": header})
+            connection.request("POST", f"/{kind_of(number)}", body, {"Content-Type": header})
             answers[number] = json.loads(connection.getresponse().read())
-            times[kind].append(1e3 * (time.perf_counter() - began))
+            times[kind_of(number)].append(1e3 * (time.perf_counter() - began))
 
     began = time.perf_counter()
     threads = [threading.Thread(target=client, args=(own,)) for own in range(CLIENTS)]
@@ -90,7 +125,10 @@ def clients(port: int, requests: int, kinds: list[str]) -> None:
     said = {
         "requests_per_s": requests / (time.perf_counter() - began),
         "ms": {kind: sorted(own) for kind, own in times.items()},
-        "answers": [answers[number] for number in sorted(answers)],
+        "answers": {
+            kind: [own for number, own in sorted(answers.items()) if kind_of(number) == kind]
+            for kind in kinds
+        },
     }
     sys.stdout.write(json.dumps(said) + "\n")
 
@@ -100,7 +138,7 @@ def main() -> None:
         clients(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(","))
         return
     folder, requests, kinds = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    server, port = serve(folder)
+    server, port = serve(folder, kinds.split(","))
     command = [sys.executable, __file__, "--clients", str(port), requests, kinds]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     server.should_exit = True  # type: ignore[attr-defined]

@@ -2,7 +2,8 @@
 
     python benchmarks/dev/static_shapes.py [MODEL.onnx ...] [--seconds S] [--json] [--quick]
 
-For each model and each set of graph parameters, without and with `static_shapes`: latency, memory
+For each model and each set of graph parameters, with open dimensions, with dimensions fixed in the
+session (`fixed_dimensions`) and with shapes fixed in the file (`static_shapes`): latency, memory
 and error over the default's, measured as a study measures them, and nodes after ONNX Runtime's
 level extended. Without models it takes a text encoder with open dimensions. NAME_inputs.npz beside
 NAME.onnx is its input.
@@ -35,6 +36,11 @@ _SETS: Mapping[str, Mapping[str, Value]] = {
     "onnxslim, int8_dynamic": {"pre_pass": "onnxslim", "precision": "int8_dynamic"},
 }
 _QUICK = ("algebra",)
+_SHAPES: Mapping[str, Mapping[str, Value]] = {
+    "": {},
+    ", in the session": {"fixed_dimensions": True},
+    ", in the file": {"static_shapes": True},
+}
 
 
 def main() -> None:
@@ -66,15 +72,17 @@ def _encoder(folder: Path) -> Path:
 
 
 def _table(path: Path, names: tuple[str, ...], seconds: float) -> dict[str, Any]:
-    """Returns, and prints, the figures of each set, without and with fixed shapes."""
+    """Returns, and prints, the figures of each set with each kind of shapes."""
     model = describe(path)
     workload = workload_of(path, model)
-    sets = [{**_SETS[name], **fixed} for name in names for fixed in ({}, {"static_shapes": True})]
+    sets = {
+        name + shapes: {**_SETS[name], **fixed}
+        for name in names
+        for shapes, fixed in _SHAPES.items()
+    }
     rows: dict[str, Any] = {}
-    measured = measured_forms(model, workload, sets, seconds)
-    for parameters, form in zip(sets, measured, strict=True):
-        name = ", ".join(str(value) for key, value in parameters.items() if value is not True)
-        name += ", shapes fixed" if "static_shapes" in parameters else ""
+    measured = measured_forms(model, workload, sets.values(), seconds)
+    for (name, parameters), form in zip(sets.items(), measured, strict=True):
         if isinstance(form, Failure):
             rows[name] = {"failure": form.message}
         else:
@@ -85,9 +93,11 @@ def _table(path: Path, names: tuple[str, ...], seconds: float) -> dict[str, Any]
                 "memory": round(form.memory, 2),
                 "error": float(f"{form.error:.2g}"),
             }
-            if "precision" not in parameters:
+            if not {"precision", "fixed_dimensions"} & parameters.keys():
                 rows[name]["nodes"] = _nodes(
-                    path, parameters, workload.calibration if "shapes" in name else None
+                    path,
+                    parameters,
+                    workload.calibration if "static_shapes" in parameters else None,
                 )
         print("  " + "  ".join([f"{name:38}", *(f"{k} {v}" for k, v in rows[name].items())]))
     return rows

@@ -61,6 +61,41 @@ with numpy.load(sys.argv[3]) as feed:
     (outputs,) = session.run(None, dict(feed))
 print(json.dumps([session.get_providers(), outputs.tolist()]))
 """
+_OWN = """
+import json
+import numpy, onnxruntime
+session = onnxruntime.InferenceSession("cnn.onnx", providers=["CPUExecutionProvider"])
+with numpy.load("feed.npz") as feed:
+    for _ in range(20):
+        (outputs,) = session.run(None, dict(feed))
+print(json.dumps([session.get_providers(), outputs.tolist()]))
+"""
+_TUNE = """
+import json, sys
+from pathlib import Path
+from autotune.applications.recording import Recording
+from autotune.applications.replay import Arrangement, Opening, Played, ReplayMeasurer
+from autotune.applications.schedule import schedule_of
+from autotune.applications.today import today_session
+from autotune.applications.writing import Replacement, write_application
+from autotune.deploy.config import TunedConfig
+from autotune.facts.model import describe
+from autotune.facts.runtime import runtime
+path = Path(sys.argv[1])
+recording, config = Recording.read(Path("app.rec")), TunedConfig.read(path)
+(session,) = recording.sessions
+model = recording.model_path(session)
+schedule = schedule_of(recording.processes[0], {session.name: describe(model)}, lengths_s=[1.0])
+today = Opening(model=model, session=today_session(session.opened, runtime().providers))
+tuned = Opening(model=model, session=config.session, cache=Path("cache"))
+measurer = ReplayMeasurer(schedule, Arrangement(openings={session.name: today}))
+played = measurer.measure(Arrangement(openings={session.name: tuned}), 2)
+measurer.close()
+write_application(
+    Path("app.tuned"), [Replacement(session=session, config=config, source=path.parent)]
+)
+print(json.dumps(isinstance(played, Played) or str(played)))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +164,22 @@ def test_an_application_loads_it_without_a_word_about_providers(
     assert providers == [_NAME, CPU]
     np.testing.assert_allclose(answers, _untouched(place), rtol=1e-4, atol=1e-5)
     assert (config.parent / "provider-cache").is_dir()
+
+
+def test_an_application_is_recorded_replayed_and_run_with_it(
+    openvino: Environment, config: Path, place: Path
+) -> None:
+    """The application names the CPU provider, and its session runs on OpenVINO unchanged."""
+    (place / "app.py").write_text(_OWN, encoding="utf-8")
+    command = ("--", str(openvino.python), "app.py")
+    providers, answers = openvino.result(
+        "-m", "autotune", "record", "--quiet", "-o", "app.rec", *command, cwd=place
+    )
+    assert providers == [CPU]
+    assert openvino.result("-c", _TUNE, str(config), cwd=place) is True
+    providers, tuned = openvino.result("-m", "autotune", "run", "app.tuned", *command, cwd=place)
+    assert providers == [_NAME, CPU]
+    np.testing.assert_allclose(tuned, answers, rtol=1e-4, atol=1e-5)
 
 
 def test_the_installed_build_takes_every_option(
