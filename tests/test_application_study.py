@@ -741,6 +741,8 @@ def test_sessions_of_today_that_fail_later_end_the_request(monkeypatch: pytest.M
 
     measurer: Any = object.__new__(ReplayMeasurer)
     measurer._start, measurer._today = lambda: None, None
+    measurer._held_kib, measurer._growth = [], None
+    measurer._schedule = SimpleNamespace(calls=())
     monkeypatch.setattr(ReplayMeasurer, "_open", fails)
     with pytest.raises(CannotMeasureError, match=r"cannot be replayed .memory.: out of memory"):
         measurer._start_reference()
