@@ -52,7 +52,7 @@ def parameters(
     is_usual = symmetric and data.dtype == np.float32 and data.size and quant_type in _TYPES
     if is_usual and all(value is None for value in (*others, *more.values())):
         steps, zero_point = _steps(quant_type, reduce_range)
-        scale = 2 * float(np.abs(data).max()) / steps
+        scale = 2 * max(-float(data.min()), float(data.max())) / steps
         if _SCALES[0] < scale < _SCALES[1]:
             return zero_point, np.array(scale, np.float32)
     return _their_parameters(data, quant_type, symmetric, reduce_range, *others, **more)
