@@ -37,7 +37,7 @@ _SAMPLES = 4
 # Inputs of so many nodes are in memory at once.
 _GROUP = 24
 # A ranking by outputs takes no more runs, and no more multiplications of the products in them
-# together. That is a few seconds on two cores; with twice as many the errors of int8 were no lower.
+# together. That is a few seconds on two cores; with twice as many int8 was no nearer on the whole.
 _MOST_RUNS = 128
 _MOST_OPERATIONS = 1e11
 # So many nodes are looked at with one sample, however large the model is.
