@@ -411,14 +411,18 @@ def recording(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_study_writes_a_tuned_application(
-    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The session that is replaced names its folder; a model that has changed is refused."""
+@pytest.fixture
+def empty_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tuned session gets a folder without a config: its model was not studied."""
     monkeypatch.setattr(
         "autotune.applications.writing._write_config",
         lambda folder, *_: folder.mkdir(exist_ok=True),
     )
+
+
+@pytest.mark.usefixtures("empty_configs")
+def test_a_study_writes_a_tuned_application(recording: Path, tmp_path: Path) -> None:
+    """The session that is replaced names its folder; a model that has changed is refused."""
     out = tmp_path / "app.tuned"
     out.mkdir()
     options = ApplicationOptions(recording=recording, trials=30, out=out)
@@ -454,15 +458,10 @@ def test_a_study_writes_a_tuned_application(
         study_application(options, lambda _: None)
 
 
+@pytest.mark.usefixtures("empty_configs")
 @pytest.mark.parametrize("kib", [0.0, 30.0])
-def test_a_leak_of_todays_sessions_is_reported(
-    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kib: float
-) -> None:
+def test_a_leak_of_todays_sessions_is_reported(recording: Path, tmp_path: Path, kib: float) -> None:
     """Its growth is in the result in any case, and a remark says what to do about a leak."""
-    monkeypatch.setattr(
-        "autotune.applications.writing._write_config",
-        lambda folder, *_: folder.mkdir(exist_ok=True),
-    )
 
     class Leaking(FakeReplays):
         """Replays after which the process holds more."""
@@ -527,13 +526,8 @@ def test_a_kill_leaves_the_configs_that_were_in_use(
     assert not second.exists()
 
 
-def test_an_interrupted_study_goes_on(
-    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "autotune.applications.writing._write_config",
-        lambda folder, *_: folder.mkdir(exist_ok=True),
-    )
+@pytest.mark.usefixtures("empty_configs")
+def test_an_interrupted_study_goes_on(recording: Path, tmp_path: Path) -> None:
     measured: list[int] = []
 
     class Interrupted(FakeReplays):
@@ -741,8 +735,6 @@ def test_sessions_of_today_that_fail_later_end_the_request(monkeypatch: pytest.M
 
     measurer: Any = object.__new__(ReplayMeasurer)
     measurer._start, measurer._today = lambda: None, None
-    measurer._held_kib, measurer._growth = [], None
-    measurer._schedule = SimpleNamespace(calls=())
     monkeypatch.setattr(ReplayMeasurer, "_open", fails)
     with pytest.raises(CannotMeasureError, match=r"cannot be replayed .memory.: out of memory"):
         measurer._start_reference()

@@ -182,6 +182,19 @@ def test_a_truncated_model_is_refused(path: Path, share: float) -> None:
         describe(path)
 
 
+@pytest.mark.process
+def test_a_broken_package_is_not_taken_for_a_damaged_model(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child that reads the model ends where it imports the package."""
+    sample_models.write("cnn", path)
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "__init__.py").write_text('raise ImportError("no name X")')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ModelError, match=r"package of this environment is broken .*no name X"):
+        describe(path)
+
+
 def test_a_folder_for_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"is a folder; name the \.onnx file in it"):
         describe(tmp_path)

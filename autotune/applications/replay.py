@@ -99,7 +99,10 @@ class Replays(Protocol):
 
     @property
     def growth(self) -> Leak | None:
-        """How the memory of today's sessions grows with each call; None where it is not known."""
+        """How the memory of today's sessions grows with each call, since they were opened.
+
+        None where it is not known.
+        """
         ...
 
     def renew(self) -> Replayed:
@@ -135,8 +138,6 @@ class ReplayMeasurer:
         schedule.save(self._feeds)
         self._limit_s = max(_LEAST_LIMIT_S, _REPLAY_LIMIT * schedule.recorded_s)
         self._reference: Child | None = None
-        self._held_kib: list[float] = []
-        self._growth: Leak | None = None
         try:
             with self._start() as child:
                 self._blocks_per_s = child.request({"do": "speed"}, 60, Speed).blocks_per_s
@@ -154,8 +155,7 @@ class ReplayMeasurer:
         Raises:
             CannotMeasureError: they cannot be opened or replayed.
         """
-        self._growth = self.growth
-        self._held_kib = []
+        self._held_kib: list[float] = []
         self._reference = self._start()
         try:
             self._open(self._reference, self._today)
@@ -166,8 +166,8 @@ class ReplayMeasurer:
 
     @property
     def growth(self) -> Leak | None:
-        """How the memory of today's sessions grows with each call, by its last long process."""
-        return settled_growth(self._held_kib, len(self._schedule.calls)) or self._growth
+        """How the memory of today's sessions grows with each call, by the process that runs now."""
+        return settled_growth(self._held_kib, len(self._schedule.calls))
 
     def renew(self) -> Replayed:
         """Starts the process with today's sessions again; returns its second replay."""

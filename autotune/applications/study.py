@@ -203,12 +203,11 @@ def _together(
         if measurer.points:
             state.report(Progress(stage="", note=_kept(measurer)))
         search.run(measurer, trials, on_trial, measurer.points)
-        entrants = _entrants(search, measurer, state)
-        outcome = confirm(measurer, entrants, on_step, schedule.turns, seed=state.options.seed)
-        state.growth = measurer.growth
+        state.growth = measurer.growth  # the rounds at the end have a short process each
         if state.growth is not None and state.growth.is_leak:
             state.note(_leak_in_words(state.growth))
-        return outcome
+        entrants = _entrants(search, measurer, state)
+        return confirm(measurer, entrants, on_step, schedule.turns, seed=state.options.seed)
 
 
 def _leak_in_words(leak: Leak) -> str:
