@@ -141,7 +141,7 @@ def test_the_loader_can_be_vendored() -> None:
     room = {m: f for m, f in _modules().items() if _room(m) in {"errors", "deploy"}}
     allowed = {*sys.stdlib_module_names, "onnxruntime"}
     own = {"autotune.errors", "autotune.deploy"}
-    with_numpy = {"autotune.deploy.generation", "autotune.deploy.batcher"}
+    with_numpy = {"autotune.deploy.generation"}
     wrong = [
         f"{module} imports {name}"
         for module, file in room.items()

@@ -223,7 +223,6 @@ def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
     with signals_later():
         from autotune.applications.traffic import FOLDER, write_traffic
         from autotune.facts.model import describe
-        from autotune.space.session import FIXED_DIMENSIONS
         from autotune.storage.locks import exclusive_use
 
     if options.data is not None or options.shapes:
@@ -233,11 +232,7 @@ def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
     note = messages().print
     # a study may be reading what an earlier command wrote
     with exclusive_use(options.folder, cores=False, wait=options.wait, on_note=note):
-        has_groups = write_traffic(model, traffic, data, options.seed)
-    if has_groups:
-        # the application groups its inputs: neither lengths nor batches have one size
-        fix = {FIXED_DIMENSIONS: "false", **options.fix}
-        return options.with_changes(data=data, fix=fix)
+        write_traffic(model, traffic, data, options.seed)
     return options.with_changes(data=data)
 
 

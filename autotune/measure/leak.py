@@ -66,15 +66,6 @@ class Leak:
         )
 
 
-def settled_growth(held_kib: Sequence[float], runs: int) -> Leak | None:
-    """Returns the growth by what was held after each block, once arena and heap have settled.
-
-    None where there are too few blocks to tell.
-    """
-    settled = held_kib[_SETTLING:]
-    return Leak.of(settled, runs) if len(settled) > _FEWEST_BLOCKS else None
-
-
 def measure_leak(
     model: Path,
     config: SessionConfig,
