@@ -22,7 +22,7 @@ from autotune.facts.batches import Batching
 from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
 from autotune.measure.configuration_run import ConfigurationRun
-from autotune.measure.fidelity import OutputJudge, Outputs
+from autotune.measure.answers import OutputJudge, Outputs
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Fidelity, Measurement
 from autotune.space.configuration import BASELINE, Configuration

@@ -21,7 +21,7 @@ from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import FIRST_LIMITS
-from autotune.measure.fidelity import OutputMismatchError, Outputs
+from autotune.measure.answers import OutputMismatchError, Outputs
 from autotune.measure.outcome import Fidelity
 from autotune.measure.replies import TOKENS, Done
 from autotune.measure.requests import SampleFiles, request_outputs, request_session

@@ -27,7 +27,7 @@ from autotune.measure.configuration_run import (
     TimeLimits,
 )
 from autotune.measure.duet import Reference
-from autotune.measure.fidelity import Metric, OutputMismatchError
+from autotune.measure.answers import Metric, OutputMismatchError
 from autotune.measure.held_text import text_set
 from autotune.measure.outcome import (
     NO_RUNTIME,

@@ -12,7 +12,7 @@ from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.measure.configuration_run import FIRST_LIMITS
-from autotune.measure.fidelity import (
+from autotune.measure.answers import (
     Judge,
     Metric,
     OutputJudge,
