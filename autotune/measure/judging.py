@@ -21,9 +21,9 @@ from autotune.errors import RequestError
 from autotune.facts.batches import stack
 from autotune.facts.model import Model
 from autotune.facts.workload import LABELS, Workload
+from autotune.measure.answers import Metric, OutputMismatchError, Outputs, compare
 from autotune.measure.child_session import ChildSession, child_session
 from autotune.measure.companions import Case, Companions, compare_companions
-from autotune.measure.answers import Metric, OutputMismatchError, Outputs, compare
 from autotune.measure.outcome import Fidelity
 from autotune.measure.requests import samples_of
 from autotune.measure.sample_sets import UNOPTIMISED
