@@ -38,10 +38,9 @@ from autotune.export.python import modules_of
 from autotune.facts.feeds import save_samples
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model
-from autotune.graph.parameters import STATIC_SHAPES
 from autotune.graph.processor_facts import processor_facts
+from autotune.measure.answers import OutputMismatchError, Outputs, compare
 from autotune.measure.companions import Case, by_sample, cases_of
-from autotune.measure.fidelity import OutputMismatchError, Outputs, compare
 from autotune.measure.flatten import output_of
 from autotune.measure.requests import read_outputs
 from autotune.process.child import Child, ChildFailure, memory_limit
@@ -107,8 +106,6 @@ def certify(
     batch = config.serving.batch if config.serving else None
     fixed = config.session.free_dimensions
     cases = cases_of(model, workload_for(model, data, shapes), fixed, batch)
-    if config.configuration.get(STATIC_SHAPES):
-        cases = cases[:1]  # the file takes single samples alone
     cases, references = _references(model, cases, outputs_of(config))
     certificates = [
         certificate

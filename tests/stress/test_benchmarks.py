@@ -154,14 +154,6 @@ CASES = {
             for model in it.values()
         ),
     ),
-    "static_shapes": Case(
-        arguments="--quick",
-        holds=lambda it: all(
-            row.get("nodes", 1) > 0 and row["error"] < 1e-5
-            for model in it.values()
-            for row in model.values()
-        ),
-    ),
     "sensitivity": Case(
         arguments="cnn.onnx --most 1 --seconds 0.1",
         holds=lambda it: max(row["error"] for row in it[1:]) <= it[0]["error"] > 0,
