@@ -32,7 +32,8 @@ def view_check(check: Check, config: str) -> View:
     if check.differences:
         found.append(Line(f"It was tuned elsewhere: {'; '.join(check.differences)}."))
     if check.adapted:
-        found.append(Line(f"Here it is {check.adapted}."))
+        found.append(Line(f"Here {check.adapted}."))
+    found += lines(*check.calls)
     if check.process:
         found.append(Line(process_sentence(check.process)))
     return View(blocks=[*found, Line(check.outcome)], data=data)
