@@ -450,7 +450,7 @@ def test_a_study_writes_a_tuned_application(recording: Path, tmp_path: Path) -> 
     assert "nothing was better by more" in outcome(replace(none_keeps, limits=MemoryLimits()))
     assert command_line.run(tmp_path, "report", "app.tuned").returncode == 0
     assert "chosen: the fastest" in (out / "report.html").read_text(encoding="utf-8")
-    refused = command_line.run(tmp_path, "report", "app.tuned", "--figures", "figures")
+    refused = command_line.run(tmp_path, "report", "app.tuned", "--study-name", "x")
     assert refused.returncode == 2
     assert "is a tuned application" in refused.stderr
     write_model(tmp_path / "relu.onnx", scale=2)

@@ -8,7 +8,6 @@ import pytest
 import small_models
 from command_line import run
 
-from autotune.applications import traffic
 from autotune.applications.traffic import write_traffic
 from autotune.errors import RequestError
 from autotune.facts.model import Model, describe
@@ -19,12 +18,6 @@ from autotune.storage.locks import exclusive_use
 def model(tmp_path: Path) -> Model:
     """A text encoder whose inputs have a batch and a sequence."""
     return describe(small_models.write("transformer", tmp_path)[0])
-
-
-@pytest.fixture(autouse=True)
-def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether padding is harmless is measured in a process; tests/test_batcher.py does."""
-    monkeypatch.setattr(traffic, "padding_is_harmless", lambda *_: False)
 
 
 def lengths_of(folder: Path) -> list[tuple[int, ...]]:
@@ -69,11 +62,9 @@ def test_a_wrong_file_is_refused(data: object, phrase: str, model: Model, tmp_pa
 def test_what_a_running_study_reads_stays(model: Model, tmp_path: Path) -> None:
     """The same command, typed once more, is refused before it writes the samples anew."""
     written({"dimension": "sequence", "lengths": [8]}, model, tmp_path)
-    (tmp_path / "batches.json").touch()
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "traffic").iterdir()}
     options = ["--traffic", "lengths.json", "--out", "."]
     with exclusive_use(tmp_path, cores=False):
         done = run(tmp_path, "study", str(model.path), *options)
     assert "another autotune is at work" in done.stderr
-    assert (tmp_path / "batches.json").exists()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "traffic").iterdir()} == before

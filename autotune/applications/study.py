@@ -213,8 +213,7 @@ def _together(
 def _leak_in_words(leak: Leak) -> str:
     return (
         f"the memory of today's sessions grows by {leak.kib_per_run:.3g} KiB a call "
-        f"({leak.low:.3g} to {leak.high:.3g}, 95 %) over {leak.runs:,} calls, which is a leak: "
-        "autotune inspect MODEL finds the session, and autotune bisect the release"
+        f"({leak.low:.3g} to {leak.high:.3g}, 95 %) over {leak.runs:,} calls, which is a leak"
     )
 
 

@@ -9,15 +9,10 @@ from pathlib import Path
 
 from autotune.applications.own_study import write_samples
 from autotune.applications.recording import InputShape, Recording, Shape
-from autotune.deploy.batcher import BATCHES, Batches
 from autotune.deploy.files import digest_files, is_folder, read_json
 from autotune.deploy.records import Positive, PositiveWhole, Several, Text, from_plain, read
 from autotune.errors import FormatError, RequestError, did_you_mean
-from autotune.facts.batches import masked_axes
-from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model
-from autotune.measure.companions import padding_is_harmless
-from autotune.results.writing import write_json
 
 FOLDER = "traffic"
 """Folder of the samples, in the folder of a study."""
@@ -51,11 +46,8 @@ class _Part:
     share: Positive
 
 
-def write_traffic(model: Model, source: Path, folder: Path, seed: int = 0) -> bool:
+def write_traffic(model: Model, source: Path, folder: Path, seed: int = 0) -> None:
     """Writes samples of a model's traffic to a folder, each shape as often as it came.
-
-    How to group inputs is written beside it where padding behind an attention mask changes no
-    answers of the model; returns whether that is so.
 
     Args:
         model: The model.
@@ -68,21 +60,6 @@ def write_traffic(model: Model, source: Path, folder: Path, seed: int = 0) -> bo
     """
     shapes = _recorded(model, source) if is_folder(source) else _stated(model, source)
     write_samples(shapes, model, folder, seed)
-    (folder.parent / BATCHES).unlink(missing_ok=True)  # that of another model or traffic
-    axes = masked_axes(model)
-    sizes = [
-        item.shape[axes[item.name]]
-        for shape in shapes
-        for item in shape.inputs
-        if item.name in axes
-    ]
-    if not sizes:
-        return False
-    batches = Batches.for_longest(axes, max(sizes))
-    is_harmless = padding_is_harmless(model, workload_for(model, folder, {}), batches)
-    if is_harmless:
-        write_json(batches.to_json(), folder.parent / BATCHES)
-    return is_harmless
 
 
 def _recorded(model: Model, source: Path) -> Sequence[Shape]:

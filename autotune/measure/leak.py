@@ -4,16 +4,8 @@ import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from autotune.deploy.session import SessionConfig
-from autotune.facts.workload import Workload
-from autotune.measure.child_session import ChildSession, child_session
-from autotune.measure.configuration_run import FIRST_LIMITS
-from autotune.measure.outcome import Failure
-from autotune.measure.replies import SliceTimes
 from autotune.measure.statistics import student_t
-from autotune.process.child import ChildFailure
 
 # Arena and heap still grow in the first of them, and a leak fills the holes of the heap before the
 # process grows: up to 20 MB of a small CNN's.
@@ -73,31 +65,3 @@ def settled_growth(held_kib: Sequence[float], runs: int) -> Leak | None:
     """
     settled = held_kib[_SETTLING:]
     return Leak.of(settled, runs) if len(settled) > _FEWEST_BLOCKS else None
-
-
-def measure_leak(
-    model: Path,
-    config: SessionConfig,
-    workload: Workload,
-    site: Path | None = None,
-    fewest_runs: int = _FEWEST_RUNS,
-) -> Leak | Failure:
-    """Returns how a session's memory grows, in a process of its own; it takes a few seconds."""
-    try:
-        with child_session(model, config, workload, site) as session:
-            runs = int(_BLOCK_S * 1e3 / session.first_runs().run_ms)
-            runs = min(max(runs, fewest_runs), _MOST_RUNS)
-            held_kib = [_held_after(session, runs) for _ in range(_SETTLING + _BLOCKS + 1)]
-    except ChildFailure as fault:
-        return Failure(kind=fault.kind, phase="run", message=fault.message)
-    per_call = 1 if workload.one_shape else len(workload.timing)
-    return Leak.of(held_kib[_SETTLING:], runs * per_call)
-
-
-def _held_after(session: ChildSession, runs: int) -> float:
-    """Returns the private memory after some runs, in KiB."""
-    order = {"do": "slice", "seconds": 0, "fewest_runs": runs, "unrecorded_runs": 0}
-    session.child.request(order, FIRST_LIMITS.of_runs(runs), SliceTimes)
-    held = session.held()
-    mib = held.resident_mib if held.anonymous_mib is None else held.anonymous_mib
-    return mib * 1024
