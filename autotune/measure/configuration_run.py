@@ -11,8 +11,8 @@ import numpy as np
 from autotune.deploy.config import PER_CLIENT, SHARED
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
+from autotune.measure.answers import Judge, OutputMismatchError
 from autotune.measure.duet import Duet, Reference, play
-from autotune.measure.fidelity import Judge, OutputMismatchError
 from autotune.measure.memory import Usage
 from autotune.measure.outcome import (
     Effort,
