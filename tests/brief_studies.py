@@ -127,7 +127,6 @@ def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None
     patch(measurer, "_CALIBRATION_SLICES", 3)
     patch(schedule, "_REPLAYED_S", 0.1)
     patch(application_study, "confirm", partial(confirm, rounds=_ROUNDS))
-    patch(compare, "_SHORTEST_S", 0.1)
     patch(compare, "_LONGEST_S", 0.1)
     for module in (inspect, profiling):
         patch(module, "measure_peaks", peaks)
