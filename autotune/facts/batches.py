@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import psutil
 
 from autotune.deploy.records import PositiveWhole, Several, Text
 from autotune.errors import RequestError
@@ -12,6 +11,7 @@ from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
 from autotune.facts.workload import TIMING_SAMPLES, Workload, evenly
+from autotune.process import memory
 
 # This process, the baseline's and the configuration's hold the inputs at once.
 _COPIES = 3
@@ -90,7 +90,7 @@ class Batching:
         largest = self.sizes[-1]
         sample_bytes = sum(workload.feeds[0][name].nbytes for name in self.inputs)
         needed_mib = _COPIES * sample_bytes * max(TIMING_SAMPLES, largest) >> 20
-        free_mib = psutil.virtual_memory().available >> 20
+        free_mib = memory.free_mib()
         if needed_mib > free_mib // 2:
             raise RequestError(
                 f"the inputs of batches of {largest} would take {needed_mib:,} MiB in all "
