@@ -192,18 +192,3 @@ def masked_dimension(model: Model) -> str | None:
         tensor.shape[1] for tensor in model.inputs if tensor.is_mask and len(tensor.shape) == 2
     }
     return next((length for length in lengths if isinstance(length, str)), None)
-
-
-def masked_axes(model: Model) -> dict[str, int]:
-    """Returns the axis of each input along which samples of a batch can be padded, by its name.
-
-    Empty without a mask, and where an input has no open batch before it or the dimension twice.
-    """
-    name = masked_dimension(model)
-    axes: dict[str, int] = {}
-    for tensor in model.inputs if name is not None else ():
-        if name in tensor.shape:
-            axes[tensor.name] = tensor.shape.index(name)
-        if not tensor.shape or isinstance(tensor.shape[0], int) or tensor.shape.count(name) > 1:
-            return {}
-    return axes if 0 not in axes.values() else {}
