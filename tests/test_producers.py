@@ -1,6 +1,7 @@
 """Which nodes make the elements of a model's outputs, through operators that only move data."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ _X = np.zeros((1, 3, 8), np.float32)
 
 
 def _save(
-    path: Path, nodes: list[onnx.NodeProto], outputs: tuple[str, ...] = ("y",), **beside: object
+    path: Path, nodes: list[onnx.NodeProto], outputs: tuple[str, ...] = ("y",), beside: Any = None
 ) -> Path:
     """Writes a model with boxes (a product), scores (a sigmoid) and these nodes behind them."""
     weights = {"w": np.ones((8, 2), np.float32), "size": np.float32(640), "one": np.array([1])}
@@ -33,7 +34,7 @@ def _save(
         [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    onnx.save(model, path, **beside)  # type: ignore[arg-type]
+    onnx.save(model, path, **(beside or {}))
     return path
 
 
@@ -49,7 +50,7 @@ def test_elements_have_the_number_of_their_producer(tmp_path: Path, beside: bool
         helper.make_node("Cast", ["turned"], ["y"], to=FLOAT),
     ]
     how = {"save_as_external_data": True, "location": "m.data", "size_threshold": 0}
-    path = _save(tmp_path / "m.onnx", nodes, **(how if beside else {}))
+    path = _save(tmp_path / "m.onnx", nodes, beside=how if beside else {})
     producers, (numbers,) = numbers_of_elements(path, [{"x": _X}])
     assert [(p.tensor, p.operator) for p in producers["y"]] == [
         ("boxes", "Mul"),
