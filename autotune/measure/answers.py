@@ -36,7 +36,15 @@ from autotune.errors import RequestError
 from autotune.facts.feeds import Feed
 from autotune.measure.flatten import output_of
 from autotune.measure.outcome import Fidelity
-from autotune.measure.parts import UNKNOWN, Array, Origins, Part, columns, elements_of, parts_of
+from autotune.measure.parts import (
+    UNKNOWN,
+    Array,
+    Origins,
+    OutputPart,
+    columns,
+    elements_of,
+    parts_of,
+)
 
 Outputs = Mapping[str, Array]
 """One sample's outputs, flat: an array for each name."""
@@ -419,14 +427,14 @@ def _only(own: NDArray[np.bool_], pair: _Pair) -> _Pair:
     return _Pair(np.where(own, pair.reference, np.nan), np.where(own, pair.output, np.nan))
 
 
-def _of_part(part: Part, pair: _Pair, origins: Origins) -> _Pair:
+def _of_part(part: OutputPart, pair: _Pair, origins: Origins) -> _Pair:
     """Returns the elements of a part, with NaN where others lie among them."""
     chosen = _Pair(part.of(pair.reference), part.of(pair.output))
     own = elements_of(part, pair.reference, origins)
     return chosen if own is None else _only(own, chosen)
 
 
-def _relative_errors(part: Part, pairs: Sequence[_Pair]) -> list[float]:
+def _relative_errors(part: OutputPart, pairs: Sequence[_Pair]) -> list[float]:
     """Returns the relative L2 distance of a part in each sample.
 
     A reference counts as a tenth of the root mean square of all samples at least. Where the part is
@@ -454,7 +462,7 @@ def _relative_errors(part: Part, pairs: Sequence[_Pair]) -> list[float]:
     ]
 
 
-def _lost(part: Part, pairs: Sequence[_Pair]) -> str:
+def _lost(part: OutputPart, pairs: Sequence[_Pair]) -> str:
     """Returns which elements vary in the reference and are the same everywhere in the answers.
 
     It is the part, or one of its columns; empty where nothing was lost.

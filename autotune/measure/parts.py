@@ -35,7 +35,7 @@ _OF_ONE_SCALE = ("Sigmoid", "Softmax", "Tanh", "Hardmax")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class OutputPart:
     """Some elements of an output.
 
     Attributes:
@@ -113,7 +113,7 @@ UNKNOWN = Origins({}, {})
 """Nothing is known of the producers."""
 
 
-def parts_of(name: str, arrays: Sequence[Array], origins: Origins) -> list[Part]:
+def parts_of(name: str, arrays: Sequence[Array], origins: Origins) -> list[OutputPart]:
     """Returns the parts of an output.
 
     Args:
@@ -126,7 +126,7 @@ def parts_of(name: str, arrays: Sequence[Array], origins: Origins) -> list[Part]
     ]
 
 
-def elements_of(part: Part, array: Array, origins: Origins) -> NDArray[np.bool_] | None:
+def elements_of(part: OutputPart, array: Array, origins: Origins) -> NDArray[np.bool_] | None:
     """Returns where the elements of a part are its own; None where all are."""
     numbers = origins.elements.get((part.output, array.shape))
     if part.number is None or numbers is None:
@@ -134,12 +134,14 @@ def elements_of(part: Part, array: Array, origins: Origins) -> NDArray[np.bool_]
     return np.asarray(part.of(numbers) == part.number, np.bool_)
 
 
-def _by_producer(name: str, arrays: Sequence[Array], origins: Origins) -> Iterator[Part]:
+def _by_producer(name: str, arrays: Sequence[Array], origins: Origins) -> Iterator[OutputPart]:
     """Yields the part of each producer of an output."""
     producers = origins.producers.get(name, ())
     numbered = [n for a in arrays if (n := origins.elements.get((name, a.shape))) is not None]
     if len(producers) < 2 or not numbered:
-        yield Part(output=name, producer=producers[0] if len(producers) == 1 else None, places={})
+        yield OutputPart(
+            output=name, producer=producers[0] if len(producers) == 1 else None, places={}
+        )
         return
     for producer in producers:
         masks = [numbers == producer.number for numbers in numbered]
@@ -147,10 +149,10 @@ def _by_producer(name: str, arrays: Sequence[Array], origins: Origins) -> Iterat
             continue
         axis = _axis_of(masks)
         if axis is None:
-            yield Part(output=name, producer=producer, places={}, number=producer.number)
+            yield OutputPart(output=name, producer=producer, places={}, number=producer.number)
         else:
             places = np.flatnonzero(_over_others(np.any, masks[0], axis))
-            yield Part(output=name, producer=producer, places={axis: tuple(places.tolist())})
+            yield OutputPart(output=name, producer=producer, places={axis: tuple(places.tolist())})
 
 
 def _axis_of(masks: Sequence[NDArray[np.bool_]]) -> int | None:
@@ -192,7 +194,7 @@ def _channels(arrays: Sequence[Array]) -> list[int]:
     return [axis for axis in axes if axis == (1 if shape[1] <= shape[-1] else len(shape) - 1)]
 
 
-def _by_scale(part: Part, arrays: Sequence[Array], depth: int) -> Iterator[Part]:
+def _by_scale(part: OutputPart, arrays: Sequence[Array], depth: int) -> Iterator[OutputPart]:
     """Yields the parts of a part whose columns are of other scales."""
     has_columns = part.number is None and arrays[0].dtype.kind in "fiu"
     if not has_columns or part.operator in _OF_ONE_SCALE:
