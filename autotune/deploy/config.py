@@ -245,6 +245,8 @@ class Evidence:
         most_held_memory_mib: The memory that hardly a further process holds more of: what a limit
             of held memory was compared with. None where there was no final comparison.
         max_error: The limit of `error` when the config was tuned; None where there was none.
+        worst_part: The part of an output that has this error, in words; empty where the outputs
+            have one part.
     """
 
     latency_ms: Positive
@@ -283,6 +285,7 @@ class Evidence:
     ttft_ms: Positive | None = None
     baseline_ttft_ms: Positive | None = None
     lengths: tuple[LengthTimes, ...] = ()
+    worst_part: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

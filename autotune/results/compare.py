@@ -1,26 +1,26 @@
 """Configurations side by side with a baseline, here and now."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from autotune.deploy.config import Interval
+from autotune.errors import RequestError
 from autotune.facts.workload import Workload
+from autotune.measure.answers import largest_again
+from autotune.measure.judging import AllSamples, JudgedConfiguration, Judgement
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 from autotune.results.final_comparison import FINAL, OnStep, Rounds, RoundsPlan
 from autotune.results.score import MAY_LOSE, Score, is_loss
 from autotune.results.subjects import Lineup, Subject
-from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import DEFAULT, P99_RUNS, find
 
 _MAX_ERROR = 0.05
 _MAX_PERPLEXITY_RISE = 0.02
-
-# Other kernels round elsewhere: an error of 0.0100 may become one of 0.0104.
-_SAME_ERROR = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Tuned:
             return None
         floor = then.memory_noise_floor or 0.0
         was_leaner = then.baseline_peak_memory_mib > (1 + floor) * then.peak_memory_mib
-        most = max(_SAME_ERROR * then.error, then.error + EXACT_ERROR)
+        most = largest_again(then.error, then.coverage)
         return cls(
             differences=subject.differences,
             speedup=then.speedup,
@@ -79,6 +79,8 @@ class Compared:
         throughput_per_s: Samples per second of all clients.
         max_error: The error limit that applies: the user's, or the one that it was tuned for.
         tuned: What still holds of the numbers that it was tuned with; None for a model.
+        on_all: Its answers to all of the user's samples; None where there are not more than are
+            compared anyway.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Compared:
     throughput_per_s: float
     max_error: float
     tuned: Tuned | None = None
+    on_all: Judgement | None = None
 
     @property
     def slower(self) -> bool:
@@ -156,6 +159,11 @@ def compare(
             None.
         CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
+    if max_error is not None and not lineup.untouched:
+        raise RequestError(
+            "--max-error needs the model that was tuned, which is not where the study found it: "
+            "name it with --model. A file that is compared with itself has no error"
+        )
     if clients is None:
         clients = lineup.clients or 1
     field = (lineup.baseline, *lineup.subjects)
@@ -184,6 +192,16 @@ def compare(
         )
         for number, own in scores.items()
     ]
+    if (
+        lineup.untouched
+        and workload.source == "user"
+        and len(workload.feeds) > len(workload.validation)
+    ):
+        subjects = [field[number] for number in scores][1:]
+        configs = [
+            replace(config, on_all=_on_all_samples(lineup, workload, subject, config.max_error))
+            for config, subject in zip(configs, subjects, strict=True)
+        ]
     return Comparison(
         baseline=baseline,
         configs=tuple(configs),
@@ -193,6 +211,33 @@ def compare(
         error_data=workload.source,
         clients=clients,
         max_error=max(limits),
+    )
+
+
+def _on_all_samples(
+    lineup: Lineup, workload: Workload, subject: Subject, max_error: float
+) -> Judgement:
+    """Returns what all of the user's samples show of a subject's answers."""
+    batching = lineup.batching(workload)
+    samples = AllSamples(
+        model=lineup.model,
+        workload=workload,
+        metric=None,
+        max_drop=None,
+        max_error=max_error,
+        inputs=() if batching is None else batching.inputs,
+        limit_s=math.inf,
+        fewest=1,
+    )
+    return samples.judge(
+        JudgedConfiguration(
+            trial=0,
+            words=subject.name,
+            path=subject.model.absolute(),
+            config=subject.session,
+            batch=subject.batch or 1,
+            site=subject.site,
+        )
     )
 
 

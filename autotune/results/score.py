@@ -123,6 +123,7 @@ class Score:
         gains: By objective, how many times better it is than the default: geometric mean over the
             rounds with its 95 % interval, to which the scatter of all configurations contributes.
         error: Largest fidelity error of the rounds.
+        worst_part: The part of an output that has this error; empty where there is one part.
         metric: Lowest value of the user's metric; None without one.
         drop: Largest fall of the metric; None without one.
         agreement: Smallest share of rows with the same arg-max; None where no output has classes.
@@ -154,6 +155,7 @@ class Score:
     most_held_mib: float | None = None
     batch: int | None = None
     lengths: tuple[LengthTimes, ...] = ()
+    worst_part: str = ""
 
     @property
     def promised(self) -> Values:
@@ -306,6 +308,7 @@ def score(
         most_held_mib=most_held_mib(own),
         batch=own[-1].batch,
         lengths=_lengths(own),
+        worst_part=max(own, key=lambda m: m.fidelity.error).fidelity.worst_part,
     )
 
 

@@ -166,6 +166,7 @@ def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
                 else None
             ),
             lengths=finalist.lengths,
+            worst_part=finalist.worst_part,
         ),
     )
 
