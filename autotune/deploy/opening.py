@@ -18,6 +18,10 @@ from autotune.errors import ConfigError
 
 # The methods that run a session, with the place of their run options.
 _RUN_METHODS = {"run": 2, "run_async": 4, "run_with_ort_values": 2, "run_with_iobinding": 1}
+_BOUND = "run_with_iobinding"
+
+GRAPH_ID = "gpu_graph_id"
+"""The run config entry that names a captured graph; ``-1`` runs without one."""
 
 
 class TunedSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
@@ -25,28 +29,37 @@ class TunedSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxr
 
     A run option such as arena shrinkage belongs to a run, not to a session; without this class an
     application would have to pass it to each call.
+
+    Attributes:
+        tuned_run_options: Those of all runs.
+        array_run_options: Those of runs that bind no buffers, where they differ: a captured graph
+            reads and writes the buffers that were bound when it was captured, whatever a later run
+            is given, so such runs leave it out.
     """
 
     tuned_run_options: Any = None
+    array_run_options: Any = None
 
 
 def use_tuned_run_options(kind: Any, base: Any) -> None:
-    """Lets the runs of sessions of class `kind` use their ``tuned_run_options``.
+    """Lets the runs of sessions of class `kind` use their tuned run options.
 
     Args:
         base: The class whose methods run them.
     """
     for name, place in _RUN_METHODS.items():
         if hasattr(base, name):
-            setattr(kind, name, _with_run_options(getattr(base, name), place))
+            setattr(kind, name, _with_run_options(getattr(base, name), place, name == _BOUND))
 
 
-def _with_run_options(original: Any, place: int) -> Any:
+def _with_run_options(original: Any, place: int, is_bound: bool) -> Any:
     """Returns a method whose argument `place`, the run options, has the tuned ones as default."""
 
     @functools.wraps(original)
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
         tuned = self.__dict__.get("tuned_run_options")
+        if not is_bound:
+            tuned = self.__dict__.get("array_run_options") or tuned
         given = arguments[place] if len(arguments) > place else named.get("run_options")
         if tuned is None or given is not None:
             return original(self, *arguments, **named)
@@ -76,16 +89,32 @@ def open_session(
     if trace is not None:
         settings.enable_profiling = True
         settings.profile_file_prefix = str(trace)
-    kind = TunedSession if session.run_entries else onnxruntime.InferenceSession
+    has_run_options = bool(session.run_entries) or captures_graphs(session)
+    kind = TunedSession if has_run_options else onnxruntime.InferenceSession
     # enable_fallback=0: on an error the wrapper would retry with the CPU provider alone and drop
     # provider options in silence.
     opened = kind(str(model), settings, enable_fallback=0, **named)
     dropped = [name for name, _ in session.providers if name not in opened.get_providers()]
     if dropped:
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
-    if session.run_entries:
-        opened.tuned_run_options = make_run_options(session)
+    if has_run_options:
+        set_run_options(opened, session)
     return opened
+
+
+def set_run_options(opened: Any, session: SessionConfig) -> None:
+    """Gives an open session the run options of `session`; see :class:`TunedSession`."""
+    opened.__dict__["tuned_run_options"] = make_run_options(session)
+    if captures_graphs(session):
+        opened.__dict__["array_run_options"] = make_run_options(session, graph="-1")
+
+
+def captures_graphs(session: SessionConfig) -> bool:
+    """Returns whether a provider records its kernels once and replays them on the same buffers."""
+    return any(
+        name in WORDS and given.get(provider_named(name).graph_capture) == "1"
+        for name, given in session.providers
+    )
 
 
 def opening_arguments(
@@ -130,11 +159,17 @@ def make_session_options(session: SessionConfig) -> Any:
     return settings
 
 
-def make_run_options(session: SessionConfig) -> Any:
-    """Returns a ``RunOptions`` with the run entries of `session`."""
+def make_run_options(session: SessionConfig, graph: str = "") -> Any:
+    """Returns a ``RunOptions`` with the run entries of `session`.
+
+    Args:
+        graph: The number of the captured graph; empty leaves it to ONNX Runtime.
+    """
     chosen = onnxruntime.RunOptions()
     for name, text in session.run_entries.items():
         chosen.add_run_config_entry(name, text)
+    if graph:
+        chosen.add_run_config_entry(GRAPH_ID, graph)
     return chosen
 
 
@@ -151,6 +186,11 @@ def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dic
             chosen.append(dict(given))
             continue
         provider = provider_named(name)
+        if provider.libraries:
+            # seldom needed: no other application pays for the import
+            from autotune.deploy.cuda import preload
+
+            preload(provider)
         # an empty text stands for the provider's own choice; OpenVINO takes it for a wrong value
         own = {option: text for option, text in given.items() if text}
         own |= {} if cache is None else cache_options(provider, cache)

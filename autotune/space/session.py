@@ -206,7 +206,11 @@ def session_config(half: Mapping[str, Value], dimensions: Mapping[str, int]) -> 
     for part in parts:
         options |= part.options
         entries |= part.entries
-    chosen = () if provider.name == CPU else ((provider.name, provider_options),)
+    chosen: list[tuple[str, dict[str, str]]] = []
+    if provider.name != CPU:
+        chosen.append((provider.name, provider_options))
+    device = {k: v for k, v in provider_options.items() if k == "device_id"}
+    chosen += [(name, device) for name in provider.behind]
     return SessionConfig(
         providers=(*chosen, (CPU, {})),
         provider_cache=CACHE_FOLDER if provider.cache else "",
