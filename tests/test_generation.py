@@ -27,8 +27,8 @@ from autotune.facts.prompts import workload_of_prompts
 from autotune.facts.workload import Workload
 from autotune.inspection.inspect import inspect_model
 from autotune.measure import generation as measure_generation
+from autotune.measure.answers import Judge, OutputMismatchError, Outputs
 from autotune.measure.configuration_run import TimeLimits
-from autotune.measure.fidelity import Judge, OutputMismatchError, Outputs
 from autotune.measure.generation import GenerationRuns
 from autotune.measure.held_text import TextJudge, text_set
 from autotune.measure.measure_child import Worker

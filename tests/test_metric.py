@@ -9,7 +9,7 @@ import pytest
 from fakes import setting, thread_space
 
 from autotune.errors import RequestError
-from autotune.measure.fidelity import Outputs
+from autotune.measure.answers import Outputs
 from autotune.measure.metrics import METRICS
 from autotune.search.trial import Limits
 from autotune.storage.identity import digest, identity_of

@@ -18,8 +18,8 @@ from autotune.facts.batches import Batching, masked_dimension, stack
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload, evenly
+from autotune.measure.answers import OutputMismatchError, Outputs, compare
 from autotune.measure.child_session import ChildSession, child_session
-from autotune.measure.fidelity import OutputMismatchError, Outputs, compare
 from autotune.measure.requests import samples_of
 from autotune.measure.sample_sets import SAME_ANSWERS, UNOPTIMISED
 from autotune.process.child import ChildFailure

@@ -12,8 +12,8 @@ from autotune.deploy.config import PER_CLIENT, SHARED
 from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
+from autotune.measure.answers import Judge, OutputMismatchError
 from autotune.measure.duet import Duet, Reference, play
-from autotune.measure.fidelity import Judge, OutputMismatchError
 from autotune.measure.memory import Usage
 from autotune.measure.open_loop import OpenLoop
 from autotune.measure.outcome import (

@@ -19,6 +19,7 @@ from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
+from autotune.measure.answers import Metric, OutputMismatchError
 from autotune.measure.configuration_files import ConfigurationFiles
 from autotune.measure.configuration_run import (
     FIRST_LIMITS,
@@ -27,7 +28,6 @@ from autotune.measure.configuration_run import (
     TimeLimits,
 )
 from autotune.measure.duet import Reference
-from autotune.measure.fidelity import Metric, OutputMismatchError
 from autotune.measure.held_text import text_set
 from autotune.measure.outcome import (
     NO_RUNTIME,

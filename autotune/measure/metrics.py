@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autotune.errors import RequestError
 from autotune.facts.feeds import Feed
 from autotune.facts.workload import LABELS
-from autotune.measure.fidelity import Metric, Outputs
+from autotune.measure.answers import Metric, Outputs
 
 Array = NDArray[np.generic]
 Answer = TypeVar("Answer")

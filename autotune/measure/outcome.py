@@ -30,7 +30,7 @@ class Fidelity:
     Attributes:
         error: The error that the limit holds for: the mean relative L2 error of the validation
             samples, but at least an eighth of the worst sample's; see
-            :mod:`autotune.measure.fidelity`.
+            :mod:`autotune.measure.answers`.
         worst_error: The error of the worst sample; None where an earlier version measured.
         cosine: Smallest cosine similarity.
         max_difference: Largest absolute difference.

@@ -21,7 +21,7 @@ from autotune.errors import DataError
 from autotune.facts.batches import Batching
 from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.workload import TIMING_SAMPLES, Workload
-from autotune.measure.fidelity import OutputMismatchError, Outputs
+from autotune.measure.answers import OutputMismatchError, Outputs
 from autotune.measure.flatten import output_of
 from autotune.measure.replies import Done, Opened
 from autotune.process.child import Child, ChildFailure

@@ -40,8 +40,8 @@ from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model
 from autotune.graph.parameters import STATIC_SHAPES
 from autotune.graph.processor_facts import processor_facts
+from autotune.measure.answers import OutputMismatchError, Outputs, compare
 from autotune.measure.companions import Case, by_sample, cases_of
-from autotune.measure.fidelity import OutputMismatchError, Outputs, compare
 from autotune.measure.flatten import output_of
 from autotune.measure.requests import read_outputs
 from autotune.process.child import Child, ChildFailure, memory_limit
