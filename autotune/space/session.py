@@ -147,6 +147,8 @@ _OPTION_WORDS: Mapping[tuple[str, Value], str] = {
     ("execution_mode", "ORT_PARALLEL"): "parallel execution",
     ("optimizer.NchwcTransformer", "off"): "no NCHWc layout",
     ("openvino.load_config", OPENVINO_BF16): "products in bfloat16",
+    ("cuda.enable_cuda_graph", "1"): "CUDA graph on bound buffers",
+    ("tensorrt.trt_cuda_graph_enable", "1"): "CUDA graph on bound buffers",
     ("mlas.enable_gemm_fastmath_arm64_bfloat16", "1"): "products in bfloat16",
     ("openvino.load_config", OPENVINO_FLOAT_INPUTS): "activations of products in float",
 }
