@@ -83,18 +83,17 @@ class FloatModel:
         Args:
             method: How they are taken: a value of ``calibration``.
         """
-        source = calibration.source_of(method)
 
-        def make() -> dict[str, Ranges]:
+        def make() -> Ranges:
             # ONNX Runtime's tools write beside the file that they read
             shutil.copyfile(self.path, scratch)
             try:
-                return calibration.activation_ranges(scratch, self._samples, source)
+                return calibration.activation_ranges(scratch, self._samples, method)
             finally:
                 scratch.unlink()
 
-        ranges: dict[str, Ranges] = self._shared.record(f"{self._name}-ranges_{source}", make)
-        return ranges[method]
+        ranges: Ranges = self._shared.record(f"{self._name}-ranges_{method}", make)
+        return ranges
 
     def slow(self, quantise: Quantise, kernels: str) -> Slow:
         """Returns which nodes eight bits make slower, measured once for the same kernels.

@@ -25,7 +25,6 @@ from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, StepRefus
 from autotune.graph.float_model import FloatModel, added_products
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import remove_unused
-from autotune.graph.quick_rounding import quick_rounding
 from autotune.graph.silence import silent_tools
 
 # A convolution that is quantised at run time is slower than one in float.
@@ -213,7 +212,7 @@ def _quantise_statically(
     _copy_shared_constants(
         model, {n.name for n in model.graph.node if n.name in excluded or n.op_type not in types}
     )
-    with silent_tools(), quick_rounding():
+    with silent_tools():
         quantizer = QDQQuantizer(
             model,
             how.per_channel,
@@ -327,7 +326,7 @@ def dynamic(
     excluded += _embeddings_apart(model, embeddings)
     copy = target.with_name("float.onnx")
     onnx.save(model, copy)
-    with silent_tools(), quick_rounding():
+    with silent_tools():
         quantize_dynamic(
             copy,
             target,

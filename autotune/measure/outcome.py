@@ -8,7 +8,6 @@ from typing import Protocol
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.placement import Placement
-from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import Amount, Positive, PositiveWhole
 from autotune.space.configuration import Configuration
 
@@ -343,12 +342,8 @@ class Measurer(Protocol):
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
-        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Returns the outcome of measuring `configuration`, ended early if `is_dominated` says so.
-
-        Args:
-            process: Options of the process in which it is measured; None for none.
 
         Raises:
             CannotMeasureError: the baseline itself fails.

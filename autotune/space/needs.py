@@ -70,13 +70,6 @@ NEEDS: Mapping[str, Need] = {
         "docs/providers.md says how to name those without a name",
         is_met=lambda model, workload, *_: bool(workload.dimensions(model)),
     ),
-    "one_shape": Need(
-        lacking="the model's shapes are fixed, the samples have several shapes, or the model "
-        "generates tokens step by step",
-        is_met=lambda model, workload, *_: (
-            model.is_dynamic and workload.plan is None and workload.one_shape
-        ),
-    ),
     "subnormals": Need(
         lacking="the optimised model has no subnormal weights",
         is_met=lambda model, *_: model.subnormals > 0,

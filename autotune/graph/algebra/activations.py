@@ -99,44 +99,6 @@ def clip(scope: Scope, node: onnx.NodeProto) -> bool:
     return True
 
 
-def leaky_relu(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Makes ``max(x, a x)`` with a in (0, 1), or a Where that chooses between the two, LeakyRelu.
-
-    For x > 0 both are x, and otherwise a x: no rounding is added. NaN gives NaN.
-    """
-    if node.op_type == "Max":
-        if len(node.input) != 2:
-            return False
-        pairs = [(node.input[0], node.input[1]), (node.input[1], node.input[0])]
-        slopes = [_slope(scope, *pair) for pair in pairs]
-        found = [(p[0], s) for p, s in zip(pairs, slopes, strict=True) if s and 0 < s < 1]
-    else:
-        found = _chosen(scope, node)
-    if not found or not scope.is_float32(found[0][0]):
-        return False
-    base, slope = found[0]
-    scope.replace(node, scope.make("LeakyRelu", [base], node.output[0], alpha=slope))
-    return True
-
-
-def _chosen(scope: Scope, node: onnx.NodeProto) -> list[tuple[str, float]]:
-    """Returns the tensor and its slope below zero where a Where chooses between the two."""
-    condition, first, second = node.input
-    test = scope.producer(condition, "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-    if test is None or scope.number(test.input[1], beside=test.input[0]) != 0:
-        return []
-    base = test.input[0]
-    above, below = (first, second) if test.op_type.startswith("Greater") else (second, first)
-    slope = _slope(scope, base, below)
-    return [(base, slope)] if above == base and slope else []
-
-
-def _slope(scope: Scope, base: str, name: str) -> float | None:
-    """Returns a where `name` is a times `base`."""
-    found, scale, offset = linear(scope, name)
-    return scale if found == base and name != base and offset == 0 else None
-
-
 def gelu(scope: Scope, node: onnx.NodeProto) -> bool:
     """Makes every spelling of GELU one operator: ONNX's own from opset 20 on, else ONNX Runtime's.
 
@@ -180,7 +142,6 @@ def _has_powers(scope: Scope, name: str, base: str, expected: Mapping[int, float
 RULES = (
     rule(gelu, "Mul Div"),
     rule(hard_sigmoid, "Mul Div Clip Min Max Relu"),
-    rule(leaky_relu, "Max Where"),
     rule(clip, "Clip Relu Min Max"),
 )
 """The rules for activations."""

@@ -17,7 +17,6 @@ import onnx
 from autotune.graph.algebra.expressions import with_number
 from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Array, Scope, attribute
-from autotune.graph.algebra.structure import with_tensor
 from autotune.graph.algebra.weights import (
     Weighted,
     channels_of,
@@ -332,76 +331,10 @@ def _writer(scope: Scope, item: Weighted) -> Callable[[], None]:
     return lambda: _write(scope, item)
 
 
-def past_bias(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Moves a factor of each channel from behind a product's bias, an Add, to the product.
-
-    ``s (W x + b) + t = s (W x) + (s b + t)``; the factor then goes into the weight.
-    """
-    form = affine(scope, node)
-    if form is None or not np.any(form.scale != 1) or not scope.is_private(form.tensor):
-        return False
-    total = scope.producer(form.tensor, "Add", "Sub")
-    inner = affine(scope, total) if total is not None else None
-    if inner is None or np.any(inner.scale != 1) or not scope.is_private(inner.tensor):
-        return False
-    item = weighted(scope, scope.producer(inner.tensor))
-    if item is None:
-        return False
-    rank = scope.rank(item.node.input[0])
-    factor, *shifts = (
-        channels_of(values, item, item.output_channels, rank)
-        for values in (form.scale, form.shift, inner.shift)
-    )
-    if factor is None or output_scaled(item, factor) is None or any(v is None for v in shifts):
-        return False
-    scale = rounded(form.scale, item.weight)
-    shift = rounded(form.scale * inner.shift + form.shift, item.weight)
-    if scale is None or shift is None:
-        return False
-    output = node.output[0]
-    scaled = scope.make("Mul", [inner.tensor, scope.constant(scale, f"{output}/scale")])
-    shifted = [scaled.output[0], scope.constant(shift, f"{output}/shift")]
-    scope.replace(node, scaled, scope.make("Add", shifted, output))
-    return True
-
-
-def merged(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Makes two constant factors, or two constant summands, one after another one.
-
-    ``(x c) d = x (c d)`` and ``(x + c) + d = x + (c + d)``. The constant is computed in 64 bits and
-    rounded once where the tensor was rounded, so the result differs by at most one and a half units
-    in its last place, for a sum in that of its largest term.
-    """
-    first = scope.producer(with_tensor(scope, node), "Mul", "Div", "Add", "Sub")
-    if first is None or not scope.is_private(first.output[0]) or first.output[0] in scope.settled:
-        return False
-    outer, inner = affine(scope, node), affine(scope, first)
-    like = next((a for a in map(scope.floats, node.input) if a is not None), None)
-    if outer is None or inner is None or like is None:
-        return False
-    is_factor = node.op_type in ("Mul", "Div")
-    if is_factor != (first.op_type in ("Mul", "Div")):
-        return False
-    if not is_factor and np.any(np.concatenate([outer.scale, inner.scale]) != 1):
-        return False
-    pair = (inner.scale, outer.scale) if is_factor else (inner.shift, outer.shift)
-    wide = pair[0] * pair[1] if is_factor else pair[0] + pair[1]
-    if wide.size > max(pair[0].size, pair[1].size):
-        return False
-    both = rounded(np.asarray(wide), like)
-    if both is None:
-        return False
-    operands = [inner.tensor, scope.constant(both, f"{node.output[0]}/merged")]
-    scope.replace(node, scope.make("Mul" if is_factor else "Add", operands, node.output[0]))
-    return True
-
-
 RULES = (
     rule(into_producer, "Mul Div Add Sub Neg BatchNormalization"),
     rule(into_consumers, "Mul Div Add Sub Neg BatchNormalization"),
-    rule(past_bias, "Mul Div BatchNormalization"),
     rule(number_up, "Mul Div"),
     rule(number_down, "Mul Div"),
-    rule(merged, "Mul Div Add Sub"),
 )
 """The rules for constant factors and summands."""

@@ -237,31 +237,6 @@ def _cut(scope: Scope, node: onnx.NodeProto) -> dict[int, _Cut] | None:
     return {axis: _Cut(*cut) for axis, cut in zip(axes, cuts, strict=True)}
 
 
-def slices(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Makes a Slice of some axes behind a Slice of others one Slice: no number changes."""
-    first = scope.producer(node.input[0], "Slice")
-    if first is None or not scope.is_private(node.input[0]):
-        return False
-    outer, inner = _cut(scope, node), _cut(scope, first)
-    if not outer or not inner or outer.keys() & inner.keys():
-        return False
-    both = {**inner, **outer}
-    axes = sorted(both)
-    columns = [list(column) for column in zip(*(both[axis] for axis in axes), strict=True)]
-    if scope.opset < 10:
-        starts, ends, _ = columns
-        made = scope.make(
-            "Slice", [first.input[0]], node.output[0], starts=starts, ends=ends, axes=axes
-        )
-    else:
-        starts, ends, steps = columns
-        lists = [starts, ends, axes, steps]
-        names = [scope.constant(np.array(v, np.int64), f"{node.output[0]}/slice") for v in lists]
-        made = scope.make("Slice", [first.input[0], *names], node.output[0])
-    scope.replace(node, made)
-    return True
-
-
 def known_shape(scope: Scope, node: onnx.NodeProto) -> bool:
     """Makes a Shape, or what a Gather or Slice takes of one, a constant where it is known.
 
@@ -472,7 +447,6 @@ RULES = (
         "Identity Dropout Cast Transpose Concat Sum Max Min Add Sub Mul Div Reshape Expand Slice "
         "Pad",
     ),
-    rule(slices, "Slice"),
     rule(pair, " ".join(_PAIRS)),
     rule(padded, "Conv"),
     rule(duplicate, _REPEATED),
