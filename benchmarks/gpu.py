@@ -1,6 +1,7 @@
 """What a study gives on a CUDA device: beside the default session, a script, and PyTorch.
 
-    python benchmarks/gpu.py [--minutes 7.5] [--to FILE] [--folder DIR] [--rehearse]
+    python benchmarks/gpu.py [--minutes 7.5] [--models cnn,encoder,decoder] [--to FILE]
+                              [--folder DIR] [--rehearse]
 
 It makes three models with fixed seeds: a convolution network on batches of 8 images, a transformer
 encoder on batches of texts with their true lengths, and a decoder. Each is studied with
@@ -45,6 +46,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=7.5, help="for everything")
+    parser.add_argument("--models", default=",".join(gpu_models.NAMES))
     parser.add_argument("--to", type=Path, help="a file for the table")
     parser.add_argument("--folder", type=Path, help="keeps models and studies")
     parser.add_argument("--rehearse", action="store_true", help="small models on the CPU")
@@ -65,8 +67,9 @@ def main() -> None:
         say(line)
     with tempfile.TemporaryDirectory() as scratch:
         root = given.folder or Path(scratch)
-        for number, name in enumerate(gpu_models.NAMES):
-            left_s = (end - time.monotonic()) / (len(gpu_models.NAMES) - number)
+        names = given.models.split(",")
+        for number, name in enumerate(names):
+            left_s = (end - time.monotonic()) / (len(names) - number)
             run_model(name, root / name, device, left_s, say)
 
 

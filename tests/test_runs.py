@@ -12,7 +12,7 @@ from small_models import write
 
 from autotune.deploy.providers import CPU
 from autotune.deploy.session import SessionConfig
-from autotune.measure.runs import ArrayRuns, BoundRuns, Replays, runs_of
+from autotune.measure.runs import ArrayRuns, BoundRuns, CapturedAnswers, runs_of
 
 
 def _open(path: Path) -> onnxruntime.InferenceSession:
@@ -93,7 +93,7 @@ def test_main_memory_needs_no_binding(tmp_path: Path) -> None:
     assert isinstance(runs_of(_open(path), feeds, "cpu"), ArrayRuns)
 
 
-class FakeReplays(FakeSession):
+class FakeCaptured(FakeSession):
     """A session that answers for what its buffers held when the graph of a number was captured.
 
     ``update_inplace`` changes what they hold.
@@ -105,7 +105,7 @@ class FakeReplays(FakeSession):
         self.graphs: dict[str, FakeValue] = {}
         self.answer = 0.0
 
-    def io_binding(self) -> "FakeReplays":
+    def io_binding(self) -> "FakeCaptured":
         return self
 
     def bind_ortvalue_input(self, name: str, value: Any) -> None:
@@ -137,14 +137,14 @@ def test_a_captured_graph_answers_for_what_its_buffers_hold(
 ) -> None:
     """New inputs are written into the buffers; other shapes have a graph of their own."""
     monkeypatch.setattr(onnxruntime, "OrtValue", SimpleNamespace(ortvalue_from_numpy=FakeValue))
-    replays = Replays(FakeReplays(), SessionConfig(), "cuda", 0)
+    answers = CapturedAnswers(FakeCaptured(), SessionConfig(), "cuda", 0)
     feeds = [{"x": np.full(size, value, np.float32)} for size, value in ((2, 1), (2, 5), (3, 1))]
-    assert [replays.run(feed) for feed in feeds] == [[2.0], [10.0], [3.0]]
+    assert [answers.run(feed) for feed in feeds] == [[2.0], [10.0], [3.0]]
 
 
 def test_each_timed_sample_has_a_graph_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxruntime, "OrtValue", SimpleNamespace(ortvalue_from_numpy=FakeValue))
-    session = FakeReplays()
+    session = FakeCaptured()
     runs = runs_of(session, [{"x": np.ones(1)}] * 2, "cuda", 0, SessionConfig())
     runs.run(0)
     runs.run(1)

@@ -25,7 +25,7 @@ from autotune.measure import memory
 from autotune.measure.device_memory import DeviceMemory
 from autotune.measure.flatten import save_outputs
 from autotune.measure.replies import Done, FirstRuns, Opened, SliceTimes
-from autotune.measure.runs import Replays, Runs, runs_of
+from autotune.measure.runs import CapturedAnswers, Runs, runs_of
 from autotune.process.child_end import Handler, Message, serve
 
 if TYPE_CHECKING:  # threads are imported where there are several clients
@@ -203,7 +203,7 @@ class Worker:
         if self._plan is None:
             session, run = self._sessions[0], None
             if self._captured is not None:
-                run = Replays(session, self._captured, self._device, self._device_id).run
+                run = CapturedAnswers(session, self._captured, self._device, self._device_id).run
             save_outputs(session, samples, target, run)
         else:
             from autotune.measure.generation import save_rated_text

@@ -94,7 +94,7 @@ class BoundRuns(Runs):
         return bind(self._session, feed, self._device, self._device_id)[0]
 
 
-class Replays:
+class CapturedAnswers:
     """The answers of a session that replays captured graphs, by buffers that are written anew.
 
     An application uses such a session like this: what it wrote into the buffers is what a replay
