@@ -119,7 +119,7 @@ def test_caches_stay_on_the_device_and_logits_come_back(
     made = Generation(session, decoder, {name: _ENCODER[name] for name in decoder.others})
     rows = [*made.start(_TOKENS[:4], 16).copy(), made.step(_TOKENS[4]).copy()]
     assert set(copied) == {("cuda", 1)}
-    assert session.bound.pop(decoder.logits) == ("cpu", 0)
+    assert session.bound.pop(str(decoder.logits)) == ("cpu", 0)
     assert set(session.bound.values()) <= {("cuda", 1)}
     assert session.waits >= 2
     monkeypatch.undo()

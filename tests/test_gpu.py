@@ -118,11 +118,11 @@ def test_a_decoder_keeps_its_caches_on_the_device(kind: str, tmp_path: Path) -> 
     made = generation(open_session(path, config))
     plain = generation(open_session(path, SessionConfig()))
     tokens = [3, 17, 42, 9]
-    rows = [each.start(tokens, 16).copy() for each in (made, plain)]
-    np.testing.assert_allclose(*rows, rtol=1e-2, atol=1e-2)
+    answer, right = (each.start(tokens, 16).copy() for each in (made, plain))
+    np.testing.assert_allclose(answer, right, rtol=1e-2, atol=1e-2)
     for token in (60, 1, 33):
-        steps = [each.step(token).copy() for each in (made, plain)]
-        np.testing.assert_allclose(*steps, rtol=1e-2, atol=1e-2)
+        answer, right = (each.step(token).copy() for each in (made, plain))
+        np.testing.assert_allclose(answer, right, rtol=1e-2, atol=1e-2)
     assert {value.device_name() for value in made._values.values()} == {"cuda"}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 
 from autotune.deploy.decoder import Plan
-from autotune.deploy.opening import captures_graphs, open_session
+from autotune.deploy.opening import open_session
 from autotune.deploy.placement import placement_of
 from autotune.deploy.providers import provider_named
 from autotune.deploy.records import read
@@ -91,7 +91,7 @@ class Worker:
             self._device = provider_named(config.accelerator).device
             chosen = dict(config.providers)[config.accelerator]
             self._device_id = int(chosen.get("device_id", 0))
-            self._captured = config if captures_graphs(config) else None
+            self._captured = config if config.captures_graphs else None
         if self._device != "cpu":
             self._device_memory = DeviceMemory.start()
         self._kept_blocks = memory.live_through(message["history"])

@@ -101,7 +101,7 @@ NEEDS: Mapping[str, Need] = {
     "matrix_products": Need(
         lacking="the model has no matrix product or LSTM with a constant weight",
         is_met=lambda model, *_: has_weighted(
-            model, "MatMul", "Gemm", "LSTM", "Attention", inside=True
+            model, "MatMul", "Gemm", "LSTM", "com.microsoft.Attention", inside=True
         ),
     ),
     "matmul": Need(
