@@ -651,6 +651,7 @@ class _Refusing:
 
     first_look = 0
     is_costly = True
+    only_unchanged = ""
 
     def __init__(self, judge: Judge) -> None:
         self.compare = lambda outputs: replace(judge.compare(outputs), error=1.0)

@@ -20,11 +20,11 @@ from autotune.deploy.placement import placement_of
 from autotune.deploy.providers import provider_named
 from autotune.deploy.records import read
 from autotune.deploy.session import SessionConfig
-from autotune.facts.feeds import Feed, load_samples
+from autotune.facts.feeds import Feed, load_samples, save_samples
 from autotune.measure import memory
 from autotune.measure.device_memory import DeviceMemory
 from autotune.measure.flatten import save_outputs
-from autotune.measure.replies import Done, FirstRuns, Opened, SliceTimes
+from autotune.measure.replies import Done, FirstRuns, Opened, Producers, SliceTimes
 from autotune.measure.runs import CapturedAnswers, Runs, runs_of
 from autotune.process.child_end import Handler, Message, serve
 
@@ -69,6 +69,7 @@ class Worker:
             "first_runs": self.first_runs,
             "held": self.held,
             "answers": self.answers,
+            "producers": self.producers,
             "slice": self.time_slice,
             "burst": self.burst,
             "part": self.part,
@@ -212,6 +213,16 @@ class Worker:
             windows = load_samples(samples)[first:end]
             save_rated_text(self._sessions[0], self._plan, self._feeds[0], windows, target)
         return Done()
+
+    def producers(self, message: Message) -> Producers:
+        """Returns the producers of a model's outputs; writes the number of that of each element."""
+        from autotune.measure.producers import numbers_of_elements
+
+        samples = load_samples(Path(message["samples"]))
+        chosen = [samples[number] for number in message["numbers"]]
+        producers, numbers = numbers_of_elements(Path(message["model"]), chosen)
+        save_samples(numbers, Path(message["to"]))
+        return Producers(of_outputs=producers)
 
     def time_slice(self, message: Message) -> SliceTimes:
         """Runs for a short while; returns every run's time and the CPU time of all threads.
