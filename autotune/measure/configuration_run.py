@@ -97,6 +97,7 @@ class ConfigurationRun:
         self._files = files
         self._limits = limits
         self._opened: Opened
+        self._has_device = True  # until it is known
         self._generated: Generated | None = None
         self._first_load_ms: float | None = None
         self._first_runs: FirstRuns
@@ -104,7 +105,6 @@ class ConfigurationRun:
         self._held_before: Usage
         self._held_after: Usage
         self._stopped_early = False
-        self._is_on_cpu = False
         self._spent_s: dict[str, float] = {}
         self._last_s = time.monotonic()
 
@@ -122,9 +122,11 @@ class ConfigurationRun:
                 :func:`autotune.measure.memory.live_through`.
         """
         limit_s, folder = self._limits.load_s, None
-        self._is_on_cpu = config.accelerator is None
+        self._has_device = False
         if config.accelerator is not None:
-            limit_s = max(limit_s, provider_named(config.accelerator).compile_s)
+            provider = provider_named(config.accelerator)
+            limit_s = max(limit_s, provider.compile_s)
+            self._has_device = provider.device != "cpu"
         if config.provider_cache:
             self._first_load_ms, folder = cache.first_load_ms(model, config), cache.folder
         self._opened = request_session(
@@ -345,7 +347,7 @@ class ConfigurationRun:
         anonymous_mib = known[0] + max(0.0, known[2] - known[1]) if len(known) == 3 else None
         growth_mib = after.resident_mib - before.resident_mib
         memory = Memory(
-            device_mib=device.mib if device else 0.0 if self._is_on_cpu else None,
+            device_mib=device.mib if device else None if self._has_device else 0.0,
             device_by_difference=device is not None and device.by_difference,
             base_mib=self._opened.base.resident_mib,
             load_peak_mib=self._opened.loaded.peak_mib,

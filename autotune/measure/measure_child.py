@@ -25,7 +25,7 @@ from autotune.measure import memory
 from autotune.measure.device_memory import DeviceMemory
 from autotune.measure.flatten import save_outputs
 from autotune.measure.replies import Done, FirstRuns, Opened, Producers, SliceTimes
-from autotune.measure.runs import Runs, runs_of
+from autotune.measure.runs import CapturedAnswers, Runs, runs_of
 from autotune.process.child_end import Handler, Message, serve
 
 if TYPE_CHECKING:  # threads are imported where there are several clients
@@ -53,6 +53,7 @@ class Worker:
         self._runs: dict[int, Runs] = {}  # by client
         self._plan: Plan | None = None
         self._device, self._device_id = "cpu", 0
+        self._captured: SessionConfig | None = None  # of a session that replays captured graphs
         self._device_memory: DeviceMemory | None = None
         self._feeds: list[Feed] = []
         self._others: Sequence[Feed] = []
@@ -91,6 +92,7 @@ class Worker:
             self._device = provider_named(config.accelerator).device
             chosen = dict(config.providers)[config.accelerator]
             self._device_id = int(chosen.get("device_id", 0))
+            self._captured = config if config.captures_graphs else None
         if self._device != "cpu":
             self._device_memory = DeviceMemory.start()
         self._kept_blocks = memory.live_through(message["history"])
@@ -200,7 +202,10 @@ class Worker:
         """Runs other samples and writes the outputs to a file, for the parent to compare."""
         samples, target = Path(message["samples"]), Path(message["to"])
         if self._plan is None:
-            save_outputs(self._sessions[0], samples, target)
+            session, run = self._sessions[0], None
+            if self._captured is not None:
+                run = CapturedAnswers(session, self._captured, self._device, self._device_id).run
+            save_outputs(session, samples, target, run)
         else:
             from autotune.measure.generation import save_rated_text
 
@@ -289,7 +294,9 @@ class Worker:
         if client not in self._runs:
             session = self._sessions[client % len(self._sessions)]
             if self._plan is None:
-                self._runs[client] = runs_of(session, self._feeds, self._device, self._device_id)
+                self._runs[client] = runs_of(
+                    session, self._feeds, self._device, self._device_id, self._captured
+                )
             else:
                 from autotune.measure.generation import GenerationRuns
 
