@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from autotune.deploy.decoder import LengthTimes
-from autotune.deploy.files import digest_files, read_json
+from autotune.deploy.files import digest_files, is_folder, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import (
     Amount,
@@ -30,7 +30,7 @@ from autotune.deploy.records import (
     to_plain,
 )
 from autotune.deploy.session import SessionConfig, as_config_error
-from autotune.errors import ConfigError, FormatError
+from autotune.errors import ConfigError, FormatError, sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +129,9 @@ class Serving:
         return f"{self.clients} clients, {how[self.sessions]}"
 
 
+CONFIG = "best.json"
+"""Name of the config in the folder of a study."""
+
 FORMAT = "autotune/2"
 """Name of the format; a new field is a new format."""
 
@@ -159,12 +162,15 @@ class Coverage:
             shows that a config computes them from the inputs.
         repeat_error: Relative L2 error between two runs of the unoptimised model on the same
             samples; above 0 where its answers differ from run to run.
+        uncompared_outputs: Names of the outputs in which nothing could be compared, because they
+            are empty or have no finite number in all samples.
     """
 
     samples: Whole
     share: Amount
     constant_outputs: tuple[str, ...]
     repeat_error: Amount
+    uncompared_outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,6 +429,20 @@ class TunedConfig:
         try:
             return cls.from_json(data)
         except ConfigError as error:
-            raise ConfigError(
-                f"{path}: {error}. `autotune pick DIR` writes the config of a study again."
-            ) from None
+            raise ConfigError(f"{path}: {sentence(str(error))} {_remedy(data)}") from None
+
+
+def config_file(path: Path) -> Path:
+    """Returns the config that a path names: the file itself, or ``best.json`` in a folder."""
+    return path / CONFIG if is_folder(path) else path
+
+
+def _remedy(data: object) -> str:
+    """Returns what to do about a config that breaks the schema, as a sentence."""
+    name, _, version = FORMAT.partition("/")
+    given = data.get("format") if isinstance(data, dict) else None
+    if isinstance(given, str) and given.startswith(f"{name}/") and given != FORMAT:
+        end = given.removeprefix(f"{name}/")
+        if end.isascii() and end.isdecimal() and len(end) < 9 and int(end) > int(version):
+            return "A newer autotune wrote it; upgrade: pip install --upgrade ort-autotune."
+    return "`autotune pick DIR` writes the config of a study again."

@@ -158,7 +158,7 @@ PRECISIONS: Mapping[str, Precision] = {
             | {"unsigned_weights", "embeddings"}
         ),
         float_types=OPERATOR_GROUPS["matmul"].types,
-        always_quantised=("LSTM", "Attention"),
+        always_quantised=("LSTM", "com.microsoft.Attention"),
     ),
     "int8_weight_only": _weight_only(8),
     "int4_weight_only": _weight_only(4),

@@ -30,7 +30,8 @@ def view_check(check: Check, config: str) -> View:
     if check.differences:
         found.append(Line(f"It was tuned elsewhere: {'; '.join(check.differences)}."))
     if check.adapted:
-        found.append(Line(f"Here it is {check.adapted}."))
+        found.append(Line(f"Here {check.adapted}."))
+    found += lines(*check.calls)
     return View(blocks=[*found, Line(check.outcome)], data=data)
 
 

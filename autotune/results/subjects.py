@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.deploy.config import SHARED, Serving, TunedConfig
+from autotune.deploy.config import SHARED, Serving, TunedConfig, config_file
 from autotune.deploy.fitting import environment_differences, fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
@@ -64,6 +64,8 @@ class Subject:
 def subject_of(path: Path) -> Subject:
     """Returns the subject in a file: a tuned config, or a model under default options.
 
+    A folder of a study stands for its config.
+
     A config is opened as ``autotune.load`` opens it here, with at most a thread for each core. One
     that needs another ONNX Runtime is run by that, where it was added.
 
@@ -73,10 +75,11 @@ def subject_of(path: Path) -> Subject:
     """
     if path.suffix == _MODEL_END:
         return Subject(name=str(path), model=path, session=SessionConfig())
+    path = config_file(path)
     config = TunedConfig.read(path)
-    check_files(path, config, read_all=True)
+    folder = check_files(path, config, read_all=True)
     here = fit(config)
-    serving, study = config.serving or Serving(clients=1), StudyResult.found_in(path.parent)
+    serving, study = config.serving or Serving(clients=1), StudyResult.found_in(folder)
     site = _site_of(config) if here.lacking else None
     if here.lacking and site is None:
         needed = config.requires.runtime
@@ -84,7 +87,7 @@ def subject_of(path: Path) -> Subject:
         raise ConfigError(f"{path}: this machine lacks {', '.join(here.lacking)}{more}")
     return Subject(
         name=str(path),
-        model=path.parent / config.model.file,
+        model=folder / config.model.file,
         session=config.session if site else here.session,
         clients=serving.clients,
         sessions=serving.sessions,
