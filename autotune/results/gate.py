@@ -82,9 +82,9 @@ def _of_answers(config: Compared, comparison: Comparison) -> Iterator[Verdict]:
         words = "answers not compared: name the model that was tuned with --model"
         yield Verdict(config=config.name, limit="error", kept=True, words=words)
         return
-    error, words = config.score.error, f"error {config.score.error:.2g}"
-    if config.score.worst_part:
-        words += f" of {config.score.worst_part}"
+    error, words = config.numbers.error, f"error {config.numbers.error:.2g}"
+    if config.numbers.worst_part:
+        words += f" of {config.numbers.worst_part}"
     if config.on_all is not None and config.on_all.samples:
         error = max(error, config.on_all.error)
         words += f", {config.on_all.error:.2g} on all {config.on_all.available} samples"
@@ -109,7 +109,7 @@ def _of_config(
     name, baseline = config.name, comparison.baseline.name
     quantity = "" if comparison.clients == 1 else "throughput "
     yield from _of_answers(config, comparison)
-    speedup, peak_mib = config.score.speedup, config.score.peak_memory_mib
+    speedup, peak_mib = config.numbers.speedup, config.numbers.peak_memory_mib
     if gate.min_speedup is not None:
         yield Verdict(
             config=name,
@@ -118,7 +118,7 @@ def _of_config(
             words=f"{quantity}{speedup.value:.3f}× ({speedup.low:.3f}–{speedup.high:.3f}) over "
             f"{baseline}, at least {gate.min_speedup:g}× is required",
         )
-    held_mib = config.score.values["held_memory_mib"]
+    held_mib = config.numbers.values["held_memory_mib"]
     for limit, used, used_mib, most_mib in (
         ("memory", "", peak_mib, gate.max_memory_mib),
         ("held memory", " held after all runs", held_mib, gate.max_held_memory_mib),

@@ -20,8 +20,8 @@ from typing import Any
 from autotune.deploy.config import (
     SHARED,
     DataFile,
-    Evidence,
     ModelFile,
+    Numbers,
     RequiredRuntime,
     Serving,
     TunedConfig,
@@ -166,14 +166,14 @@ def answers_check(measurer: Measurer, result: StudyResult) -> Check:
     return check
 
 
-def _as_measured(fidelity: Fidelity, evidence: Evidence) -> bool:
+def _as_measured(fidelity: Fidelity, evidence: Numbers) -> bool:
     """Returns whether answers are as right as when they were measured."""
     worse = (evidence.metric or 0.0) - (fidelity.metric or 0.0)
     most = largest_again(evidence.error, evidence.coverage)
     return fidelity.error <= most and worse <= EXACT_ERROR
 
 
-def _words(answers: Fidelity | Evidence) -> str:
+def _words(answers: Fidelity | Numbers) -> str:
     metric = "" if answers.metric is None else f" and metric {answers.metric:.4g}"
     return f"error {answers.error:.2g}{metric}"
 
@@ -193,6 +193,10 @@ def tuned_config(
         model=model,
         session=session,
         evidence=member.evidence,
+        baseline=result.baseline.evidence,
+        error_data=result.error_data,
+        max_error=result.limits["max_error"],
+        trial=member.trial,
         requires=requires,
         environment=environment,
         configuration=member.configuration,
