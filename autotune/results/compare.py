@@ -158,11 +158,7 @@ def compare(
             None.
         CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
-    if max_error is not None and not lineup.untouched:
-        raise RequestError(
-            "--max-error needs the model that was tuned, which is not where the study found it: "
-            "name it with --model. A file that is compared with itself has no error"
-        )
+    _check_reference(lineup, max_error)
     if clients is None:
         clients = lineup.clients or 1
     field = (lineup.baseline, *lineup.subjects)
@@ -191,11 +187,7 @@ def compare(
         )
         for number, own in scores.items()
     ]
-    if (
-        lineup.untouched
-        and workload.source == "user"
-        and len(workload.feeds) > len(workload.validation)
-    ):
+    if lineup.untouched and _has_more_samples(workload):
         subjects = [field[number] for number in scores][1:]
         configs = [
             replace(config, on_all=_on_all_samples(lineup, workload, subject, config.max_error))
@@ -211,6 +203,25 @@ def compare(
         clients=clients,
         max_error=max(limits),
     )
+
+
+def _check_reference(lineup: Lineup, max_error: float | None) -> None:
+    """Refuses a limit of the error where there is no model to compare with.
+
+    Raises:
+        RequestError: each file is its own reference, and `max_error` is not None.
+    """
+    if max_error is not None and not lineup.untouched:
+        raise RequestError(
+            "--max-error needs the model that was tuned, which is not where the study found it: "
+            "name it with --model. A file that is compared with itself has no error"
+        )
+
+
+def _has_more_samples(workload: Workload) -> bool:
+    """Returns whether the user gave more samples than a measurement compares."""
+    is_own = workload.source == "user" and workload.plan is None
+    return is_own and len(workload.feeds) > len(workload.validation)
 
 
 def _on_all_samples(
