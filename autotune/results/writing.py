@@ -20,8 +20,8 @@ from typing import Any
 from autotune.deploy.config import (
     SHARED,
     DataFile,
-    Evidence,
     ModelFile,
+    Numbers,
     RequiredRuntime,
     Serving,
     TunedConfig,
@@ -166,7 +166,7 @@ def answers_check(measurer: Measurer, result: StudyResult, limits: Limits) -> Ch
     return check
 
 
-def _as_measured(fidelity: Fidelity, evidence: Evidence, limits: Limits) -> bool:
+def _as_measured(fidelity: Fidelity, evidence: Numbers, limits: Limits) -> bool:
     """Returns whether answers keep the limits, or are as right as when they were measured.
 
     The default may be written although it breaks them.
@@ -177,7 +177,7 @@ def _as_measured(fidelity: Fidelity, evidence: Evidence, limits: Limits) -> bool
     return fidelity.error <= evidence.error + EXACT_ERROR and worse <= EXACT_ERROR
 
 
-def _words(answers: Fidelity | Evidence) -> str:
+def _words(answers: Fidelity | Numbers) -> str:
     metric = "" if answers.metric is None else f" and metric {answers.metric:.4g}"
     return f"error {answers.error:.2g}{metric}"
 
@@ -197,6 +197,10 @@ def tuned_config(
         model=model,
         session=session,
         evidence=member.evidence,
+        baseline=result.baseline.evidence,
+        error_data=result.error_data,
+        max_error=result.limits["max_error"],
+        trial=member.trial,
         requires=requires,
         environment=environment,
         configuration=member.configuration,
