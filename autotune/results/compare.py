@@ -190,8 +190,7 @@ def compare(
     if lineup.untouched and _has_more_samples(workload):
         subjects = [field[number] for number in scores][1:]
         configs = [
-            replace(config, on_all=_on_all_samples(lineup, workload, subject, config.max_error))
-            for config, subject in zip(configs, subjects, strict=True)
+            _with_all(*pair, lineup, workload) for pair in zip(configs, subjects, strict=True)
         ]
     return Comparison(
         baseline=baseline,
@@ -224,31 +223,28 @@ def _has_more_samples(workload: Workload) -> bool:
     return is_own and len(workload.feeds) > len(workload.validation)
 
 
-def _on_all_samples(
-    lineup: Lineup, workload: Workload, subject: Subject, max_error: float
-) -> Judgement:
-    """Returns what all of the user's samples show of a subject's answers."""
+def _with_all(config: Compared, subject: Subject, lineup: Lineup, workload: Workload) -> Compared:
+    """Returns a configuration with what all of the user's samples show of its answers."""
     batching = lineup.batching(workload)
     samples = AllSamples(
         model=lineup.model,
         workload=workload,
         metric=None,
         max_drop=None,
-        max_error=max_error,
+        max_error=config.max_error,
         inputs=() if batching is None else batching.inputs,
         limit_s=math.inf,
         fewest=1,
     )
-    return samples.judge(
-        JudgedConfiguration(
-            trial=0,
-            words=subject.name,
-            path=subject.model.absolute(),
-            config=subject.session,
-            batch=subject.batch or 1,
-            site=subject.site,
-        )
+    judged = JudgedConfiguration(
+        trial=0,
+        words=subject.name,
+        path=subject.model.absolute(),
+        config=subject.session,
+        batch=subject.batch or 1,
+        site=subject.site,
     )
+    return replace(config, on_all=samples.judge(judged))
 
 
 def _usual_limit(workload: Workload) -> float:
