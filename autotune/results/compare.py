@@ -159,8 +159,7 @@ def compare(
         CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
     _check_reference(lineup, max_error)
-    if clients is None:
-        clients = lineup.clients or 1
+    clients = clients or lineup.clients or 1
     field = (lineup.baseline, *lineup.subjects)
     limits = [max_error or subject.max_error or _usual_limit(workload) for subject in field]
     batching = lineup.batching(workload)
