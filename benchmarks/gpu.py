@@ -167,7 +167,7 @@ def study(name: str, folder: Path, device: str, sizes: gpu_models.Sizes, left_s:
     command += ["--timeout", f"{limit_s * _SEARCHED_SHARE:.0f}s"]
     command += ["--space", "cuda"] if device == "cuda" else ["--trials", "3"]
     if name == gpu_models.DECODER:
-        command += ["--prompt-tokens", str(sizes.prompt), "--new-tokens", str(sizes.new)]
+        command += ["--prompt-tokens", str(sizes.prompt), "--set", f"new_tokens={sizes.new}"]
     else:
         command += ["--data", "inputs"]
     began = time.monotonic()
