@@ -4,8 +4,11 @@
     result = autotune.tune("model.onnx", trials=100)       # the job of `autotune study`
 
 Importing this package imports neither onnxruntime, onnx nor optuna: each name brings in what it
-needs when it is first used, so that an application pays for the loader alone.
+needs when it is first used, so that an application pays for the loader alone. It switches the
+telemetry of ONNX Runtime off, which is decided when that is imported.
 """
+
+from autotune.deploy.telemetry import switch_off as _switch_off
 
 # a type checker takes this name for true; importing typing would take longer than all of this file
 TYPE_CHECKING = False
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from autotune.errors import AutotuneError, ConfigError
     from autotune.results.result import StudyResult
     from autotune.study.tune import tune
+
+_switch_off()
 
 __version__ = "0.1.0"
 

@@ -453,7 +453,7 @@ def test_a_study_writes_a_tuned_application(recording: Path, tmp_path: Path) -> 
     assert "nothing was better by more" in outcome(replace(none_keeps, limits=MemoryLimits()))
     assert command_line.run(tmp_path, "report", "app.tuned").returncode == 0
     assert "chosen: the fastest" in (out / "report.html").read_text(encoding="utf-8")
-    refused = command_line.run(tmp_path, "report", "app.tuned", "--figures", "figures")
+    refused = command_line.run(tmp_path, "report", "app.tuned", "--study-name", "x")
     assert refused.returncode == 2
     assert "is a tuned application" in refused.stderr
     write_model(tmp_path / "relu.onnx", scale=2)
@@ -537,7 +537,7 @@ def test_an_interrupted_study_goes_on(recording: Path, tmp_path: Path) -> None:
 
 
 def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_path: Path) -> None:
-    options = ("--traffic", "a.json", "--storage", "sqlite:///a.db", "--model", "m.onnx")
+    options = ("--traffic", "a.json", "--storage", "sqlite:///a.db", "--set", "model=m.onnx")
     done = command_line.run(tmp_path, "study", recording.name, *options)
     assert done.returncode == 2
     assert "takes no model, storage, traffic; its options are" in " ".join(done.stderr.split())

@@ -86,14 +86,11 @@ _ASKED: list[dict[str, Any]] = [
         "prefer": "cpu",
         "seed": 3,
         "early_stop": False,
-        "process_options": True,
-        "certify": ("avx2", "arm64"),
         "clients": 4,
     },
     {
         "shapes": {"x": (1, 3)},
         "prompt_tokens": (16, 64),
-        "max_perplexity_rise": 0.05,
         "pairs": {"past": "present"},
     },
 ]

@@ -274,7 +274,7 @@ def _open(application: _Application, session: ReplacedSession, call: Any, opened
     """Opens `opened` as the session's config says."""
     # onnxruntime is imported completely by now, and the loader needs it
     from autotune.deploy.loader import prepare
-    from autotune.deploy.opening import opening_arguments
+    from autotune.deploy.opening import adopt, opening_arguments, use_tuned_runs
     from autotune.errors import ConfigError
 
     config = application.folder / str(session.folder) / CONFIG
@@ -297,14 +297,12 @@ def _open(application: _Application, session: ReplacedSession, call: Any, opened
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
     if call.has_fallback:
         opened.enable_fallback()
-    if chosen.run_entries:
-        from autotune.deploy.opening import make_run_options, use_tuned_run_options
-
-        if not application.has_run_methods:  # sessions without run options pay nothing for it
+    if chosen.has_tuned_runs:
+        if not application.has_run_methods:  # other sessions pay nothing for it
             application.has_run_methods = True
             kind = application.module.__dict__["InferenceSession"]
-            use_tuned_run_options(kind, kind)
-        opened.__dict__["tuned_run_options"] = make_run_options(chosen)
+            use_tuned_runs(kind, kind)
+        adopt(opened, chosen)
 
 
 def _share_pool(application: _Application, settings: Any) -> None:

@@ -27,16 +27,6 @@ def unicode_literal(text: str) -> str:
     return _quoted(_utf16(text), lambda unit: f"\\u{unit:04x}")
 
 
-def java_literal(text: str) -> str:
-    """Returns a string of Java, whose compiler takes an escaped line break for a real one."""
-    return _quoted(_utf16(text), lambda unit: f"\\{unit:03o}" if unit < 0x80 else f"\\u{unit:04x}")
-
-
-def rust_literal(text: str) -> str:
-    """Returns a string of Rust, its other characters as code points."""
-    return _quoted(map(ord, text), lambda point: f"\\u{{{point:x}}}")
-
-
 def identifier(name: str) -> str:
     """Returns a name with letters, digits and underscores alone, which begins with a letter."""
     word = re.sub("[^A-Za-z0-9]+", "_", name).strip("_").lower()
@@ -194,6 +184,13 @@ class Target:
                     yield f"option {key}={text} of {provider}"
 
     def _takes(self, provider: str, option: str) -> bool:
+        """Returns whether an option is written.
+
+        A session that replays captured graphs answers for the buffers that were bound first; code
+        that does not bind any would get their answers, without an error.
+        """
+        if option == provider_named(provider).graph_capture:
+            return False
         return provider not in self.provider_options or option in self.provider_options[provider]
 
 

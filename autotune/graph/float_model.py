@@ -11,6 +11,7 @@ import onnx
 from onnx import version_converter
 
 from autotune.facts.feeds import Feed
+from autotune.facts.graphs import operator_of
 from autotune.graph import by_time, calibration, sensitivity, smoothing
 from autotune.graph.by_time import Quantise, Slow
 from autotune.graph.calibration import Ranges
@@ -129,7 +130,7 @@ class FloatModel:
         model = self.load()
         names = sensitivity.ranked(self._name, self._shared, model, self._samples, costs=costs)
         allowed = types or sensitivity.QUANTISABLE
-        types_by_name = {node.name: node.op_type for node in model.graph.node}
+        types_by_name = {node.name: operator_of(node) for node in model.graph.node}
         free = (name for name in names if name not in in_float)
         return [name for name in free if types_by_name[name] in allowed][:count]
 

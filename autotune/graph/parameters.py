@@ -158,7 +158,7 @@ PRECISIONS: Mapping[str, Precision] = {
             | {"unsigned_weights", "embeddings"}
         ),
         float_types=OPERATOR_GROUPS["matmul"].types,
-        always_quantised=("LSTM", "Attention"),
+        always_quantised=("LSTM", "com.microsoft.Attention"),
     ),
     "int8_weight_only": _weight_only(8),
     "int4_weight_only": _weight_only(4),
@@ -172,7 +172,10 @@ _JOINED = Step(
 
 CACHES: Mapping[str, Precision] = {
     "int8": Precision(
-        run=_calls("int8_caches", "quantise"), words="caches in int8", needs=("gqa_caches",)
+        run=_calls("int8_caches", "quantise"),
+        words="caches in int8",
+        needs=("gqa_caches",),
+        changes_interface=True,
     ),
 }
 """Values of ``caches`` besides ``float``."""
@@ -235,7 +238,9 @@ _EMBEDDINGS = {
     f"{value}_embeddings": step for value, step in EMBEDDINGS.items() if isinstance(step, Step)
 }
 STEPS: Mapping[str, Step] = {
-    OUTPUTS: Step(run=_calls("kept_outputs", "keep"), words="with some outputs alone"),
+    OUTPUTS: Step(
+        run=_calls("kept_outputs", "keep"), words="with some outputs alone", changes_interface=True
+    ),
     **PASSES,
     **PRECISIONS,
     JOINED: _JOINED,

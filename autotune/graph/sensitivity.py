@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.facts.feeds import Feed
+from autotune.facts.graphs import operator_of
 from autotune.graph.distance import open_exactly, output_distance
 from autotune.graph.intermediates import Intermediates
 
@@ -95,7 +96,7 @@ class QuantisableNode:
 
         ONNX Runtime gives such a weight one scale.
         """
-        if self.node.op_type == "Conv":
+        if operator_of(self.node) == "Conv":
             return 0
         if self.weight.ndim != 2:
             return None
@@ -137,7 +138,7 @@ def name_nodes(model: onnx.ModelProto) -> None:
     taken: set[str] = set()
     for i, node in enumerate(model.graph.node):
         if not node.name or node.name in taken:
-            node.name = f"{node.op_type}_{i}"
+            node.name = f"{operator_of(node)}_{i}"
             while node.name in taken:
                 node.name += "_"
         taken.add(node.name)
@@ -153,7 +154,7 @@ def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[QuantisableNod
     weights = {item.name: item for item in model.graph.initializer}
     quantisable_nodes: list[QuantisableNode] = []
     for node in model.graph.node:
-        if node.op_type not in types or len(node.input) < 2 or node.input[1] not in weights:
+        if operator_of(node) not in types or len(node.input) < 2 or node.input[1] not in weights:
             continue
         if weights[node.input[1]].data_type != onnx.TensorProto.FLOAT:
             continue

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import external_data_helper, helper, numpy_helper
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import all_graphs, all_nodes
+from autotune.facts.graphs import all_graphs, all_nodes, operator_of
 from autotune.facts.weights import fold_constants, read
 from autotune.graph import sensitivity
 from autotune.graph.entries import AS_PRECISION, StepRefusedError
@@ -71,6 +71,7 @@ def quantise(
         model = onnx.load(source)
     if is_folded:
         fold_constants(model)
+    _move_weights_out(model.graph)
     in_float = set[str]()
     if kept_in_float:
         rounding = Rounding(bits=bits, block=block_size, activations=False)
@@ -102,7 +103,25 @@ def _has_computed_weights(graph: onnx.GraphProto) -> bool:
     """Returns whether a node computes a weight of a matrix product from constants."""
     constants = {item.name for item in graph.initializer}
     made = {n.output[0] for n in graph.node if n.input and constants.issuperset(n.input)}
-    return any(n.op_type in ("MatMul", "Gemm") and n.input[1] in made for n in graph.node)
+    return any(operator_of(n) in ("MatMul", "Gemm") and n.input[1] in made for n in graph.node)
+
+
+def _move_weights_out(graph: onnx.GraphProto) -> None:
+    """Moves the matrices that are stored in branches and bodies to the main graph."""
+    names = {item.name for inner in all_graphs(graph) for item in inner.initializer}
+    for inner in list(all_graphs(graph))[1:]:
+        outputs = {item.name for item in inner.output}
+        matrices = [t for t in inner.initializer if len(t.dims) == 2 and t.name not in outputs]
+        for tensor in matrices:
+            moved = onnx.TensorProto()
+            moved.CopyFrom(tensor)
+            inner.initializer.remove(tensor)
+            while moved.name in names:  # the other branch may use the name too
+                moved.name += "_"
+            names.add(moved.name)
+            graph.initializer.append(moved)
+            for node in all_nodes(inner):
+                node.input[:] = [moved.name if n == tensor.name else n for n in node.input]
 
 
 def _ranked(
@@ -213,7 +232,7 @@ def _turned_tables(
     return {
         node.output[0]: node.input[0]
         for node in graph.node
-        if node.op_type == "Transpose"
+        if operator_of(node) == "Transpose"
         and node.input[0] in tensors
         and len(tensors[node.input[0]].dims) == 2
         and node.output[0] not in outputs
@@ -233,9 +252,9 @@ def products(
         weight = tensors.get(_matrix(node, turned)[0]) if len(node.input) > 1 else None
         if weight is None or weight.data_type != onnx.TensorProto.FLOAT or len(weight.dims) != 2:
             continue
-        plain = node.op_type == "Gemm" and not _attribute(node, "transA")
+        plain = operator_of(node) == "Gemm" and not _attribute(node, "transA")
         plain = plain and all(_attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
-        if node.op_type == "MatMul" or plain:
+        if operator_of(node) == "MatMul" or plain:
             yield node
 
 
@@ -246,13 +265,13 @@ def _inner_first(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
 
 def _key(node: onnx.NodeProto) -> tuple[str, ...]:
     """Returns what tells a node from others; two branches may use a name twice."""
-    return (node.op_type, *node.input, *node.output)
+    return (operator_of(node), *node.input, *node.output)
 
 
 def _matrix(node: onnx.NodeProto, turned: Mapping[str, str]) -> tuple[str, bool]:
     """Returns the matrix that a product takes as it is stored, and whether it takes it turned."""
     name = node.input[1]
-    is_turned = node.op_type == "Gemm" and bool(_attribute(node, "transB"))
+    is_turned = operator_of(node) == "Gemm" and bool(_attribute(node, "transB"))
     return (turned[name], not is_turned) if name in turned else (name, is_turned)
 
 

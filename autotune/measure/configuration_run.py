@@ -2,20 +2,18 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from autotune.deploy.config import PER_CLIENT, SHARED
-from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
 from autotune.measure.answers import Judge, OutputMismatchError
 from autotune.measure.duet import Duet, Reference, play
 from autotune.measure.memory import Usage
-from autotune.measure.open_loop import OpenLoop
 from autotune.measure.outcome import (
     Effort,
     Failure,
@@ -37,6 +35,7 @@ from autotune.process.child import Child, ChildFailure
 
 # Until the speed of a model is known, the time limit of a reply is enough for so many runs.
 _FEW_RUNS = 4
+_PEAK_SLACK_MIB = 1.0
 _FAR_TOO_SLOW = 3.0
 """A decoder whose fastest steps take so many of the default's is not measured any further."""
 
@@ -73,18 +72,6 @@ FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
 """The limits until the speed of the baseline is known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadMeasurement:
-    """The numbers of one configuration under an offered load.
-
-    Attributes:
-        loop: The latencies of the requests, and whether the server kept up.
-    """
-
-    fidelity: Fidelity
-    loop: OpenLoop
-
-
 class ConfigurationRun:
     """One configuration's process and its numbers, phase by phase.
 
@@ -110,6 +97,7 @@ class ConfigurationRun:
         self._files = files
         self._limits = limits
         self._opened: Opened
+        self._has_device = True  # until it is known
         self._generated: Generated | None = None
         self._first_load_ms: float | None = None
         self._first_runs: FirstRuns
@@ -126,7 +114,6 @@ class ConfigurationRun:
         config: SessionConfig,
         cache: ProviderCache,
         history: int = 0,
-        process: ProcessOptions | None = None,
     ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
@@ -135,8 +122,11 @@ class ConfigurationRun:
                 :func:`autotune.measure.memory.live_through`.
         """
         limit_s, folder = self._limits.load_s, None
+        self._has_device = False
         if config.accelerator is not None:
-            limit_s = max(limit_s, provider_named(config.accelerator).compile_s)
+            provider = provider_named(config.accelerator)
+            limit_s = max(limit_s, provider.compile_s)
+            self._has_device = provider.device != "cpu"
         if config.provider_cache:
             self._first_load_ms, folder = cache.first_load_ms(model, config), cache.folder
         self._opened = request_session(
@@ -149,7 +139,6 @@ class ConfigurationRun:
             clients=self._clients,
             sessions=self._clients if self._sessions == PER_CLIENT else 1,
             history=history,
-            process=process,
         )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
@@ -296,17 +285,6 @@ class ConfigurationRun:
         )
         self._lap("prompts")
 
-    def open_loop(self, arrivals_s: Sequence[float]) -> LoadMeasurement:
-        """Returns the latencies of requests by a schedule; it takes the place of :meth:`play`.
-
-        Args:
-            arrivals_s: When they arrive, in seconds from the beginning, in order.
-        """
-        self.phase = "turns"
-        message = {"do": "open_loop", "arrivals_s": list(arrivals_s)}
-        loop = self._child.request(message, arrivals_s[-1] + self._limits.run_s, OpenLoop)
-        return LoadMeasurement(fidelity=self._fidelity, loop=loop)
-
     def measurement(self, duet: Duet, reference_ms: float) -> Measurement:
         """Returns the numbers by the time slices so far.
 
@@ -357,19 +335,32 @@ class ConfigurationRun:
         return self._child.request({"do": "held"}, self._limits.run_s, Usage)
 
     def _memory(self) -> Memory:
-        device = self._first_runs.device
-        has_device = self._first_runs.copy_ms is not None
-        return Memory(
-            device_mib=device.mib if device else None if has_device else 0.0,
+        """Returns the memory of the session.
+
+        What the process holds is that after the first runs, and what it grew by in the timed ones:
+        between them the answers were compared, which leaves arrays of its own in the process.
+        """
+        device, first = self._first_runs.device, self._first_runs.after
+        before, after = self._held_before, self._held_after
+        parts = (first.anonymous_mib, before.anonymous_mib, after.anonymous_mib)
+        known = [mib for mib in parts if mib is not None]
+        anonymous_mib = known[0] + max(0.0, known[2] - known[1]) if len(known) == 3 else None
+        growth_mib = after.resident_mib - before.resident_mib
+        memory = Memory(
+            device_mib=device.mib if device else None if self._has_device else 0.0,
             device_by_difference=device is not None and device.by_difference,
             base_mib=self._opened.base.resident_mib,
             load_peak_mib=self._opened.loaded.peak_mib,
             run_peak_mib=self._first_runs.after.peak_mib,
-            resident_mib=self._held_after.resident_mib,
-            anonymous_mib=self._held_after.anonymous_mib,
-            growth_mib=self._held_after.resident_mib - self._held_before.resident_mib,
+            resident_mib=first.resident_mib + max(0.0, growth_mib),
+            anonymous_mib=anonymous_mib,
+            growth_mib=growth_mib,
             peak_was_reset=self._opened.peak_was_reset,
         )
+        held_mib = memory.resident_mib - memory.base_mib
+        # the peak counts in pages, and the kernel updates both numbers now and then only
+        assert held_mib <= memory.peak_mib + _PEAK_SLACK_MIB, "more is held than the peak"
+        return memory
 
     def _lap(self, part: str) -> None:
         """Books the time since the last call on `part`."""

@@ -17,22 +17,20 @@ import onnxruntime
 from autotune.deploy.decoder import Plan
 from autotune.deploy.opening import open_session
 from autotune.deploy.placement import placement_of
-from autotune.deploy.process_options import ProcessOptions, set_process_options
 from autotune.deploy.providers import provider_named
 from autotune.deploy.records import read
 from autotune.deploy.session import SessionConfig
-from autotune.facts.feeds import Feed, load_samples
+from autotune.facts.feeds import Feed, load_samples, save_samples
 from autotune.measure import memory
 from autotune.measure.device_memory import DeviceMemory
 from autotune.measure.flatten import save_outputs
-from autotune.measure.replies import Done, FirstRuns, Opened, SliceTimes
-from autotune.measure.runs import Runs, runs_of
+from autotune.measure.replies import Done, FirstRuns, Opened, Producers, SliceTimes
+from autotune.measure.runs import CapturedAnswers, Runs, runs_of
 from autotune.process.child_end import Handler, Message, serve
 
 if TYPE_CHECKING:  # threads are imported where there are several clients
     from autotune.measure.clients import Burst, Call, Clients
     from autotune.measure.generation import GenerationRuns
-    from autotune.measure.open_loop import OpenLoop, Server
 
 # Memory patterns settle in five; without the arena the heap grows for ten.
 _FEWEST_MEMORY_RUNS = 5
@@ -55,6 +53,7 @@ class Worker:
         self._runs: dict[int, Runs] = {}  # by client
         self._plan: Plan | None = None
         self._device, self._device_id = "cpu", 0
+        self._captured: SessionConfig | None = None  # of a session that replays captured graphs
         self._device_memory: DeviceMemory | None = None
         self._feeds: list[Feed] = []
         self._others: Sequence[Feed] = []
@@ -70,9 +69,9 @@ class Worker:
             "first_runs": self.first_runs,
             "held": self.held,
             "answers": self.answers,
+            "producers": self.producers,
             "slice": self.time_slice,
             "burst": self.burst,
-            "open_loop": self.open_loop,
             "part": self.part,
             "write_text": self.write_text,
         }
@@ -93,11 +92,10 @@ class Worker:
             self._device = provider_named(config.accelerator).device
             chosen = dict(config.providers)[config.accelerator]
             self._device_id = int(chosen.get("device_id", 0))
+            self._captured = config if config.captures_graphs else None
         if self._device != "cpu":
             self._device_memory = DeviceMemory.start()
         self._kept_blocks = memory.live_through(message["history"])
-        if message["process"] is not None:
-            set_process_options(ProcessOptions(**message["process"]))
         gc.collect()
         peak_was_reset = memory.reset_peak()
         base = memory.usage()
@@ -204,7 +202,10 @@ class Worker:
         """Runs other samples and writes the outputs to a file, for the parent to compare."""
         samples, target = Path(message["samples"]), Path(message["to"])
         if self._plan is None:
-            save_outputs(self._sessions[0], samples, target)
+            session, run = self._sessions[0], None
+            if self._captured is not None:
+                run = CapturedAnswers(session, self._captured, self._device, self._device_id).run
+            save_outputs(session, samples, target, run)
         else:
             from autotune.measure.generation import save_rated_text
 
@@ -212,6 +213,16 @@ class Worker:
             windows = load_samples(samples)[first:end]
             save_rated_text(self._sessions[0], self._plan, self._feeds[0], windows, target)
         return Done()
+
+    def producers(self, message: Message) -> Producers:
+        """Returns the producers of a model's outputs; writes the number of that of each element."""
+        from autotune.measure.producers import numbers_of_elements
+
+        samples = load_samples(Path(message["samples"]))
+        chosen = [samples[number] for number in message["numbers"]]
+        producers, numbers = numbers_of_elements(Path(message["model"]), chosen)
+        save_samples(numbers, Path(message["to"]))
+        return Producers(of_outputs=producers)
 
     def time_slice(self, message: Message) -> SliceTimes:
         """Runs for a short while; returns every run's time and the CPU time of all threads.
@@ -242,17 +253,6 @@ class Worker:
             fewest=message["fewest_runs"],
             unrecorded=message["unrecorded_runs"],
         )
-
-    def open_loop(self, message: Message) -> "OpenLoop":
-        """Sends requests by a schedule; returns their latencies. They take the samples in turn."""
-        from autotune.measure.open_loop import open_loop
-
-        def server(client: int) -> "Server":
-            runs = self._runs_of(client)
-            return lambda number: runs.run(number % len(self._feeds))
-
-        servers = [server(client) for client in range(self._client_count)]
-        return open_loop(servers, message["arrivals_s"])
 
     def _run_of_all(self) -> Sequence[int]:
         """Returns the times of a run of each client, all at once; the fast ones may run again."""
@@ -294,7 +294,9 @@ class Worker:
         if client not in self._runs:
             session = self._sessions[client % len(self._sessions)]
             if self._plan is None:
-                self._runs[client] = runs_of(session, self._feeds, self._device, self._device_id)
+                self._runs[client] = runs_of(
+                    session, self._feeds, self._device, self._device_id, self._captured
+                )
             else:
                 from autotune.measure.generation import GenerationRuns
 

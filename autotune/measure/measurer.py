@@ -3,14 +3,12 @@
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from autotune.deploy.config import SHARED, TunedConfig
 from autotune.deploy.options import OWN
-from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
@@ -24,7 +22,6 @@ from autotune.measure.configuration_files import ConfigurationFiles
 from autotune.measure.configuration_run import (
     FIRST_LIMITS,
     ConfigurationRun,
-    LoadMeasurement,
     TimeLimits,
 )
 from autotune.measure.duet import Reference
@@ -49,8 +46,6 @@ from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.runtimes.environments import is_there, site_of
 from autotune.space.configuration import Configuration
 from autotune.space.session import SESSIONS, WITHOUT_ANSWERS, session_config
-
-Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
 _WORKER = "autotune.measure.measure_child"
 _CALIBRATION_SLICES = 80
@@ -141,11 +136,10 @@ class DuetMeasurer:
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
-        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Returns the outcome of measuring `configuration` in a process of its own."""
         runtime = configuration.runtime
-        outcome = self._measure(configuration, effort, is_dominated, process)
+        outcome = self._measure(configuration, effort, is_dominated)
         if isinstance(outcome, Failure) and runtime != OWN and not is_there(runtime):
             message = f"{runtime} is no longer what was added"
             return replace(outcome, kind=NO_RUNTIME, message=message)
@@ -156,7 +150,6 @@ class DuetMeasurer:
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated,
-        process: ProcessOptions | None,
     ) -> Outcome:
         began = time.monotonic()
         try:
@@ -177,7 +170,7 @@ class DuetMeasurer:
             sessions=sessions,
             site=site_of(configuration.runtime),
             answers=_answers_name(configuration),
-            process=process,
+            is_unchanged=is_unchanged(configuration),
         )
         if is_dominated is not never_dominated:  # in a search, where something comes in between:
             # it imports its packages while the trial is stored and the next file is made
@@ -202,7 +195,7 @@ class DuetMeasurer:
         sessions: str = SHARED,
         site: Path | None = None,
         answers: str = "",
-        process: ProcessOptions | None = None,
+        is_unchanged: bool | None = None,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
@@ -210,7 +203,13 @@ class DuetMeasurer:
             batch: Samples of a run; None means the baseline's.
             answers: The same for all that differ in threads, memory and storage alone; empty where
                 that is not known.
+            is_unchanged: Whether its graph is the model's own; if None, whether it is its file.
         """
+        judge = self._sets[batch or self._smallest].judge
+        if is_unchanged is None:
+            is_unchanged = path == self._model.path.absolute()
+        if judge.only_unchanged and not is_unchanged:
+            return Failure(kind="wrong_answers", phase="answers", message=judge.only_unchanged)
         reference = self._running_reference()
 
         def play(run: ConfigurationRun) -> Measurement:
@@ -232,24 +231,7 @@ class DuetMeasurer:
             gives_up=is_dominated is not never_dominated,
             site=site,
             answers=answers,
-            process=process,
         )
-
-    def measure_open_loop(
-        self,
-        path: Path,
-        config: SessionConfig,
-        arrivals_s: Sequence[float],
-        *,
-        sessions: str = SHARED,
-    ) -> LoadMeasurement | Failure:
-        """Returns the outcome of opening `path` as `config` says and sending it requests.
-
-        Args:
-            arrivals_s: When requests arrive, in seconds from the beginning, in order; at least two
-                for each client.
-        """
-        return self._run(path, config, None, sessions, lambda run: run.open_loop(arrivals_s))
 
     def _run(
         self,
@@ -257,14 +239,13 @@ class DuetMeasurer:
         config: SessionConfig,
         batch: int | None,
         sessions: str,
-        measure: Callable[[ConfigurationRun], Numbers],
+        measure: Callable[[ConfigurationRun], Measurement],
         *,
         judges: bool = True,
         gives_up: bool = False,
         site: Path | None = None,
         answers: str = "",
-        process: ProcessOptions | None = None,
-    ) -> Numbers | Failure:
+    ) -> Outcome:
         """Returns what `measure` says of a session in a fresh process whose answers are right.
 
         Answers that were right once are compared again only if `judges` says so; where that costs
@@ -285,7 +266,7 @@ class DuetMeasurer:
             )
             try:
                 cache = self._cache_of(site)
-                if failure := run.open(path, config, cache, self._history, process):
+                if failure := run.open(path, config, cache, self._history):
                     return failure
                 if failure := run.first_runs(gives_up=gives_up):
                     return failure
@@ -336,11 +317,17 @@ class DuetMeasurer:
                 message = request_of_config(config, samples.files)
                 child.request(message, limits.load_s, Done)
                 outputs = request_outputs(child, samples.files, limits.run_s)
-                return samples.judge.compare(outputs)
+                fidelity = samples.judge.compare(outputs)
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase="answers", message=fault.message)
             except OutputMismatchError as mismatch:
                 return Failure(kind="wrong_answers", phase="answers", message=str(mismatch))
+        if samples.judge.only_unchanged and not is_unchanged(
+            Configuration.of(written.configuration)
+        ):
+            reason = samples.judge.only_unchanged
+            return Failure(kind="wrong_answers", phase="answers", message=reason)
+        return fidelity
 
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with."""
@@ -417,6 +404,11 @@ class DuetMeasurer:
     def _smallest(self) -> int:
         """The baseline's batch size."""
         return next(iter(self._sets))
+
+
+def is_unchanged(configuration: Configuration) -> bool:
+    """Returns whether a configuration opens the model's own graph, however its weights lie."""
+    return configuration.graph.to_json().keys() <= WITHOUT_ANSWERS
 
 
 def _answers_name(configuration: Configuration) -> str:

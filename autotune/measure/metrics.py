@@ -53,36 +53,18 @@ def cosine(
         a, b = (
             np.asarray(_first("cosine", one), np.float64).ravel() for one in (output, reference)
         )
+        if a.size != b.size:
+            raise RequestError("--metric cosine: an embedding has another size")
+        counted = np.isfinite(b)
+        if not counted.any() or not np.isfinite(a[counted]).all():
+            raise RequestError("--metric cosine: an embedding has no finite numbers")
+        a, b = a[counted], b[counted]
         sizes = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
         similarities.append(float(a @ b) / sizes if sizes else float(not a.any() and not b.any()))
     return float(np.mean(similarities))
 
 
-def exact(
-    outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]
-) -> float:
-    """Returns the share of samples all of whose tokens are right.
-
-    The output holds tokens, texts, or scores, of which the largest of each step counts.
-    """
-    pairs = _pairs("exact", outputs, references, inputs, _tokens)
-    return float(np.mean([given == right for given, right in pairs]))
-
-
-def cer(outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]) -> float:
-    """Returns one less the character error rate: edits for each character of the right answers.
-
-    The output holds texts or tokens, or scores, which are decoded as those of a CTC model: the
-    largest of each step counts, repeated ones once, and token 0 is no character.
-    """
-    edits = length = 0
-    for given, right in _pairs("cer", outputs, references, inputs, _characters):
-        edits += _edit_distance(given, right)
-        length += len(right)
-    return 1 - edits / max(1, length)
-
-
-METRICS: Mapping[str, Metric] = {"top1": top1, "cosine": cosine, "exact": exact, "cer": cer}
+METRICS: Mapping[str, Metric] = {"top1": top1, "cosine": cosine}
 """The metrics that ``--metric`` knows by name."""
 
 
@@ -128,7 +110,13 @@ def _first(name: str, output: Outputs) -> Array:
 
 
 def _classes(scores: Array) -> Array:
-    """Returns the class of each row; whole numbers are classes already."""
+    """Returns the class of each row; whole numbers are classes already.
+
+    Raises:
+        RequestError: a row has NaN, which numpy takes for the largest score.
+    """
+    if scores.dtype.kind == "f" and np.isnan(scores).any():
+        raise RequestError("--metric top1: the scores hold NaN")
     return scores.argmax(-1) if scores.dtype.kind == "f" and scores.ndim else scores
 
 

@@ -313,7 +313,6 @@ class Child:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         self._process.wait()
-        scratch.end_processes(self._folder)
         self._close_channel()
 
     def _close_channel(self) -> None:

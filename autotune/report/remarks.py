@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from autotune.deploy.config import Coverage, Evidence, ProviderEvidence, RequiredRuntime
+from autotune.deploy.config import Coverage, Numbers, ProviderEvidence, RequiredRuntime
 from autotune.deploy.fitting import install_command
 from autotune.deploy.options import OWN, RUNTIME
 from autotune.deploy.providers import CPU, PROVIDERS, Provider
 from autotune.measure.companions import Companions
 from autotune.measure.judging import Judgement, WorstSample
 from autotune.measure.sequential import BEYOND, WITHIN
-from autotune.report.deploying import assignments, process_sentence
-from autotune.report.text import interval, latency, memory, percent, printable
+from autotune.report.text import interval, latency, percent, printable
 from autotune.report.view import Line
-from autotune.results.process_effect import SessionEffect
 from autotune.results.result import Member, StudyResult
 from autotune.search.objective import find
 from autotune.space.session import EXECUTION_PROVIDER
@@ -28,7 +26,15 @@ def coverage_remarks(coverage: Coverage | None) -> Iterator[Line]:
     """Yields a sentence for each reason why the comparison of the answers proves little."""
     if coverage is None:
         return
-    if names := coverage.constant_outputs:
+    if nothing := coverage.uncompared_outputs:
+        listed = ", ".join(f"'{printable(name)}'" for name in nothing[:_MOST_NAMES])
+        yield Line(
+            f"Nothing could be compared in {listed}: empty, or without a finite number, in all "
+            f"{coverage.samples} samples. Only an unchanged graph could be selected. Give samples "
+            "in which the model finds something with --data.",
+            "warning",
+        )
+    if names := [n for n in coverage.constant_outputs if n not in coverage.uncompared_outputs]:
         listed = ", ".join(f"'{printable(name)}'" for name in names[:_MOST_NAMES])
         if len(names) > _MOST_NAMES:
             listed += f" and {len(names) - _MOST_NAMES} more"
@@ -38,7 +44,7 @@ def coverage_remarks(coverage: Coverage | None) -> Iterator[Line]:
             "answers proves little. Give other inputs with --data.",
             "warning",
         )
-    if coverage.share < 1:
+    if 0 < coverage.share < 1:
         yield Line(
             f"{100 * (1 - coverage.share):.2g} % of the numbers in the outputs were not compared: "
             "they are NaN or infinite in the unoptimised model.",
@@ -76,30 +82,6 @@ def served(member: Member) -> str:
     return f"{rate_of(member):.4g} {what}, p99 {p99}"
 
 
-def process_remarks(result: StudyResult) -> Iterator[Line]:
-    """Yields what options of the process do to the default and the selected config."""
-    effect = result.process
-    if effect is None:
-        return
-    variables = assignments(effect.options.environment)
-    yield Line(f"Options of the process, apart from the session: {variables}.")
-    yield Line(f"  The default with them: {_process_numbers(effect.default)}.")
-    if effect.config is not None:
-        yield Line(f"  Trial {effect.trial} with them: {_process_numbers(effect.config)}.")
-    if effect.options_for(result.picked) is None:
-        yield Line("  They are not in best.json, because no measurement shows that they help.")
-    else:
-        yield Line(f"  {process_sentence(effect.options.environment)}")
-
-
-def _process_numbers(effect: SessionEffect) -> str:
-    size = memory(effect.peak_memory_mib, effect.peak_memory_interval_mib)
-    return (
-        f"{size} MiB instead of {effect.without_mib:.1f}, "
-        f"{effect.speedup.value:.2f}× as fast ({interval(effect.speedup)})"
-    )
-
-
 def runtime_remarks(result: StudyResult) -> Iterator[Line]:
     """Yields what there is with the user's own ONNX Runtime, and what with another one."""
     compared = (*result.members, *result.others)
@@ -109,7 +91,7 @@ def runtime_remarks(result: StudyResult) -> Iterator[Line]:
     first = find(result.objectives)[0]
 
     def best_of(members: Sequence[Member]) -> Member:
-        return min(members, key=lambda member: first.cost(member.values[first.name]))
+        return min(members, key=lambda member: first.cost(member.evidence.values[first.name]))
 
     has_other = _runtime(result.best) != OWN
     other = result.best if has_other else best_of(others)
@@ -203,7 +185,7 @@ def _copies(measured: ProviderEvidence) -> str:
     )
 
 
-def _loading(provider: Provider, evidence: Evidence, measured: ProviderEvidence) -> Iterator[Line]:
+def _loading(provider: Provider, evidence: Numbers, measured: ProviderEvidence) -> Iterator[Line]:
     if measured.cached_load_ms is None:
         return
     yield Line(

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 
 from autotune.errors import CannotMeasureError, NotBetterError
 from autotune.measure.outcome import Failure
-from autotune.results.compare import Compared, Comparison, LoadComparison, UnderLoad
+from autotune.results.compare import Compared, Comparison
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Verdict:
     """Whether one configuration keeps one limit.
 
     Attributes:
-        limit: ``runs``, ``error``, ``speedup``, ``memory``, ``held memory``, ``better`` or
-            ``rate``.
+        limit: ``runs``, ``error``, ``answers`` (they are others than when it was tuned),
+            ``speedup``, ``memory``, ``held memory`` or ``better``.
     """
 
     config: str
@@ -46,24 +46,16 @@ class Verdict:
     words: str
 
 
-def judge(comparison: Comparison | LoadComparison, gate: Gate = Gate()) -> tuple[Verdict, ...]:
+def judge(comparison: Comparison, gate: Gate = Gate()) -> tuple[Verdict, ...]:
     """Returns the verdicts on all configurations.
 
     Where the request sets no limit of speed or memory and compares one configuration, it has to be
     better than the baseline: faster, or leaner and at most 1 % slower by its estimate. One that was
-    not better when it was tuned, such as the default itself, has to be no slower. Under an offered
-    load each has to keep up with it; limits of speed and memory do not apply.
+    not better when it was tuned, such as the default itself, has to be no slower.
     """
     alone = len(comparison.configs) + len(comparison.failures) == 1
     failures, most = comparison.failures.items(), comparison.max_error
     verdicts = [_of_failure(name, failure, most) for name, failure in failures]
-    if isinstance(comparison, LoadComparison):
-        for row in comparison.configs:
-            verdicts += [
-                _of_error(row.name, row.error, most),
-                _of_rate(row, comparison.offered_per_s),
-            ]
-        return tuple(verdicts)
     for config in comparison.configs:
         verdicts += _of_config(config, comparison, gate, alone=alone)
     return tuple(verdicts)
@@ -84,27 +76,31 @@ def _of_failure(name: str, failure: Failure, max_error: float) -> Verdict:
     return Verdict(config=name, limit="runs", kept=False, words=failure.message)
 
 
-def _of_error(name: str, error: float, max_error: float) -> Verdict:
-    return Verdict(
-        config=name,
-        limit="error",
-        kept=error <= max_error,
-        words=f"error {error:.2g}, {_allowed(max_error)}",
-    )
+def _of_answers(config: Compared, comparison: Comparison) -> Iterator[Verdict]:
+    """Yields whether the error is within its limit, and as small as when the config was tuned."""
+    if not comparison.untouched:
+        words = "answers not compared: name the model that was tuned with --model"
+        yield Verdict(config=config.name, limit="error", kept=True, words=words)
+        return
+    error, words = config.numbers.error, f"error {config.numbers.error:.2g}"
+    if config.numbers.worst_part:
+        words += f" of {config.numbers.worst_part}"
+    if config.on_all is not None and config.on_all.samples:
+        error = max(error, config.on_all.error)
+        words += f", {config.on_all.error:.2g} on all {config.on_all.available} samples"
+    is_kept = error <= config.max_error
+    if config.on_all is not None and not config.on_all.admitted:
+        is_kept = False
+        words += f" ({config.on_all.reason})" if config.on_all.reason else ""
+    words = f"{words}, {_allowed(config.max_error)}"
+    yield Verdict(config=config.name, limit="error", kept=is_kept, words=words)
+    if config.tuned is not None and config.tuned.same_answers is False:
+        words = f"its error was {config.tuned.error:.2g} when it was tuned, and is {error:.2g}"
+        yield Verdict(config=config.name, limit="answers", kept=False, words=words)
 
 
 def _allowed(max_error: float) -> str:
     return f"at most {max_error:g} is allowed" if max_error < math.inf else "no error limit applies"
-
-
-def _of_rate(config: UnderLoad, offered_per_s: float) -> Verdict:
-    words = "keeps up with" if config.kept_up else f"answers {config.achieved_per_s:.4g} of"
-    return Verdict(
-        config=config.name,
-        limit="rate",
-        kept=config.kept_up,
-        words=f"{words} {offered_per_s:g} requests a second",
-    )
 
 
 def _of_config(
@@ -112,8 +108,8 @@ def _of_config(
 ) -> Iterator[Verdict]:
     name, baseline = config.name, comparison.baseline.name
     quantity = "" if comparison.clients == 1 else "throughput "
-    yield _of_error(name, config.score.error, config.max_error)
-    speedup, peak_mib = config.score.speedup, config.score.peak_memory_mib
+    yield from _of_answers(config, comparison)
+    speedup, peak_mib = config.numbers.speedup, config.numbers.peak_memory_mib
     if gate.min_speedup is not None:
         yield Verdict(
             config=name,
@@ -122,7 +118,7 @@ def _of_config(
             words=f"{quantity}{speedup.value:.3f}× ({speedup.low:.3f}–{speedup.high:.3f}) over "
             f"{baseline}, at least {gate.min_speedup:g}× is required",
         )
-    held_mib = config.score.values["held_memory_mib"]
+    held_mib = config.numbers.values["held_memory_mib"]
     for limit, used, used_mib, most_mib in (
         ("memory", "", peak_mib, gate.max_memory_mib),
         ("held memory", " held after all runs", held_mib, gate.max_held_memory_mib),

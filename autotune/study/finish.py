@@ -53,16 +53,14 @@ def earlier_result(
     earlier = _written(ctx)
     if earlier is None:
         return None
-    same = (
-        (earlier.simplification is None or earlier.simplification.complete)
-        and (earlier.process is not None or not options.process_options)
-        and _is_of(earlier, ctx, measured)
+    same = (earlier.simplification is None or earlier.simplification.complete) and _is_of(
+        earlier, ctx, measured
     )
     if same and measured >= options.trials:
         note = f"All {measured} trials are measured already; --trials {2 * measured} goes on."
         return earlier, note
     if same and earlier.ended and options.early_stop and has_tried_all:
-        return earlier, f"The search has ended: {earlier.ended}; --no-early-stop goes on."
+        return earlier, f"The search has ended: {earlier.ended}; --set early_stop=no goes on."
     return None
 
 
@@ -168,8 +166,6 @@ class Finish:
         try:
             for reached in ending.settled(conclusion, self.judge):
                 conclusion = reached
-            if self.options.process_options:
-                conclusion = ending.with_process(conclusion)
         except KeyboardInterrupt:
             conclusion, interrupted = ending.unfinished(conclusion), True
         try:
@@ -192,5 +188,5 @@ class Finish:
         return self._write(result)
 
     def _write(self, result: StudyResult) -> StudyResult:
-        check = answers_check(self.search.measurer, result, self.ctx.limits)
+        check = answers_check(self.search.measurer, result)
         return write(result, self.preparer, check)

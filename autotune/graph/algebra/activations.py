@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
+from autotune.facts.graphs import RUNTIME_DOMAIN, operator_of
 from autotune.graph.algebra.expressions import (
     bounded,
     is_close,
@@ -14,7 +15,7 @@ from autotune.graph.algebra.expressions import (
     product,
 )
 from autotune.graph.algebra.rule import rule
-from autotune.graph.algebra.scope import RUNTIME_DOMAIN, Scope
+from autotune.graph.algebra.scope import Scope
 
 # Two units in the last place of a 32-bit float at 1.
 _TWO_ULP = 2.0**-22
@@ -33,7 +34,7 @@ def hard_sigmoid(scope: Scope, node: onnx.NodeProto) -> bool:
     ``x clip(x + 3, 0, 6)`` overflowed before it was divided.
     """
     number, factors = 1.0, tuple(node.output)
-    if node.op_type in ("Mul", "Div"):
+    if operator_of(node) in ("Mul", "Div"):
         number, factors = product(scope, node)
     for place, factor in enumerate(factors):
         bounds = bounded(scope, factor)
@@ -80,7 +81,7 @@ def clip(scope: Scope, node: onnx.NodeProto) -> bool:
     bounds = bounded(scope, node.output[0])
     if bounds is None or not scope.is_float32(bounds.base):
         return False
-    if node.op_type in ("Clip", "Relu") and bounds.base == node.input[0]:
+    if operator_of(node) in ("Clip", "Relu") and bounds.base == node.input[0]:
         return False
     if bounds.low == 0 and bounds.high == math.inf:
         scope.replace(node, scope.make("Relu", [bounds.base], node.output[0]))
@@ -113,11 +114,12 @@ def gelu(scope: Scope, node: onnx.NodeProto) -> bool:
     for base, gate in (factors, factors[::-1]):
         tensor, scale, offset = linear(scope, gate)
         function = scope.producer(tensor, "Erf", "Tanh")
-        if function is None or not scope.is_float32(base):
+        # ONNX Runtime's operators take no number without axes
+        if function is None or not scope.is_float32(base) or not scope.rank(base):
             continue
         if not (is_close(scale, offset) and is_close(number * scale, 0.5)):
             continue
-        is_erf = function.op_type == "Erf"
+        is_erf = operator_of(function) == "Erf"
         if _has_powers(scope, function.input[0], base, _ERF_GELU if is_erf else _TANH_GELU):
             if scope.opset >= 20:
                 form = "none" if is_erf else "tanh"

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from autotune.graph.algebra.expressions import with_number
+from autotune.facts.graphs import operator_of
+from autotune.graph.algebra.expressions import rounds, with_number
 from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Array, Scope, attribute
 from autotune.graph.algebra.weights import (
@@ -50,10 +51,10 @@ def affine(scope: Scope, node: onnx.NodeProto) -> Affine | None:
 
     None where it has no constant, or divides by zero.
     """
-    one, zero = np.ones(1), np.zeros(1)
-    if node.op_type == "Neg":
+    one, zero = np.ones(()), np.zeros(())
+    if operator_of(node) == "Neg":
         return Affine(node.input[0], -one, zero)
-    if node.op_type == "BatchNormalization":
+    if operator_of(node) == "BatchNormalization":
         return _normalisation(scope, node)
     arrays = [scope.floats(name) for name in node.input]
     place = next((i for i, values in enumerate(arrays) if values is not None), None)
@@ -61,11 +62,13 @@ def affine(scope: Scope, node: onnx.NodeProto) -> Affine | None:
         return None
     values = np.asarray(arrays[place], np.float64)
     tensor = node.input[1 - place]
-    if node.op_type == "Mul":
+    if operator_of(node) in ("Add", "Sub") and rounds(arrays[place]):
+        return None
+    if operator_of(node) == "Mul":
         return Affine(tensor, values, zero) if np.all(values) else None
-    if node.op_type == "Div":
+    if operator_of(node) == "Div":
         return Affine(tensor, 1 / values, zero) if place == 1 and np.all(values) else None
-    if node.op_type == "Add":
+    if operator_of(node) == "Add":
         return Affine(tensor, one, values)
     return Affine(tensor, one, -values) if place == 1 else Affine(tensor, -one, values)
 
@@ -105,7 +108,7 @@ def into_producer(scope: Scope, node: onnx.NodeProto) -> bool:
     if scale is None or shift is None:
         return False
     is_scaled, is_shifted = bool(np.any(scale != 1)), bool(np.any(shift))
-    if item.node.op_type == "MatMul" and (is_shifted or not is_scaled):
+    if operator_of(item.node) == "MatMul" and (is_shifted or not is_scaled):
         return False  # it has no bias, and fusions look for one behind it, even for zeros
     if is_scaled:
         arrays = output_scaled(item, scale)
@@ -141,7 +144,7 @@ def into_consumers(scope: Scope, node: onnx.NodeProto) -> bool:
     form = affine(scope, node)
     output = node.output[0]
     consumers = scope.consumers(output)
-    if form is None or scope.is_visible(output) or not consumers:
+    if form is None or scope.is_visible(output) or not consumers or _adds_axes(scope, form):
         return False
     changed = []
     for consumer in consumers:
@@ -159,12 +162,18 @@ def into_consumers(scope: Scope, node: onnx.NodeProto) -> bool:
     return True
 
 
+def _adds_axes(scope: Scope, form: Affine) -> bool:
+    """Returns whether a constant may give its tensor more axes than that has."""
+    axes, rank = max(form.scale.ndim, form.shift.ndim), scope.rank(form.tensor)
+    return axes > 0 if rank is None else axes > rank
+
+
 def _may_widen(scope: Scope, node: onnx.NodeProto, form: Affine, item: Weighted) -> bool:
     """Returns whether a constant may give its tensor more channels than that has: one becomes many.
 
     The product would take the one.
     """
-    if node.op_type == "BatchNormalization" or max(form.scale.size, form.shift.size) == 1:
+    if operator_of(node) == "BatchNormalization" or max(form.scale.size, form.shift.size) == 1:
         return False
     shape = scope.shape(form.tensor)
     return not shape or shape[1 if item.is_convolution else -1] != item.input_channels
@@ -179,7 +188,7 @@ def _with_input(item: Weighted, form: Affine, rank: int | None) -> Weighted | No
     if scale is None or shift is None:
         return None
     if np.any(shift):
-        if item.node.op_type == "MatMul":
+        if operator_of(item.node) == "MatMul":
             return None
         bias = input_shifted(item, shift)
         if bias is None:
@@ -234,15 +243,15 @@ def _factor(scope: Scope, node: onnx.NodeProto) -> _Factor | None:
     if parts is None or not parts[1] or not np.isfinite(parts[1]):
         return None
     tensor, number, place = parts
-    if node.op_type == "Div" and place == 0:
+    if operator_of(node) == "Div" and place == 0:
         return None
-    return _Factor(tensor, number if node.op_type == "Mul" else 1 / number)
+    return _Factor(tensor, number if operator_of(node) == "Mul" else 1 / number)
 
 
 def _is_attention(scope: Scope, node: onnx.NodeProto) -> bool:
     """Returns whether a product of two activations takes the number: ONNX Runtime fuses that."""
     return any(
-        item.op_type == "MatMul" and all(scope.array(name) is None for name in item.input)
+        operator_of(item) == "MatMul" and all(scope.array(name) is None for name in item.input)
         for item in scope.consumers(node.output[0])
     )
 
@@ -264,7 +273,7 @@ def _sources(scope: Scope, name: str, number: float, depth: int = 16) -> _Change
         return [lambda: _write(scope, new)]
     if _passes(node, number):
         return _sources(scope, node.input[0], number, depth - 1)
-    if node.op_type not in ("Add", "Sub", "Concat"):
+    if operator_of(node) not in ("Add", "Sub", "Concat"):
         return None
     changes: _Changes = []
     constants = [i for i, tensor in enumerate(node.input) if scope.array(tensor) is not None]
@@ -286,7 +295,7 @@ def _scaled_constant(
     scope: Scope, node: onnx.NodeProto, place: int, number: float
 ) -> _Changes | None:
     values = scope.floats(node.input[place])
-    if values is None or not scope.is_changeable(node.input[place]):
+    if values is None or rounds(values) or not scope.is_changeable(node.input[place]):
         return None
     scaled = rounded(values.astype(np.float64) * number, values, values)
     if scaled is None:
@@ -299,7 +308,7 @@ def _passes(node: onnx.NodeProto, number: float) -> bool:
     """Returns whether a node's output is `number` times as large where its first input is."""
     if sum(map(bool, node.output)) != 1:
         return False
-    return node.op_type in _LINEAR or (node.op_type in _MONOTONE and number > 0)
+    return operator_of(node) in _LINEAR or (operator_of(node) in _MONOTONE and number > 0)
 
 
 def _sinks(scope: Scope, name: str, number: float, depth: int = 16) -> _Changes | None:

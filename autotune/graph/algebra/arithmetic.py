@@ -2,6 +2,7 @@
 
 import onnx
 
+from autotune.facts.graphs import operator_of
 from autotune.graph.algebra.expressions import with_number
 from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Scope
@@ -16,7 +17,7 @@ def square(scope: Scope, node: onnx.NodeProto) -> bool:
     consumers = scope.consumers(node.output[0])
     if parts is None or parts[1:] != (2.0, 1) or not scope.is_float32(parts[0]):
         return False
-    if any(item.op_type == "ReduceMean" for item in consumers):
+    if any(operator_of(item) == "ReduceMean" for item in consumers):
         return False
     scope.replace(node, scope.make("Mul", [parts[0], parts[0]], node.output[0]))
     return True

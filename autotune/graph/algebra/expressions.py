@@ -7,14 +7,18 @@ where its constant has one element and gives the result no axis.
 import math
 from typing import NamedTuple
 
+import numpy as np
 import onnx
 
-from autotune.graph.algebra.scope import Scope, attribute
+from autotune.facts.graphs import operator_of
+from autotune.graph.algebra.scope import Array, Scope, attribute
 
 _MOST_STEPS = 32
 _HIGHEST_DEGREE = 4
 # What a Clip without a bound has as its bound: it makes infinities finite.
 _LARGEST_FLOAT = 3.4028234663852886e38
+# Beside such summands floats of these types have few bits left behind the point.
+_ROUNDING = {"float16": 2.0**8, "float32": 2.0**13, "float64": 2.0**42}
 
 
 class Linear(NamedTuple):
@@ -43,9 +47,10 @@ class Bounded(NamedTuple):
 def with_number(scope: Scope, node: onnx.NodeProto) -> tuple[str, float, int] | None:
     """Returns the tensor and the number that an operation of two inputs takes.
 
-    The third value is the place of the number. None where there is no number, or two.
+    The third value is the place of the number. None where there is no number, or two, and for a sum
+    that rounds.
     """
-    if len(node.input) != 2:
+    if len(node.input) != 2 or _rounds(scope, node):
         return None
     first, second = node.input
     for place, (tensor, number) in enumerate([(second, first), (first, second)]):
@@ -53,6 +58,22 @@ def with_number(scope: Scope, node: onnx.NodeProto) -> tuple[str, float, int] | 
         if value is not None and scope.array(tensor) is None:
             return tensor, value, place
     return None
+
+
+def rounds(values: Array | None) -> bool:
+    """Returns whether a summand is so large that what it is added to loses its digits.
+
+    Adding and subtracting 1.5 * 2^23 is a way to round a float of 32 bits to whole numbers.
+    """
+    if values is None or values.dtype.name not in _ROUNDING:
+        return False
+    finite = np.where(np.isfinite(values), values, 0)  # infinity is a mask
+    return bool(np.any(np.abs(finite) >= _ROUNDING[values.dtype.name]))
+
+
+def _rounds(scope: Scope, node: onnx.NodeProto) -> bool:
+    is_sum = operator_of(node) in ("Add", "Sub")
+    return is_sum and any(rounds(scope.floats(name)) for name in node.input)
 
 
 def linear(scope: Scope, name: str) -> Linear:
@@ -67,20 +88,20 @@ def linear(scope: Scope, name: str) -> Linear:
         node = scope.producer(name, "Add", "Sub", "Mul", "Div", "Neg")
         if node is None:
             break
-        if node.op_type == "Neg":
+        if operator_of(node) == "Neg":
             name, scale = node.input[0], -scale
             continue
         parts = with_number(scope, node)
         if parts is None:
             break
         tensor, number, place = parts
-        if node.op_type == "Mul":
+        if operator_of(node) == "Mul":
             scale *= number
-        elif node.op_type == "Add":
+        elif operator_of(node) == "Add":
             offset += scale * number
-        elif node.op_type == "Div" and place == 1 and number:
+        elif operator_of(node) == "Div" and place == 1 and number:
             scale /= number
-        elif node.op_type == "Sub":
+        elif operator_of(node) == "Sub":
             offset += scale * (number if place == 0 else -number)
             scale = -scale if place == 0 else scale
         else:
@@ -107,10 +128,10 @@ def product(scope: Scope, node: onnx.NodeProto) -> Product:
             item = inner
         steps += 1
         parts = with_number(scope, item)
-        if item.op_type == "Mul" and parts:
+        if operator_of(item) == "Mul" and parts:
             number *= parts[1]
             pending.append(parts[0])
-        elif item.op_type == "Mul":
+        elif operator_of(item) == "Mul":
             pending += [*item.input]
         elif parts and parts[2] == 1 and parts[1]:
             number /= parts[1]
@@ -143,9 +164,9 @@ def _own_bounds(scope: Scope, node: onnx.NodeProto) -> Bounded | None:
     """Returns the bounds of one node."""
     base = node.input[0]
     low, high = -math.inf, math.inf
-    if node.op_type == "Relu":
+    if operator_of(node) == "Relu":
         low = 0.0
-    elif node.op_type == "Clip":
+    elif operator_of(node) == "Clip":
         given = [-_LARGEST_FLOAT, _LARGEST_FLOAT]
         for i, name in enumerate(("min", "max")):
             if scope.opset < 11:
@@ -159,7 +180,7 @@ def _own_bounds(scope: Scope, node: onnx.NodeProto) -> Bounded | None:
         if parts is None:
             return None
         base, number, _ = parts
-        low, high = (number, high) if node.op_type == "Max" else (low, number)
+        low, high = (number, high) if operator_of(node) == "Max" else (low, number)
     return Bounded(base, low, high) if low <= high else None
 
 
@@ -177,16 +198,16 @@ def polynomial(scope: Scope, name: str, base: str, depth: int = 8) -> dict[int, 
     if node is None or len(node.input) != 2 or not depth:
         return None
     first, second = (polynomial(scope, item, base, depth - 1) for item in node.input)
-    if first is None or second is None:
+    if first is None or second is None or _rounds(scope, node):
         return None
-    if node.op_type in ("Add", "Sub"):
-        sign = 1 if node.op_type == "Add" else -1
+    if operator_of(node) in ("Add", "Sub"):
+        sign = 1 if operator_of(node) == "Add" else -1
         return {k: first.get(k, 0) + sign * second.get(k, 0) for k in first.keys() | second.keys()}
-    if node.op_type == "Mul":
+    if operator_of(node) == "Mul":
         return _times(first, second)
     if second.keys() != {0}:
         return None
-    if node.op_type == "Div":
+    if operator_of(node) == "Div":
         return {k: value / second[0] for k, value in first.items()} if second[0] else None
     power = second[0]
     if power not in (1, 2, 3, 4):

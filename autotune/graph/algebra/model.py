@@ -9,19 +9,22 @@ from typing import NamedTuple
 import onnx
 from onnx import helper
 
-from autotune.facts.graphs import all_graphs, all_nodes
+from autotune.facts.graphs import ONNX_DOMAINS, RUNTIME_DOMAIN, all_graphs, all_nodes, operator_of
 from autotune.facts.usual_sizes import is_name
 from autotune.facts.weights import element_count, to_initializers
 from autotune.graph.algebra.rule import Rule
 from autotune.graph.algebra.rules import RULES
-from autotune.graph.algebra.scope import ONNX_DOMAINS, RUNTIME_DOMAIN, SMALL, Scope, TensorFacts
+from autotune.graph.algebra.scope import SMALL, Scope, TensorFacts
 from autotune.graph.algebra.structure import SHAPES
 from autotune.graph.model_file import save
 
 _OLDEST_OPSET = 7
+_OPEN_BRANCHES_OPSET = 11
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 # ONNX Runtime's operators whose output is of the type and shape of their first input.
-_ACTIVATIONS = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu"})
+_ACTIVATIONS = frozenset(
+    f"{RUNTIME_DOMAIN}.{name}" for name in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")
+)
 
 
 def run(source: Path, target: Path, *stages: Sequence[Rule]) -> None:
@@ -61,7 +64,7 @@ def simplify(
         How often each rule was applied, by its name.
     """
     fired: Counter[str] = Counter()
-    if _opset(model) < _OLDEST_OPSET:
+    if _opset(model) < _OLDEST_OPSET or _has_strict_branches(model):
         return fired
     to_initializers(model)
     settled: set[str] = set()
@@ -81,6 +84,15 @@ def simplify(
     return fired
 
 
+def _has_strict_branches(model: onnx.ModelProto) -> bool:
+    """Returns whether known shapes may make the model invalid.
+
+    Before opset 11 the branches of an If must have one shape, as far as it is known.
+    """
+    nodes = all_nodes(model.graph)
+    return _opset(model) < _OPEN_BRANCHES_OPSET and any(operator_of(n) == "If" for n in nodes)
+
+
 def _uses_runtime_domain(model: onnx.ModelProto) -> bool:
     return any(node.domain == RUNTIME_DOMAIN for node in all_nodes(model.graph))
 
@@ -91,8 +103,7 @@ def _apply(scope: Scope, rules: Sequence[Rule], fired: Counter[str], on_change: 
         for node in reversed(scope.nodes[:]):
             tensor = node.output[0]
             if (
-                node.op_type in rule.operators
-                and node.domain in ONNX_DOMAINS
+                operator_of(node) in rule.operators
                 and tensor not in scope.settled
                 and scope.has(node)
                 and rule.apply(scope, node)
@@ -201,7 +212,7 @@ def _is_unknown(size: int | str | None) -> bool:
 
 def _for_inference(node: onnx.NodeProto) -> onnx.NodeProto:
     """Returns a node that shape inference knows, with the output of the same type and shape."""
-    if node.domain == RUNTIME_DOMAIN and node.op_type in _ACTIVATIONS:
+    if operator_of(node) in _ACTIVATIONS:
         return helper.make_node("Identity", node.input[:1], node.output[:1])
     return node
 
