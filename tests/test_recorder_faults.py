@@ -208,7 +208,6 @@ def _lines() -> Iterator[tuple[str, str, int]]:
 
 def _throwing_at(places: set[tuple[str, int]], thrown: list[tuple[str, int]]) -> Callable[..., Any]:
     """Returns a tracer that raises at the first of the places that runs."""
-
     files = {file for file, _ in places}
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
