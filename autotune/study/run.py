@@ -18,8 +18,21 @@ from autotune.study.seams import Seams
 from autotune.study.strategy import strategy_of
 
 
-def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = None) -> StudyResult:
+def run_study(
+    options: StudyOptions,
+    report: OnProgress,
+    seams: Seams | None = None,
+    *,
+    compare: bool = True,
+) -> StudyResult:
     """Returns the result of a study.
+
+    Args:
+        options: What it is asked for.
+        report: Called as it goes on.
+        seams: What it uses of the machine; tests bring their own.
+        compare: Whether the best are compared at the end, in fresh processes. Without that the
+            result has the numbers of the search.
 
     Raises:
         AutotuneError: the request is wrong, or nothing can be measured here.
@@ -61,7 +74,7 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             finish = Finish(ctx, options, search, preparer, judge)
             try:
                 search.run(options.trials, options.timeout_s)
-                result = finish.result(began_s)
+                result = finish.result(began_s) if compare else finish.cut_short()
             except Interrupted:
                 raise
             except KeyboardInterrupt:
