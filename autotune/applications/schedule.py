@@ -25,8 +25,8 @@ _NEAR = 0.1
 _FEWEST_CALLS = 4
 _LEAST_SHARE = 0.05
 # Brief stretches are replayed more often, until the replays take about this long together.
-_REPLAYED_S = 3.0
-_MOST_TURNS = 10
+_REPLAYED_S = 2.0
+_MOST_TURNS = 4
 _MOST_CALLS = 20_000
 _FEEDS_OF_SHAPE = 3
 _LARGEST_FEEDS_BYTES = 2 << 30
@@ -89,6 +89,11 @@ class Schedule:
     feeds: tuple[Feed, ...]
     recorded_s: float
     generated: int
+
+    @property
+    def runs(self) -> int:
+        """How many calls it makes, openings and closings left out."""
+        return sum(call.kind == "run" for call in self.calls)
 
     @property
     def turns(self) -> int:

@@ -69,6 +69,8 @@ _FEWEST_JOINT, _MOST_JOINT = 4, 60
 # Shares of a limit of time: of the models' own studies, and of the end in what is left then.
 _OWN_SHARE, _CONFIRM_SHARE = 0.4, 0.55
 _FEWEST_ENTRANTS = 2
+# The rounds at the end are what is compared; within one, two replays are enough.
+_FINAL_TURNS = 2
 # For the estimate of the time: a trial of a model takes so long, and so many calls.
 _TRIAL_S, _TRIAL_CALLS, _USUAL_ENTRANTS = 3.0, 60, 6
 _DEFAULTS = "ONNX Runtime's defaults"
@@ -180,7 +182,7 @@ def _study(
         format=FORMAT,
         recording=str(options.recording),
         folder=str(options.folder),
-        replayed_calls=len(schedule.calls),
+        replayed_calls=schedule.runs,
         recorded_s=schedule.recorded_s,
         today=base,
         confirmed=tuple(confirmed),
@@ -237,7 +239,7 @@ def _together(
             measurer,
             entrants,
             on_step,
-            schedule.turns,
+            min(schedule.turns, _FINAL_TURNS),
             seed=state.options.seed,
             left_s=lambda: state.left_s,
         )
@@ -413,7 +415,7 @@ def _note_on_schedule(state: _State, process: Process, schedule: Schedule) -> No
         )
     whole = sum(session.calls for session in state.recording.sessions)
     state.note(
-        f"a replay makes {len(schedule.calls):,} of {whole:,} recorded calls, "
+        f"a replay makes {schedule.runs:,} of {whole:,} recorded calls, "
         f"{schedule.recorded_s:.1f} s of the application"
     )
 

@@ -289,8 +289,8 @@ def view_command(comparison: CommandComparison) -> View:
         BLANK,
         *lines(f"{better}{comparison.rounds} runs of each in turns."),
         *lines(
-            f"Tuned: {', '.join(comparison.replaced)}.",
-            *(f"As it is: {k}" for k in comparison.kept),
+            f"Ran tuned: {', '.join(comparison.replaced)}.",
+            *(f"Stayed as it is: {reason}." for reason in comparison.kept),
         ),
         *lines(output, tone="warning" if comparison.difference else ""),
     ]
