@@ -158,7 +158,8 @@ def _study(
     tunable = list(state.tunable)
     joint = min(_MOST_JOINT, max(_FEWEST_JOINT, round(_JOINT_SHARE * options.trials)))
     budgets = trials_of([item.session for item in tunable], max(1, options.trials - joint))
-    state.note(_duration_in_words(state, schedule, budgets, joint))
+    words = _duration_in_words(state, schedule, budgets, joint)
+    state.report(Progress(stage="", note=words))
     for item in tunable:
         name = item.session.name
         try:
