@@ -60,7 +60,7 @@ def earlier_result(
         note = f"All {measured} trials are measured already; --trials {2 * measured} goes on."
         return earlier, note
     if same and earlier.ended and options.early_stop and has_tried_all:
-        return earlier, f"The search has ended: {earlier.ended}; --no-early-stop goes on."
+        return earlier, f"The search has ended: {earlier.ended}; --set early_stop=no goes on."
     return None
 
 
@@ -188,5 +188,5 @@ class Finish:
         return self._write(result)
 
     def _write(self, result: StudyResult) -> StudyResult:
-        check = answers_check(self.search.measurer, result, self.ctx.limits)
+        check = answers_check(self.search.measurer, result)
         return write(result, self.preparer, check)
