@@ -25,12 +25,11 @@ from test_store import Shared
 
 from autotune.errors import StorageError
 from autotune.facts import sample_models
+from autotune.search.optuna_trials import read_trials
 from autotune.space.configuration import Configuration
 from autotune.storage import retry
-from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.storage.retry import Clock
+from autotune.storage.database import Clock, Place, open_storage, quiet_optuna
 from autotune.storage.spool import Spool
-from autotune.storage.trials import read_trials
 
 # with that limit nothing is kept: the final comparison is the default's alone, and short
 _LATENCY = ("--objective", "latency_ms", "--max-latency", "1us")

@@ -20,8 +20,8 @@ from autotune.graph.entries import StepRefusedError
 from autotune.graph.kept_outputs import keep
 from autotune.graph.parameters import shared_passes, steps_of
 from autotune.measure.flatten import flatten, output_of
+from autotune.search.optuna_trials import configuration_of, parameters_of
 from autotune.space.configuration import Configuration
-from autotune.storage.trials import configuration_of, parameters_of
 from autotune.study.options import StudyOptions
 
 _BRANCH = "inner () => (float[2] h) { h = Add(a, w) }"

@@ -17,12 +17,12 @@ import optuna
 import postgresql
 import pytest
 import sqlalchemy
+from autotune.storage.claims import Claim, Claims
 
 from autotune.errors import StorageError
 from autotune.facts import sample_models
-from autotune.storage.claims import Claim, Claims
+from autotune.search.optuna_trials import read_trials
 from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.storage.trials import read_trials
 
 _WORKER = Path(__file__).parent / "shared_worker.py"
 _TRIALS = 30

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from autotune.storage.store import Store
 from fakes import (
     Cost,
     FakeMeasurer,
@@ -39,13 +40,12 @@ from autotune.measure.outcome import (
 from autotune.report.page.state import read_state
 from autotune.results.result import StudyResult
 from autotune.search.objective import DEFAULT, find
+from autotune.search.optuna_trials import describe, read_trials
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
-from autotune.storage.retry import Clock
+from autotune.storage.database import Clock
 from autotune.storage.spool import Spool
-from autotune.storage.store import Store
-from autotune.storage.trials import describe, read_trials
 from autotune.study import measuring
 from autotune.study.finish import Interrupted
 from autotune.study.loop import Search

@@ -40,8 +40,8 @@ DEFAULT_SPACE, DECODER_SPACE = "default", "decoder"
 # Optuna's samplers take no larger one.
 _LARGEST_SEED = 2**32 - 1
 # The storage does not keep these. The user who continues a study names its storage. A storage may
-# come from a stranger, and code (a metric) is never taken from it.
-_NOT_KEPT = frozenset({"metric", "storage", "first", "wait"})
+# come from a stranger, and code (a metric, a sampler) is never taken from it.
+_NOT_KEPT = frozenset({"metric", "sampler", "storage", "first", "wait"})
 # A message names so many outputs.
 _MOST_NAMED = 12
 # Characters of a study's name: files are named after it.
@@ -100,6 +100,8 @@ class StudyOptions:
             or JSON objects of parameters and values.
         early_stop: Whether the search ends when the front has not moved for long and no
             configuration promises more.
+        sampler: What proposes configurations in place of the model of effects: ``tpe``, ``nsga2``,
+            ``nsga3``, ``gp`` or ``random`` of Optuna, or ``module:class``.
         process_options: Whether to measure as well what options of the process do: thresholds of
             glibc's allocator, which an application switches on with
             ``autotune.load(path, process_options=True)``.
@@ -141,6 +143,7 @@ class StudyOptions:
     seed: int = 0
     first: tuple[Path, ...] = ()
     early_stop: bool = True
+    sampler: str | None = None
     process_options: bool = False
     wait: bool = False
     certify: tuple[str, ...] = ()

@@ -27,6 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from autotune.search.planner import Planner
+from autotune.storage.claims import Claims
+from autotune.storage.store import Store
 from recording import Recording, read
 from replay import ReplayMeasurer
 from stopwatch import Stopwatch, optuna_methods, timed
@@ -34,13 +37,10 @@ from stopwatch import Stopwatch, optuna_methods, timed
 from autotune.deploy.process_options import ProcessOptions
 from autotune.measure.outcome import Effort, IsDominated, Outcome, never_dominated
 from autotune.search.objective import DEFAULT, find
-from autotune.search.planner import Planner
 from autotune.search.proposer import Proposer
 from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration
-from autotune.storage.claims import Claims
 from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.storage.store import Store
 from autotune.study.loop import Search
 
 _TABLES = Path(__file__).parent / "tables"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import optuna
+from autotune.storage.store import Store
 from fakes import FakeMeasurer, FakeWorld, build_search, setting
 from small_inspections import PEAKS, PROFILE, REPORT
 
@@ -25,16 +26,14 @@ from autotune.inspection.profile import TimeShare
 from autotune.results.profiling import PROFILE_FILE, ProfiledSession, Profiling
 from autotune.results.writing import CONFIG, write_json
 from autotune.search.objective import DEFAULT, find
+from autotune.search.optuna_trials import read_trials
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import Configuration
 from autotune.space.files import find_space
 from autotune.space.resolve import resolve
-from autotune.storage import trials
 from autotune.storage.database import open_storage, quiet_optuna
 from autotune.storage.identity import identity_of, open_study, related_studies
 from autotune.storage.spool import Spool
-from autotune.storage.store import Store
-from autotune.storage.trials import read_trials
 from autotune.study.resume import choose, entries, options_of, place_of
 
 TRIALS = 5
