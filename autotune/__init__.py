@@ -4,19 +4,23 @@
     result = autotune.tune("model.onnx", trials=100)       # the job of `autotune study`
 
 Importing this package imports neither onnxruntime, onnx nor optuna: each name brings in what it
-needs when it is first used, so that an application pays for the loader alone.
+needs when it is first used, so that an application pays for the loader alone. It switches the
+telemetry of ONNX Runtime off, which is decided when that is imported.
 """
+
+from autotune.deploy.telemetry import switch_off as _switch_off
 
 # a type checker takes this name for true; importing typing would take longer than all of this file
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from autotune.deploy.applying import apply
-    from autotune.deploy.batcher import batcher
     from autotune.deploy.generation import generation
     from autotune.deploy.loader import ConfigWarning, load, run_options, session_options
     from autotune.errors import AutotuneError, ConfigError
     from autotune.results.result import StudyResult
     from autotune.study.tune import tune
+
+_switch_off()
 
 __version__ = "0.1.0"
 
@@ -27,7 +31,6 @@ __all__ = [
     "StudyResult",
     "__version__",
     "apply",
-    "batcher",
     "generation",
     "load",
     "run_options",
@@ -41,7 +44,6 @@ _HOMES = {
     "ConfigWarning": "autotune.deploy.loader",
     "StudyResult": "autotune.results.result",
     "apply": "autotune.deploy.applying",
-    "batcher": "autotune.deploy.batcher",
     "generation": "autotune.deploy.generation",
     "load": "autotune.deploy.loader",
     "run_options": "autotune.deploy.loader",

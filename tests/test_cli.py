@@ -182,6 +182,7 @@ def test_the_defaults_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -
 # an option of the command line, and the field that it sets
 FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--trials", "7"], {"trials": 7}),
+    (["--sampler", "tpe"], {"sampler": "tpe"}),
     (["--timeout", "1.5h"], {"timeout_s": 5400.0}),
     (["--generate", "p.jsonl"], {"generate": Path("p.jsonl")}),
     (["--prompt-tokens", "64,512"], {"prompt_tokens": (64, 512)}),
@@ -212,8 +213,6 @@ FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--study-name", "mine"], {"study_name": "mine"}),
     (["--try", "a.json", "--try", "b.json"], {"first": (Path("a.json"), Path("b.json"))}),
     (["--no-early-stop"], {"early_stop": False}),
-    (["--process-options"], {"process_options": True}),
-    (["--certify", "avx2,arm64"], {"certify": ("avx2", "arm64")}),
     (["--wait"], {"wait": True}),
     (["--clients", "4"], {"clients": 4}),
     (["--batch", "1,2"], {"batch": (1, 2)}),
@@ -384,7 +383,6 @@ def test_without_the_extra_there_is_no_page(
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     assert "holds no result of a study" in refused(tmp_path, "report", ".")
-    assert "Did you mean 'png'?" in refused(tmp_path, "report", ".", "--format", "pngs")
 
 
 def test_pick_writes_the_page_again(tmp_path: Path, frozen_study: Path) -> None:

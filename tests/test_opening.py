@@ -1,14 +1,19 @@
 """Opening sessions: exactly what the config says, and nothing in silence."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from command_line import printed
+from test_config import make_config
+from test_loader import write_config
 
-from autotune.deploy.opening import TunedSession, open_session, use_tuned_run_options
-from autotune.deploy.options import ATTRIBUTES
+from autotune.deploy import opening
+from autotune.deploy.opening import TunedSession, open_session, use_tuned_runs
+from autotune.deploy.options import ATTRIBUTES, Value
 from autotune.deploy.providers import CPU, PROVIDERS
 from autotune.deploy.session import SessionConfig
 
@@ -73,7 +78,7 @@ def test_run_entries_apply_to_every_run(model: Path) -> None:
     assert isinstance(session, TunedSession)
     tuned, own = session.tuned_run_options, onnxruntime.RunOptions()
     assert tuned.get_run_config_entry(key) == "cpu:0"
-    use_tuned_run_options(Watched, Watched)
+    use_tuned_runs(Watched, Watched)
     watched = Watched()
     watched.tuned_run_options = tuned
     watched.run(None, _feed())
@@ -92,6 +97,61 @@ def test_tuned_session_runs(model: Path) -> None:
     binding.bind_output("logits")
     tuned.run_with_iobinding(binding)
     np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], expected, rtol=1e-4)
+
+
+_FORKED = """
+import os, sys
+import numpy as np
+import autotune
+session = autotune.load(sys.argv[1])
+feed = {"image": np.ones((1, 3, 64, 64), np.float32)}
+session.run(None, feed)
+if os.fork() == 0:
+    try:
+        session.run(None, feed)
+    except autotune.ConfigError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.process
+def test_parallel_execution_in_a_forked_process_is_an_error_and_no_hang(model: Path) -> None:
+    options: dict[str, Value] = {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": 2}
+    path = write_config(model, make_config(session=SessionConfig(options=options)))
+    assert "load the config in each process after the fork" in printed(_FORKED, path)
+
+
+def test_one_thread_runs_in_the_background_too(model: Path) -> None:
+    """ONNX Runtime's own run_async refuses a pool of one thread."""
+    session = open_session(model, SessionConfig(options={"intra_op_num_threads": 1}))
+    expected = session.run(None, _feed())[0]
+    ended, seen = threading.Event(), []
+
+    def receive(outputs: list[np.ndarray], data: object, fault: str) -> None:
+        seen.append((outputs, data, fault))
+        ended.set()
+
+    for output in ("logits", "no such output"):
+        ended.clear()
+        session.run_async([output], _feed(), receive, "mine")
+        assert ended.wait(60)
+    (right, data, fault), (_, _, refused) = seen
+    np.testing.assert_array_equal(right[0], expected)
+    assert (data, fault) == ("mine", "")
+    assert "no such output" in refused
+
+
+def test_an_allocator_that_the_application_may_have_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ONNX Runtime keeps the first without a word."""
+    monkeypatch.setattr(opening, "WAS_IMPORTED", True)
+    monkeypatch.setattr(opening, "_registered", {})
+    monkeypatch.setattr(onnxruntime, "create_and_register_allocator", lambda *_: None)
+    with pytest.warns(RuntimeWarning, match="keeps the first"):
+        opening.register_allocator({"arena_extend_strategy": 1})
 
 
 def test_an_empty_provider_option_is_the_providers_own_choice(

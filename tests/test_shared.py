@@ -17,7 +17,6 @@ import optuna
 import postgresql
 import pytest
 import sqlalchemy
-from autotune.storage.claims import Claim, Claims
 
 from autotune.errors import StorageError
 from autotune.facts import sample_models
@@ -185,24 +184,6 @@ def test_four_drivers_measure_every_configuration_once(
     assert only.user_attrs["result"]["trials"] == _TRIALS
 
 
-def test_workers_that_begin_at_once_share_the_table_of_claims(server: postgresql.Server) -> None:
-    place = Place.of(server.url("claims"), Path())
-    with quiet_optuna(), open_storage(place) as database:
-        study = database.create_new_study([optuna.study.StudyDirection.MINIMIZE])
-        for _ in range(5):
-            together = threading.Barrier(6)
-
-            def begin(together: threading.Barrier = together) -> list[Claim]:
-                together.wait()
-                return Claims(database.engine, study).all()
-
-            with ThreadPoolExecutor(6) as workers:
-                futures = [workers.submit(begin) for _ in range(6)]
-                assert [future.result() for future in futures] == [[]] * 6
-            with database.engine.begin() as connection:
-                connection.execute(sqlalchemy.text("DROP TABLE autotune_claims"))
-
-
 def test_a_server_that_is_gone_without_a_word_is_noticed(server: postgresql.Server) -> None:
     """The system of the worker asks for signs of life; by itself it would do so after two hours."""
     place = Place.of(server.url("gone"), Path())
@@ -231,14 +212,18 @@ def test_a_transaction_of_a_worker_that_is_gone_is_ended(
         open_storage(place, grace_s=1) as database,
         open_storage(place_cut_off, grace_s=1) as database_cut_off,
     ):
-        study = database.create_new_study([optuna.study.StudyDirection.MINIMIZE])
-        claims = Claims(database.engine, study)
+        optuna.create_study(study_name="s", storage=database)
         connection = database_cut_off.engine.connect()
         connection.execute(sqlalchemy.text("SELECT * FROM studies FOR UPDATE"))
         wire.cut(0)
-        with ThreadPoolExecutor(1) as other, contextlib.closing(wire):
-            claimed = other.submit(claims.take, "configuration", 0, lambda _: False)
-            assert claimed.result(timeout=60)
+        statement = sqlalchemy.text("UPDATE studies SET study_name = 'other'")
+
+        def change() -> None:
+            with database.engine.begin() as other:
+                other.execute(statement)
+
+        with ThreadPoolExecutor(1) as thread, contextlib.closing(wire):
+            thread.submit(change).result(timeout=60)
         connection.invalidate()
 
 

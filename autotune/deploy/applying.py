@@ -166,7 +166,7 @@ def _open(
     """Opens `opened` as the config says."""
     # onnxruntime is imported completely by now, and the loader needs it
     from autotune.deploy.loader import prepare
-    from autotune.deploy.opening import opening_arguments
+    from autotune.deploy.opening import adopt, opening_arguments, use_tuned_runs
     from autotune.errors import ConfigError
 
     model, chosen, cache = prepare(config)
@@ -183,14 +183,12 @@ def _open(
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
     if call.has_fallback:
         opened.enable_fallback()
-    if chosen.run_entries:
-        from autotune.deploy.opening import make_run_options, use_tuned_run_options
-
-        if not application.has_run_methods:  # sessions without run options pay nothing for it
+    if chosen.run_entries or chosen.is_parallel:
+        if not application.has_run_methods:  # other sessions pay nothing for it
             application.has_run_methods = True
             kind = application.module.__dict__["InferenceSession"]
-            use_tuned_run_options(kind, kind)
-        opened.__dict__["tuned_run_options"] = make_run_options(chosen)
+            use_tuned_runs(kind, kind)
+        adopt(opened, chosen)
 
 
 def _share_pool(application: _Application, settings: Any) -> None:

@@ -45,6 +45,11 @@ class SessionConfig:
         """ONNX Runtime's name of the provider before the CPU's; None where there is none."""
         return next((name for name, _ in self.providers if name != CPU), None)
 
+    @property
+    def is_parallel(self) -> bool:
+        """Whether operators run beside each other, on threads that do not survive a fork."""
+        return self.options.get("execution_mode") == "ORT_PARALLEL"
+
     def to_json(self) -> Json:
         """Returns the record as JSON values."""
         data: Json = to_plain(self)

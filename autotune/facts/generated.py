@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from autotune.errors import DataError, RequestError, did_you_mean, shortened
@@ -13,6 +12,7 @@ from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
 from autotune.facts.usual_sizes import completed
 from autotune.facts.workload import Workload
+from autotune.process import memory
 
 _GENERATED_SAMPLES = 8
 # Samples are drawn as float64, whatever the type of the input.
@@ -85,7 +85,7 @@ def feed_of(
 def _too_large(shapes: Mapping[str, tuple[int, ...]], count: int) -> str:
     """Returns how so many samples take more than half of the free memory; empty if they do not."""
     total_mib = count * _ITEM_BYTES * sum(map(math.prod, shapes.values())) >> 20
-    free_mib = psutil.virtual_memory().available >> 20
+    free_mib = memory.free_mib()
     if total_mib <= free_mib // 2:
         return ""
     return f"generated inputs would take {total_mib:,} MiB, and {free_mib:,} MiB are free"

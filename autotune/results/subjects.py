@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.deploy.config import SHARED, Evidence, Serving, TunedConfig
+from autotune.deploy.config import SHARED, Evidence, Serving, TunedConfig, config_file
 from autotune.deploy.fitting import environment_differences, fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
@@ -15,7 +15,8 @@ from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.graph.parameters import OUTPUTS
 from autotune.results.result import StudyResult
-from autotune.runtimes.environments import is_there, site_of
+from autotune.runtimes.environments import is_there, own_release, site_of
+from autotune.runtimes.names import Release
 
 THE_DEFAULT = "the default"
 """The name of the untouched model under default options."""
@@ -63,6 +64,8 @@ class Subject:
 def subject_of(path: Path) -> Subject:
     """Returns the subject in a file: a tuned config, or a model under default options.
 
+    A folder of a study stands for its config.
+
     A config is opened as ``autotune.load`` opens it here, with at most a thread for each core. One
     that needs another ONNX Runtime is run by that, where it was added.
 
@@ -72,10 +75,11 @@ def subject_of(path: Path) -> Subject:
     """
     if path.suffix == _MODEL_END:
         return Subject(name=str(path), model=path, session=SessionConfig())
+    path = config_file(path)
     config = TunedConfig.read(path)
-    check_files(path, config, read_all=True)
+    folder = check_files(path, config, read_all=True)
     here = fit(config)
-    serving, study = config.serving or Serving(clients=1), StudyResult.found_in(path.parent)
+    serving, study = config.serving or Serving(clients=1), StudyResult.found_in(folder)
     site = _site_of(config) if here.lacking else None
     if here.lacking and site is None:
         needed = config.requires.runtime
@@ -83,7 +87,7 @@ def subject_of(path: Path) -> Subject:
         raise ConfigError(f"{path}: this machine lacks {', '.join(here.lacking)}{more}")
     return Subject(
         name=str(path),
-        model=path.parent / config.model.file,
+        model=folder / config.model.file,
         session=config.session if site else here.session,
         clients=serving.clients,
         sessions=serving.sessions,
@@ -188,6 +192,13 @@ def refuse_other_runtimes(lineup: Lineup, command: str) -> None:
                 f"{subject.name} needs {subject.site.name}, and {command} runs in this environment "
                 "alone; type it in one that has that ONNX Runtime"
             )
+
+
+def on_releases(subject: Subject, releases: Sequence[Release]) -> tuple[Subject, ...]:
+    """Returns what a subject is on each of these ONNX Runtimes."""
+    own = own_release()
+    sites = {each: None if each == own else site_of(str(each)) for each in releases}
+    return tuple(replace(subject, name=str(each), site=sites[each]) for each in releases)
 
 
 def lineup_of(paths: Sequence[Path], source: Path | None, baseline: Path | None) -> Lineup:

@@ -15,10 +15,8 @@ def earlier_result(
     earlier = written(ctx)
     if earlier is None:
         return None
-    same = (
-        (earlier.simplification is None or earlier.simplification.complete)
-        and (earlier.process is not None or not options.process_options)
-        and is_of(earlier, ctx, measured)
+    same = (earlier.simplification is None or earlier.simplification.complete) and is_of(
+        earlier, ctx, measured
     )
     if same and measured >= options.trials:
         note = f"All {measured} trials are measured already; --trials {2 * measured} goes on."

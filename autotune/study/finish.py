@@ -121,8 +121,6 @@ class Finish:
         try:
             for reached in ending.settled(conclusion, self.judge):
                 conclusion = reached
-            if self.options.process_options:
-                conclusion = ending.with_process(conclusion)
         except KeyboardInterrupt:
             conclusion, interrupted = ending.unfinished(conclusion), True
         try:

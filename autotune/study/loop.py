@@ -28,6 +28,8 @@ from autotune.study.progress import OnProgress, Progress
 _POLL_S = 1.0
 # A sampler that proposes what is measured so often in a row has nothing more to propose.
 _MOST_REPEATED = 100
+# Optuna begins no trial once its time is up, and the first one is the default.
+_SHORTEST_S = 1e-3
 
 
 @dataclass
@@ -105,7 +107,7 @@ class Search:
             try:
                 self.study.optimize(
                     self.objective,
-                    timeout=self._timeout_s and max(0.0, self._timeout_s - spent_s),
+                    timeout=self._timeout_s and max(_SHORTEST_S, self._timeout_s - spent_s),
                     callbacks=[self._keep_to_budget, self._stop_early, self._progress],
                 )
             except ValueError:  # so Optuna says that the trial has been ended already

@@ -82,6 +82,8 @@ class MeasuredTrial:
         self.record.own.add(trial.number)
         self._note_noise(outcome)
         self._note_runtime(configuration, outcome)
+        if self.was_released:
+            raise optuna.TrialPruned("another worker has ended this trial")
         if isinstance(outcome, Failure):
             # pruned, not failed: samplers learn nothing from failed trials and propose them again
             raise optuna.TrialPruned(outcome.message)

@@ -43,7 +43,6 @@ from replay import ReplayMeasurer
 from stopwatch import Stopwatch, optuna_methods, timed
 from threadpoolctl import threadpool_limits
 
-from autotune.deploy.process_options import ProcessOptions
 from autotune.measure.outcome import Effort, IsDominated, Outcome, never_dominated
 from autotune.results.final_comparison import compare_finalists
 from autotune.results.selection import select
@@ -174,14 +173,13 @@ class TimedReplay(ReplayMeasurer):
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
-        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Notes the time, and answers."""
         stored_s = self._watch.spent_s["storage"]
         self.storage_ms.append((stored_s - self._stored_s) * 1e3)
         self.own_ms.append((time.perf_counter() - self._since) * 1e3 - self.storage_ms[-1])
         try:
-            return super().measure(configuration, effort, is_dominated, process)
+            return super().measure(configuration, effort, is_dominated)
         finally:
             self._since, self._stored_s = time.perf_counter(), stored_s
 
@@ -218,6 +216,40 @@ class SearchedTable:
     folder: Path = TABLES
 
 
+def search_of_table(
+    study: optuna.Study,
+    recording: Recording,
+    measurer: ReplayMeasurer,
+    strategy: str,
+    seed: int,
+    count: int,
+    worker: str = "",
+    *,
+    first: Sequence[Configuration] = (),
+    prior: Prior | None = None,
+) -> Search:
+    """Returns the search of a table, as a study has it."""
+    limits, space = Limits(max_error=recording.header.max_error), recording.space
+    record = Record(_OBJECTIVES, limits)
+    ctx: Any = SearchedTable(space, limits)
+    objective = MeasuredTrial(study, ctx, record, measurer, lambda _: None, worker)
+    loop = Search(study, objective, [BASELINE, *first, *portfolio(space)])
+    if strategy != EFFECTS:
+        study.sampler = make_sampler(strategy, seed * 1_000_003)
+        return loop
+    study.sampler = loop.effects = EffectsSampler(
+        space,
+        _OBJECTIVES,
+        limits,
+        record,
+        seed=seed,
+        prior=prior,
+        budget=count,
+        early_stop=False,
+    )
+    return loop
+
+
 def search(
     recording: Recording,
     strategy: str,
@@ -233,24 +265,9 @@ def search(
     measurer = TimedReplay(recording, seed, watch)
     with quiet_optuna(), timed(watch, optuna_methods()):
         study = optuna.create_study(storage=url, directions=["minimize"] * len(_OBJECTIVES))
-        limits, space = Limits(max_error=recording.header.max_error), recording.space
-        record = Record(_OBJECTIVES, limits)
-        ctx: Any = SearchedTable(space, limits)
-        objective = MeasuredTrial(study, ctx, record, measurer, lambda _: None)
-        loop = Search(study, objective, [BASELINE, *first, *portfolio(space)])
-        if strategy == EFFECTS:
-            study.sampler = loop.effects = EffectsSampler(
-                space,
-                _OBJECTIVES,
-                limits,
-                record,
-                seed=seed,
-                prior=prior,
-                budget=count,
-                early_stop=False,
-            )
-        else:
-            study.sampler = make_sampler(strategy, seed * 1_000_003)
+        loop = search_of_table(
+            study, recording, measurer, strategy, seed, count, first=first, prior=prior
+        )
         loop.run(count, timeout_s)
         return list(loop.trials), measurer, len(study.get_trials(deepcopy=False))
 

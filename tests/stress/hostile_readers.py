@@ -14,7 +14,6 @@ from typing import Any
 
 import decoder_models
 import numpy as np
-import pytest
 from decoder_models import VOCABULARY
 from hostile_world import World
 from mutations import VALUES, Random, changed_bytes, changed_json, changed_npz, changed_values
@@ -37,11 +36,6 @@ from autotune.space.files import read_space
 from autotune.space.parameters import PARAMETERS
 from autotune.space.start import read_configuration
 
-jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
-
-_SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs" / "schemas" / "autotune-1.json").read_text("utf-8")
-)
 _LOAD = """
 import sys, warnings, autotune
 warnings.simplefilter("ignore")
@@ -88,13 +82,7 @@ def _change_model(world: World, path: Path, choose: Random) -> None:
 
 def _read_config(_: World, path: Path) -> str | None:
     TunedConfig.read(path)
-    return config_fault(json.loads(path.read_bytes()))
-
-
-def config_fault(data: Any) -> str | None:
-    """Returns what the published schema says is wrong with the JSON value of a config."""
-    faults = jsonschema.Draft202012Validator(_SCHEMA).iter_errors(data)
-    return next((f"{fault.json_path}: {fault.message}" for fault in faults), None)
+    return None
 
 
 def _is_value(domain: Any, value: Any) -> bool:
@@ -274,18 +262,6 @@ def _decoder(path: Path) -> Model:
 # --- storages --------------------------------------------------------------------------------
 
 
-def _spool(world: World, case: Path) -> Path:
-    return case / f"{world.study}.spool.jsonl"
-
-
-def _change_spool(world: World, path: Path, choose: Random) -> None:
-    lines = [json.dumps(line).encode() for line in world.spool_lines]
-    for place in range(len(lines)):
-        if choose.random() < 0.6:
-            lines[place] = changed_json(world.spool_lines[place], choose)
-    path.write_bytes(b"\n".join(lines) + b"\n")
-
-
 def _go_on(world: World, path: Path) -> str | None:
     return trials_fault(world.go_on(path.parent))
 
@@ -381,7 +357,6 @@ READERS: tuple[Reader, ...] = (
     Reader("search spaces", 80, _named("space.toml"), _change_space, _read_space),
     Reader("inputs (.npz)", 100, _named("inputs.npz"), _change_npz, _read_npz),
     Reader("prompts", 100, _named("prompts.jsonl"), _change_prompts, _read_prompts),
-    Reader("spools", 40, _spool, _change_spool, _go_on),
     Reader("storages", 80, _named("study.db"), _change_storage, _go_on),
     Reader("models", 24, _named("model.onnx"), _change_model, _read_model, takes_files=False),
 )
