@@ -12,7 +12,6 @@ from autotune.storage.identity import identity_of, notes_on, open_study, related
 from autotune.study.earlier import earlier_result
 from autotune.study.finish import Finish, Interrupted
 from autotune.study.folder import make_folder
-from autotune.study.loop import Search
 from autotune.study.measured_trial import MeasuredTrial
 from autotune.study.measuring import open_measurer, preparer_of
 from autotune.study.options import StudyOptions
@@ -68,20 +67,21 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             search = search_of(objective, options, related, seams.clock)
             judge = seams.judge(ctx, preparer, report, seams.clock.monotonic, began_s)
             finish = Finish(ctx, options, search, preparer, judge, shared)
-            result = _run(search, finish, options, began_s)
+            result = _run(finish, began_s)
         if ctx.hint:
             note(ctx.hint)
         return result
 
 
-def _run(search: Search, finish: Finish, options: StudyOptions, began_s: float) -> StudyResult:
+def _run(finish: Finish, began_s: float) -> StudyResult:
     """Returns the result of a search and its final comparison; Ctrl-C keeps what is measured."""
     try:
-        search.run(options.trials, options.timeout_s)
+        finish.search.run(finish.options.trials, finish.options.timeout_s)
         return finish.result(began_s)
     except Interrupted:
         raise
     except KeyboardInterrupt:
-        if search.baseline is None or search.baseline.measurement is None:
+        baseline = finish.search.baseline
+        if baseline is None or baseline.measurement is None:
             raise
         raise Interrupted(finish.cut_short()) from None
