@@ -536,7 +536,7 @@ def test_an_interrupted_study_goes_on(recording: Path, tmp_path: Path) -> None:
 
 
 def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_path: Path) -> None:
-    options = ("--traffic", "a.json", "--storage", "sqlite:///a.db", "--model", "m.onnx")
+    options = ("--traffic", "a.json", "--storage", "sqlite:///a.db", "--set", "model=m.onnx")
     done = command_line.run(tmp_path, "study", recording.name, *options)
     assert done.returncode == 2
     assert "takes no model, storage, traffic; its options are" in " ".join(done.stderr.split())

@@ -152,7 +152,7 @@ def _study(
     parts = [_part(item, options, counts[item.session.name]) for item in state.tunable]
     search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed, turns=schedule.turns)
     base, confirmed = _together(state, search, schedule, joint, measure)
-    best = select(base, confirmed, options.prefer, options.limits)
+    best = select(base, confirmed, options.preference, options.limits)
     changes = _write(state, search, best)
     result = ApplicationResult(
         format=FORMAT,
@@ -166,7 +166,7 @@ def _study(
         sessions=_session_results(state, changes),
         searched=_searched(search),
         notes=tuple(state.notes),
-        prefer=options.prefer,
+        prefer=options.preference,
         limits=options.limits,
         point_count=search.size,
         base_mib=process.base_mib,

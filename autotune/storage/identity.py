@@ -91,7 +91,7 @@ def open_study(
         if differ:
             raise StudyError(
                 f"the study {name} differs from this one in its {differ[0].replace('_', ' ')}; "
-                "give this one another name with --study-name"
+                "give this one another name with --set study_name=NAME"
             )
     if study.directions != directions:
         raise StudyError(

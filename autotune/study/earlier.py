@@ -22,7 +22,7 @@ def earlier_result(
         note = f"All {measured} trials are measured already; --trials {2 * measured} goes on."
         return earlier, note
     if same and earlier.ended and options.early_stop and _has_tried_all(ctx, record):
-        return earlier, f"The search has ended: {earlier.ended}; --no-early-stop goes on."
+        return earlier, f"The search has ended: {earlier.ended}; --set early_stop=no goes on."
     return None
 
 

@@ -129,11 +129,11 @@ def choose(studies: Sequence[StoredStudy], name: str | None, place: Place) -> St
             if entry.name == name:
                 return entry
         near = did_you_mean(name, [entry.name for entry in studies])
-        raise RequestError(f"--study-name: there is none called '{name}'.{near}")
+        raise RequestError(f"study_name: there is none called '{name}'.{near}")
     if len({entry.options.model if entry.options else entry.model for entry in studies}) > 1:
         names = ", ".join(entry.name for entry in studies)
         raise RequestError(
-            f"{place} holds several studies; choose one with --study-name NAME: {names}"
+            f"{place} holds several studies; choose one with --set study_name=NAME: {names}"
         )
     return max(studies, key=lambda entry: entry.trials)
 
@@ -199,6 +199,6 @@ def check_paths(options: StudyOptions) -> None:
     Raises:
         RequestError: that is so; the message names the option that says where they are.
     """
-    for path, option in ((options.model, "--model"), (options.data, "--data")):
+    for path, option in ((options.model, "--set model="), (options.data, "--data ")):
         if path is not None and not path.exists():
-            raise RequestError(f"{path} is not here; say where it is with {option} PATH")
+            raise RequestError(f"{path} is not here; say where it is with {option}PATH")
