@@ -184,13 +184,18 @@ def test_four_drivers_measure_every_configuration_once(
     assert only.user_attrs["result"]["trials"] == _TRIALS
 
 
+def _engine(database: optuna.storages.BaseStorage) -> sqlalchemy.Engine:
+    assert isinstance(database, optuna.storages.RDBStorage)
+    return database.engine
+
+
 def test_a_server_that_is_gone_without_a_word_is_noticed(server: postgresql.Server) -> None:
     """The system of the worker asks for signs of life; by itself it would do so after two hours."""
     place = Place.of(server.url("gone"), Path())
     with (
         quiet_optuna(),
         open_storage(place) as database,
-        database.engine.connect() as connection,
+        _engine(database).connect() as connection,
         socket.socket(fileno=os.dup(connection.connection.cursor().connection.fileno())) as wire,
     ):
         assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -213,13 +218,13 @@ def test_a_transaction_of_a_worker_that_is_gone_is_ended(
         open_storage(place_cut_off, grace_s=1) as database_cut_off,
     ):
         optuna.create_study(study_name="s", storage=database)
-        connection = database_cut_off.engine.connect()
+        connection = _engine(database_cut_off).connect()
         connection.execute(sqlalchemy.text("SELECT * FROM studies FOR UPDATE"))
         wire.cut(0)
         statement = sqlalchemy.text("UPDATE studies SET study_name = 'other'")
 
         def change() -> None:
-            with database.engine.begin() as other:
+            with _engine(database).begin() as other:
                 other.execute(statement)
 
         with ThreadPoolExecutor(1) as thread, contextlib.closing(wire):
