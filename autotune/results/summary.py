@@ -130,7 +130,9 @@ def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
     configuration = finalist.trial.configuration
     paired: dict[str, Any] = {name: finalist.values.get(name) for name in _PAIRED}
     paired |= {f"baseline_{name}": baseline.values.get(name) for name in _PAIRED}
+    measured = finalist.measurements[-1:] or [finalist.trial.measurement]
     return Member(
+        files_sha256=measured[0].files_sha256 if measured[0] else None,
         configuration=configuration.to_json(),
         words=configuration.in_words(),
         admitted=setting.limits.admit(finalist.promised, finalist.error, finalist.drop),

@@ -99,7 +99,16 @@ def _acquire(lock: filelock.BaseFileLock) -> bool:
 
 def _wanted(folder: Path | None, database: Path | None, *, cores: bool) -> Iterator[_Lock]:
     """Yields the locks that a study takes, in the order in which every study takes them."""
+    # the cores first: a study that is refused for them has made nothing
+    for path in core_locks() if cores else ():
+        yield _Lock(
+            path=path,
+            conflict="another autotune measures on these cores, and the two would disturb each "
+            "other's timings",
+            remedy="give each of them cores of its own (taskset -c)",
+        )
     if folder is not None:
+        make_folder(folder)
         yield _Lock(
             path=folder / ".lock",
             conflict=f"another autotune is at work in {folder}",
@@ -113,13 +122,22 @@ def _wanted(folder: Path | None, database: Path | None, *, cores: bool) -> Itera
                 conflict=f"another autotune writes to {database}, and SQLite serves one at a time",
                 remedy="use --storage postgresql://..., which serves many machines",
             )
-    for path in core_locks() if cores else ():
-        yield _Lock(
-            path=path,
-            conflict="another autotune measures on these cores, and the two would disturb each "
-            "other's timings",
-            remedy="give each of them cores of its own (taskset -c)",
-        )
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the folder of a study.
+
+    Raises:
+        StudyError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise StudyError(f"{folder} is a file; name another folder with --out DIR") from None
+    except OSError as error:
+        raise StudyError(
+            f"cannot make the folder {folder}: {error.strerror}; name another with --out DIR"
+        ) from None
 
 
 def core_locks() -> list[Path]:
@@ -150,15 +168,15 @@ def core_locks() -> list[Path]:
 
 
 def lock_folder() -> Path:
-    """Returns the folder of the locks on cores."""
+    """Returns the folder of the locks on cores.
+
+    It is the same for as long as the machine runs: the folder of a login comes and goes, and a
+    user's cache may be shared between machines.
+    """
     if named := os.environ.get(LOCKS_VARIABLE):
         return Path(named)
     if sys.platform == "win32":
         return Path(tempfile.gettempdir()) / "autotune-cores"
-    runtime = Path(f"/run/user/{os.getuid()}")
-    with contextlib.suppress(OSError):
-        if runtime.lstat().st_uid == os.getuid():
-            return runtime / "autotune-cores"
     return Path(f"/tmp/autotune-cores-{os.getuid()}")
 
 

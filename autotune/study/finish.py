@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from autotune.errors import CannotMeasureError, FormatError
 from autotune.graph.prepare import Preparer
 from autotune.measure.outcome import Failure
+from autotune.process.durable import write_json
 from autotune.results.final_comparison import Budget
-from autotune.results.result import StudyResult
+from autotune.results.result import FRONT, StudyResult
 from autotune.results.selection import select
 from autotune.results.summary import Conclusion, plain_limits, summarise, unconfirmed
-from autotune.results.writing import answers_check, write
+from autotune.results.writing import agrees, answers_check, write
 from autotune.search.context import Context
 from autotune.search.finalists import finalists
 from autotune.study.ending import EndOfStudy
@@ -53,6 +54,10 @@ def earlier_result(
     earlier = _written(ctx)
     if earlier is None:
         return None
+    model = ctx.model.path.absolute()
+    if earlier.model != model:  # it was moved
+        earlier = replace(earlier, model=model)
+        write_json(earlier.to_json(), ctx.folder / FRONT)
     same = (earlier.simplification is None or earlier.simplification.complete) and _is_of(
         earlier, ctx, measured
     )
@@ -69,7 +74,7 @@ def _written(ctx: Context) -> StudyResult | None:
     result = StudyResult.found_in(ctx.folder)
     if result is None:
         return None
-    is_whole = result.complete and all((ctx.folder / name).is_file() for name in result.files)
+    is_whole = result.complete and agrees(result)
     return result if is_whole and result.study == ctx.study else None
 
 

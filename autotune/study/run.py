@@ -8,7 +8,7 @@ from autotune.storage.database import Place, quiet_optuna
 from autotune.storage.identity import notes_on, related_studies
 from autotune.storage.store import Store
 from autotune.study.finish import Finish, Interrupted, earlier_result
-from autotune.study.folder import make_folder
+from autotune.study.folder import check_folder, take_folder
 from autotune.study.loop import Search
 from autotune.study.measuring import open_measurer, preparer_of
 from autotune.study.options import StudyOptions
@@ -33,12 +33,13 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
     report(Progress(stage="model"))
     ctx = resolve_study(options, seams)
     place = Place.of(options.storage, ctx.folder)
-    make_folder(options, ctx, place)
+    check_folder(options, ctx, place)
     with (
         seams.lock(ctx.folder, place.file, wait=options.wait, on_note=note),
         quiet_optuna(),
         seams.storage(place) as database,
     ):
+        take_folder(ctx.folder)
         store = Store.open(database, place, ctx, options.study_name, seams.clock, note)
         asked = options.resolved(ctx)
         store.study.set_user_attr("request", asked.to_record())

@@ -12,6 +12,7 @@ import optuna
 from fakes import FakeMeasurer, FakeWorld, build_search, setting
 from small_inspections import PEAKS, PROFILE, REPORT
 
+from autotune.deploy.config import CONFIG
 from autotune.deploy.files import digest_files
 from autotune.deploy.records import to_plain
 from autotune.deploy.telemetry import switch_off
@@ -22,8 +23,8 @@ from autotune.facts.model import describe
 from autotune.facts.sample_models import lstm
 from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare
+from autotune.process.durable import write_json
 from autotune.results.profiling import PROFILE_FILE, ProfiledSession, Profiling
-from autotune.results.writing import CONFIG, write_json
 from autotune.search.objective import DEFAULT, find
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import Configuration
