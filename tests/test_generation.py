@@ -63,6 +63,70 @@ def _opened(kind: str, folder: Path, **names: Any) -> tuple[Model, Generation]:
     return model, Generation(onnxruntime.InferenceSession(path), model.decoder, others)
 
 
+class OnDevice:
+    """A session of the CPU that says it is one of CUDA, and what it binds where."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self.bound: dict[str, tuple[str, int]] = {}
+        self.waits = 0
+        self._session = session
+        self._binding: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session if self._binding is None else self._binding, name)
+
+    def get_inputs(self) -> Any:
+        return self._session.get_inputs()
+
+    def get_providers(self) -> list[str]:
+        return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return {"CUDAExecutionProvider": {"device_id": "1"}}
+
+    def io_binding(self) -> "OnDevice":
+        self._binding = self._session.io_binding()
+        return self
+
+    def bind_output(self, name: str, device: str, device_id: int = 0) -> None:
+        self.bound[name] = device, device_id
+        self._binding.bind_output(name, "cpu")
+
+    def run_with_iobinding(self, _: object) -> None:
+        self._session.run_with_iobinding(self._binding)
+
+    def synchronize_outputs(self) -> None:
+        self.waits += 1
+
+
+@pytest.mark.parametrize("kind", ["plain", "gqa", "crossed"])
+def test_caches_stay_on_the_device_and_logits_come_back(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is fed back lies on the provider's device; each run ends when the device is done."""
+    path = decoder_models.write(kind, tmp_path / "decoder.onnx")
+    decoder = describe(path).decoder
+    assert decoder is not None
+    copied: list[tuple[str, int]] = []
+    on_cpu = onnxruntime.OrtValue.ortvalue_from_numpy
+
+    def on_device(array: Any, device: str = "cpu", device_id: int = 0) -> Any:
+        copied.append((device, device_id))
+        return on_cpu(array)
+
+    monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_numpy", staticmethod(on_device))
+    session = OnDevice(onnxruntime.InferenceSession(path))
+    made = Generation(session, decoder, {name: _ENCODER[name] for name in decoder.others})
+    rows = [*made.start(_TOKENS[:4], 16).copy(), made.step(_TOKENS[4]).copy()]
+    assert set(copied) == {("cuda", 1)}
+    assert session.bound.pop(str(decoder.logits)) == ("cpu", 0)
+    assert set(session.bound.values()) <= {("cuda", 1)}
+    assert session.waits >= 2
+    monkeypatch.undo()
+    _, plain = _opened(kind, tmp_path)
+    np.testing.assert_allclose(np.stack(rows), plain.start(_TOKENS[:5], 16), rtol=2e-3, atol=2e-3)
+
+
 @pytest.mark.parametrize("kind", decoder_models.KINDS)
 def test_caches_give_what_the_whole_text_gives(kind: str, tmp_path: Path) -> None:
     """Each token's logits are those of the same text read at once."""
@@ -587,6 +651,7 @@ class _Refusing:
 
     first_look = 0
     is_costly = True
+    only_unchanged = ""
 
     def __init__(self, judge: Judge) -> None:
         self.compare = lambda outputs: replace(judge.compare(outputs), error=1.0)

@@ -11,7 +11,7 @@ from command_line import printed
 from test_config import make_config
 from test_loader import write_config
 
-from autotune.deploy import opening
+from autotune.deploy import cuda, opening
 from autotune.deploy.opening import TunedSession, open_session, use_tuned_runs
 from autotune.deploy.options import ATTRIBUTES, Value
 from autotune.deploy.providers import CPU, PROVIDERS
@@ -177,3 +177,45 @@ def test_an_empty_provider_option_is_the_providers_own_choice(
     config = SessionConfig(providers=((PROVIDERS["openvino"].name, options), (CPU, {})))
     open_session(model, config, cache=model.parent)
     assert given == [{"num_streams": "2", "cache_dir": str(model.parent)}, {}]
+
+
+def test_runs_without_bound_buffers_leave_a_captured_graph_out(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay answers for the buffers that were bound first, whatever a run is given."""
+    monkeypatch.setattr(cuda, "preload", lambda _: None)
+    providers = [PROVIDERS["cuda"].name, CPU]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
+
+    class FakeSession:
+        """Keeps the number of the graph of its last run."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.graph: str | None = None
+
+        def get_providers(self) -> list[str]:
+            return providers
+
+        def run(self, _: object, __: object, run_options: Any = None) -> None:
+            self.graph = _graph_of(run_options)
+
+        def run_with_iobinding(self, _: object, run_options: Any = None) -> None:
+            self.graph = _graph_of(run_options)
+
+    class FakeTuned(FakeSession):
+        """As :class:`TunedSession` is."""
+
+    use_tuned_runs(FakeTuned, FakeSession)
+    monkeypatch.setattr(opening, "TunedSession", FakeTuned)
+    captured = {"enable_cuda_graph": "1"}
+    config = SessionConfig(providers=((providers[0], captured), (CPU, {})))
+    session = open_session(model, config)
+    session.run(None, {})
+    assert session.graph == "-1"
+    session.run_with_iobinding(None)
+    assert session.graph is None
+
+
+def _graph_of(options: Any) -> str | None:
+    """Returns the number of the graph in run options; None where there are none."""
+    return None if options is None else str(options.get_run_config_entry("gpu_graph_id"))

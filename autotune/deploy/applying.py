@@ -183,7 +183,7 @@ def _open(
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
     if call.has_fallback:
         opened.enable_fallback()
-    if chosen.run_entries or chosen.is_parallel:
+    if chosen.has_tuned_runs:
         if not application.has_run_methods:  # other sessions pay nothing for it
             application.has_run_methods = True
             kind = application.module.__dict__["InferenceSession"]

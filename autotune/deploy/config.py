@@ -162,12 +162,15 @@ class Coverage:
             shows that a config computes them from the inputs.
         repeat_error: Relative L2 error between two runs of the unoptimised model on the same
             samples; above 0 where its answers differ from run to run.
+        uncompared_outputs: Names of the outputs in which nothing could be compared, because they
+            are empty or have no finite number in all samples.
     """
 
     samples: Whole
     share: Amount
     constant_outputs: tuple[str, ...]
     repeat_error: Amount
+    uncompared_outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

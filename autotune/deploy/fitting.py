@@ -133,9 +133,9 @@ def _overriding(providers: Sequence[Provider]) -> tuple[tuple[str, Mapping[str, 
         raise ConfigError("providers must be a list of at least one execution provider")
     pairs = tuple((item, {}) if isinstance(item, str) else item for item in providers)
     for name, _ in pairs:
-        if not _can_use(name):
+        if reason := _unusable(name):
             available = ", ".join(onnxruntime.get_available_providers())
-            raise ConfigError(f"ONNX Runtime has no {name} here; it has {available}")
+            raise ConfigError(f"ONNX Runtime cannot use {name} here ({reason}); it has {available}")
     return pairs
 
 
@@ -171,7 +171,8 @@ def missing_parts(config: TunedConfig, *, has_providers: bool = False) -> tuple[
         return (f"{needed.package} {needed.version} (type {install_command(needed)})",)
     if has_providers:
         return ()
-    return tuple(f"the {name}" for name in config.requires.providers if not _can_use(name))
+    reasons = {name: _unusable(name) for name in config.requires.providers}
+    return tuple(f"the {name} ({reason})" for name, reason in reasons.items() if reason)
 
 
 def install_command(needed: RequiredRuntime) -> str:
@@ -200,25 +201,29 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _can_use(name: str) -> bool:
-    """Returns whether the execution provider is in this ONNX Runtime, or its plugin has a device.
+def _unusable(name: str) -> str:
+    """Returns why an execution provider cannot be used here; empty if nothing speaks against it.
 
     A config may require a provider that this version of autotune does not know.
     """
-    if name not in WORDS or provider_named(name).plugin is None:
-        return name in onnxruntime.get_available_providers()
-    # seldom needed: no other application pays for the import
-    from autotune.deploy.plugins import has_plugin, is_built_in, plugin_devices
+    is_available = name in onnxruntime.get_available_providers()
+    provider = provider_named(name) if name in WORDS else None
+    if provider is not None and provider.plugin is not None:
+        # seldom needed: no other application pays for the import
+        from autotune.deploy.plugins import is_built_in, plugin_devices
 
-    provider = provider_named(name)
-    if is_built_in(provider):
-        return True
-    if not has_plugin(provider):
-        return False
-    try:
-        return bool(plugin_devices(provider))
-    except ConfigError:
-        return False
+        if not is_built_in(provider):
+            try:
+                return "" if plugin_devices(provider) else "its package finds no device here"
+            except ConfigError as error:
+                return str(error)
+    if not is_available:
+        return "this ONNX Runtime was built without it"
+    if provider is None or not provider.libraries:
+        return ""
+    from autotune.deploy.cuda import problem
+
+    return problem(provider)
 
 
 def environment_differences(

@@ -20,6 +20,10 @@ from autotune.errors import ConfigError
 
 # The methods that run a session, with the place of their run options.
 _RUN_METHODS = {"run": 2, "run_async": 4, "run_with_ort_values": 2, "run_with_iobinding": 1}
+_BOUND = "run_with_iobinding"
+
+GRAPH_ID = "gpu_graph_id"
+"""The run config entry that names a captured graph; ``-1`` runs without one."""
 
 
 class AsyncSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
@@ -57,13 +61,15 @@ class TunedSession(AsyncSession):
 
     A run option such as arena shrinkage belongs to a run, not to a session; without this class an
     application would have to pass it to each call. In parallel execution a run in a forked process
-    would wait for ever for threads that are not there, so it raises :class:`ConfigError`.
+    would wait for ever for threads that are not there, so it raises :class:`ConfigError`. A
+    captured graph reads and writes the buffers that were bound when it was captured, whatever a
+    later run is given, so runs that bind no buffers leave it out.
     """
 
 
 def class_for(session: SessionConfig) -> Any:
     """Returns the class of a session: ONNX Runtime's own, where its methods suffice."""
-    if session.run_entries or session.is_parallel:
+    if session.has_tuned_runs:
         return TunedSession
     one_thread = session.options.get("intra_op_num_threads") == 1
     return AsyncSession if one_thread else onnxruntime.InferenceSession
@@ -73,6 +79,8 @@ def adopt(opened: Any, session: SessionConfig) -> None:
     """Gives an opened session what the methods of :class:`TunedSession` look at."""
     if session.run_entries:
         opened.__dict__["tuned_run_options"] = make_run_options(session)
+    if session.captures_graphs:
+        opened.__dict__["array_run_options"] = make_run_options(session, graph="-1")
     if session.is_parallel:
         opened.__dict__["process_of_threads"] = os.getpid()
 
@@ -85,10 +93,10 @@ def use_tuned_runs(kind: Any, base: Any) -> None:
     """
     for name, place in _RUN_METHODS.items():
         if hasattr(base, name):
-            setattr(kind, name, _tuned(getattr(base, name), place))
+            setattr(kind, name, _tuned(getattr(base, name), place, name == _BOUND))
 
 
-def _tuned(original: Any, place: int) -> Any:
+def _tuned(original: Any, place: int, is_bound: bool) -> Any:
     """Returns a method whose argument `place`, the run options, has the tuned ones as default."""
 
     @functools.wraps(original)
@@ -101,6 +109,8 @@ def _tuned(original: Any, place: int) -> Any:
                 "the fork"
             )
         tuned = own.get("tuned_run_options")
+        if not is_bound:
+            tuned = own.get("array_run_options", tuned)
         given = arguments[place] if len(arguments) > place else named.get("run_options")
         if tuned is None or given is not None:
             return original(self, *arguments, **named)
@@ -189,11 +199,17 @@ def make_session_options(session: SessionConfig) -> Any:
     return settings
 
 
-def make_run_options(session: SessionConfig) -> Any:
-    """Returns a ``RunOptions`` with the run entries of `session`."""
+def make_run_options(session: SessionConfig, graph: str = "") -> Any:
+    """Returns a ``RunOptions`` with the run entries of `session`.
+
+    Args:
+        graph: The number of the captured graph; empty leaves it to ONNX Runtime.
+    """
     chosen = onnxruntime.RunOptions()
     for name, text in session.run_entries.items():
         chosen.add_run_config_entry(name, text)
+    if graph:
+        chosen.add_run_config_entry(GRAPH_ID, graph)
     return chosen
 
 
@@ -210,6 +226,11 @@ def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dic
             chosen.append(dict(given))
             continue
         provider = provider_named(name)
+        if provider.libraries:
+            # seldom needed: no other application pays for the import
+            from autotune.deploy.cuda import preload
+
+            preload(provider)
         # an empty text stands for the provider's own choice; OpenVINO takes it for a wrong value
         own = {option: text for option, text in given.items() if text}
         own |= {} if cache is None else cache_options(provider, cache)

@@ -143,6 +143,20 @@ def choose_providers(
     return tuple(state for state in states if state.state == READY)
 
 
+def only_the_cpu(states: Sequence[ProviderState]) -> str:
+    """Returns a sentence on why a study runs on the CPU alone; empty where it need not.
+
+    Args:
+        states: All execution providers. What is not installed was not asked for.
+    """
+    others = [state for state in states if state.word != "cpu"]
+    broken = next((state for state in others if state.state == NO_DEVICE), None)
+    if broken is None or any(state.state == READY for state in others):
+        return ""
+    title = PROVIDERS[broken.word].title
+    return f"{title} cannot be used here, so the study runs on the CPU: {broken.reason}."
+
+
 # Instruction sets of x86 for sixteen and eight bits.
 _SUITED = frozenset({"avx512_bf16", "amx_bf16", "amx_int8", "avx512_vnni", "avx_vnni"})
 

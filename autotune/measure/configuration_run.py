@@ -96,6 +96,7 @@ class ConfigurationRun:
         self._files = files
         self._limits = limits
         self._opened: Opened
+        self._has_device = False
         self._generated: Generated | None = None
         self._first_load_ms: float | None = None
         self._first_runs: FirstRuns
@@ -121,7 +122,9 @@ class ConfigurationRun:
         """
         limit_s, folder = self._limits.load_s, None
         if config.accelerator is not None:
-            limit_s = max(limit_s, provider_named(config.accelerator).compile_s)
+            provider = provider_named(config.accelerator)
+            limit_s = max(limit_s, provider.compile_s)
+            self._has_device = provider.device != "cpu"
         if config.provider_cache:
             self._first_load_ms, folder = cache.first_load_ms(model, config), cache.folder
         self._opened = request_session(
@@ -331,9 +334,8 @@ class ConfigurationRun:
 
     def _memory(self) -> Memory:
         device = self._first_runs.device
-        has_device = self._first_runs.copy_ms is not None
         return Memory(
-            device_mib=device.mib if device else None if has_device else 0.0,
+            device_mib=device.mib if device else None if self._has_device else 0.0,
             device_by_difference=device is not None and device.by_difference,
             base_mib=self._opened.base.resident_mib,
             load_peak_mib=self._opened.loaded.peak_mib,

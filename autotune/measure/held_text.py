@@ -45,6 +45,7 @@ class TextJudge:
     """
 
     is_costly = True
+    only_unchanged = ""
 
     def __init__(self, references: Sequence[Outputs]) -> None:
         first = len(references) // _PARTS

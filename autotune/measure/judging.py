@@ -25,6 +25,7 @@ from autotune.measure.answers import Metric, OutputMismatchError, Outputs, compa
 from autotune.measure.child_session import ChildSession, child_session
 from autotune.measure.companions import Case, Companions, compare_companions
 from autotune.measure.outcome import Fidelity
+from autotune.measure.parts import Origins
 from autotune.measure.requests import samples_of
 from autotune.measure.sample_sets import UNOPTIMISED
 from autotune.measure.sequential import BEYOND, UNDECIDED, WITHIN, Drop, look, looks_at
@@ -111,6 +112,7 @@ class _Seen:
     error: float = 0.0
     samples: list[WorstSample] = field(default_factory=list)
     companions: list[Companions] = field(default_factory=list)
+    origins: Origins | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +211,10 @@ class AllSamples:
                 # the error is that of so many samples, so the last few go with some before them
                 numbers = order[max(0, end - _CHUNK) : end]
                 references = self._outputs(exact, numbers, 1)
+                if seen.origins is None:
+                    seen.origins = exact.origins(self.model.path, references)
                 outputs = self._outputs(session, numbers, batch)
-                fidelity = compare(references, outputs)
+                fidelity = compare(references, outputs, seen.origins)
                 if not math.isfinite(fidelity.error):
                     raise OutputMismatchError("an output is too far off for a finite error")
                 seen.error = max(seen.error, fidelity.error)

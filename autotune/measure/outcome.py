@@ -39,9 +39,11 @@ class Fidelity:
         drop: By how much the metric is below that of the unoptimised model's outputs.
         coverage: How much the comparison proves; None where an earlier version measured.
         perplexity: That of held text, for a decoder, whose error is its rise; None for others.
-        errors: The error of each output on each validation sample, three digits of it, the worst
-            outputs first; None where a sample lacks the output. Empty where an earlier version
+        errors: The error of each part of an output on each validation sample, three digits of it,
+            the worst first; None where a sample lacks the output. Empty where an earlier version
             measured.
+        worst_part: The part of an output that `error` is that of, in words; empty where there is
+            one part only, which is not lost.
     """
 
     error: Amount
@@ -54,6 +56,7 @@ class Fidelity:
     coverage: Coverage | None = None
     perplexity: Amount | None = None
     errors: Mapping[str, tuple[Amount | None, ...]] = field(default_factory=dict)
+    worst_part: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,15 @@ def coverage_remarks(coverage: Coverage | None) -> Iterator[Line]:
     """Yields a sentence for each reason why the comparison of the answers proves little."""
     if coverage is None:
         return
-    if names := coverage.constant_outputs:
+    if nothing := coverage.uncompared_outputs:
+        listed = ", ".join(f"'{printable(name)}'" for name in nothing[:_MOST_NAMES])
+        yield Line(
+            f"Nothing could be compared in {listed}: empty, or without a finite number, in all "
+            f"{coverage.samples} samples. Only an unchanged graph could be selected. Give samples "
+            "in which the model finds something with --data.",
+            "warning",
+        )
+    if names := [n for n in coverage.constant_outputs if n not in coverage.uncompared_outputs]:
         listed = ", ".join(f"'{printable(name)}'" for name in names[:_MOST_NAMES])
         if len(names) > _MOST_NAMES:
             listed += f" and {len(names) - _MOST_NAMES} more"
@@ -36,7 +44,7 @@ def coverage_remarks(coverage: Coverage | None) -> Iterator[Line]:
             "answers proves little. Give other inputs with --data.",
             "warning",
         )
-    if coverage.share < 1:
+    if 0 < coverage.share < 1:
         yield Line(
             f"{100 * (1 - coverage.share):.2g} % of the numbers in the outputs were not compared: "
             "they are NaN or infinite in the unoptimised model.",
