@@ -184,20 +184,16 @@ class Preparer:
         folder, content = entry
         if "refusal" in content:
             raise PreparationError("refused", str(content["refusal"]))
-        try:
-            names = [field.name for field in fields(GraphFacts) if field.name in content]
-            facts = from_plain(GraphFacts, {name: content[name] for name in names})
-        except FormatError:
-            return None
         files = _files(folder)
+        names = [field.name for field in fields(GraphFacts) if field.name in content]
         try:
-            sha256 = digest_files(files)
-        except OSError:
-            return None
-        if sha256 != content.get(_SHA256):
-            self.cache.remove(key)
-            return None
-        return files, sha256, facts
+            facts = from_plain(GraphFacts, {name: content[name] for name in names})
+            if (sha256 := digest_files(files)) == content.get(_SHA256):
+                return files, sha256, facts
+        except (FormatError, OSError):
+            pass
+        self.cache.remove(key)
+        return None
 
     def _convert(self, key: str, maker: str, steps: tuple[PlannedStep, ...]) -> None:
         """Makes the files and keeps them in the cache, or the reason why they cannot be made."""

@@ -25,6 +25,7 @@ DATABASE = "study.db"
 LOCKS_VARIABLE = "AUTOTUNE_LOCKS"
 """Environment variable that names the folder of the locks on cores."""
 
+_LOCK = ".lock"
 _POLL_S = 0.2
 
 
@@ -67,6 +68,10 @@ def exclusive_use(
     """
     announced: set[str] = set()
     with contextlib.ExitStack() as held:
+        if folder is not None and not folder.exists():
+            make_folder(folder)
+            # what is refused leaves nothing behind: this comes after the release of the lock
+            held.callback(_remove_empty, folder)
         for wanted in _wanted(folder, database, cores=cores):
             lock = filelock.FileLock(wanted.path, mode=0o666)
             if not _acquire(lock):
@@ -99,18 +104,9 @@ def _acquire(lock: filelock.BaseFileLock) -> bool:
 
 def _wanted(folder: Path | None, database: Path | None, *, cores: bool) -> Iterator[_Lock]:
     """Yields the locks that a study takes, in the order in which every study takes them."""
-    # the cores first: a study that is refused for them has made nothing
-    for path in core_locks() if cores else ():
-        yield _Lock(
-            path=path,
-            conflict="another autotune measures on these cores, and the two would disturb each "
-            "other's timings",
-            remedy="give each of them cores of its own (taskset -c)",
-        )
     if folder is not None:
-        make_folder(folder)
         yield _Lock(
-            path=folder / ".lock",
+            path=folder / _LOCK,
             conflict=f"another autotune is at work in {folder}",
             remedy="give this one a folder of its own with --out DIR",
         )
@@ -122,6 +118,21 @@ def _wanted(folder: Path | None, database: Path | None, *, cores: bool) -> Itera
                 conflict=f"another autotune writes to {database}, and SQLite serves one at a time",
                 remedy="use --storage postgresql://..., which serves many machines",
             )
+    for path in core_locks() if cores else ():
+        yield _Lock(
+            path=path,
+            conflict="another autotune measures on these cores, and the two would disturb each "
+            "other's timings",
+            remedy="give each of them cores of its own (taskset -c)",
+        )
+
+
+def _remove_empty(folder: Path) -> None:
+    """Removes a folder that holds nothing but its lock."""
+    with contextlib.suppress(OSError):
+        if [path.name for path in folder.iterdir()] == [_LOCK]:
+            (folder / _LOCK).unlink()
+            folder.rmdir()
 
 
 def make_folder(folder: Path) -> None:
